@@ -12,7 +12,7 @@ from benchmarks.populations import POPULATIONS
 from benchmarks.tables import Cell, Table
 from rappor.decoding.decoder import decode
 from rappor.estimator.error_control import ErrorControl
-from rappor.planning.detection_limit import standard_error
+from rappor.planning.detection_limit import compute_standard_error
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 
@@ -54,7 +54,7 @@ def curves(*, quick: bool) -> list[Table]:
         )
         for name, params in PRIVATE.items():
             found = np.mean(run_many(partial(_which, params=params), n_runs, pool), axis=0)
-            error = standard_error(params, POWER_REPORTS) / POWER_REPORTS
+            error = compute_standard_error(params, POWER_REPORTS) / POWER_REPORTS
             shares = POPULATIONS["exp"](0).shares[:N_HELD]
             closed = stats.norm.sf(stats.norm.isf(LEVEL / N_ASKED) - shares / error)
             power.rows.extend(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import run_many
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
-from rappor.planning.detection_limit import standard_error
+from rappor.planning.detection_limit import compute_standard_error
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate
 from rappor.simulation.population import Population
@@ -97,7 +97,7 @@ def mechanisms(*, quick: bool) -> list[Table]:
 
 def closed_form(name: str, epsilon: float) -> float:
     """Return the variance of a rare value's count as a multiple of the optimum."""
-    error = standard_error(designs(epsilon)[name], N_REPORTS)
+    error = compute_standard_error(designs(epsilon)[name], N_REPORTS)
     return error**2 / N_REPORTS / optimum(epsilon)
 
 

@@ -15,7 +15,7 @@ from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
 from rappor.estimator.error_control import ErrorControl
 from rappor.planning.frequencies import Frequencies
-from rappor.planning.noise import optimum
+from rappor.planning.noise import compute_optimal_variance
 from rappor.planning.planner import plan
 from rappor.planning.plans import Plan
 from rappor.planning.power import DetectionTarget, predict
@@ -224,7 +224,7 @@ def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
     planned = case(name).plan
     prediction = planned.prediction
     gaps = [seen - expected for _, expected, seen in binned(name, runs)]
-    best = optimum(planned.budget.epsilon_1) / planned.reports
+    best = compute_optimal_variance(planned.budget.epsilon_1) / planned.reports
     return [
         name,
         planned.params.k,

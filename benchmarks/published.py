@@ -17,7 +17,7 @@ from benchmarks.accuracy import DESIGNS, Run, detect, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
 from rappor.estimator.error_control import ErrorControl
-from rappor.planning.detection_limit import standard_error
+from rappor.planning.detection_limit import compute_standard_error
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate, simulate_counts
@@ -94,7 +94,7 @@ def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
     loss = epsilon_1(NORMAL)
     table.rows.append(["eps_1", math.log(3), math.log(3), loss, _verdict(math.log(3), loss)])
     for n, results in runs.items():
-        closed = standard_error(NORMAL, n)
+        closed = compute_standard_error(NORMAL, n)
         ours = float(np.mean([error for error, _ in results]))
         table.rows.append([f"sd of a bin, N = {n:,}", _NONE, closed, ours, _closed(closed, ours)])
     return table
@@ -117,7 +117,7 @@ def _one_run(published: int, values: list[int]) -> str:
 
 def _table_1(runs: list[Run]) -> Table:
     design = DESIGNS["paper"]
-    error = standard_error(design, 1_000_000)
+    error = compute_standard_error(design, 1_000_000)
     ours = _measured_error(design)
     expected = _expected_found(error / 1_000_000, level=0.05 / 200)
     counted = (
@@ -212,7 +212,7 @@ def _find_homepages(seed: int) -> Deployment:
 
 
 def _processes(runs: list[Deployment]) -> Table:
-    error = standard_error(PROCESSES, N_PROCESSES)
+    error = compute_standard_error(PROCESSES, N_PROCESSES)
     share = error / N_PROCESSES
     limit = stats.norm.isf(0.05 / 200)
     expected = float(stats.norm.sf(limit - np.linspace(0.045, 0.025, 10) / share).sum())
@@ -240,7 +240,7 @@ def _processes(runs: list[Deployment]) -> Table:
 
 
 def _homepages(runs: list[Deployment]) -> Table:
-    error = standard_error(HOMEPAGES, N_HOMEPAGES)
+    error = compute_standard_error(HOMEPAGES, N_HOMEPAGES)
     share = 100 * error / N_HOMEPAGES
     limit = float(stats.norm.isf(0.05 / N_ASKED)) * share
     ours = float(np.mean([run.error for run in runs]))
@@ -395,7 +395,7 @@ def _recall(results: list[tuple[float, float]]) -> float:
 
 def _closed_recall(params: Params, recall: float) -> float:
     """Return the recall to be expected at Benjamini-Hochberg's limit for that recall."""
-    error = standard_error(params, GRID_REPORTS) / GRID_REPORTS
+    error = compute_standard_error(params, GRID_REPORTS) / GRID_REPORTS
     found = max(recall * GRID_PRESENT, 1)
     level = 0.05 * found / (GRID_PRESENT + GRID_ABSENT)
     return _expected_found(error, level=level) / GRID_PRESENT

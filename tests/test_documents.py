@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 
 from rappor.auditing import inference_attack
-from rappor.planning.answer_noise import AnswerNoise
+from rappor.planning.category_noise import CategoryNoise
 from rappor.privacy import link, posterior_bound
 from rappor.privacy.notice import at_most
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
@@ -106,7 +106,7 @@ def test_what_forced_bits_change_is_what_the_library_computes() -> None:
     losses = [", ".join(f"{epsilon_n(each, n):.2f}" for n in (2, 3)) for each in both]
     linked = [f"{100 * link(each, reports=(2,)).recognised[0].probability:.0f} %" for each in both]
     ours, theirs = (
-        AnswerNoise(params=each, n_reports=1, repeated=30).errors(np.array([0, 0.15, 0.17, 0.5]))
+        CategoryNoise(params=each, n_reports=1, repeated=30).errors(np.array([0, 0.15, 0.17, 0.5]))
         for each in both
     )
     rare, below, above, half = ours / theirs

@@ -14,8 +14,8 @@ from rappor import Counts, Metric, Params, ParamsError, Registry
 from rappor.cli.plan_options import Subject as Planned
 from rappor.cli.subject import Subject
 from rappor.google.files import write_params
-from rappor.planning.entry import replace_numbers, with_numbers, write_registry
-from rappor.planning.noise import shortest, shortest_forced
+from rappor.planning.entry import apply_numbers, replace_numbers, write_registry
+from rappor.planning.noise import format_forced_probabilities, format_probability
 from rappor.protocol.params import NOISE
 from rappor.protocol.parts import Part
 from rappor.protocol.profiles import PROFILES
@@ -61,8 +61,8 @@ def noise(params: Params) -> tuple[float, ...]:
 
 def typed(params: Params) -> Params:
     """Make parameters from the decimals that are written of them."""
-    f, g = map(float, shortest_forced(params))
-    p, q = float(shortest(params.p)), float(shortest(params.q))
+    f, g = map(float, format_forced_probabilities(params))
+    p, q = float(format_probability(params.p)), float(format_probability(params.q))
     return dataclasses.replace(params, f=f, g=g, p=p, q=q)
 
 
@@ -102,7 +102,7 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
     "an entry": lambda _, params: Registry.loads(entry(params))["page"].params,
     "a profile": lambda name, params: Registry.loads(of_profile(name, params))["page"].params,
     "other numbers": lambda _, params: replaced(params),
-    "a plan's": lambda _, params: with_numbers(dataclasses.replace(params, f=0.5, g=0.5), params),
+    "a plan's": lambda _, params: apply_numbers(dataclasses.replace(params, f=0.5, g=0.5), params),
     "a plan": planned,
     "a segment": lambda _, params: params.in_segment((("version", "1"),)).unsegmented,
     "sealed": lambda _, params: sealed(params),

@@ -71,7 +71,7 @@ def plan(
     With --discover the command plans a metric for strings without a list: its parts, their shares
     of the devices, bits and cohorts. It predicts how many strings `rappor discover` will find.
     """
-    from rappor.planning.entry import with_numbers
+    from rappor.planning.entry import apply_numbers
     from rappor.planning.repeats import compare_repeats, describe_once
 
     metric = subject.metric
@@ -96,7 +96,7 @@ def plan(
         return
     planned = budget.plan(subject, strings.question(detection, power, subject, each), size)
     if metric is not None:
-        params = with_numbers(metric.params, planned.params)
+        params = apply_numbers(metric.params, planned.params)
         planned = dataclasses.replace(planned, params=params)
     compared = compare_repeats(planned, epochs=pace.epochs, once=pace.once) if each > 1 else ()
     entry = planned.to_toml(name, **terms) if metric is None else subject.entry(planned.params)

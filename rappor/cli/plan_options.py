@@ -81,7 +81,7 @@ class BudgetOptions:
             if self.max_bytes is not None or self.hashes is not None:
                 raise click.UsageError("--max-bytes and --hashes go with encoding bloom")
             name, answers = subject.encoding_name, subject.answers
-            return planning.plan_answers(name, answers, question=question, **chosen)
+            return planning.plan_categorical(name, answers, question=question, **chosen)
         limits: dict[str, Any] = {"max_bytes": self.max_bytes, "hashes": self.hashes}
         return planning.plan(question, **chosen, **limits)
 
@@ -180,11 +180,11 @@ class Subject:
 
     def entry(self, params: Params) -> str:
         """Return the metric's entry with the planned numbers, as `write_numbers` writes it."""
-        from rappor.planning.entry import replaced_entry
+        from rappor.planning.entry import write_changed_entry
 
         assert self.registry_path is not None
         assert self.metric_name is not None
-        return replaced_entry(read_text(self.registry_path), self.metric_name, params)
+        return write_changed_entry(read_text(self.registry_path), self.metric_name, params)
 
     def write_numbers(self, params: Params) -> None:
         """Write the planned numbers into the metric's entry."""
@@ -282,7 +282,7 @@ class RepeatOptions:
 
         A bare permanent response is reported once in an epoch.
         """
-        from rappor.planning.repeats import answers_in, epochs_in, reports_in
+        from rappor.planning.repeats import count_epochs, count_reports, count_responses
 
         usual = "epoch" if bare else "day"
         interval = self.interval or (metric.interval if metric else usual)
@@ -305,8 +305,8 @@ class RepeatOptions:
         once = interval == "epoch"
         if self.days is None:
             return Repeats(interval, epoch, once, self.reports_per_device or 1, 1)
-        each = answers_in(self.days, epoch) if once else reports_in(self.days, interval)
-        return Repeats(interval, epoch, once, each, epochs_in(self.days, epoch))
+        each = count_responses(self.days, epoch) if once else count_reports(self.days, interval)
+        return Repeats(interval, epoch, once, each, count_epochs(self.days, epoch))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

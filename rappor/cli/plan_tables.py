@@ -22,7 +22,7 @@ from rappor.reporting.numbers import format_nats, format_percent, format_short_p
 if TYPE_CHECKING:
     from rappor.planning.discovery_plan import DiscoveryPlan
     from rappor.planning.plans import Alternative, Plan
-    from rappor.planning.repeats import Repeat
+    from rappor.planning.repeats import RepeatedReports
 
 _CONTROL: Final = {
     "bh": "Benjamini-Hochberg",
@@ -37,7 +37,9 @@ _PARTS: Final = {
 }
 
 
-def print_plan(planned: Plan, compared: tuple[Repeat, ...], entry: str, remark: str | None) -> None:
+def print_plan(
+    planned: Plan, compared: tuple[RepeatedReports, ...], entry: str, remark: str | None
+) -> None:
     """Print the summary, a remark, the repeats, other designs, and the entry for the registry."""
     print_parts(_summary(planned))
     if remark is not None:
@@ -54,7 +56,7 @@ def print_plan(planned: Plan, compared: tuple[Repeat, ...], entry: str, remark: 
     click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
 
 
-def _repeated(compared: tuple[Repeat, ...]) -> Table:
+def _repeated(compared: tuple[RepeatedReports, ...]) -> Table:
     shown = table("reports of each", "detects", "standard error", "epsilon")
     for each in compared:
         number = each.reports_per_device
@@ -93,7 +95,7 @@ def _summary(planned: Plan) -> Table:
 
 
 def _add_prediction(summary: Table, planned: Plan) -> None:
-    from rappor.planning.plans import REMEDIES
+    from rappor.planning.plans import ERROR_REMEDIES
 
     prediction = planned.prediction
     question = planned.question.applied(planned.params, planned.reports)
@@ -124,7 +126,7 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
         )
     parts = (f"{_PARTS[name]} {format_percent(part)}" for name, part in prediction.parts.items())
     summary.add_row("error comes from", ", ".join(parts))
-    summary.add_row("", f"The largest part of the error is {REMEDIES[planned.binding]}")
+    summary.add_row("", f"The largest part of the error is {ERROR_REMEDIES[planned.binding]}")
     if question.reports_per_device == 1:
         summary.add_row(
             "variance",

@@ -20,8 +20,8 @@ from rappor.cli.options import (
 )
 from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, subject_options
-from rappor.planning.changed_params import decode_together, joint_error
-from rappor.planning.detection_limit import detection_limit, standard_error
+from rappor.planning.changed_params import can_decode_together, compute_joint_error
+from rappor.planning.detection_limit import compute_detection_limit, compute_standard_error
 from rappor.privacy.report import ShuffledBatch, Usage, privacy_report, privacy_report_of
 from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
@@ -126,13 +126,13 @@ def privacy(
             metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new
         )
     error = None
-    if new is not None and decode_together(subject.params, new.params):
-        error = joint_error(subject.params, new.params, before=devices, after=devices)
+    if new is not None and can_decode_together(subject.params, new.params):
+        error = compute_joint_error(subject.params, new.params, before=devices, after=devices)
     limit = Detectable(
         devices=devices,
         candidates=candidates,
-        std_error=standard_error(subject.params, devices),
-        detection_limit=detection_limit(subject.params, devices, n_candidates=candidates),
+        std_error=compute_standard_error(subject.params, devices),
+        detection_limit=compute_detection_limit(subject.params, devices, n_candidates=candidates),
     )
     save_chart(report, chart)
     if as_json:

@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from rappor import Params, Population, decode, simulate_counts
-from rappor.planning.detection_limit import standard_error
+from rappor.planning.detection_limit import compute_standard_error
 from rappor.privacy import epsilon_n
 from rappor.simulation import english_words
 from rappor.trust.models import trust_models
@@ -65,7 +65,7 @@ def measured_error(params: Params) -> float:
 print(f"Standard error of a count in {N_REPORTS:,} reports")
 print(f"{'design':24}  epsilon  closed form  measured")
 for name, params in designs.items():
-    closed, error = standard_error(params, N_REPORTS), measured_error(params)
+    closed, error = compute_standard_error(params, N_REPORTS), measured_error(params)
     print(f"{name:24}  {epsilon_n(params, 1):7.3f}  {closed:11.0f}  {error:8.0f}")
 
 # %% [markdown]

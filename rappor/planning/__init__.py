@@ -1,4 +1,7 @@
-"""Choose the parameters of a collection, and predict what it will find."""
+"""Plans of collections.
+
+The choice of parameters, and predictions of the shares that they detect.
+"""
 
 from rappor.base.lazy_exports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""Planned parameters as lines of a registry: a new entry, or an entry that is there."""
+"""Planned parameters as lines of a registry: a new entry, or changed lines of an existing entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rappor.base.errors import FileError, MetricError
-from rappor.planning.noise import shortest, shortest_forced
+from rappor.planning.noise import format_forced_probabilities, format_probability
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import LETTERS, Params
@@ -19,48 +19,52 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 DESCRIPTION: Final = "say here, for the people concerned, what is collected"
+"""Placeholder for the description of a new entry."""
 OWNER: Final = "you@example.org"
+"""Placeholder for the owner of a new entry."""
 
-_KEYS: Final = ("profile", *LETTERS)
-"""The keys of an entry that a plan decides; encoding, categories and all else stay."""
+_PLANNED_KEYS: Final = ("profile", *LETTERS)
+"""Keys of an entry that a plan determines. Encoding, categories and all other keys stay."""
 
 _KEY: Final = re.compile(r"\s*['\"]?([\w-]+)['\"]?\s*=")
+"""Pattern of a line that sets a key."""
 _TABLE: Final = re.compile(r"\s*\[")
+"""Pattern of a line that begins a table."""
 
 
-def header(name: str) -> str:
-    """Write the first line of a metric's entry."""
+def format_header(name: str) -> str:
+    """Return the first line of a metric's entry."""
     return f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]"
 
 
 def write_registry(metric: Metric) -> str:
-    """Write a registry of one metric; its parameters read back to the last bit."""
+    """Return a registry of one metric; its parameters are read back exactly."""
     name, epoch = metric.name, metric.epoch
     epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
     return "\n".join(
         [
-            *_budget_lines(metric),
-            header(name),
+            *_format_budget(metric),
+            format_header(name),
             f"description = {json.dumps(metric.description, ensure_ascii=False)}",
             f"owner = {json.dumps(metric.owner, ensure_ascii=False)}",
             f"expires = {metric.expires.isoformat()}",
             f'epoch = "{epoch}"  # or {epochs}: devices answer for one value in each',
             f'interval = "{metric.interval}"  # a device reports once in each',
-            *params_lines(metric.params),
-            *_parts_lines(metric.parts),
+            *format_params_lines(metric.params),
+            *_format_parts(metric.parts),
             "",
         ]
     )
 
 
-def _budget_lines(metric: Metric) -> list[str]:
-    """Write the budget that a metric needs alone."""
+def _format_budget(metric: Metric) -> list[str]:
+    """Return the lines of the budget that the metric needs by itself."""
     total = reserve(metric).total
     return ["[budget]", f"total = {total:g}  # nats in a calendar year, this metric alone", ""]
 
 
-def _parts_lines(parts: Sequence[Part]) -> list[str]:
-    """Write the line that says which part of a string each device answers for."""
+def _format_parts(parts: Sequence[Part]) -> list[str]:
+    """Return the line with the parts of a string, of which each device reports one."""
     if not parts:
         return []
     entries = [
@@ -72,8 +76,8 @@ def _parts_lines(parts: Sequence[Part]) -> list[str]:
     return [f"parts = [{', '.join(entries)}]"]
 
 
-def params_lines(params: Params) -> list[str]:
-    """Write the lines of an entry that say its parameters, which read back to the last bit."""
+def format_params_lines(params: Params) -> list[str]:
+    """Return the lines of an entry that set its parameters; they are read back exactly."""
     key = encoding_of(params).categories_key
     lines = [f'encoding = "{params.encoding}"']
     if key == "edges":
@@ -82,105 +86,120 @@ def params_lines(params: Params) -> list[str]:
         lines.append(f"{key} = {json.dumps(params.categories, ensure_ascii=False)}")
     if params.normalize != "none":
         lines.append(f'normalize = "{params.normalize}"')
-    return [*lines, *_numbers(params)]
+    return [*lines, *_format_numbers(params)]
 
 
-def _numbers(params: Params) -> list[str]:
-    """Write the lines of dimensions and noise."""
+def _format_numbers(params: Params) -> list[str]:
+    """Return the lines of dimensions and noise."""
     letters = "khm" if encoding_of(params).hashed else ""
-    f, g = shortest_forced(params)
+    f, g = format_forced_probabilities(params)
     return [
         *(f"{letter} = {getattr(params, letter)}" for letter in letters),
         f"f = {f}  # epsilon_inf {loss.epsilon_inf(params):.4f}",
         *([] if params.t_1 == params.t_0 else [f"g = {g}"]),
-        f"p = {shortest(params.p)}  # epsilon_1 {loss.epsilon_1(params):.4f}",
-        f"q = {shortest(params.q)}",
+        f"p = {format_probability(params.p)}  # epsilon_1 {loss.epsilon_1(params):.4f}",
+        f"q = {format_probability(params.q)}",
     ]
 
 
 def replace_numbers(text: str, name: str, params: Params) -> str:
-    """Return a registry in which a metric has other dimensions and noise; all else stays as it is.
+    """Return a registry text with other dimensions and noise for one metric.
 
-    Raises MetricError if the registry has no such metric, the numbers of its entry are not a line
-    each, or its budget cannot pay the new loss.
+    All other lines and comments stay as they are.
+
+    Raises
+    ------
+    MetricError
+        The registry lacks the metric, the numbers of its entry do not have a line each, or its
+        budget is too small for the new loss.
     """
     old = Registry.loads(text).metric(name)
-    changed = "\n".join(_replaced(text, name, params).lines)
-    if _read(changed, name) != dataclasses.replace(old, params=with_numbers(old.params, params)):
+    changed = "\n".join(_replace_lines(text, name, params).lines)
+    if _read_metric(changed, name) != dataclasses.replace(
+        old, params=apply_numbers(old.params, params)
+    ):
+        # An inline table, or several keys on a line: the pattern of lines would change another
+        # entry, or nothing. The changed text is read back to exclude that.
         raise MetricError(f"metric {name}: its entry must be a table with a line for each number")
     return changed
 
 
-def replaced_entry(text: str, name: str, params: Params) -> str:
-    """Return a registry of one metric of another registry, as `replace_numbers` would write it.
+def write_changed_entry(text: str, name: str, params: Params) -> str:
+    """Return a registry of one metric of another registry, with the lines of `replace_numbers`.
 
-    Where that one's lines cannot be changed, the entry is written anew.
+    If the lines cannot be changed, the entry is written anew, without its comments.
     """
     old = Registry.loads(text).metric(name)
-    new = dataclasses.replace(old, params=with_numbers(old.params, params))
-    head = _budget_lines(new)
+    new = dataclasses.replace(old, params=apply_numbers(old.params, params))
+    budget_lines = _format_budget(new)
     try:
-        lines, first, last = _replaced(text, name, params)
+        lines, first, last = _replace_lines(text, name, params)
     except MetricError:
         return write_registry(new)
-    while last < len(lines) and (not _TABLE.match(lines[last]) or _is_below(lines[last], name)):
+    while last < len(lines) and (
+        not _TABLE.match(lines[last]) or _is_nested_table(lines[last], name)
+    ):
         last += 1
-    shown = "\n".join([*head, *lines[first:last]]).rstrip() + "\n"
-    return shown if _read(shown, name) == new else write_registry(new)
+    entry_text = "\n".join([*budget_lines, *lines[first:last]]).rstrip() + "\n"
+    return entry_text if _read_metric(entry_text, name) == new else write_registry(new)
 
 
-class _Replaced(NamedTuple):
-    """Lines of a registry, and where the table of the changed entry begins and ends."""
+class _ChangedLines(NamedTuple):
+    """Lines of a registry, with the first line of the changed entry and the line after its last."""
 
     lines: list[str]
     first: int
     last: int
 
 
-def _replaced(text: str, name: str, params: Params) -> _Replaced:
-    """Replace the numbers of an entry."""
+def _replace_lines(text: str, name: str, params: Params) -> _ChangedLines:
+    """Replace the lines of dimensions and noise of an entry."""
     lines = text.split("\n")
-    first = _first_line(lines, name)
+    first = _find_header(lines, name)
     last = next((i for i in range(first + 1, len(lines)) if _TABLE.match(lines[i])), len(lines))
-    kept = [line for line in lines[first + 1 : last] if not _is_replaced(line)]
+    kept = [line for line in lines[first + 1 : last] if not _is_planned_line(line)]
     end = max((i + 1 for i, line in enumerate(kept) if line.strip()), default=0)
-    entry = [lines[first], *kept[:end], *_numbers(params), *kept[end:]]
-    return _Replaced([*lines[:first], *entry, *lines[last:]], first, first + len(entry))
+    entry = [lines[first], *kept[:end], *_format_numbers(params), *kept[end:]]
+    return _ChangedLines([*lines[:first], *entry, *lines[last:]], first, first + len(entry))
 
 
-def with_numbers(params: Params, planned: Params) -> Params:
+def apply_numbers(params: Params, planned: Params) -> Params:
     """Return parameters with the planned dimensions and noise."""
     numbers = {letter: getattr(planned, letter) for letter in LETTERS}
     return dataclasses.replace(params, **numbers, insecure=True)
 
 
-def _read(text: str, name: str) -> Metric | None:
-    """Read a metric of a registry whose lines were changed; None where that is no TOML any more."""
+def _read_metric(text: str, name: str) -> Metric | None:
+    """Read a metric of a changed registry text; return None if the text is not TOML any more."""
     try:
         return Registry.loads(text)[name]
     except FileError:
         return None
 
 
-def _first_line(lines: list[str], name: str) -> int:
-    """Return the line of the entry's header."""
-    found = [i for i, line in enumerate(lines) if re.match(_table_of(name) + r"\]", line)]
-    if len(found) != 1:
-        raise MetricError(f"metric {name}: the registry must have one line {header(name)}")
-    return found[0]
+def _find_header(lines: list[str], name: str) -> int:
+    """Return the index of the entry's header line."""
+    headers = [
+        index
+        for index, line in enumerate(lines)
+        if re.match(_build_header_pattern(name) + r"\]", line)
+    ]
+    if len(headers) != 1:
+        raise MetricError(f"metric {name}: the registry must have one line {format_header(name)}")
+    return headers[0]
 
 
-def _is_below(line: str, name: str) -> bool:
-    """Return whether a line is the header of a table inside the entry, as of its segments."""
-    return re.match(_table_of(name) + r"\.", line) is not None
+def _is_nested_table(line: str, name: str) -> bool:
+    """Return whether a line is the header of a table inside the entry, such as its segments."""
+    return re.match(_build_header_pattern(name) + r"\.", line) is not None
 
 
-def _table_of(name: str) -> str:
+def _build_header_pattern(name: str) -> str:
     """Return a pattern of the beginning of the entry's header."""
     quoted = re.escape(name)
     return rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*"
 
 
-def _is_replaced(line: str) -> bool:
+def _is_planned_line(line: str) -> bool:
     key = _KEY.match(line)
-    return key is not None and key[1] in _KEYS
+    return key is not None and key[1] in _PLANNED_KEYS

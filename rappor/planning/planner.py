@@ -1,4 +1,4 @@
-"""Plan a collection: parameters for a privacy budget, and what they will find."""
+"""Plans of a collection: parameters for a privacy budget, and the shares that they detect."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Final
 
 from rappor.base.errors import DecodeError, ParamsError
 from rappor.base.ranges import check_number, read_count
-from rappor.planning.answer_noise import choose_answer_noise
-from rappor.planning.detection_limit import standard_error
-from rappor.planning.dimensions import choose_params, least_cohorts
+from rappor.planning.category_noise import choose_category_noise
+from rappor.planning.detection_limit import compute_standard_error
+from rappor.planning.dimensions import choose_params, compute_min_cohorts
 from rappor.planning.noise import Budget
-from rappor.planning.plans import Plan, finish
+from rappor.planning.plans import Plan, build_plan
 from rappor.planning.power import DetectionTarget, predict
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
-MOST_REPORTS: Final = 10**15
-"""Reports that can be planned for: a hundred thousand from everybody."""
+MAX_REPORTS: Final = 10**15
+"""Largest number of reports of a plan: a hundred thousand reports from every person."""
 
-_CLOSE: Final = 1.001
-"""Ratio of too few and enough reports at which the search ends: the three digits that are shown."""
+_SEARCH_RATIO: Final = 1.001
+"""Ratio of the search's bounds at which the search for the number of reports stops: three digits.
+"""
 
 
 def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
@@ -36,44 +37,59 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     hashes: int | None = None,
     symmetric: bool = False,
 ) -> Plan:
-    """Choose the best parameters of strings for a privacy budget and predict what they find.
+    """Choose the best parameters of strings for a privacy budget, and predict detections.
 
-    The question says how frequent strings are and how they are tested; a number of candidates
-    stands for as many strings by Zipf's law, and Benjamini-Hochberg at 5 %. One report loses
-    `epsilon_1`, any number of reports of one value `epsilon_inf`, in nats. Give how many reports
-    will come, or else the share of devices to be detected: the plan then says how many reports
-    that takes, to three digits. `max_bytes` limits the bits of one report; `hashes` and
-    `symmetric` allow only designs with this h, and with q = 1 - p.
+    Parameters
+    ----------
+    question : the strings to detect, and how they are tested. A number means as many strings with
+        shares by Zipf's law, and Benjamini-Hochberg at 5 %.
+    epsilon_1 : limit of the privacy loss of one report, in nats.
+    epsilon_inf : limit of the privacy loss of all reports of one value, in nats.
+    reports : expected number of reports.
+    share : smallest share of devices to detect, in place of `reports`. The plan then has the number
+        of reports that this takes, rounded up to three digits.
+    max_bytes : largest size of a report's bits, in bytes.
+    hashes : allow only this number of hash functions.
+    symmetric : allow only q = 1 - p.
 
-    Raises ParamsError if a number is outside its range or limits contradict each other, and
-    DecodeError if no number of reports up to 1e15 detects the share.
+    Returns
+    -------
+    Plan.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range, or limits contradict each other.
+    DecodeError
+        No number of reports up to 1e15 detects the share.
 
     Examples
     --------
-    >>> found = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1e6)
-    >>> found.params.h, found.params.k, round(found.params.p_star, 6), round(found.params.q_star, 6)
+    >>> planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1e6)
+    >>> params = planned.params
+    >>> params.h, params.k, round(params.p_star, 6), round(params.q_star, 6)
     (1, 128, 0.122147, 0.506935)
-    >>> f"{found.share:.2%}"
+    >>> f"{planned.share:.2%}"
     '0.31%'
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    full_question = DetectionTarget.of(question)
+    target = DetectionTarget.of(question)
 
-    def chosen(n_reports: int) -> Params:
+    def choose(n_reports: int) -> Params:
         return choose_params(
             budget,
             n_reports=n_reports,
-            question=full_question,
+            question=target,
             max_bytes=max_bytes,
             hashes=hashes,
             symmetric=symmetric,
         )
 
-    n_reports = _n_reports(chosen, full_question, reports, share)
-    return finish(chosen(n_reports), n_reports, full_question, budget)
+    n_reports = _resolve_reports(choose, target, reports, share)
+    return build_plan(choose(n_reports), n_reports, target, budget)
 
 
-def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
+def plan_categorical(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     encoding: str,
     categories: Sequence[str] = (),
     *,
@@ -84,24 +100,37 @@ def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     question: DetectionTarget | None = None,
     symmetric: bool = False,
 ) -> Plan:
-    """Choose the best noise of an encoding that answers for every bit; see `plan`.
+    """Choose the best noise of an encoding with one bit for each category, and predict detections.
 
-    The candidates of the question are all answers; their frequencies follow Zipf's law if it is
-    None.
+    Parameters
+    ----------
+    encoding : name of an encoding that does not hash values, such as "onehot" or "boolean".
+    categories : the categories or bucket edges of the encoding.
+    epsilon_1, epsilon_inf, reports, share, symmetric : as for `plan`.
+    question : the categories' shares and how they are tested. By default the shares follow Zipf's
+        law.
 
-    Raises ParamsError as `plan` or if the encoding hashes its values, and DecodeError if no number
-    of reports up to 1e15 detects the share.
+    Returns
+    -------
+    Plan.
+
+    Raises
+    ------
+    ParamsError
+        As for `plan`, or the encoding hashes its values.
+    DecodeError
+        No number of reports up to 1e15 detects the share.
 
     Examples
     --------
-    >>> found = plan_answers("boolean", epsilon_1=1, epsilon_inf=2, reports=10_000)
-    >>> round(found.params.p_star, 6), f"{found.share:.1%}"
+    >>> planned = plan_categorical("boolean", epsilon_1=1, epsilon_inf=2, reports=10_000)
+    >>> round(planned.params.p_star, 6), f"{planned.share:.1%}"
     (0.268941, '2.1%')
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    params = choose_answer_noise(budget, encoding, categories, symmetric=symmetric)
-    asked = DetectionTarget.of(params.k if question is None else question)
-    return _finish_given(params, asked, budget, reports, share)
+    params = choose_category_noise(budget, encoding, categories, symmetric=symmetric)
+    target = DetectionTarget.of(params.k if question is None else question)
+    return _plan_for_params(params, target, budget, reports, share)
 
 
 def predict_power(
@@ -111,28 +140,46 @@ def predict_power(
     reports: float | None = None,
     share: float | None = None,
 ) -> Plan:
-    """Predict what given parameters find, beside the best of the same privacy; see `plan`.
+    """Predict the detections of given parameters, beside the best parameters of the same privacy.
 
-    Raises ParamsError if a number is outside its range, the parameters have no finite loss, or they
-    have too few cohorts to distinguish the candidates.
+    Parameters
+    ----------
+    params : the parameters.
+    question, reports, share : as for `plan`.
+
+    Returns
+    -------
+    Plan.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range, the parameters have no finite loss, or they have too few
+        cohorts to distinguish the candidates.
     DecodeError
         No number of reports up to 1e15 detects the share.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> f"{predict_power(Params.profile('balanced'), 1000, reports=1e6).share:.2%}"
+    '0.31%'
     """
     budget = Budget(loss.epsilon_1(params), loss.epsilon_inf(params))
-    return _finish_given(params, DetectionTarget.of(question), budget, reports, share)
+    return _plan_for_params(params, DetectionTarget.of(question), budget, reports, share)
 
 
-def _finish_given(
+def _plan_for_params(
     params: Params,
     question: DetectionTarget,
     budget: Budget,
     reports: float | None,
     share: float | None,
 ) -> Plan:
-    """Check that the question can be asked of the parameters, and predict."""
+    """Check that the parameters can distinguish the candidates, and predict."""
     _check_candidates(params, question.frequencies.n_candidates)
-    n_reports = _n_reports(lambda _: params, question, reports, share)
-    return finish(params, n_reports, question, budget)
+    n_reports = _resolve_reports(lambda _: params, question, reports, share)
+    return build_plan(params, n_reports, question, budget)
 
 
 def _check_candidates(params: Params, n_candidates: int) -> None:
@@ -143,50 +190,52 @@ def _check_candidates(params: Params, n_candidates: int) -> None:
                 f"got {n_candidates:,}"
             )
         return
-    least = math.ceil(least_cohorts(params.k, n_candidates))
-    if params.m < least:
+    min_m = math.ceil(compute_min_cohorts(params.k, n_candidates))
+    if params.m < min_m:
         raise ParamsError(
-            f"m must be at least {least} to distinguish {n_candidates:,} candidates "
+            f"m must be at least {min_m} to distinguish {n_candidates:,} candidates "
             f"at k = {params.k}, got {params.m}"
         )
 
 
-def _n_reports(
-    chosen: Callable[[int], Params],
+def _resolve_reports(
+    choose: Callable[[int], Params],
     question: DetectionTarget,
     reports: float | None,
     share: float | None,
 ) -> int:
-    """Return the reports given, or those that the share takes."""
+    """Return the given number of reports, or the number that detects the share."""
     if (reports is None) == (share is None):
-        raise ParamsError("either reports or share must be given, not both")
+        raise ParamsError("exactly one of reports and share must be given")
     if share is not None:
-        return _reports_for(share, chosen, question)
-    return read_count("reports", reports, 1, MOST_REPORTS)
+        return _find_reports(share, choose, question)
+    return read_count("reports", reports, 1, MAX_REPORTS)
 
 
-def _reports_for(share: float, chosen: Callable[[int], Params], question: DetectionTarget) -> int:
-    """Return the least reports that detect the share, rounded up to three digits.
+def _find_reports(share: float, choose: Callable[[int], Params], question: DetectionTarget) -> int:
+    """Return the smallest number of reports that detects the share, rounded up to three digits.
 
-    The smallest share detected falls as reports grow, also where m steps up with them.
+    The search is a bisection. The smallest detected share decreases as reports grow, also where m
+    increases with the reports.
     """
     check_number("share", share, "(0, 1]")
 
-    def enough(n_reports: int) -> bool:
-        detected = predict(chosen(n_reports), n_reports, question).share
+    def is_enough(n_reports: int) -> bool:
+        detected = predict(choose(n_reports), n_reports, question).share
         return detected is not None and detected <= share
 
-    # Begin where the share is one standard error, which is rarely enough.
-    errors = standard_error(chosen(1), 1) / share
-    low, high = 0, max(1, int(min(errors * errors, MOST_REPORTS)))
-    while not enough(high):
+    # Begin where the share equals one standard error, which seldom detects it.
+    min_reports = compute_standard_error(choose(1), 1) / share
+    low, high = 0, max(1, int(min(min_reports * min_reports, MAX_REPORTS)))
+    while not is_enough(high):
         low, high = high, 4 * high
-        if high > MOST_REPORTS:
+        if high > MAX_REPORTS:
+            # A share below the noise floor of collisions needs infinitely many reports.
             raise DecodeError(
-                f"share must be larger to be detected in {MOST_REPORTS:.0e} reports, got {share:g}"
+                f"share must be larger to be detected in {MAX_REPORTS:.0e} reports, got {share:g}"
             )
-    while high - low > 1 and high > _CLOSE * low:
+    while high - low > 1 and high > _SEARCH_RATIO * low:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     unit: int = 10 ** max(len(str(high)) - 3, 0)
     return -(-high // unit) * unit

@@ -1,4 +1,4 @@
-"""The finished plan: a record that never shows parameters without their loss."""
+"""`Plan`: planned parameters, with their privacy losses and predicted detections."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final
 
 from rappor.base.display import Displayed
 from rappor.decoding.estimates import number_or_none
-from rappor.planning.answer_noise import best_known, choose_answer_noise
-from rappor.planning.detection_limit import rare_variance
+from rappor.planning.category_noise import choose_category_noise, compute_best_variance
+from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import DetectionTarget, Prediction, predict
@@ -21,25 +21,27 @@ from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import MIN_COHORT, Metric
 
-REMEDIES: Final = {
+ERROR_REMEDIES: Final = {
     "coins": "privacy noise. To lower it, use more devices, more reports or a larger epsilon.",
     "sampling": "the sampling of devices. To lower it, use more devices.",
     "unexplained": "collisions with strings that stay unexplained. To lower it, use more cohorts.",
     "candidates": "collisions between candidates. To lower it, use more bits or more cohorts.",
 }
-"""What each part of an error is, and what makes it smaller."""
+"""For each part of an error: its cause, and the remedy."""
 
-_EPOCH: Final = "quarter"
-"""The epoch of a planned entry: values may change over a year, and quarters are few."""
+_DEFAULT_EPOCH: Final = "quarter"
+"""Epoch of a planned entry. Values may change within a year, and a year has few quarters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another design of the same privacy, in the same k and m.
+    """Another design with the same privacy, k and m.
 
-    `variance` is the variance of a rare string's count by the coins alone, divided by the number
-    of reports; `excess` its ratio to the optimum at epsilon_1; `share` the smallest share that is
-    detected, None if none is.
+    Attributes
+    ----------
+    variance : variance of a rare string's count by coins alone, divided by the number of reports.
+    excess : ratio of `variance` to the optimum at epsilon_1; NaN if no optimum is known.
+    share : smallest detected share; None if no share is detected.
     """
 
     name: str
@@ -51,10 +53,16 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan(Displayed):
-    """Parameters, what they promise and what they will find.
+    """Parameters, their privacy losses, and their predicted detections.
 
-    The parameters lose at most `budget`; what they do lose are `epsilon_1` and `epsilon_inf`.
-    `prediction` is for `reports` reports.
+    Attributes
+    ----------
+    params : the parameters. Their losses are `epsilon_1` and `epsilon_inf`, at most those of
+        `budget`.
+    reports : number of reports of the prediction.
+    question : the strings to detect.
+    prediction : predicted detections and errors.
+    alternatives : other designs with the same privacy.
     """
 
     _drawn_as: ClassVar[str] = "plan"
@@ -68,36 +76,36 @@ class Plan(Displayed):
 
     @property
     def epsilon_1(self) -> float:
-        """Loss of one report, in nats."""
+        """Privacy loss of one report, in nats."""
         return loss.epsilon_1(self.params)
 
     @property
     def epsilon_inf(self) -> float:
-        """Loss of any number of reports of one value, in nats."""
+        """Privacy loss of any number of reports of one value, in nats."""
         return loss.epsilon_inf(self.params)
 
     @property
     def share(self) -> float | None:
-        """The smallest share that is detected with the question's power; None if none is."""
+        """Smallest share that is detected with the target's power; None if no share is."""
         return self.prediction.share
 
     @property
     def excess(self) -> float:
         """Variance of a rare string, collisions included, as a multiple of the optimum.
 
-        For one report a device.
+        The optimum is for one report per device.
         """
-        best = best_known(self.params, self.budget.epsilon_1)
+        best = compute_best_variance(self.params, self.budget.epsilon_1)
         return self.prediction.rare_error**2 * self.reports / best
 
     @property
     def binding(self) -> str:
-        """Name the largest part of the error."""
+        """Name of the largest part of the error."""
         return max(self.prediction.parts, key=lambda name: self.prediction.parts[name])
 
     @property
     def filling(self) -> Filling:
-        """How the devices fill the cohorts, if each of them reports in every interval."""
+        """Distribution of the devices over cohorts, if each device reports in every interval."""
         devices = round(self.reports / self.question.reports_per_device)
         return Filling(devices=devices, m=self.params.m, min_cohort=MIN_COHORT)
 
@@ -108,14 +116,22 @@ class Plan(Displayed):
         expires: datetime.date,
         description: str = DESCRIPTION,
         owner: str = OWNER,
-        epoch: str = _EPOCH,
+        epoch: str = _DEFAULT_EPOCH,
         interval: str | None = None,
     ) -> str:
-        """Write a registry of the metric alone; its parameters read back to the last bit.
+        """Return a registry with the planned metric; its parameters are read back exactly.
 
-        The interval is a day unless told; an epoch where a report is the permanent response itself.
+        Parameters
+        ----------
+        name : name of the metric.
+        expires : last day of the metric.
+        description, owner, epoch : fields of the entry.
+        interval : by default a day, or an epoch if a report equals the permanent response.
 
-        Raises MetricError if a metric cannot have this name.
+        Raises
+        ------
+        MetricError
+            A metric cannot have this name.
         """
         return write_registry(
             Metric(
@@ -143,11 +159,11 @@ class Plan(Displayed):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as the object that `rappor plan --json` prints."""
+        """Return the object that `rappor plan --json` prints."""
         prediction = self.prediction
         question = self.question.applied(self.params, self.reports)
         return {
-            **_letters(self.params),
+            **_letters_of(self.params),
             "p_star": self.params.p_star,
             "q_star": self.params.q_star,
             "fingerprint": self.params.fingerprint,
@@ -182,7 +198,7 @@ class Plan(Displayed):
             "alternatives": [
                 {
                     "name": other.name,
-                    **_letters(other.params),
+                    **_letters_of(other.params),
                     "variance": other.variance,
                     "excess": other.excess,
                     "share": other.share,
@@ -192,18 +208,18 @@ class Plan(Displayed):
         }
 
 
-def finish(params: Params, n_reports: int, question: DetectionTarget, budget: Budget) -> Plan:
-    """Predict for the parameters, and for their alternatives in the same k and m."""
-    others = []
-    for name, other in _alternatives(params, budget):
-        variance = rare_variance(other)
-        others.append(
+def build_plan(params: Params, n_reports: int, question: DetectionTarget, budget: Budget) -> Plan:
+    """Predict detections for the parameters, and for alternatives with the same k and m."""
+    alternatives = []
+    for name, candidate in _list_alternatives(params, budget):
+        variance = compute_rare_variance(candidate)
+        alternatives.append(
             Alternative(
                 name=name,
-                params=other,
+                params=candidate,
                 variance=variance,
-                excess=variance / best_known(params, budget.epsilon_1),
-                share=predict(other, n_reports, question).share,
+                excess=variance / compute_best_variance(params, budget.epsilon_1),
+                share=predict(candidate, n_reports, question).share,
             )
         )
     return Plan(
@@ -212,15 +228,15 @@ def finish(params: Params, n_reports: int, question: DetectionTarget, budget: Bu
         reports=n_reports,
         question=question,
         prediction=predict(params, n_reports, question),
-        alternatives=tuple(others),
+        alternatives=tuple(alternatives),
     )
 
 
-def _alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
-    """Yield the names and parameters of designs of this budget, this one first."""
+def _list_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
+    """Yield names and parameters of designs with this budget, the planned design first."""
     yield "this one", params
     if not encoding_of(params).hashed:
-        yield from _answer_alternatives(params, budget)
+        yield from _list_categorical_alternatives(params, budget)
         return
     losses = (budget.epsilon_1, budget.epsilon_inf)
     k, m = params.k, params.m
@@ -232,10 +248,10 @@ def _alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]
         yield "h = 2, p = 1/2 [EPK14]", published
 
 
-def _answer_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
-    """Yield the asymmetric and the symmetric noise, where both are not one."""
+def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
+    """Yield asymmetric and symmetric noise; only one of them if they are equal."""
     designs = {
-        name: choose_answer_noise(
+        name: choose_category_noise(
             budget, params.encoding, params.categories, symmetric=name == "symmetric"
         )
         for name in ("asymmetric", "symmetric")
@@ -246,5 +262,5 @@ def _answer_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, 
         yield from designs.items()
 
 
-def _letters(params: Params) -> dict[str, float]:
+def _letters_of(params: Params) -> dict[str, float]:
     return {letter: getattr(params, letter) for letter in LETTERS}

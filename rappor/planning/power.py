@@ -1,33 +1,35 @@
-"""Predict what the decoder will find, and how wide its intervals will be.
+"""Predictions of the decoder's detections and interval widths.
 
 Theory of operation
 -------------------
-`rappor.planning.answer_noise` has the errors of the encodings that answer for every bit; those of
-strings follow. The decoder regresses m k de-biased bits on the candidates (`rappor.estimator.fit`).
-A string sets n = m k d of them, d being the density, and its error is
+`rappor.planning.category_noise` has the errors of encodings with one bit for each category. The
+errors of strings are as follows. The decoder regresses m k de-biased bits on the candidates
+(`rappor.estimator.fit`). A string sets n = m k d of the bits, where d is the density, and its
+estimate has the error
 
     error^2 = 1 / (n (1 - d) (1 - s / (m k)) E[1 / (v + tau^2)])
 
-- v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2) is the variance of one bit, coins
-  and sampling of the devices together, at its mean level mu = p* + (q*-p*) theta; theta is the
-  string's own share plus those of others that fall on the bit, and the mean is over all layouts
-  (`bit_levels`); R is the number of reports a device (`rappor.estimator.debias`);
-- tau^2 = d (1-d) (sum of squares of the shares that the selection does not explain) is the
-  collisions' variance, which reports do not lower;
-- 1 - d is what the free background takes, and s the number of selected strings, each of which
-  takes as much as one bit: candidates that collide among themselves.
+- v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2) is the variance of one bit from
+  coins and from the sampling of the devices, at the mean level mu = p* + (q*-p*) theta. theta is
+  the string's own share plus the shares of other strings on the bit. The mean E is over all layouts
+  (`compute_bit_levels`). R is the number of reports per device (`rappor.estimator.debias`).
+- tau^2 = d (1-d) (sum of squares of the shares that the selection does not explain) is the variance
+  of collisions. More reports do not lower tau^2.
+- 1 - d is the share of the information that the free background leaves.
+- s is the number of selected strings. Collisions between candidates cost the information of one bit
+  for each selected string.
 
-A string of share b is detected with probability Phi(b / error - z), z being the normal quantile of
-the p-value threshold. For Bonferroni the threshold is level / c. For Benjamini-Hochberg it follows
-from the answer: with r others detected a string needs p <= level (1 + r) / c, and r is the sum of
-everyone's probabilities at this threshold. The largest such threshold is that of the step-up
-procedure. The adaptive one divides by the absent candidates that it expects to count instead of by
-c, from as many reports on as the decoder applies it to. Which strings the selection explains is the
-same sum at the decoder's own level.
+A string of share b is detected with probability Phi(b / error - z), where z is the normal quantile
+of the p-value threshold. For Bonferroni, the threshold is level / c. For Benjamini-Hochberg, the
+threshold depends on the result: with r other detections, a string needs p <= level (1 + r) / c, and
+r is the sum of all detection probabilities at this threshold. The step-up procedure takes the
+largest such threshold. The adaptive procedure divides by the expected number of absent candidates
+instead of c, from the number of reports at which the decoder applies it. The strings that the
+selection explains are predicted by the same sum, at the error rate of the selection.
 
-What is predicted holds in the mean over layouts and collections, for candidates that share their
-bits with no other, and for collisions that do not dominate: there the decoder explains more than
-the probabilities of single strings say.
+Predictions are means over layouts and collections. They hold for candidates with distinct bits, and
+for collisions that do not dominate the error. If collisions dominate, the decoder explains more
+strings than the detection probabilities of single strings predict.
 """
 
 from __future__ import annotations
@@ -45,38 +47,59 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.fit import TAPER
 from rappor.estimator.score_tests import ones_variance
 from rappor.estimator.selection import ENTER
-from rappor.planning.answer_noise import AnswerNoise
-from rappor.planning.frequencies import Frequencies, bit_levels
+from rappor.planning.category_noise import CategoryNoise
+from rappor.planning.frequencies import Frequencies, compute_bit_levels
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
-_SHARES: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
-"""Shares at which errors are computed; between them they are interpolated. Twice as many change the
-smallest share by 1.5e-4 of it, and all else by less."""
+_SHARE_GRID: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
+"""Shares at which errors are computed; errors between them are interpolated.
 
-_ROUNDS: Final = 100
-"""Rounds in which errors and selection may settle: 18 were the most in a hundred predictions."""
+A grid of twice as many shares changes the smallest detected share by a relative 1.5e-4, and all
+other results by less."""
 
-_STEPS: Final = 10_000
-"""Steps to the fixed point of the threshold: 100 were enough in a hundred predictions."""
+_MAX_ITERATIONS: Final = 100
+"""Largest number of iterations until errors and selection agree.
 
-_SETTLED: Final = 1e-6
-"""Relative change at which a fixed point is reached; a thousandth of it changes no prediction by
-more than 1e-6."""
+The slowest of a hundred predictions needed 18."""
 
-_LEAST_LEFT: Final = 0.05
-"""Least part of the information that selected strings leave, where they fill nearly all rows and
-the formula would have no finite error; the floor of the decoder's screening."""
+_MAX_STEPS: Final = 10_000
+"""Largest number of steps to the fixed point of the threshold. The slowest of a hundred predictions
+needed 100."""
+
+_TOLERANCE: Final = 1e-6
+"""Relative change at which an iteration stops.
+
+A tolerance of 1e-9 changes no prediction by more than 1e-6."""
+
+_MIN_INFORMATION_LEFT: Final = 0.05
+"""Smallest share of the information that selected strings leave.
+
+If selected strings fill nearly all rows, the formula has no finite error. The decoder's screening
+has the same bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DetectionTarget:
-    """What a collection is to answer, and how surely.
+    """The strings that a collection must detect, and the requested certainty.
 
-    `frequencies` are those of the strings. `error_control` is how sure the decoder will be asked
-    to be,
-    `power` the probability with which a string is to be detected. `reports_per_device` is how often
-    each device will report: N reports come from N / reports_per_device devices.
+    Parameters
+    ----------
+    frequencies : shares of the strings.
+    error_control : error rate and confidence level of the decoder.
+    power : probability with which a string of the smallest share is detected.
+    reports_per_device : reports of each device. N reports come from N / reports_per_device devices.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range.
+
+    Examples
+    --------
+    >>> from rappor.planning import DetectionTarget, Frequencies
+    >>> DetectionTarget(frequencies=Frequencies.zipf(100), power=0.9).frequencies.n_candidates
+    100
     """
 
     frequencies: Frequencies
@@ -89,16 +112,19 @@ class DetectionTarget:
         check_number("power", self.power, "(0, 1)")
 
     @classmethod
-    def of(cls, asked: DetectionTarget | int) -> DetectionTarget:
-        """Return a question as it is; a number stands for as many strings by Zipf's law."""
+    def of(cls, target: DetectionTarget | int) -> DetectionTarget:
+        """Return a target; a number means as many strings with shares by Zipf's law."""
         return (
-            asked
-            if isinstance(asked, DetectionTarget)
-            else cls(frequencies=Frequencies.zipf(asked))
+            target
+            if isinstance(target, DetectionTarget)
+            else cls(frequencies=Frequencies.zipf(target))
         )
 
     def applied(self, params: Params, n_reports: int) -> DetectionTarget:
-        """Return the question with the correction that the decoder applies to these reports."""
+        """Return the target with the correction that the decoder applies to these reports.
+
+        The decoder replaces the adaptive correction if a row has too few ones.
+        """
         if not encoding_of(params).hashed:
             return self
         ones = ones_variance(params, n_reports / self.reports_per_device)
@@ -107,21 +133,21 @@ class DetectionTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """What a parameter set finds in a number of reports; errors and widths are shares of them.
+    """Predicted detections and errors, as shares of the reports.
 
     Attributes
     ----------
     found : expected number of present candidates that are detected.
-    probabilities : (c,) float64. Probability of detection of a string of each class of the
+    probabilities : (c,) float64. Detection probability of a string of each class of the
         frequencies.
-    share : the smallest share detected with the question's power; None if even 1 is not.
+    share : smallest share that is detected with the target's power; None if no share is.
     rare_error : standard error of an absent candidate.
-    largest, largest_error : the largest share of the frequencies, and its standard error.
-    error, width, adjusted_width : standard error of a string of that share, or of share 1
-        without one, and whole widths of its interval alone and of the one that is widened
+    largest, largest_error : largest share of the frequencies, and its standard error.
+    error, width, adjusted_width : standard error of a string of the smallest share (of share 1
+        without a smallest share), the width of its interval, and the width of its interval adjusted
         for the detected list (Benjamini and Yekutieli 2005).
-    parts : of that error's variance: coins, sampling (of the devices), unexplained (strings
-        on the same bits) and candidates (which must be distinguished).
+    parts : share of each cause in the variance of that error: "coins", "sampling" (of the devices),
+        "unexplained" (strings on the same bits) and "candidates" (that must be distinguished).
     """
 
     found: float
@@ -136,68 +162,73 @@ class Prediction:
     parts: dict[str, float]
 
 
-def predict(params: Params, n_reports: int, question: DetectionTarget) -> Prediction:
-    """Predict detection and errors of the decoder; see the theory above."""
-    question = question.applied(params, n_reports)
-    frequencies = question.frequencies
-    collection = _settled(params, n_reports, question)
-    errors = collection.errors(_SHARES)
-    z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
-    threshold, more = _thresholds(z, question)
-    # A string that is surely found is among those that set the threshold; one in doubt comes on
-    # top of them.
-    first = _detected(z, threshold)
-    probabilities = _detected(z, threshold + (1 - first) * (more - threshold))
-    share = _smallest(errors, more, question.power)
-    found = float(frequencies.candidates @ probabilities)
-    n_detected = max(found + frequencies.absent * threshold, 1.0)
-    own = np.array([1.0 if share is None else share])
-    error = float(collection.errors(own)[0])
-    missed, largest = 1 - question.error_control.confidence, float(frequencies.shares.max())
+def predict(params: Params, n_reports: int, target: DetectionTarget) -> Prediction:
+    """Predict detections and errors of the decoder, by the theory above."""
+    target = target.applied(params, n_reports)
+    frequencies = target.frequencies
+    collection = _choose_error_model(params, n_reports, target)
+    errors = collection.errors(_SHARE_GRID)
+    z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
+    threshold, threshold_of_next = _thresholds(z, target)
+    # A string that is certainly detected already counts in the threshold. A string that is
+    # uncertain raises the rank by one if it passes. The two thresholds are interpolated.
+    first_probabilities = _compute_detection_probabilities(z, threshold)
+    probabilities = _compute_detection_probabilities(
+        z, threshold + (1 - first_probabilities) * (threshold_of_next - threshold)
+    )
+    share = _find_smallest_share(errors, threshold_of_next, target.power)
+    n_found = float(frequencies.candidates @ probabilities)
+    n_detected = max(n_found + frequencies.absent * threshold, 1.0)
+    share_array = np.array([1.0 if share is None else share])
+    error = float(collection.errors(share_array)[0])
+    error_rate, largest = 1 - target.error_control.confidence, float(frequencies.shares.max())
     chosen_share = min(n_detected / frequencies.n_candidates, 1)
     return Prediction(
-        found=found,
+        found=n_found,
         probabilities=probabilities,
         share=share,
         rare_error=float(errors[0]),
         largest=largest,
         largest_error=float(collection.errors(np.array([largest]))[0]),
         error=error,
-        width=2 * _quantile(missed / 2) * error,
-        adjusted_width=2 * _quantile(missed * chosen_share / 2) * error,
-        parts=collection.parts(own),
+        width=2 * _upper_quantile(error_rate / 2) * error,
+        adjusted_width=2 * _upper_quantile(error_rate * chosen_share / 2) * error,
+        parts=collection.parts(share_array),
     )
 
 
-def _settled(
-    params: Params, n_reports: int, question: DetectionTarget
-) -> AnswerNoise | _Collection:
-    """Return what tells the errors of this encoding."""
+def _choose_error_model(
+    params: Params, n_reports: int, target: DetectionTarget
+) -> CategoryNoise | _Collection:
+    """Return the object that computes the errors of the encoding."""
     if encoding_of(params).hashed:
-        return _collection(params, n_reports, question).settle()
-    return AnswerNoise(params=params, n_reports=n_reports, repeated=question.reports_per_device)
+        return _collection(params, n_reports, target).settle()
+    return CategoryNoise(params=params, n_reports=n_reports, repeated=target.reports_per_device)
 
 
-def _collection(params: Params, n_reports: int, question: DetectionTarget) -> _Collection:
+def _collection(params: Params, n_reports: int, target: DetectionTarget) -> _Collection:
     return _Collection(
         params=params,
         n_reports=n_reports,
-        frequencies=question.frequencies,
-        repeated=question.reports_per_device,
+        frequencies=target.frequencies,
+        repeated=target.reports_per_device,
     )
 
 
-def error_without_collisions(params: Params, n_reports: int, question: DetectionTarget) -> float:
-    """Return the standard error of an absent candidate in an infinite number of cohorts."""
-    return float(_collection(params, n_reports, question).errors(np.zeros(1))[0])
+def error_without_collisions(params: Params, n_reports: int, target: DetectionTarget) -> float:
+    """Return the standard error of an absent candidate with infinitely many cohorts."""
+    return float(_collection(params, n_reports, target).errors(np.zeros(1))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Collection:
-    """Reports to come, of devices with strings of these frequencies.
+    """Reports of devices whose strings have the given frequencies.
 
-    The decoder selects `selected` strings and leaves `tau2`. `own` is (s,) float64 in the methods:
-    shares of the strings that are looked at.
+    Attributes
+    ----------
+    repeated : reports per device.
+    tau2 : variance of collisions with unexplained strings.
+    selected : number of strings that the decoder selects.
     """
 
     params: Params
@@ -208,78 +239,91 @@ class _Collection:
     selected: float = 0.0
 
     def settle(self) -> _Collection:
-        """Return it with the selection that agrees with what its errors let the decoder select."""
-        frequencies, after = self.frequencies, self
-        for _ in range(_ROUNDS):
-            errors = after.errors(_SHARES)
-            z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
+        """Return the collection with the selection that its own errors lead to, by iteration."""
+        frequencies, collection = self.frequencies, self
+        for _ in range(_MAX_ITERATIONS):
+            errors = collection.errors(_SHARE_GRID)
+            z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
             steps = _steps(z, frequencies, ErrorControl(alpha=ENTER))
             threshold = _step_up(z, frequencies, steps, more=0.0)
-            probabilities = _detected(z, threshold)
-            number = float(frequencies.candidates @ probabilities) + frequencies.absent * threshold
-            tau2 = after.collisions(probabilities)
-            before, after = after, replace(after, tau2=tau2, selected=number)
-            settled = (before.tau2, before.selected), (tau2, number)
-            if np.allclose(*settled, rtol=_SETTLED, atol=0):
+            probabilities = _compute_detection_probabilities(z, threshold)
+            n_selected = (
+                float(frequencies.candidates @ probabilities) + frequencies.absent * threshold
+            )
+            tau2 = collection.collisions(probabilities)
+            previous, collection = collection, replace(collection, tau2=tau2, selected=n_selected)
+            values = (previous.tau2, previous.selected), (tau2, n_selected)
+            # The fixed point: the selection that these errors allow leaves these errors.
+            if np.allclose(*values, rtol=_TOLERANCE, atol=0):
                 break
-        return after
+        return collection
 
-    def errors(self, own: Floats) -> Floats:
-        """Return the standard errors of strings with these shares: the theory's formula."""
+    def errors(self, shares: Floats) -> Floats:
+        """Return the standard errors of strings with these shares, (s,)."""
         params = self.params
-        left = max(1 - self.selected / (params.m * params.k), _LEAST_LEFT)
-        information = self.information(own)
+        information_left = max(1 - self.selected / (params.m * params.k), _MIN_INFORMATION_LEFT)
+        information = self.information(shares)
         return np.asarray(
-            np.sqrt(1 / (left * (1 - params.density) * information) + self.spread(own))
+            np.sqrt(
+                1 / (information_left * (1 - params.density) * information) + self.spread(shares)
+            )
         )
 
-    def information(self, own: Floats) -> Floats:
-        """Return n E[1 / (v + tau^2)] for strings with these shares, n being the bits of one."""
+    def information(self, shares: Floats) -> Floats:
+        """Return n E[1 / (v + tau^2)] for strings with these shares, (s,).
+
+        N is the bits of a string.
+        """
         params = self.params
-        levels, probabilities = bit_levels(self.frequencies, params.density)
-        # A string's own share lies on the bit together with the shares of the others.
-        noise = self.noise(levels + np.outer(own, 1 - levels))
-        ones = params.m * params.k * params.density
-        return np.asarray(ones * ((1 / (noise + self.tau2)) @ probabilities))
+        levels, probabilities = compute_bit_levels(self.frequencies, params.density)
+        # The level of a bit includes the string's own share: 1 - (1 - own) (1 - level of others).
+        noise = self.noise(levels + np.outer(shares, 1 - levels))
+        n_rows = params.m * params.k * params.density
+        return np.asarray(n_rows * ((1 / (noise + self.tau2)) @ probabilities))
 
     def noise(self, level: Floats) -> Floats:
-        """Return the variance of one bit of one cohort if this share of devices sets it."""
+        """Return the variance of one bit of one cohort, by the share of devices that set it."""
         params = self.params
         gap = params.q_star - params.p_star
         mean = params.p_star + gap * level
-        one = mean * (1 - mean) + (self.repeated - 1) * (mean - params.p) * (params.q - mean)
-        return np.asarray(one * params.m / self.n_reports / gap**2)
+        variance = mean * (1 - mean) + (self.repeated - 1) * (mean - params.p) * (params.q - mean)
+        return np.asarray(variance * params.m / self.n_reports / gap**2)
 
-    def spread(self, own: Floats) -> Floats:
-        """Return what h bits of one string share: its devices' uneven spread over cohorts."""
+    def spread(self, shares: Floats) -> Floats:
+        """Return the variance that the h bits of a string have in common, (s,).
+
+        A string's devices are spread unevenly over the cohorts. The h bits of a cohort measure that
+        spread once.
+        """
         devices = self.n_reports / self.repeated
-        return np.asarray((1 - 1 / self.params.h) * own * (1 - own) / devices)
+        return np.asarray((1 - 1 / self.params.h) * shares * (1 - shares) / devices)
 
     def collisions(self, probabilities: Floats) -> float:
         """Return tau^2 if the selection explains strings with these probabilities, (c,)."""
         frequencies, density = self.frequencies, self.params.density
-        row = np.sqrt(self.noise(np.array([density])) + self.tau2)
-        excess = frequencies.shares / row
+        row_error = np.sqrt(self.noise(np.array([density])) + self.tau2)
+        excess = frequencies.shares / row_error
         low, high = TAPER
-        # A heavy string that is not explained takes its bits out of the fit instead.
-        fall = low * (high - excess) / ((high - low) * np.maximum(excess, low))
-        squares = (frequencies.shares * np.where(excess <= low, 1.0, np.maximum(fall, 0.0))) ** 2
+        # An unexplained heavy string exceeds the taper, so the fit excludes its bits. Without the
+        # factor, one heavy string that is no candidate would dominate the predicted error.
+        taper = low * (high - excess) / ((high - low) * np.maximum(excess, low))
+        squares = (frequencies.shares * np.where(excess <= low, 1.0, np.maximum(taper, 0.0))) ** 2
         unexplained = frequencies.candidates * (1 - probabilities) + frequencies.non_candidates
         return float(density * (1 - density) * (unexplained @ squares))
 
-    def parts(self, own: Floats) -> dict[str, float]:
+    def parts(self, shares: Floats) -> dict[str, float]:
         """Split the variance of a string of one share, (1,), by cause; the parts sum to one."""
         params = self.params
-        information = self.information(own)
+        information = self.information(shares)
         unexplained = self.tau2 / (params.m * params.k * params.density)
         noise = float(1 / information[0]) - unexplained
-        # Coins and sampling make one variance; sampling has its part at the mean level.
-        level = own + (1 - own) * params.density
+        # `noise` contains coins and sampling. The sampling is separated at the mean level of a bit.
+        level = shares + (1 - shares) * params.density
         devices = self.n_reports / self.repeated
-        sampled = level * (1 - level) * params.m / devices / self.noise(level)
-        sampling = noise * float(sampled[0])
-        variance = float(self.errors(own)[0]) ** 2
-        spread = float(self.spread(own)[0])
+        sampling_share = level * (1 - level) * params.m / devices / self.noise(level)
+        sampling = noise * float(sampling_share[0])
+        variance = float(self.errors(shares)[0]) ** 2
+        spread = float(self.spread(shares)[0])
         parts = {
             "coins": noise - sampling,
             "sampling": sampling + spread,
@@ -289,11 +333,12 @@ class _Collection:
         return {name: part / variance for name, part in parts.items()}
 
 
-def _thresholds(z: Floats, question: DetectionTarget) -> tuple[float, float]:
-    """Return the largest p-value that is detected, and that for one candidate more."""
-    frequencies = question.frequencies
-    steps = _steps(z, frequencies, question.error_control)
+def _thresholds(z: Floats, target: DetectionTarget) -> tuple[float, float]:
+    """Return the largest detected p-value, and the largest one with one more detection."""
+    frequencies = target.frequencies
+    steps = _steps(z, frequencies, target.error_control)
     if not steps.rising:
+        # Bonferroni: the threshold does not depend on the number of detections.
         return float(steps.at(1)), float(steps.at(1))
     return (
         max(_step_up(z, frequencies, steps, more=0.0), float(steps.at(1))),
@@ -306,42 +351,46 @@ def _steps(z: Floats, frequencies: Frequencies, detection: ErrorControl) -> Step
     return Steps.of(
         detection,
         n_candidates=frequencies.n_candidates,
-        n_within=lambda p_value: _n_within(z, frequencies, p_value),
+        n_within=lambda p_value: _count_below(z, frequencies, p_value),
     )
 
 
-def _n_within(z: Floats, frequencies: Frequencies, p_value: float) -> float:
-    """Return the expected number of candidates with a p-value up to this one."""
-    return float(frequencies.candidates @ _detected(z, p_value)) + frequencies.absent * p_value
+def _count_below(z: Floats, frequencies: Frequencies, p_value: float) -> float:
+    """Return the expected number of candidates with a p-value up to `p_value`."""
+    return (
+        float(frequencies.candidates @ _compute_detection_probabilities(z, p_value))
+        + frequencies.absent * p_value
+    )
 
 
 def _step_up(z: Floats, frequencies: Frequencies, steps: Steps, *, more: float) -> float:
-    """Return the largest threshold t that is its own: that of the rank `more` + detected at t.
+    """Return the largest fixed point t: the threshold of the rank `more` + detections at t.
 
-    From above the map leads down to its largest fixed point.
+    The iteration starts above the largest fixed point and decreases to it, because the map is
+    monotone.
     """
     threshold = steps.largest
-    for _ in range(_STEPS):
-        before = threshold
-        threshold = min(float(steps.at(more + _n_within(z, frequencies, before))), before)
-        if before - threshold <= _SETTLED * threshold:
+    for _ in range(_MAX_STEPS):
+        previous = threshold
+        threshold = min(float(steps.at(more + _count_below(z, frequencies, previous))), previous)
+        if previous - threshold <= _TOLERANCE * threshold:
             break
     return threshold
 
 
-def _smallest(errors: Floats, threshold: float, power: float) -> float | None:
-    """Return the share that is detected with probability `power`, None if none is."""
-    needed = _SHARES / errors - _quantile(threshold) - _quantile(1 - power)
-    if needed[-1] < 0:
+def _find_smallest_share(errors: Floats, threshold: float, power: float) -> float | None:
+    """Return the share that is detected with probability `power`; None if no share is."""
+    margin = _SHARE_GRID / errors - _upper_quantile(threshold) - _upper_quantile(1 - power)
+    if margin[-1] < 0:
         return None
-    return float(np.interp(0.0, needed, _SHARES))
+    return float(np.interp(0.0, margin, _SHARE_GRID))
 
 
-def _detected(z: Floats, threshold: float | Floats) -> Floats:
-    """Return the probabilities of detection of strings with these expected z scores."""
+def _compute_detection_probabilities(z: Floats, threshold: float | Floats) -> Floats:
+    """Return the detection probabilities of strings with expected z scores `z`."""
     return np.asarray(special.ndtr(z + special.ndtri(threshold)))
 
 
-def _quantile(tail: float) -> float:
+def _upper_quantile(tail: float) -> float:
     """Return the normal quantile that is exceeded with probability `tail`."""
     return float(-special.ndtri(tail))

@@ -1,8 +1,8 @@
-"""What repeated reports bring: the same devices once, as often as planned, without end.
+"""Comparison of one report per device, the planned number, and an unlimited number.
 
-More reports of the same devices lower the noise of their fresh coins only. Their values, and the
-permanent responses that come again with each report, stay as they are until an epoch ends. The
-decoder takes a device for the same one in the next epoch too, and so does this.
+More reports of the same devices lower only the noise of their fresh coins. The values of the
+devices, and the permanent responses behind all reports, stay the same until an epoch ends. The
+decoder assumes the same devices in the next epoch, too, and so does this module.
 """
 
 from __future__ import annotations
@@ -18,25 +18,35 @@ from rappor.planning.plans import Plan
 from rappor.planning.power import predict
 from rappor.protocol import loss
 
-_ENDLESS: Final = 10**6
-"""Reports a device that stand for any number: fresh coins then have a millionth of the variance."""
+_UNLIMITED_REPORTS: Final = 10**6
+"""Reports per device that represent an unlimited number.
 
-_A_DAY: Final = {"day": 1.0, "week": 1 / 7}
+Fresh coins have a millionth of the variance."""
+
+_REPORTS_PER_DAY: Final = {"day": 1.0, "week": 1 / 7}
+"""Reports of a device per day, by interval."""
 _EPOCH_DAYS: Final = {"month": 30.4375, "quarter": 91.3125, "year": 365.25}
-"""Days of an epoch in the mean over years."""
+"""Mean number of days of an epoch."""
 
-_UNEVEN: Final = 1.5
-"""Days by which a whole number of epochs may differ from as many of the mean length."""
+_MAX_UNEVEN_DAYS: Final = 1.5
+"""Largest difference in days between a whole number of epochs and as many mean epochs.
+
+Months differ by up to three days, so a range of whole months never equals a multiple of the mean.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
-    """What some reports of each device show, and lose.
+class RepeatedReports:
+    """Detections and privacy loss with a number of reports per device.
 
-    `reports_per_device` is None for any number, and the mean over devices where some send one more
-    than others. `share` is the smallest share detected, None if none is; `rare_error` the standard
-    error of an absent candidate, as a share; `epsilon` the loss, in nats, of a device that sends
-    the most reports and keeps its value over `epochs`.
+    Attributes
+    ----------
+    reports_per_device : None for an unlimited number. The mean over devices if some send one more
+        than others.
+    share : smallest detected share; None if no share is detected.
+    rare_error : standard error of an absent candidate, as a share.
+    epsilon : privacy loss, in nats, of a device that sends the most reports and keeps its value
+        over all epochs.
     """
 
     reports_per_device: float | None
@@ -45,71 +55,94 @@ class Repeat:
     epsilon: float
 
 
-def compare_repeats(planned: Plan, *, epochs: int = 1, once: bool = False) -> tuple[Repeat, ...]:
-    """Compare one report a device with those of a plan, and with any number of them.
+def compare_repeats(
+    planned: Plan, *, epochs: int = 1, once: bool = False
+) -> tuple[RepeatedReports, ...]:
+    """Compare one report per device with the planned number and with an unlimited number.
 
-    With `once` in an epoch there is no other number of reports than that of the plan.
+    Parameters
+    ----------
+    planned : the plan.
+    epochs : number of epochs of the collection.
+    once : True if devices report once in an epoch. Then an unlimited number of reports is
+        impossible.
+
+    Returns
+    -------
+    One comparison for each number of reports, in increasing order.
+
+    Raises
+    ------
+    ParamsError
+        `epochs` is not a positive integer.
     """
     check_integer("epochs", epochs, 1)
     question = planned.question
     devices = planned.reports / question.reports_per_device
 
-    def repeated(each: float) -> Repeat:
+    def predict_for(reports_per_device: float) -> RepeatedReports:
         prediction = predict(
             planned.params,
-            math.ceil(devices * each),
-            dataclasses.replace(question, reports_per_device=each),
+            math.ceil(devices * reports_per_device),
+            dataclasses.replace(question, reports_per_device=reports_per_device),
         )
-        endless = each == _ENDLESS
-        return Repeat(
-            reports_per_device=None if endless else each,
+        is_unlimited = reports_per_device == _UNLIMITED_REPORTS
+        return RepeatedReports(
+            reports_per_device=None if is_unlimited else reports_per_device,
             share=prediction.share,
             rare_error=prediction.rare_error,
-            epsilon=_loss(planned, each, epochs=1 if each == 1 else epochs),
+            epsilon=_compute_loss(
+                planned, reports_per_device, epochs=1 if reports_per_device == 1 else epochs
+            ),
         )
 
-    numbers = {1, question.reports_per_device} | (set() if once else {_ENDLESS})
-    return tuple(repeated(each) for each in sorted(numbers))
+    report_numbers = {1, question.reports_per_device} | (set() if once else {_UNLIMITED_REPORTS})
+    return tuple(predict_for(reports_per_device) for reports_per_device in sorted(report_numbers))
 
 
-def _loss(planned: Plan, each: float, *, epochs: int) -> float:
-    if each == _ENDLESS:
+def _compute_loss(planned: Plan, reports_per_device: float, *, epochs: int) -> float:
+    if reports_per_device == _UNLIMITED_REPORTS:
         return epochs * planned.epsilon_inf
-    return epochs * loss.epsilon_n(planned.params, math.ceil(each / epochs))
+    return epochs * loss.epsilon_n(planned.params, math.ceil(reports_per_device / epochs))
 
 
-def reports_in(days: int, interval: str) -> int:
-    """Return how often a device reports in some days, once in each interval.
+def count_reports(days: int, interval: str) -> int:
+    """Return the number of reports of a device in a number of days, one in each interval.
 
-    Raises ParamsError for a metric whose interval is "none".
+    Raises
+    ------
+    ParamsError
+        The interval is "none", or `days` is not a positive integer.
     """
     check_integer("days", days, 1)
-    if interval not in _A_DAY:
-        raise ParamsError(f"interval must be one of {', '.join(_A_DAY)}, got {interval!r}")
-    return math.ceil(days * _A_DAY[interval])
+    if interval not in _REPORTS_PER_DAY:
+        raise ParamsError(
+            f"interval must be one of {', '.join(_REPORTS_PER_DAY)}, got {interval!r}"
+        )
+    return math.ceil(days * _REPORTS_PER_DAY[interval])
 
 
-def answers_in(days: int, epoch: str) -> float:
-    """Return the mean number of reports of a device that sends one in each epoch.
+def count_responses(days: int, epoch: str) -> float:
+    """Return the mean number of reports of a device that reports once in each epoch.
 
-    The days begin with an epoch. A part of an epoch has its part of the answers: each device draws
-    its day.
+    The days begin with an epoch. In a part of an epoch, that part of the devices has reported: each
+    device draws its day.
     """
-    number = days / _EPOCH_DAYS[epoch]
-    whole = max(1, round(number))
-    return whole if abs(days - whole * _EPOCH_DAYS[epoch]) <= _UNEVEN else number
+    n_epochs = days / _EPOCH_DAYS[epoch]
+    rounded = max(1, round(n_epochs))
+    return rounded if abs(days - rounded * _EPOCH_DAYS[epoch]) <= _MAX_UNEVEN_DAYS else n_epochs
 
 
-def epochs_in(days: int, epoch: str) -> int:
-    """Return how many permanent responses of a device answer at most, as `answers_in` counts."""
-    return math.ceil(answers_in(days, epoch)) if epoch in _EPOCH_DAYS else 1
+def count_epochs(days: int, epoch: str) -> int:
+    """Return the largest number of permanent responses behind a device's reports."""
+    return math.ceil(count_responses(days, epoch)) if epoch in _EPOCH_DAYS else 1
 
 
 def describe_once(epoch: str) -> str:
-    """Say in a sentence what reporting once in an epoch is for."""
-    share = answers_in(7, epoch)
+    """Return a sentence about the use of one report in an epoch."""
+    share = count_responses(7, epoch)
     return (
-        f"Each device answers once in a {epoch}, on a day that its secret draws: this is better "
-        f"for answers of a {epoch}, not of a week, after which only {100 * share:.0f} % of the "
-        "devices have answered."
+        f"Each device reports once in a {epoch}, on a day that its secret draws. This is better "
+        f"for results of a {epoch}, not of a week, after which only {100 * share:.0f} % of the "
+        "devices have reported."
     )

@@ -13,7 +13,7 @@ from rappor.base.errors import FileError, MissingExtraError
 from rappor.base.plurals import counted
 from rappor.candidates.candidates import Candidates
 from rappor.counts.devices import most_reports
-from rappor.planning.changed_params import decode_together
+from rappor.planning.changed_params import can_decode_together
 from rappor.privacy.notice import late_days
 from rappor.privacy.parameter_changes import cost_of_change
 from rappor.privacy.small_cohorts import Filling
@@ -243,7 +243,7 @@ def _dimensions(metric: Metric) -> str:
 def _costs(old: Metric, new: Metric) -> Iterator[str]:
     """Yield what a change costs a device, in the words and numbers of `rappor privacy`."""
     yield cost_of_change(old, new, reports=_REPORTS).summary
-    if not decode_together(old.params, new.params):
+    if not can_decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."
     if not old.accepted.keys() <= new.accepted.keys():
         yield "Clients that are not updated are refused unless --older names the old registry."

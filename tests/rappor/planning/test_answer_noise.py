@@ -19,13 +19,13 @@ from rappor.planning import (
     DetectionTarget,
     Frequencies,
     compare_repeats,
-    plan_answers,
+    plan_categorical,
     predict_power,
 )
 from rappor.planning.entry import replace_numbers
-from rappor.planning.noise import optimum
+from rappor.planning.noise import compute_optimal_variance
 from rappor.planning.plans import Plan
-from rappor.planning.repeats import answers_in, epochs_in, reports_in
+from rappor.planning.repeats import count_epochs, count_reports, count_responses
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
@@ -47,7 +47,9 @@ EXPIRES = date(2030, 12, 31)
 def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float, float]) -> None:
     """One of the two losses is met to a millionth, neither is exceeded."""
     one, inf = budget
-    planned = plan_answers(encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5)
+    planned = plan_categorical(
+        encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
+    )
     assert epsilon_1(planned.params) <= one
     assert epsilon_inf(planned.params) <= inf
     assert max(epsilon_1(planned.params) / one, epsilon_inf(planned.params) / inf) > 1 - 1e-6
@@ -55,7 +57,7 @@ def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float
 
 def test_large_losses_of_one_bit_are_spent_too() -> None:
     """Up to what the coins can do."""
-    planned = plan_answers("boolean", epsilon_1=15, epsilon_inf=18, reports=1000)
+    planned = plan_categorical("boolean", epsilon_1=15, epsilon_inf=18, reports=1000)
     assert 14.99 < epsilon_1(planned.params) <= 15
     assert 17.99 < epsilon_inf(planned.params) <= 18
 
@@ -64,7 +66,9 @@ def test_large_losses_of_one_bit_are_spent_too() -> None:
 def test_no_other_noise_of_the_budget_has_less_variance(encoding: str) -> None:
     """A search over p and q, at the planned f and g, finds nothing better at the mean share."""
     one, inf = 1.0, 3.0
-    planned = plan_answers(encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5)
+    planned = plan_categorical(
+        encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
+    )
     shape = planned.params
     level = 1 / shape.k if encoding_of(shape).exclusive else 0.5
     for p in np.linspace(0, 0.6, 61):
@@ -90,7 +94,7 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
     one, inf = budget
     names, a = NAMES[:k], 1 / (1 + math.exp(inf / 2))
     question = DetectionTarget(frequencies=Frequencies.zipf(k), reports_per_device=30)
-    planned = plan_answers(
+    planned = plan_categorical(
         "onehot", names, epsilon_1=one, epsilon_inf=inf, reports=300_000, question=question
     )
     p_star = 1 / (1 + math.exp(one))
@@ -105,8 +109,13 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
 
 def test_excess_is_known_for_one_bit_and_for_categories() -> None:
     """Randomized response and optimised unary encoding are met."""
-    for encoding, best in (("boolean", optimum(1) / 4), ("onehot", optimum(1))):
-        planned = plan_answers(encoding, KINDS[encoding], epsilon_1=1, epsilon_inf=2, reports=1e5)
+    for encoding, best in (
+        ("boolean", compute_optimal_variance(1) / 4),
+        ("onehot", compute_optimal_variance(1)),
+    ):
+        planned = plan_categorical(
+            encoding, KINDS[encoding], epsilon_1=1, epsilon_inf=2, reports=1e5
+        )
         assert planned.excess == pytest.approx(1, abs=1e-6 if encoding == "boolean" else 1e-3)
         assert planned.prediction.rare_error**2 * 1e5 == pytest.approx(planned.excess * best)
         assert json.loads(json.dumps(planned.to_dict()))["excess"] == planned.excess
@@ -117,7 +126,7 @@ def planned_choice(*, each: int = 1, devices: int = 10_000) -> Plan:
     question = DetectionTarget(
         frequencies=Frequencies.of_shares([5, 3, 2], 20), reports_per_device=each
     )
-    return plan_answers(
+    return plan_categorical(
         "onehot", NAMES, epsilon_1=2, epsilon_inf=4, reports=devices * each, question=question
     )
 
@@ -161,7 +170,7 @@ def test_sampling_is_of_devices(each: int) -> None:
 def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
     """With q = 1 - p, which costs a rare category something and one bit nothing."""
     free, even = (
-        plan_answers(
+        plan_categorical(
             encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=6, reports=1e5, symmetric=symmetric
         )
         for symmetric in (False, True)
@@ -176,9 +185,9 @@ def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
 def test_only_encodings_of_known_answers_are_planned_so() -> None:
     """Strings have no answers to count, and an unknown encoding is told."""
     with pytest.raises(ParamsError, match="encoding must answer for every bit, got bloom"):
-        plan_answers("bloom", epsilon_1=1, epsilon_inf=2, reports=100)
+        plan_categorical("bloom", epsilon_1=1, epsilon_inf=2, reports=100)
     with pytest.raises(ParamsError, match="encoding must be one of"):
-        plan_answers("blom", epsilon_1=1, epsilon_inf=2, reports=100)
+        plan_categorical("blom", epsilon_1=1, epsilon_inf=2, reports=100)
 
 
 def test_repeats_bring_less_than_devices_do() -> None:
@@ -206,9 +215,9 @@ def test_epochs_add_their_losses() -> None:
 @pytest.mark.parametrize(("days", "interval", "reports"), [(30, "day", 30), (30, "week", 5)])
 def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: int) -> None:
     """One in each interval; a report of every event is not foreseen."""
-    assert reports_in(days, interval) == reports
+    assert count_reports(days, interval) == reports
     with pytest.raises(ParamsError, match="interval must be one of day, week, got 'none'"):
-        reports_in(days, "none")
+        count_reports(days, "none")
 
 
 @pytest.mark.parametrize(
@@ -219,17 +228,17 @@ def test_days_tell_the_epochs(
     epoch: str, lengths: tuple[int, int], days: int, touched: int
 ) -> None:
     """A whole epoch is one, however long it is; of other days the mean and the most differ."""
-    assert {answers_in(n, epoch) for n in lengths} == {1}
-    assert {epochs_in(n, epoch) for n in (1, *lengths)} == {1}
-    assert touched - 1 < answers_in(days, epoch) < touched == epochs_in(days, epoch)
-    assert epochs_in(days, "life") == 1
+    assert {count_responses(n, epoch) for n in lengths} == {1}
+    assert {count_epochs(n, epoch) for n in (1, *lengths)} == {1}
+    assert touched - 1 < count_responses(days, epoch) < touched == count_epochs(days, epoch)
+    assert count_epochs(days, "life") == 1
 
 
 @pytest.mark.parametrize("encoding", KINDS)
 def test_entries_load_with_the_same_parameters(encoding: str) -> None:
     """To the last bit, with epoch and interval as asked."""
     for one, inf in ((0.3, 1.1), (2, 4), (5, 30)):
-        planned = plan_answers(
+        planned = plan_categorical(
             encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1000
         )
         text = planned.to_toml("theme", expires=EXPIRES, epoch="month", interval="week")
@@ -335,7 +344,9 @@ def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encodi
     )
     assert code == 0
     answer = json.loads(out)
-    planned = plan_answers(encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=4, reports=300_000)
+    planned = plan_categorical(
+        encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=4, reports=300_000
+    )
     assert Registry.loads(answer["toml"]).metric("theme").params == planned.params
     assert (answer["reports"], answer["reports_per_device"]) == (300_000, 30)
     assert [each["reports_per_device"] for each in answer["repeats"]] == [1, 30, None]

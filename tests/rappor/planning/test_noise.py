@@ -11,15 +11,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rappor import Counts, Params, ParamsError, decode, epsilon_1, epsilon_inf
-from rappor.planning.detection_limit import detection_limit, rare_variance, standard_error
+from rappor.planning.detection_limit import (
+    compute_detection_limit,
+    compute_rare_variance,
+    compute_standard_error,
+)
 from rappor.planning.noise import (
-    best_high,
     choose_noise,
     choose_published,
-    low_of,
-    optimum,
-    shortest,
-    shortest_forced,
+    compute_low_probability,
+    compute_optimal_variance,
+    find_best_high,
+    format_forced_probabilities,
+    format_probability,
 )
 from rappor.protocol.params import noise_of, threshold
 
@@ -99,14 +103,16 @@ def test_more_hash_functions_never_help(pair: tuple[float, float]) -> None:
 
 @given(st.floats(1e-4, 40), st.floats(0, 0.9))
 def test_the_search_ends_between_rare_and_even(epsilon: float, level: float) -> None:
-    """1/2 for what is rare, which is the optimum known; a symmetric response for a half."""
-    rare, even = best_high(epsilon, 0.0), best_high(epsilon, 0.5)
+    """1/2 for what is rare, which is the known optimum; a symmetric response for a half."""
+    rare, even = find_best_high(epsilon, 0.0), find_best_high(epsilon, 0.5)
     assert rare == pytest.approx(0.5, abs=1e-9)
     assert even == pytest.approx(1 / (1 + math.exp(-epsilon / 2)), abs=1e-9)
-    low = low_of(rare, epsilon)
-    assert low * (1 - low) / (rare - low) ** 2 == pytest.approx(optimum(epsilon), rel=1e-6)
+    low = compute_low_probability(rare, epsilon)
+    assert low * (1 - low) / (rare - low) ** 2 == pytest.approx(
+        compute_optimal_variance(epsilon), rel=1e-6
+    )
     if level <= 0.5:
-        assert rare - 1e-9 <= best_high(epsilon, level) <= even + 1e-9
+        assert rare - 1e-9 <= find_best_high(epsilon, level) <= even + 1e-9
 
 
 @given(st.integers(0, 2**31), st.integers(0, 2**31 - 1))
@@ -114,7 +120,7 @@ def test_f_and_g_read_back(t_1: int, t_0: int) -> None:
     """The texts give the same thresholds; for a half as few digits of f as without g."""
     assume(t_1 + t_0 > 0)
     params = Params(k=8, **noise_of(t_1, t_0, 2**30, 2**31))
-    f, g = map(float, shortest_forced(params))
+    f, g = map(float, format_forced_probabilities(params))
     assert (threshold(f * g), threshold(f * (1 - g))) == (t_1, t_0)
 
 
@@ -128,34 +134,34 @@ def test_variances_at_equal_privacy() -> None:
     published = choose_published(ONE, INF)
     assert published is not None
     assert choose_published(5.9, 6.0) is None  # with p = 1/2 a weak permanent response loses less
-    assert round(rare_variance(PAPER), 3) == 7.875
-    assert round(rare_variance(published), 2) == 7.87
+    assert round(compute_rare_variance(PAPER), 3) == 7.875
+    assert round(compute_rare_variance(published), 2) == 7.87
     assert [published.f, published.p, published.q] == pytest.approx([0.5, 0.5, 0.75], abs=1e-5)
-    assert round(rare_variance(symmetric), 3) == 3.384
+    assert round(compute_rare_variance(symmetric), 3) == 3.384
     assert [symmetric.f, symmetric.p, symmetric.q] == pytest.approx([0.2, 0.3361, 0.6639], abs=5e-5)
-    assert round(rare_variance(asymmetric), 3) == 3.151
+    assert round(compute_rare_variance(asymmetric), 3) == 3.151
     assert round(endless(symmetric) / endless(asymmetric), 2) == 2.28
-    assert round(optimum(ONE), 3) == 3.151
+    assert round(compute_optimal_variance(ONE), 3) == 3.151
     chosen = [getattr(asymmetric, letter) for letter in ("f", "g", "p", "q", "p_star", "q_star")]
     expected = [0.454207, 0.034242, 0.249488, 0.700235, 0.256499, 0.502513]
     assert chosen == pytest.approx(expected, abs=1e-6)
     exact = choose_noise(epsilon_1(PAPER), epsilon_inf(PAPER), h=2)
-    assert round(rare_variance(exact), 3) == 6.768
-    assert round(rare_variance(two) / rare_variance(asymmetric), 2) == 2.15
-    assert round(rare_variance(PAPER) / rare_variance(exact), 2) == 1.16
+    assert round(compute_rare_variance(exact), 3) == 6.768
+    assert round(compute_rare_variance(two) / compute_rare_variance(asymmetric), 2) == 2.15
+    assert round(compute_rare_variance(PAPER) / compute_rare_variance(exact), 2) == 1.16
 
 
 def test_limits_of_the_published_collections() -> None:
     """[EPK14] 5.2, 5.3 and 5.4."""
-    assert round(standard_error(PAPER, 1_000_000)) == 2806
+    assert round(compute_standard_error(PAPER, 1_000_000)) == 2806
     processes = Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)
-    assert abs(standard_error(processes, 186_792) - 1212) < 1.5
+    assert abs(compute_standard_error(processes, 186_792) - 1212) < 1.5
     homepages = Params(k=128, h=2, m=32, f=0.75, p=0.5, q=0.75)
-    error = standard_error(homepages, 14_000_000)
+    error = compute_standard_error(homepages, 14_000_000)
     assert abs(error - 20_791) < 100  # "about 14 million"
     assert round(100 * error / 14e6, 3) == 0.149
     assert round(0.001 * 14e6 / error, 2) == 0.67
-    half = detection_limit(homepages, 14_000_000, n_candidates=8616, power=0.5)
+    half = compute_detection_limit(homepages, 14_000_000, n_candidates=8616, power=0.5)
     assert round(100 * half, 2) == 0.65
 
 
@@ -178,7 +184,7 @@ def test_impossible_losses_are_refused(one: float, inf: float, reason: str) -> N
 @given(st.integers(0, 1 << 32))
 def test_shortest_decimal_reads_back(t: int) -> None:
     """The text gives the same threshold, and one digit less would not."""
-    text = shortest(t / 2**32)
+    text = format_probability(t / 2**32)
     assert threshold(float(text)) == t
     digits = len(text.partition(".")[2])
     assert digits == 1 or threshold(round(t / 2**32, digits - 1)) != t
@@ -191,19 +197,21 @@ def test_repeated_reports_are_planned_as_they_are_decoded() -> None:
     counts = Counts(params, [[round(params.p_star * n)]], [n])
     for each in (1.0, 30.0):
         decoded = float(decode(counts, reports_per_device=each).std_error[0])
-        planned = standard_error(params, n, reports_per_device=each) / n
+        planned = compute_standard_error(params, n, reports_per_device=each) / n
         assert planned == pytest.approx(decoded, rel=1e-4)
-        limit = detection_limit(params, n, power=0.5, reports_per_device=each)
+        limit = compute_detection_limit(params, n, power=0.5, reports_per_device=each)
         assert limit == pytest.approx(1.6448536 * planned, rel=1e-6)
     with pytest.raises(ParamsError, match="reports_per_device must be"):
-        standard_error(params, n, reports_per_device=0.5)
+        compute_standard_error(params, n, reports_per_device=0.5)
 
 
 def test_a_limit_is_of_one_candidate_unless_said() -> None:
     """At a level of 5 %, with a probability of 80 %."""
-    said = detection_limit(PAPER, 10**6, n_candidates=1, level=0.05, power=0.8)
-    assert detection_limit(PAPER, 10**6) == said
-    assert said == pytest.approx((1.6448536 + 0.8416212) * standard_error(PAPER, 10**6) / 1e6)
+    said = compute_detection_limit(PAPER, 10**6, n_candidates=1, level=0.05, power=0.8)
+    assert compute_detection_limit(PAPER, 10**6) == said
+    assert said == pytest.approx(
+        (1.6448536 + 0.8416212) * compute_standard_error(PAPER, 10**6) / 1e6
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +226,7 @@ def test_a_limit_is_of_whole_numbers_and_rates(names: tuple[str, ...], wrong: An
     for name, number in itertools.product(names, wrong):
         given: dict[str, Any] = {"n_reports": 100, "n_candidates": 8, name: number}
         with pytest.raises(ParamsError, match=f"{name} must be"):
-            detection_limit(PAPER, **given)
+            compute_detection_limit(PAPER, **given)
         if name == "n_reports":
             with pytest.raises(ParamsError, match="n_reports must be"):
-                standard_error(PAPER, number)
+                compute_standard_error(PAPER, number)

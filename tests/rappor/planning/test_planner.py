@@ -30,8 +30,8 @@ from rappor import (
 )
 from rappor.cli.app import run
 from rappor.estimator.error_control import ErrorControl
-from rappor.planning.dimensions import NEGLIGIBLE
-from rappor.planning.frequencies import Frequencies, bit_levels
+from rappor.planning.dimensions import NEGLIGIBLE_VARIANCE
+from rappor.planning.frequencies import Frequencies, compute_bit_levels
 from rappor.planning.noise import choose_noise
 from rappor.planning.power import DetectionTarget, predict
 from rappor.simulation.population import Population
@@ -80,7 +80,7 @@ def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: fl
         level = sum(n for n, here in zip(parts, subset, strict=True) if here)
         probability = math.prod(density if here else 1 - density for here in subset)
         exact[level] = exact.get(level, 0.0) + probability
-    levels, probabilities = bit_levels(frequencies, density)
+    levels, probabilities = compute_bit_levels(frequencies, density)
     found = dict(zip(np.rint(levels * 4096).astype(int), probabilities, strict=True))
     for level, probability in exact.items():
         assert found.get(level, 0.0) == pytest.approx(probability, abs=1e-11)
@@ -89,7 +89,7 @@ def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: fl
 def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
     """Mean d, variance d (1-d) sum of squares, for ten thousand strings by Zipf's law."""
     frequencies, density = Frequencies.zipf(10_000), 1 / 64
-    levels, probabilities = bit_levels(frequencies, density)
+    levels, probabilities = compute_bit_levels(frequencies, density)
     mean = levels @ probabilities
     assert mean == pytest.approx(density, rel=1e-9)
     exact = density * (1 - density) * float(frequencies.candidates @ frequencies.shares**2)
@@ -206,7 +206,7 @@ def test_plan_finds_the_asymmetric_design_and_prices_the_published_one() -> None
 def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int) -> None:
     """Where no limit is set, all collisions together add at most what k and m may."""
     planned = plan(1000, epsilon_1=one, epsilon_inf=inf, reports=reports)
-    assert 1 <= planned.excess <= (1 + NEGLIGIBLE) ** 2 + 0.005 <= 1.1
+    assert 1 <= planned.excess <= (1 + NEGLIGIBLE_VARIANCE) ** 2 + 0.005 <= 1.1
     assert epsilon_1(planned.params) <= one
     assert epsilon_inf(planned.params) <= inf
 

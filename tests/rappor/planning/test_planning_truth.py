@@ -15,7 +15,7 @@ import pytest
 from benchmark_modules import benchmark
 from scipy import stats
 
-from rappor.planning.noise import optimum
+from rappor.planning.noise import compute_optimal_variance
 
 if TYPE_CHECKING:
     from benchmarks import plans
@@ -116,7 +116,7 @@ def test_rare_strings_have_the_variance_predicted(name: str, n_runs: int) -> Non
     """Within 5 %, and where no limit binds at most 1.1 times the least that is known."""
     runs = observed(name, n_runs)
     it = plans.case(name)
-    best = optimum(it.plan.budget.epsilon_1) / it.plan.reports
+    best = compute_optimal_variance(it.plan.budget.epsilon_1) / it.plan.reports
     ratios = [run.rare / best for run in runs]
     mean, sure = float(np.mean(ratios)), stray(ratios)
     assert sure <= SEEN * it.plan.excess

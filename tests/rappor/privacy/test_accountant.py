@@ -14,8 +14,8 @@ from registries import metric_of
 
 from rappor.base.errors import ParamsError
 from rappor.candidates.google_hashing import LAYOUT
-from rappor.planning.changed_params import decode_together, joint_error
-from rappor.planning.detection_limit import standard_error
+from rappor.planning.changed_params import can_decode_together, compute_joint_error
+from rappor.planning.detection_limit import compute_standard_error
 from rappor.privacy.accountant import account
 from rappor.privacy.parameter_changes import change_cost
 from rappor.privacy.report import privacy_report
@@ -112,7 +112,7 @@ def test_other_bits_draw_other_responses(change: dict[str, Any]) -> None:
     """Whatever changes the bits ends the permanent response."""
     new = dataclasses.replace(BALANCED, **change)
     assert not change_cost(BALANCED, new, before=1, after=1).kept
-    assert decode_together(BALANCED, new) == ("normalize" not in change)
+    assert can_decode_together(BALANCED, new) == ("normalize" not in change)
 
 
 def debiased(params: Params) -> dict[bytes, Fraction]:
@@ -125,7 +125,7 @@ def debiased(params: Params) -> dict[bytes, Fraction]:
 
 def test_errors_together_are_exact() -> None:
     """One device that reports twice, and two that report once, over all their coins."""
-    error = joint_error(OLD, FAINTER, before=1, after=1)
+    error = compute_joint_error(OLD, FAINTER, before=1, after=1)
     first, second = debiased(OLD), debiased(FAINTER)
     weight = Fraction(error.after**2 / (error.before**2 + error.after**2))
     law = mixed_law(b"\0", [OLD, FAINTER])
@@ -140,8 +140,8 @@ def test_errors_together_are_exact() -> None:
         assert expected == pytest.approx(math.sqrt(square), rel=1e-9)
     assert error.together < min(error.before, error.after)
     assert error.same_devices > error.together
-    assert joint_error(OLD, REDRAWN, before=9, after=4).same_devices == pytest.approx(
-        joint_error(OLD, REDRAWN, before=9, after=4).together
+    assert compute_joint_error(OLD, REDRAWN, before=9, after=4).same_devices == pytest.approx(
+        compute_joint_error(OLD, REDRAWN, before=9, after=4).together
     )
 
 
@@ -150,10 +150,10 @@ def test_errors_together_are_exact() -> None:
 def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -> None:
     """Without a change of parameters it is the mean of all reports, some from one device."""
     params = Params(k=64, h=h, m=8, f=0.3, p=0.25, q=0.75)
-    error = joint_error(params, params, before=before, after=after)
-    alone = standard_error(params, 1) ** 2
+    error = compute_joint_error(params, params, before=before, after=after)
+    alone = compute_standard_error(params, 1) ** 2
     # The covariance of two reports of one device.
-    shared = standard_error(params, 1, reports_per_device=2) ** 2 - alone
+    shared = compute_standard_error(params, 1, reports_per_device=2) ** 2 - alone
     n, twice = before + after, min(before, after)
     assert error.together == pytest.approx(math.sqrt(alone / n))
     assert error.same_devices == pytest.approx(math.sqrt(n * alone + 2 * twice * shared) / n)
@@ -161,12 +161,12 @@ def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -
 
 def test_different_questions_are_not_decoded_together() -> None:
     """One sentence where the counts do not go together."""
-    assert not decode_together(OLD, BALANCED)
+    assert not can_decode_together(OLD, BALANCED)
     theirs = Params(k=8, m=4, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
-    assert decode_together(theirs, dataclasses.replace(theirs, q=0.7))
-    assert not decode_together(theirs, dataclasses.replace(theirs, layout="rappor-1"))
+    assert can_decode_together(theirs, dataclasses.replace(theirs, q=0.7))
+    assert not can_decode_together(theirs, dataclasses.replace(theirs, layout="rappor-1"))
     with pytest.raises(ParamsError, match="parameters must agree in encoding"):
-        joint_error(OLD, BALANCED, before=1, after=1)
+        compute_joint_error(OLD, BALANCED, before=1, after=1)
 
 
 def test_counts_without_noise_on_zeros_have_no_error_of_a_rare_string() -> None:
@@ -174,5 +174,5 @@ def test_counts_without_noise_on_zeros_have_no_error_of_a_rare_string() -> None:
     bare = Params(k=8, h=1, m=2, f=0, p=0, q=0.5, insecure=True)
     surer = Params(k=8, h=1, m=2, f=0, p=0, q=0.75, insecure=True)
     for pair in ((bare, surer), (bare, BALANCED), (BALANCED, bare)):
-        error = joint_error(*pair, before=9, after=4)
+        error = compute_joint_error(*pair, before=9, after=4)
         assert error.together == error.same_devices == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rappor.base.errors import ParamsError
-from rappor.planning.answer_noise import choose_answer_noise
-from rappor.planning.noise import Budget, best_high, choose_noise, settle
+from rappor.planning.category_noise import choose_category_noise
+from rappor.planning.noise import Budget, choose_noise, find_best_high, round_to_thresholds
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import PROFILES
@@ -57,17 +57,19 @@ def test_the_table_is_what_the_planner_chooses(name: str) -> None:
     rows = [*profile.categories, profile.strings, profile.yes_or_no]
     for (encoding, k), row in zip(shaped, rows, strict=True):
         if row != profile.strings:
-            planned = choose_answer_noise(budget, encoding, tuple(map(str, range(k))))
+            planned = choose_category_noise(budget, encoding, tuple(map(str, range(k))))
             chosen = (planned.t_1, planned.t_0, planned.t_p, planned.t_q)
             assert max(abs(a - b) for a, b in zip(row, chosen, strict=True)) <= ROUNDING
     highs = {
         "strict": (0.5, 0.55),
         "balanced": (0.5, 0.6),
-        "low-noise": (best_high(4, 1 / 128), best_high(6, 1 / 128)),
+        "low-noise": (find_best_high(4, 1 / 128), find_best_high(6, 1 / 128)),
         "once": (0.5, 0.5),
     }[name]
     params = Params.profile(name)
-    planned = settle(lambda noise: Params(k=128, m=128, **noise), budget, highs, bits=1)
+    planned = round_to_thresholds(
+        lambda noise: Params(k=128, m=128, **noise), budget, highs, bits=1
+    )
     for letter in ("t_1", "t_0", "t_p", "t_q"):
         assert abs(getattr(params, letter) - getattr(planned, letter)) <= ROUNDING
     searched = choose_noise(*PROMISES[name])
