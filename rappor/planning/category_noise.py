@@ -11,8 +11,9 @@ share b has the mean mu = p* + (q* - p*) b. With R reports per device, its estim
 
 Two categories differ in two bits: one bit rises and one falls, as for two strings with one hash
 function. So the noise is that of strings, for a category of the mean share 1/k. A yes-or-no
-question differs in one bit, from which an observer may infer in either direction. Then p* = 1 - q* = 1 / (1 + e^epsilon) is best, for rare
-and for even shares, and the same holds for the permanent response.
+question differs in one bit, from which an observer may infer in either direction. Then p* = 1 - q*
+= 1 / (1 + e^epsilon) is best, for rare and for even shares, and the same holds for the permanent
+response.
 """
 
 from __future__ import annotations

@@ -96,7 +96,9 @@ def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
     target, theta = rows_of(THREE, WEIGHTS.tolist(), overlap), np.linspace(-0.3, 0.3, N_ROWS)
     levels = target.mean + target.slope * theta
     assert WEIGHTS @ levels == pytest.approx(theta)
-    between = np.array([noise_of(s, "between", at) for s, at in zip(THREE, levels, strict=True)])
+    between = np.array(
+        [noise_of(s, "device_variance", at) for s, at in zip(THREE, levels, strict=True)]
+    )
     noise = np.array([noise_of(s, "noise", at) for s, at in zip(THREE, levels, strict=True)])
     shared = compute_device_variance(WEIGHTS[:, None] * np.sqrt(between), overlap)
     assert target.noise(theta) == pytest.approx(WEIGHTS**2 @ (noise - between) + shared, rel=1e-9)
