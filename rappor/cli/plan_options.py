@@ -1,4 +1,4 @@
-"""What `rappor plan` is asked: one record for each group of its options."""
+"""Options of `rappor plan`: one record for each group of options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetOptions:
-    """What a plan may spend, or the profile whose plan is asked for."""
+    """The privacy budget of a plan, or the profile whose power is predicted."""
 
     epsilon_1: float | None = option_field("NATS", "Largest privacy loss of one report.")
     epsilon_inf: float | None = option_field(
@@ -51,9 +51,9 @@ class BudgetOptions:
     symmetric: bool = flag_field("Consider only designs in which q is 1 - p.")
 
     def plan(self, subject: Subject, question: DetectionTarget, size: Size) -> Plan:
-        """Choose the parameters, or take given ones, and predict what they find.
+        """Choose the parameters, or use fixed ones, and predict their power.
 
-        A metric with a list gets as many cohorts as its reports in an interval fill.
+        A metric with a list gets as many cohorts as the reports of an interval fill.
         """
         from rappor import planning
 
@@ -87,13 +87,13 @@ class BudgetOptions:
 
     @property
     def is_bare(self) -> bool:
-        """Whether a report will be the permanent response itself: both losses are equal."""
+        """Whether a report is the permanent response itself, because both losses are equal."""
         if self.profile is not None:
             return Params.profile(self.profile).is_bare
         return self.epsilon_1 is not None and self.epsilon_1 == self.epsilon_inf
 
     def of_discovery(self) -> tuple[float, float]:
-        """Return both losses of a discovery, which chooses its bits and noise itself."""
+        """Return the budget of a discovery: epsilon_1 and epsilon_inf."""
         if self.max_bytes is not None or self.hashes is not None or self.symmetric:
             raise click.UsageError("--discover chooses the design: give only the budget")
         if self.profile is not None:
@@ -104,7 +104,7 @@ class BudgetOptions:
         return self.epsilon_1, self.epsilon_inf
 
     def _given(self, subject: Subject) -> Params | None:
-        """Return the parameters that are fixed, None where a budget chooses them."""
+        """Return the fixed parameters, or None if a budget chooses them."""
         limits = (self.epsilon_1, self.epsilon_inf, self.max_bytes, self.hashes)
         free = any(limit is not None for limit in limits) or self.symmetric
         if self.profile is None:
@@ -116,7 +116,7 @@ class BudgetOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is collected: an encoding with its categories, or a metric of a registry."""
+    """The planned encoding with its categories, or a metric of a registry."""
 
     encoding: str | None = option_field(
         list(ENCODINGS), "How values become bits.  [default: bloom]"
@@ -129,7 +129,7 @@ class Subject:
     write: bool = flag_field("Write the planned numbers into the metric's entry in the registry.")
 
     def __post_init__(self) -> None:
-        """Refuse half a metric, a metric with another encoding, and writing nowhere."""
+        """Raise a usage error for options that contradict each other."""
         if (self.registry_path is None) != (self.metric_name is None):
             raise click.UsageError("--registry and --metric go together")
         if self.registry_path is not None and (self.encoding or self.categories):
@@ -144,26 +144,26 @@ class Subject:
 
     @property
     def metric(self) -> Metric | None:
-        """The metric of the registry, if one is named."""
+        """The metric of the registry, or None."""
         if self.registry_path is None or self.metric_name is None:
             return None
         return Registry.load(self.registry_path).metric(self.metric_name)
 
     @property
     def encoding_name(self) -> str:
-        """The encoding that is planned."""
+        """The name of the planned encoding."""
         return self.metric.params.encoding if self.metric else self.encoding or "bloom"
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """Categories or edges."""
+        """The categories, flags or edges."""
         if self.metric is not None:
             return self.metric.params.categories
         return tuple(self.categories.split(",")) if self.categories else ()
 
     @property
     def n_answers(self) -> int | None:
-        """How many answers there are; None for strings."""
+        """The number of categories; None for strings."""
         return ENCODINGS[self.encoding_name].implied_bits(self.answers)
 
     def of_profile(self, profile: str) -> Params:
@@ -171,7 +171,7 @@ class Subject:
         return Params.profile(profile, encoding=self.encoding_name, categories=self.answers)
 
     def cohorts(self, reports: int | None, reports_per_device: float) -> int | None:
-        """Return the cohorts of a metric with a list; None for another, or unknown reports."""
+        """Return the number of cohorts of a metric with a list, or None."""
         metric = self.metric
         if metric is None or not metric.listed or reports is None:
             return None
@@ -199,7 +199,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How many reports there will be, or devices, or which share they have to show."""
+    """The number of reports or devices, or the share to detect."""
 
     reports: int | None = option_field(
         "N", "Expected reports, such as 1e6. Prints the smallest share detected."
@@ -212,12 +212,12 @@ class Size:
     )
 
     def __post_init__(self) -> None:
-        """Refuse all but one."""
+        """Raise a usage error unless exactly one option is present."""
         if [self.reports, self.devices, self.share].count(None) != 2:
             raise click.UsageError("give either --reports or --devices or --share")
 
     def answered(self, share: float) -> Size:
-        """Return the size of the part of the devices that has answered, the reports as given."""
+        """Return the size for the share of devices that have reported."""
         return (
             self
             if self.devices is None
@@ -225,25 +225,25 @@ class Size:
         )
 
     def of_discovery(self) -> int:
-        """Return the reports of a discovery, one a device."""
+        """Return the number of reports of a discovery, one for each device."""
         number = self.devices if self.reports is None else self.reports
         if number is None:
             raise click.UsageError("--discover needs --reports or --devices, not --share")
         return number
 
     def reports_of(self, question: DetectionTarget) -> int | None:
-        """Return the reports, those of the devices together; None where a share is given."""
+        """Return the number of reports of all devices, or None if a share is planned."""
         if self.devices is None:
             return self.reports
         return round(self.devices * question.reports_per_device)
 
 
 class Repeats(NamedTuple):
-    """How often each device reports.
+    """Number of reports of each device.
 
-    With `once` it reports once in an epoch, on a day that its secret draws. `each` are the reports
-    of a device in the mean, less than 1 where some have not answered yet; at most `epochs`
-    permanent responses answer.
+    With `once`, a device reports once in an epoch, on a day that its secret determines. `each` is
+    the mean number of reports of a device, less than 1 if some devices have not reported yet. The
+    reports have at most `epochs` permanent responses.
     """
 
     interval: str
@@ -255,7 +255,7 @@ class Repeats(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatOptions:
-    """How often each device reports."""
+    """Options for the number of reports of each device."""
 
     reports_per_device: int | None = option_field(
         WholeNumber(1, 10**6), "Reports that each device sends.  [default: 1]"
@@ -278,9 +278,9 @@ class RepeatOptions:
     )
 
     def settled(self, metric: Metric | None, *, bare: bool) -> Repeats:
-        """Return what is said, else what the metric has, else a day in a quarter.
+        """Return the reports of each device, from the options or from the metric.
 
-        A bare permanent response is reported once in an epoch.
+        A permanent response without fresh noise is reported once in an epoch.
         """
         from rappor.planning.repeats import count_epochs, count_reports, count_responses
 
@@ -311,7 +311,7 @@ class RepeatOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strings:
-    """Which strings devices hold, and how many candidates there are."""
+    """The distribution of the strings, and the number of candidates."""
 
     candidates: int | None = option_field(
         "N", "Candidate strings that will be tested.  [default: 1,000, or all answers]"
@@ -326,7 +326,7 @@ class Strings:
     def question(
         self, detection: ErrorControl, power: float, subject: Subject, each: float
     ) -> DetectionTarget:
-        """Return what the planner is asked."""
+        """Return the target of the planner."""
         from rappor.planning.frequencies import Frequencies
         from rappor.planning.power import DetectionTarget
         from rappor.simulation.population import Population
@@ -351,7 +351,7 @@ class Strings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What strings are looked for without a list, if any are."""
+    """Options of a discovery: strings without a list of candidates."""
 
     discover: bool = flag_field(
         "Plan parts that find strings without a list of candidates. --candidates is then the "
@@ -365,7 +365,7 @@ class SearchOptions:
     )
 
     def __post_init__(self) -> None:
-        """Refuse a length or an alphabet of nothing, and a search without a length."""
+        """Raise a usage error for a length without --discover, or the reverse."""
         if not self.discover and (self.longest is not None or self.alphabet is not None):
             raise click.UsageError("--longest and --alphabet go with --discover")
         if self.discover and self.longest is None:
