@@ -13,9 +13,9 @@ import pytest
 from places import ROOT
 
 from rappor.auditing import inference_attack
+from rappor.base.plurals import format_belief
 from rappor.planning.category_noise import CategoryNoise
 from rappor.privacy import link, posterior_bound
-from rappor.privacy.notice import at_most
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import PROFILES
@@ -88,8 +88,8 @@ def test_the_guarantee_is_what_the_library_computes(name: str) -> None:
     params = Params.profile(name)
     assert epsilon_1(params) == pytest.approx(float(one), abs=1e-4)
     assert epsilon_inf(params) == pytest.approx(float(inf), abs=1e-4)
-    assert at_most(posterior_bound(float(one), 0.5)[1]) == after_one
-    assert at_most(posterior_bound(float(inf), 0.5)[1]) == after_all
+    assert format_belief(posterior_bound(float(one), 0.5)[1]) == after_one
+    assert format_belief(posterior_bound(float(inf), 0.5)[1]) == after_all
     (learned,) = inference_attack(params, reports=(30,), devices=300, seed=1).memoised
     assert abs(learned.values - float(named.split()[0]) / 100) < 5 * learned.std_error + 0.005
 
@@ -131,8 +131,8 @@ def test_the_threat_model_is_what_the_library_computes() -> None:
         expires=datetime.date(2030, 12, 31),
         epoch="quarter",
     )
-    one = at_most(posterior_bound(epsilon_1(params), 0.5)[1])
-    quarter = at_most(posterior_bound(epsilon_inf(params), 0.5)[1])
+    one = format_belief(posterior_bound(epsilon_1(params), 0.5)[1])
+    quarter = format_belief(posterior_bound(epsilon_inf(params), 0.5)[1])
     assert f"| who sees one report | at most {one} sure from 50 % |" in page
     assert f"| who sees all reports of a quarter | at most {quarter} sure from 50 % |" in page
     assert f"| who sees all reports of a year | at most {reserve(metric).total:g} nats" in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rappor.privacy.notice import at_most
+from rappor.base.plurals import format_belief
 from rappor.privacy.papers import Paper, Section
 from rappor.protocol.loss import epsilon_1, posterior_bound
 from rappor.registry.budget import scope_loss
@@ -67,7 +67,7 @@ def _one(metric: Metric) -> str:
     one, every = epsilon_1(metric.params), scope_loss(metric)
     if math.isinf(every):
         return f"{text} Your answers to this are not protected: they can be read back."
-    sure = (at_most(posterior_bound(each, 0.5)[1]) for each in (one, every))
+    sure = (format_belief(posterior_bound(each, 0.5)[1]) for each in (one, every))
     span = "ever" if metric.epoch == "life" else f"in a {metric.epoch}"
     first, last = sure
     beside = " Beside it we record without scrambling: " + ", ".join(

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from rappor.base.plurals import counted
-from rappor.privacy.notice import at_most, privacy_notice, promise, told_beside
+from rappor.base.plurals import counted, format_belief
+from rappor.privacy.notice import privacy_notice, promise, told_beside
 from rappor.privacy.papers import Paper, Section
 from rappor.privacy.report_linkage import link
 from rappor.privacy.staying import staying
@@ -220,7 +220,7 @@ def _losses(metrics: Iterable[Metric]) -> Iterable[Section]:
 def belief(epsilon: float) -> str:
     """Write the most that a belief of 50 % becomes."""
     high = posterior_bound(epsilon, 0.5)[1]
-    return at_most(high) if high <= _NEAR_CERTAINTY else "almost certain"
+    return format_belief(high) if high <= _NEAR_CERTAINTY else "almost certain"
 
 
 def _linking(metric: Metric) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.base.plurals import counted
+from rappor.base.plurals import counted, format_belief
 from rappor.privacy.report_linkage import link
 from rappor.privacy.staying import staying_of
 from rappor.protocol.encodings import encoding_of
@@ -151,17 +151,12 @@ def _span(metric: Metric) -> str:
 def observer_belief(epsilon: float) -> str:
     """Say how sure a loss of epsilon nats can make an observer who was half sure."""
     _, high = posterior_bound(epsilon, _EVEN_ODDS)
-    sure = "become almost certain" if high > _NEAR_CERTAINTY else f"be at most {at_most(high)} sure"
+    sure = (
+        "become almost certain"
+        if high > _NEAR_CERTAINTY
+        else f"be at most {format_belief(high)} sure"
+    )
     return f"somebody who was half sure what your answer is can {sure}"
-
-
-def at_most(belief: float) -> str:
-    """Write a belief in per cent, rounded up: what is promised must hold.
-
-    To a tenth; near certainty to a thousandth, so that 99.97 does not read as 100.
-    """
-    steps = 10 if belief <= 0.999 else 1000
-    return f"{math.ceil(100 * steps * belief) / steps:g} %"
 
 
 def promise(metric: Metric) -> str:

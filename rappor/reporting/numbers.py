@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from rappor.privacy.notice import at_most
+from rappor.base.plurals import format_belief
 
 _NEARLY_SURE: Final = 0.9999
 """Largest posterior probability that is written exactly.
@@ -83,4 +83,4 @@ def format_largest_belief(belief: float, epsilon: float) -> str:
     """
     if math.isinf(epsilon):
         return "100 %"
-    return at_most(belief) if belief <= _NEARLY_SURE else ">99.99 %"
+    return format_belief(belief) if belief <= _NEARLY_SURE else ">99.99 %"

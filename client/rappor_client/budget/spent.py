@@ -7,11 +7,12 @@ the metric; `PrivacySpent` says it in words.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.base.plurals import counted
+from rappor.base.plurals import counted, format_belief
 from rappor.protocol.loss import posterior_bound
 from rappor_client.budget.scopes import Scope
 
@@ -69,12 +70,10 @@ class PrivacySpent:
 
     def __str__(self) -> str:
         """Say it in plain words."""
-        from rappor.privacy.notice import at_most  # noqa: PLC0415 - for people only
-
         paragraphs = [
             f"Privacy loss so far: epsilon = {self.nats:.2f} (nats) at most. Somebody who thought "
             "it 50 % likely that this device has some value is at most "
-            f"{at_most(self.belief()[1])} sure after all of its reports."
+            f"{format_belief(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
             values = counted(spent.scopes, "value")
@@ -103,7 +102,5 @@ def _metric(scopes: list[Scope]) -> MetricPrivacySpent:
 
 def _wrapped(text: str) -> str:
     """Wrap a paragraph at 80 columns, all of its lines indented as the first one."""
-    import textwrap  # noqa: PLC0415 - for people only
-
     indent = " " * (len(text) - len(text.lstrip()))
     return textwrap.fill(text, 80, subsequent_indent=indent)

@@ -6,10 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from devices import Home, Opener, metric_of, senders
+from devices import Home, Opener, metric_of, open_device, senders
 from programs import run_python, until
 from rappor_client import Client, TransportResponse
 from rappor_client.outbox.background import wait
@@ -315,6 +316,37 @@ HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuse
 def test_record_and_flush_work_where_no_thread_can_start(program: str) -> None:
     """The report waits or is sent in place; a missing sender is a failure that is counted."""
     assert run_python("-c", program).stdout == "done"
+
+
+NO_HANDLES = """
+client = client_of(MemoryTransport(), background=True, max_delay={max_delay})
+client.record("page", "x")
+time.sleep({seconds})
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+client.record("page", "y")
+assert "Privacy loss so far" in str(client.privacy_spent())
+sys.stdout.write("done")
+"""
+
+
+@IS_LINUX
+@pytest.mark.parametrize(
+    ("max_delay", "seconds"), [(900.0, 0.0), (0.01, 0.05), (0.0, 0.2)], ids=["idle", "due", "sent"]
+)
+def test_program_without_free_handles_ends(max_delay: float, seconds: float) -> None:
+    """The interpreter kills a thread that wakes while it ends, which needs a handle on Linux."""
+    program = HEAD + NO_HANDLES.format(max_delay=max_delay, seconds=seconds)
+    assert run_python("-c", program).stdout == "done"
+
+
+def test_close_ends_every_thread(tmp_path: Path) -> None:
+    """A program may open and close many devices in a row."""
+    before = set(threading.enumerate())
+    for n in range(20):
+        client = open_device(tmp_path / str(n), collector=MemoryTransport(), background=True)
+        client.record("page", "x")
+        client.close()
+        assert set(threading.enumerate()) == before
 
 
 def test_no_thread_is_begun_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from registries import metric_of
 
-from rappor.privacy.notice import at_most, observer_belief, privacy_notice
+from rappor.base.plurals import format_belief
+from rappor.privacy.notice import observer_belief, privacy_notice
 from rappor.privacy.report_linkage import link
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
@@ -196,7 +197,7 @@ def test_what_the_collector_keeps() -> None:
 )
 def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
     """A bound that is said is never below the bound that holds."""
-    assert at_most(belief) == text
+    assert format_belief(belief) == text
 
 
 def test_segments_are_listed_with_what_they_reveal() -> None:
