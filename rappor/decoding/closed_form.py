@@ -1,19 +1,22 @@
-"""Closed forms: where each bit is one answer there is no regression.
+"""Closed-form estimates for encodings in which each bit is one category.
+
+No regression is needed.
 
 Theory of operation
 -------------------
-Bits get noise of their own, so their estimates b are independent but for what a device says: one
-answer, and not another. Their covariance V is that of the noise and of a multinomial sample. What
-fits nowhere is one more cell, 1 - sum b, which is free: it tells nothing about the others.
+Every bit has its own noise, so the estimates b are independent except for the sampling of devices:
+a device has one category, and no other. The covariance V of the estimates is the sum of the noise
+and the covariance of a multinomial sample. Values outside all categories form one more cell, 1 -
+sum b, which is free and carries no information about the others.
 
-Where the metric is complete there is no such cell, and the shares sum to one. Generalised least
-squares then give (Rao, Linear statistical inference, 4a)
+In a complete metric there is no such cell, and the shares sum to 1. Generalised least squares then
+give (Rao, Linear statistical inference, 4a)
 
     b - V1 (1'b - 1) / 1'V1,    covariance V - V1 1'V / 1'V1
 
-With k answers of the same noise the standard errors are sqrt(1 - 1/k) of those before. Tests stay
-those of each bit alone, which are exact for few reports, and so do the intervals: they are moved
-to the new estimate and shrink as its error does.
+With k categories of equal noise the standard errors are sqrt(1 - 1/k) of the errors before. Tests
+still use each bit alone, which is exact with few reports. The intervals are moved to the new
+estimate, and shrink in proportion to its error.
 """
 
 from __future__ import annotations
@@ -36,15 +39,15 @@ from rappor.protocol.params import Params
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
-    """What the bits say, one entry for each of k answers.
+    """Estimates of k categories, one per bit.
 
     Attributes
     ----------
-    estimate, std_error : (k,) float64. The proportion, unclipped, by the inverse-variance mean
-        over parameter sets, and its standard error at that proportion.
-    weight : (g, k) float64. What each collection weighs in that mean.
-    devices : (g,) float64. The effective number behind each collection.
-    proportions : the counts themselves, for tests and intervals.
+    estimate, std_error : (k,) float64. The proportion, unclipped, by the inverse-variance mean over
+        parameter sets, and its standard error at that proportion.
+    weight : (g, k) float64. Weight of each collection in that mean.
+    devices : (g,) float64. Effective number of devices of each collection.
+    proportions : the counts, for tests and intervals.
     """
 
     estimate: Floats
@@ -54,19 +57,28 @@ class Answers:
     proportions: Proportions
 
     def shares(self, *, exclusive: bool) -> Floats:
-        """Return the distribution answer, (k,)."""
+        """Compute the posterior shares, (k,).
+
+        They are not negative, and their sum is at most 1 if the categories exclude each other.
+        """
         if not exclusive:
+            # The encoding `boolean` has one share, which is bounded alone.
             return np.clip(self.estimate, 0, 1)
+        # If the positive estimates leave room for values outside all categories, only negative
+        # estimates are impossible.
         if self.estimate[self.estimate > 0].sum() <= 1:
             return np.maximum(0.0, self.estimate)
         return simplex_shares(self.estimate, self.std_error**2)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
-        """Return the ends, (k,) each, of the intervals that miss with this probability."""
+        """Compute the ends, (k,) each, of the intervals that miss with this probability."""
         return self.proportions.interval(error)
 
     def covariance(self, entries: Integers) -> Floats:
-        """Return the covariance of the shares of these answers, (r, r); a device gives one."""
+        """Compute the covariance of the shares of some categories, (r, r).
+
+        A device has one category.
+        """
         weight = self.weight[:, entries]
         return add_sampling(
             np.diag(self.std_error[entries] ** 2),
@@ -77,54 +89,61 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompleteAnswers(Answers):
-    """Answers whose shares sum to one.
+    """Estimates of k categories whose shares sum to 1.
 
     Attributes
     ----------
-    alone : the answers without that.
-    whole : (k, k) float64. Their covariance.
-    common : (k,) float64. Covariance of each answer alone with the sum of all.
+    unconstrained : the estimates without that constraint.
+    joint_covariance : (k, k) float64. Covariance of the constrained estimates.
+    common : (k,) float64. Covariance of each unconstrained estimate with the sum of all.
     """
 
-    alone: Answers
-    whole: Floats
+    unconstrained: Answers
+    joint_covariance: Floats
     common: Floats
 
     @classmethod
-    def of(cls, alone: Answers) -> CompleteAnswers:
-        """Fit the answers together."""
-        whole = alone.covariance(np.arange(len(alone.estimate)))
-        common = np.maximum(whole.sum(axis=1), LEAST_NOISE)
+    def of(cls, unconstrained: Answers) -> CompleteAnswers:
+        """Constrain the sum of the estimates to 1."""
+        joint_covariance = unconstrained.covariance(np.arange(len(unconstrained.estimate)))
+        # Without noise (p* = 0) and without reports of a category its variance is 0. The bound
+        # avoids a division by zero.
+        common = np.maximum(joint_covariance.sum(axis=1), LEAST_NOISE)
         total = common.sum()
-        whole -= np.outer(common, common) / total
+        joint_covariance -= np.outer(common, common) / total
         return cls(
-            estimate=alone.estimate - common * (alone.estimate.sum() - 1) / total,
-            std_error=np.sqrt(np.maximum(whole.diagonal(), 0.0)),
-            weight=alone.weight,
-            devices=alone.devices,
-            proportions=alone.proportions,
-            alone=alone,
-            whole=whole,
+            estimate=unconstrained.estimate - common * (unconstrained.estimate.sum() - 1) / total,
+            std_error=np.sqrt(np.maximum(joint_covariance.diagonal(), 0.0)),
+            weight=unconstrained.weight,
+            devices=unconstrained.devices,
+            proportions=unconstrained.proportions,
+            unconstrained=unconstrained,
+            joint_covariance=joint_covariance,
             common=common,
         )
 
     def covariance(self, entries: Integers) -> Floats:
-        """Return the covariance of the shares of these answers, (r, r)."""
-        return self.whole[np.ix_(entries, entries)]
+        """Return the covariance of the shares of some categories, (r, r)."""
+        return self.joint_covariance[np.ix_(entries, entries)]
 
     def shares(self, *, exclusive: bool) -> Floats:  # noqa: ARG002  # they are
-        """Return the distribution answer, (k,), which sums to one."""
-        return simplex_shares(self.alone.estimate, self.common)
+        """Compute the posterior shares, (k,), which sum to 1."""
+        return simplex_shares(self.unconstrained.estimate, self.common)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
-        """Return the ends, (k,) each, of the intervals that miss with this probability."""
-        shrunk = self.std_error / np.maximum(self.alone.std_error, LEAST_NOISE)
-        low, high = (shrunk * (end - self.alone.estimate) for end in self.alone.interval(error))
+        """Compute the ends, (k,) each, of the intervals that miss with this probability."""
+        # The tests of single bits are exact. The constraint only reduces the error, so the exact
+        # interval is scaled and moved instead of being replaced by a normal one.
+        shrunk = self.std_error / np.maximum(self.unconstrained.std_error, LEAST_NOISE)
+        low, high = (
+            shrunk * (end - self.unconstrained.estimate)
+            for end in self.unconstrained.interval(error)
+        )
         return self.estimate + low, self.estimate + high
 
     def describe(self) -> dict[str, Any]:
-        """Say what the answers alone add up to, for the diagnostics."""
-        total, error = float(self.alone.estimate.sum()), float(np.sqrt(self.common.sum()))
+        """Describe the sum of the unconstrained estimates, for the diagnostics."""
+        total, error = float(self.unconstrained.estimate.sum()), float(np.sqrt(self.common.sum()))
         return {
             "sum": total,
             "std_error": error,
@@ -133,18 +152,22 @@ class CompleteAnswers(Answers):
 
 
 def read_answers(target: Target, params: Params) -> Answers:
-    """Estimate the share of reports behind each bit.
+    """Estimate the share of the reports with each category.
 
     Raises
     ------
-    DecodeError: the collections do not have the same answers.
+    DecodeError
+        The collections do not have the same categories.
     """
     for counts in target.counts:
+        # Bit i of two collections with different categories has different meanings.
         if not encoding_of(params).answers_like(counts.params):
             raise DecodeError("counts must share one encoding and its categories")
     shape = (len(target.counts), params.k)
     proportions = target.proportions.reshape(shape)
     at_zero = target.noise(np.zeros(len(target))).reshape(shape)
+    # The noise depends on the shares, so the mean is computed twice: first with the noise at 0,
+    # then at the first mean.
     first = pool(proportions, at_zero)[0]
     noise = target.noise(np.tile(first, shape[0])).reshape(shape)
     estimate, std_error, weight = pool(proportions, noise)
@@ -163,18 +186,23 @@ def read_answers(target: Target, params: Params) -> Answers:
 
 
 def pool(proportions: Floats, noise: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the inverse-variance mean of g collections, (k,), its error, and weights, (g, k)."""
+    """Compute the inverse-variance mean of g collections.
+
+    Returns
+    -------
+    The mean, (k,), its standard error, (k,), and the weights, (g, k).
+    """
     weight = 1 / np.maximum(noise, LEAST_NOISE)
     total = weight.sum(axis=0)
     return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total), weight / total
 
 
 def simplex_shares(estimate: Floats, variance: Floats) -> Floats:
-    """Return the shares that sum to one nearest to the estimates, in standard errors.
+    """Compute the shares with sum 1 that are nearest to the estimates, in standard errors.
 
-    The likelihood is normal, so this is its maximum on the simplex: shares are
-    max(0, estimate - mu variance) with mu such that they sum to one. Share i is positive
-    while mu < estimate_i / variance_i, so mu is found among these ends, sorted.
+    The likelihood is normal, so the result is its maximum on the simplex: the shares are max(0,
+    estimate - mu variance), with mu chosen so that they sum to 1. Share i is positive while mu <
+    estimate_i / variance_i, so mu is found among these sorted limits.
     """
     ends = estimate / variance
     order = np.argsort(-ends)

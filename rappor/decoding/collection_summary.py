@@ -1,4 +1,4 @@
-"""What the counts of one parameter set say of the collection, beside the estimates."""
+"""Summary of the reports of one parameter set: sizes of cohorts, true bits, residuals."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from rappor.protocol.params import Params
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collected:
-    """The reports of one metric under one parameter set, as they were decoded.
+    """The decoded reports of one metric under one parameter set.
 
     Attributes
     ----------
-    repetition : what is taken for their devices, and how many counts were added.
-    reports : (m,) int64. The reports of each cohort.
-    true_bits : the mean number of true bits of each cohort's reports.
-    residuals : (m, k) float64. What the fit leaves of each bit, in standard deviations of its
-        noise; NaN in cohorts without reports. None where each bit is an answer, and nothing fits.
-    sha256 : hash of the counts (`Counts.sha256`), several of one kind added.
+    metric : name of the metric.
+    params : the parameter set.
+    repetition : assumed reports per device, and number of counts that were added.
+    reports : (m,) int64. Number of reports of each cohort.
+    true_bits : mean number of true bits in the reports of each cohort.
+    residuals : (m, k) float64. Residual of each bit, in standard deviations of its noise. NaN in
+        cohorts without reports. None if each bit is a category, because nothing is fitted.
+    sha256 : hash of the counts (`Counts.sha256`), after counts of one parameter set were added.
     """
 
     metric: str
@@ -38,12 +40,15 @@ class Collected:
 
     @property
     def n_reports(self) -> int:
-        """Reports in all cohorts."""
+        """Number of reports in all cohorts."""
         return int(self.reports.sum())
 
 
 def describe_collected(target: Target, residual: Floats | None) -> tuple[Collected, ...]:
-    """Describe each parameter set of the counts; residual is (n,), as `standardise` returns it."""
+    """Describe each parameter set of the counts.
+
+    `residual` is (n,), as `standardise` returns it.
+    """
     return tuple(
         Collected(
             metric=counts.metric,
@@ -63,9 +68,11 @@ def describe_collected(target: Target, residual: Floats | None) -> tuple[Collect
 
 
 def standardise(target: Target, fit: Fit) -> Floats:
-    """Return the residuals over the noise of their rows, collisions included, (n,) float64."""
+    """Divide the residuals by the noise of their rows, including collisions, (n,) float64."""
     scale = np.sqrt(fit.noise + fit.tau2)
-    live = (target.reports > 0) & (scale > 0)
+    # Empty cohorts have infinite noise, and rows without noise have no scale. Both stay NaN, so
+    # that no chart shows them as a perfect fit.
+    has_noise = (target.reports > 0) & (scale > 0)
     standardised = np.full(len(target), np.nan)
-    standardised[live] = fit.residual[live] / scale[live]
+    standardised[has_noise] = fit.residual[has_noise] / scale[has_noise]
     return standardised

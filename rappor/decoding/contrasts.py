@@ -1,23 +1,26 @@
-"""Several rows at once: sums, differences and other contrasts, and how sure they are.
+"""Contrasts: sums and differences of the shares of several rows, with standard errors.
 
 Theory of operation
 -------------------
-Whatever is said of several rows is a contrast, a weighted sum of their shares, and its error comes
-from one covariance. Which shares depends on who chose the rows.
+A contrast is a weighted sum of shares. Its standard error comes from the joint covariance of the
+estimates. Which estimates are used depends on how the rows were chosen.
 
-Rows that somebody named before the counts were seen, a group or two rows to compare, keep their
-estimates: those are unbiased, one by one and in sum, and have the covariance of the fit.
+Rows that were named before the counts were seen, such as a group of strings or two rows to compare,
+keep their estimates. These estimates and their sums are unbiased and have the covariance of the
+fit.
 
-Rows are detected because they came out high, so a sum of their estimates is too large, by five
-standard errors in an ordinary collection. Their posterior means under an empirical-Bayes prior
-(`prior.py`) are not too large: given its estimate, a share does not depend on the reason for the
-question. Detected rows together hold the sum of their posterior means. Its variance has two parts:
+Detected rows were chosen because their estimates are high, so a sum of their estimates is too
+large, by five standard errors in an ordinary collection. Posterior means under an empirical-Bayes
+prior (`prior.py`) are not too large: given its estimate, a share does not depend on the reason for
+the choice. The share of detected rows together is therefore the sum of their posterior means. Its
+variance has two parts:
 
-- of independent estimates, from the profile likelihood of the prior (`Posterior.sum`);
-- of the errors that estimates have in common, by the derivative of the sum by each estimate.
+- the variance for independent estimates, from the profile likelihood of the prior
+  (`Posterior.sum`);
+- the covariance of the errors, by the derivative of the sum by each estimate.
 
-The prior is fitted to the scores of the detected rows and to the histogram of all other p-values,
-which a stream has as a list has.
+The prior is fitted to the scores of the detected rows and to the histogram of all other p-values.
+Lists and streams both have such a histogram.
 """
 
 from __future__ import annotations
@@ -37,20 +40,22 @@ from rappor.decoding.prior import NO_NOISE, Posterior, fit_prior, round_scores
 from rappor.estimator.p_values import EDGES, PValues, count_p_values
 
 Covariance = Callable[[Integers], Floats]
+"""Function from r entries to the covariance of their estimates, (r, r)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """Something that is said of several rows.
+    """A weighted sum of the shares of several rows.
 
     Attributes
     ----------
-    name : what it is.
-    estimate, std_error : a share or a difference of shares, unclipped, or a number; the error is
-        infinite where the counts say nothing about one of the rows.
-    ci_low, ci_high : two-sided interval at the confidence of the detection.
-    p_value : two-sided: how often noise alone is as far from 0. None where 0 is no question.
-    is_share : whether it is a share of the reports, or a difference of two.
+    name : description of the contrast.
+    estimate, std_error : a share or a difference of shares, unclipped, or a number. The standard
+        error is infinite if the counts contain no information about one of the rows.
+    ci_low, ci_high : two-sided interval at the confidence of the error control.
+    p_value : two-sided: probability that noise alone is at least as far from 0. None if a test
+        against 0 has no meaning.
+    is_share : True for a share of the reports or a difference of two shares.
     """
 
     name: str
@@ -72,9 +77,11 @@ class Contrast:
         tested: bool = False,
         is_share: bool = True,
     ) -> Contrast:
-        """Return a contrast whose interval reaches this many standard errors."""
+        """Create a contrast whose interval extends by `reach` standard errors on both sides."""
         error = float(np.sqrt(max(variance, 0.0)))
-        z = abs(estimate) / error if error else np.inf if estimate else 0.0
+        # Without noise any difference from 0 is certain.
+        certain_z = np.inf if estimate else 0.0
+        z = abs(estimate) / error if error else certain_z
         return cls(
             name=name,
             estimate=float(estimate),
@@ -86,9 +93,9 @@ class Contrast:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, ready for JSON: a number that is not finite is None.
+        """Return all fields, ready for JSON. A number that is not finite becomes None.
 
-        `beyond` says of infinite numbers on which side of all edges they are.
+        The key `beyond` contains the side of an infinite number: "above" or "below" all edges.
         """
         fields = dataclasses.asdict(self)
         infinite = {
@@ -106,21 +113,21 @@ class Contrast:
 
 
 def normal_reach(confidence: float) -> float:
-    """Return how many standard errors a two-sided interval reaches from its estimate."""
+    """Compute the half width of a two-sided normal interval, in standard errors."""
     return float(-special.ndtri((1 - confidence) / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DetectedRows:
-    """Shares of entries that are detected, given the scores of all candidates.
+    """Posterior shares of the detected entries, given the scores of all candidates.
 
     Attributes
     ----------
-    entries : (r,) int64, increasing. Numbers of the entries.
+    entries : (r,) int64, increasing. Indices of the entries.
     mean : (r,) float64. Posterior means, as shares of all reports.
     std_error : (r,) float64. Standard errors of the estimates.
     common : (r, r) float64. Covariance of the estimates' errors, with a diagonal of zeros.
-    bins : (r,) int64. Place of each entry's rounded score in `posterior`.
+    bins : (r,) int64. Index of each entry's rounded score in `posterior`.
     counts : (u,) int64. Number of candidates at each score of `posterior`.
     posterior : shares given the rounded scores of all candidates.
     """
@@ -142,17 +149,19 @@ class DetectedRows:
         p_values: PValues,
         covariance: Covariance,
     ) -> DetectedRows:
-        """Compute the posterior of these entries, (r,) increasing, from all estimates, (c,).
+        """Compute the posterior of entries, (r,) increasing, from all estimates, (c,).
 
-        `covariance` returns the covariance of estimates of entries that are fitted together,
+        `covariance` returns the covariance of the estimates of entries that are fitted together,
         (r, r).
         """
+        # An entry without information has no score.
         entries = entries[np.isfinite(std_error[entries])]
         scale = np.maximum(std_error[entries], NO_NOISE)
         z = estimate[entries] / scale
         rounded, bins, n_detected = round_scores(z)
-        others, n_others = _other_scores(p_values, entries)
-        # A bin of detected entries holds no other candidate, because it has coefficients.
+        others, n_others = _compute_other_scores(p_values, entries)
+        # Detected entries and other candidates never share a bin: the coefficients of a contrast
+        # belong to bins.
         scores = np.concatenate([rounded, others])
         counts = np.concatenate([n_detected, n_others])
         prior = fit_prior(scores, counts)
@@ -169,7 +178,8 @@ class DetectedRows:
         )
 
     def contrast(self, weights: Floats) -> tuple[float, float]:
-        """Return the weighted sum of the shares, of weights (r,), and its variance."""
+        """Compute the weighted sum of the shares, with weights (r,), and its variance."""
+        # The moments divide by the standard error of the sum, which is 0 here.
         if not weights.any():
             return 0.0, 0.0
         coefficients = np.bincount(self.bins, weights * self.std_error, len(self.counts))
@@ -181,21 +191,22 @@ class DetectedRows:
         return float(weights @ self.mean), max(variance, 0.0)
 
     def sum_of(self, entries: Integers) -> tuple[float, float]:
-        """Return the sum of the shares of these entries and its standard error."""
+        """Compute the sum of the shares of some entries, and its standard error."""
         total, variance = self.contrast(np.isin(self.entries, entries).astype(float))
         return total, math.sqrt(variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Related:
-    """How the rows of a table belong together.
+    """Joint distribution of the rows of a table.
 
     Attributes
     ----------
-    entry : (c,) int64. The entry of each row; rows of one group have the same entry.
+    entry : (c,) int64. Entry of each row. Rows of one identifiability group have the same entry.
     estimate, std_error : (e,) float64, of each entry.
-    covariance : returns the covariance of the estimates of r entries, (r, r).
-    detected : the posterior of the detected entries; None for yes or no, which has one entry.
+    covariance : function from r entries to the covariance of their estimates, (r, r).
+    detected : the posterior of the detected entries. None for the encoding `boolean`, which has one
+        entry.
     """
 
     entry: Integers
@@ -205,69 +216,86 @@ class Related:
     detected: DetectedRows | None
 
     def contrasts(self, rows: Integers, weights: Floats) -> tuple[Floats, Floats]:
-        """Return contrasts of rows named in advance, and their covariance, (t, t).
+        """Compute contrasts of rows that were named in advance, (t,), and their covariance, (t, t).
 
         Parameters
         ----------
-        rows : (r,) int64. Numbers of the rows.
+        rows : (r,) int64. Indices of the rows.
         weights : (t, r) float64. Weights of each contrast. A group has one share, which counts
             once.
 
         Raises
         ------
         DecodeError
-            The counts do not say it: a row is unknown, or the members of a group, which cannot be
-            distinguished, have different weights.
+            A row has no estimate, or the members of a group have different weights although they
+            cannot be distinguished.
         """
         entries = np.unique(self.entry[rows])
         if not np.isfinite(self.std_error[entries]).all():
             raise DecodeError("rows must be known, got one that the counts say nothing about")
-        of_entries = self._weigh_entries(rows, weights, entries)
+        entry_weights = self._weigh_entries(rows, weights, entries)
         return (
-            of_entries @ self.estimate[entries],
-            of_entries @ self.covariance(entries) @ of_entries.T,
+            entry_weights @ self.estimate[entries],
+            entry_weights @ self.covariance(entries) @ entry_weights.T,
         )
 
     def detected_contrast(self, rows: Integers, weights: Floats) -> tuple[float, float]:
-        """Return a contrast of rows that were chosen because they are detected, and its variance.
+        """Compute a contrast of rows that were chosen because they are detected, and its variance.
 
-        `rows` and `weights` are (r,). Raises DecodeError as `contrasts` does, and for a row that is
-        not detected.
+        Parameters
+        ----------
+        rows : (r,) int64.
+        weights : (r,) float64.
+
+        Raises
+        ------
+        DecodeError
+            As `contrasts`, and also if a row is not detected.
         """
         detected = self.detected
+        # A row outside the posterior has no mean that corrects its selection.
         if detected is None or not np.isin(self.entry[rows], detected.entries).all():
             raise DecodeError("rows must all be detected, got one that is not")
         return detected.contrast(self._weigh_entries(rows, weights[None], detected.entries)[0])
 
     def _weigh_entries(self, rows: Integers, weights: Floats, entries: Integers) -> Floats:
-        """Return the weights of increasing entries, (t, e), from the weights of rows, (t, r)."""
-        places = np.searchsorted(entries, self.entry[rows])
-        of_entries = np.zeros((len(weights), len(entries)))
-        of_entries[:, places] = weights
-        whole = np.isin(self.entry, self.entry[rows]).sum() == len(rows)
-        if not whole or not np.array_equal(of_entries[:, places], weights):
+        """Compute the weights of increasing entries, (t, e), from the weights of rows, (t, r)."""
+        columns = np.searchsorted(entries, self.entry[rows])
+        entry_weights = np.zeros((len(weights), len(entries)))
+        entry_weights[:, columns] = weights
+        is_complete = np.isin(self.entry, self.entry[rows]).sum() == len(rows)
+        # A contrast of some members of a group would need shares that the counts do not contain.
+        if not is_complete or not np.array_equal(entry_weights[:, columns], weights):
             raise DecodeError(
                 "rows must have all members of a group, each with the same weight, or none: the "
                 "members cannot be distinguished"
             )
-        return of_entries
+        return entry_weights
 
 
-def _other_scores(p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
-    """Return the scores of all p-values but those of these entries, and the number of each."""
+def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
+    """Compute the distinct scores of all p-values without some entries, and their counts."""
     others = p_values.counts - count_p_values(p_values.rows[entries])
     bins = np.flatnonzero(others)
+    # The first bin begins at 0, whose score is infinite. The geometric middle of a bin stands for
+    # its p-values.
     middle = np.sqrt(np.maximum(EDGES[bins], EDGES[1]) * EDGES[bins + 1])
     return -special.ndtri(middle), others[bins]
 
 
 def add_sampling(covariance: Floats, estimate: Floats, per_device: Floats) -> Floats:
-    """Add to a covariance, (r, r), that a device has one of these values, not several.
+    """Add the covariance of the sampling: a device has one of the values, not several.
 
-    The diagonal has each share's own sampling already. `per_device`, (r, r), is one over the
-    devices that were asked for both of two values, weighted as their estimates are.
+    The diagonal already contains the sampling variance of each share.
+
+    Parameters
+    ----------
+    covariance : (r, r) float64.
+    estimate : (r,) float64.
+    per_device : (r, r) float64, or a number. One divided by the number of devices that could report
+        both of two values, weighted like their estimates.
     """
     share = np.clip(estimate, 0.0, 1.0)
-    both = np.outer(share, share) * per_device
-    both[np.diag_indices_from(both)] = 0.0
-    return covariance - both
+    products = np.outer(share, share) * per_device
+    products[np.diag_indices_from(products)] = 0.0
+    return covariance - products

@@ -1,4 +1,4 @@
-"""Decode: from counts and candidates to estimates with honest errors."""
+"""Decode counts: estimate the share of every candidate, with standard errors and tests."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from rappor.estimator.shrinkage import ShrunkenFit
 from rappor.protocol.encodings import encoding_of
 
 MOST_ROWS: Final = 1 << 17
-"""Candidates that all have rows; of more the best have, as many as there are rows of counts and
-10,000 more."""
+"""Largest number of candidates that all have rows. A longer list is read as a stream, and only the
+best candidates have rows: as many as the counts have rows, and 10,000 more."""
 
 
 def decode(  # noqa: PLR0913 - all that a caller may know of the counts
@@ -54,42 +54,48 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     complete: bool = False,
     progress: Progress = no_progress,
 ) -> Estimates:
-    """Estimate how many reports hold each candidate.
+    """Estimate how many reports contain each candidate.
 
-    Devices that report again say less than others would. How often they did is what `devices` or
-    `reports_per_device` say, else what the counts know, else what days kept apart tell; without
-    any of these every report is taken for another device. `Estimates.assumed` says which.
-    README.md in this folder has the statistics.
+    Repeated reports of a device carry less information than reports of different devices. Pass
+    `devices` or `reports_per_device` if you know how often devices report. Otherwise the number in
+    the counts is used, or a number estimated from the counts of several days. Without any of these,
+    every report is assumed to come from a different device. `Estimates.assumptions` states the
+    assumption. README.md in this folder explains the statistics.
 
     Parameters
     ----------
-    counts : one collection, or several under any mixture of parameter sets. Those of one metric
-        and one parameter set are added, as days on which the same devices may have reported.
-    candidates : the strings to estimate: a list or column of them, or `Candidates`. Of more than
-        MOST_ROWS the best have a row, and all others are in `Estimates.p_value_counts`. Other
-        encodings than Bloom answer for all their categories and take none.
-    listed : strings that the metric's entry lists. They are candidates, too, each with a row that
-        is shown first, detected or not; `Estimates.not_listed` is the share of all others.
-    error_control : how sure to be. "adaptive" is applied as "bh" to strings in few reports, which
-        `Estimates.detection` says.
-    distribution : also estimate the whole list at once (`Estimates.share`).
-    devices, reports_per_device : how many devices are behind all reports together, or how many
-        reports each of them sent; at most one of both. Uneven ones are said by
-        `Counts.squares`.
-    complete : every value is in one of the categories or buckets, as the metric's entry says, so
-        that their shares sum to one. Strings take no notice of it.
-    progress : called with a stage, the steps done and the steps in all.
+    counts : one collection, or several collections under any mixture of parameter sets. Collections
+        of one metric and one parameter set are added, like days on which the same devices may have
+        reported.
+    candidates : the strings to estimate: a list or column of strings, or `Candidates`. Of more than
+        MOST_ROWS candidates, the best have a row, and all others are counted in
+        `Estimates.p_value_counts`. Encodings other than Bloom have fixed categories and take no
+        candidates.
+    listed : strings that the metric's entry lists. They are candidates, too. Their rows come first,
+        detected or not. `Estimates.not_listed` is the share of all other strings.
+    error_control : error rates of detections and intervals. The method "adaptive" is replaced by
+        "bh" if strings have few reports. `Estimates.error_control` contains the method that was
+        applied.
+    distribution : True also estimates the shares of the complete list together
+        (`Estimates.posterior_share`).
+    devices, reports_per_device : number of devices behind all reports together, or number of
+        reports per device. At most one of both. Store unequal numbers in
+        `Counts.sum_squared_reports`.
+    complete : True if every value belongs to one of the categories or buckets, so that their shares
+        sum to 1. Ignored for strings.
+    progress : function of a stage, the number of finished steps, and the number of all steps.
 
     Returns
     -------
-    Estimates, a row for every candidate up to MOST_ROWS: strings by count, largest first;
-    categories and buckets in their own order. Deterministic.
+    Estimates, with a row for every candidate up to MOST_ROWS. Strings are sorted by count, largest
+    first. Categories and buckets keep their own order. The result is deterministic.
 
     Raises
     ------
     DecodeError
-        There are no reports or no candidates, or the collections do not go together; of candidates
-        that are not held also what `StreamedDesign` cannot do, and `distribution`.
+        There are no reports or no candidates, or the collections do not belong together. For a
+            stream also:
+        `distribution` is True, or the candidates cannot be distinguished.
     FileError
         A file of candidates cannot be read to its end.
     ParamsError
@@ -101,11 +107,11 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     >>> params = Params.profile("balanced")
     >>> population = Population(["cat", "dog"], [3, 1])
     >>> counts = simulate_counts(population, params, n_reports=100_000, seed=1)
-    >>> found = decode(counts, ["cat", "dog", "emu"])
-    >>> [found.candidates[i] for i in range(3) if found.detected[i]]
+    >>> estimates = decode(counts, ["cat", "dog", "emu"])
+    >>> estimates.detected_candidates
     ['cat', 'dog']
     """
-    collections = _collections(counts)
+    collections = _check_collections(counts)
     target = debias(
         *add_collections(collections, devices=devices, reports_per_device=reports_per_device)
     )
@@ -117,7 +123,8 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
         return _decode_closed(target, error_control, distribution=distribution, complete=complete)
     with limit_to_one_thread():
         if _is_streamed(asked, target, most, distribution=distribution):
-            # Imported here: it loads the compiler, which categories do without.
+            # Import the stream only here. The import loads the compiler, which categories do not
+            # need.
             from rappor.estimator.streamed_design_matrix import StreamedDesign  # noqa: PLC0415
 
             pool = StreamedDesign(asked, target, keep, n_first=len(first))
@@ -134,7 +141,8 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     return dataclasses.replace(estimates, listed=frozenset(first))
 
 
-def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
+def _check_collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
+    """Check that the collections can be decoded together, and return them as a list."""
     collections = [counts] if isinstance(counts, Counts) else list(counts)
     for collection in collections:
         if not isinstance(collection, Counts):
@@ -142,22 +150,26 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
                 f"counts must be Counts or a list of them, got {type(collection).__name__}; "
                 "call decode(counts, candidates)"
             )
+    # Different parts of a metric are different pieces of a string. Their sum would describe no
+    # string.
     parts = sorted({collection.params.part for collection in collections})
     if len(parts) > 1:
         raise DecodeError(
             f"counts must be of one part of a metric, got {', '.join(filter(None, parts))}: "
             "rappor.discover takes all parts"
         )
+    # Segments have different shares. A joint estimate would be an average with weights that nobody
+    # chose.
     segments = {collection.params.segment for collection in collections}
     if len(segments) > 1:
         raise DecodeError(
-            f"counts must be of one segment, got {len(segments)}: rappor.by_segment shows each"
+            f"counts must be of one segment, got {len(segments)}: call rappor.compare_segments"
         )
     return collections
 
 
 def normalize_listed(listed: Iterable[str], collections: Sequence[Counts]) -> tuple[str, ...]:
-    """Return the strings of a metric's list as the devices normalise them, each once."""
+    """Return the distinct strings of a metric's list, normalised as on the devices."""
     normalizer = collections[0].params.normalize
     return Candidates.from_list(listed, normalize=normalizer).strings
 
@@ -168,9 +180,14 @@ def normalize_candidates(
     collections: Sequence[Counts],
     most: int,
 ) -> Candidates | None:
-    """Normalise candidates as the devices did; None where bits are answers. `most` are held.
+    """Normalise candidates as the devices did. Returns None for encodings with fixed categories.
 
-    Those in `first`, which are normalised already, come before all others.
+    Parameters
+    ----------
+    candidates : the argument of `decode`.
+    first : normalised strings that come before all other candidates.
+    collections : the counts. All must have one normalizer.
+    most : largest number of candidates that are read into memory.
     """
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None or first:
@@ -183,19 +200,23 @@ def normalize_candidates(
     if not isinstance(candidates, Candidates):
         strings = () if candidates is None else candidates
         candidates = Candidates.from_list(strings, normalize=normalizer)
+    # Candidates under another normalizer would set bits that no device sends. Every estimate would
+    # be 0 without an error.
     if candidates.normalize != normalizer:
         raise DecodeError(
             f"candidates must be normalised by {normalizer!r} as on the devices, "
             f"got {candidates.normalize!r}"
         )
     if first:
-        # As they are: some normalizers would change a second time what they made.
-        own = Candidates.product(first, "", 0, 0, normalize=normalizer)
-        both = Candidates.chain(own, candidates)
-        held = both.hold(len(first) + len(candidates)) if candidates.is_held else None
-        candidates = both if held is None else held
-    if (held := candidates.hold(most)) is not None:
-        candidates = held
+        # Do not normalise these strings again: some normalizers are not idempotent.
+        first_candidates = Candidates.product(first, "", 0, 0, normalize=normalizer)
+        all_candidates = Candidates.chain(first_candidates, candidates)
+        in_memory = (
+            all_candidates.hold(len(first) + len(candidates)) if candidates.is_held else None
+        )
+        candidates = all_candidates if in_memory is None else in_memory
+    if (in_memory := candidates.hold(most)) is not None:
+        candidates = in_memory
     if candidates.is_held and len(candidates) == 0:
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
@@ -204,10 +225,10 @@ def normalize_candidates(
 
 
 def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution: bool) -> bool:
-    """Return whether only the best candidates get a row."""
+    """Return whether the candidates are read as a stream, so that only the best have a row."""
     if listed.is_held and len(listed) <= most:
         return False
-    # Imported here: it loads the compiler, which categories do without.
+    # Import the stream only here. The import loads the compiler, which categories do not need.
     from rappor.estimator.streamed_design_matrix import can_stream  # noqa: PLC0415
 
     if listed.is_held and (distribution or not can_stream(target, len(listed))):
@@ -228,46 +249,51 @@ def _conclude_strings(
     *,
     distribution: bool,
 ) -> Estimates:
-    """Make the table of the candidates of a design, and of those in ties with them."""
-    tail, p_values = _p_values(target, selection)
-    thresholds = Thresholds(detection.for_ones(_ones_variance(target)), p_values)
+    """Create the table of all candidates, including all members of identifiability groups."""
+    tail, p_values = _compute_p_values(target, selection)
+    thresholds = Thresholds(detection.for_ones(_compute_ones_variance(target)), p_values)
     rows = string_rows(target, strings.design, selection, tail, thresholds)
     raw = Raw(
         names=strings.candidates.strings,
         entry=strings.entry,
         group=strings.group,
         estimate=selection.estimate,
-        std_error=_with_sampling(target, selection.estimate, selection.std_error),
+        std_error=_add_shared_sampling(target, selection.estimate, selection.std_error),
         thresholds=thresholds,
         interval=normal_interval(
-            selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
+            selection.estimate,
+            _variance_without_sampling(target, selection),
+            tail,
+            devices=_count_sampling_devices(target, selection),
         ),
-        covariance=partial(_covariance, target, strings.design, selection),
-        shares=_shares(target, selection) if distribution else None,
+        covariance=partial(_compute_covariance, target, strings.design, selection),
+        shares=_estimate_posterior_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
         breakdown=break_down(rows, thresholds.detected, target.n_reports),
     )
-    return conclude(raw, target, _diagnostics(target, strings, selection, thresholds))
+    return conclude(raw, target, _collect_diagnostics(target, strings, selection, thresholds))
 
 
-def _p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
-    """Return the tail of an absent candidate's score, and the p-values."""
-    # Where the counts say nothing about a candidate, nothing speaks for its presence.
-    known = np.isfinite(selection.std_error)
-    z = np.where(known, selection.estimate / selection.std_error, 0.0)
+def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
+    """Compute the tail of an absent candidate's score, and the p-values of all candidates."""
+    # If the counts contain no information about a candidate, its p-value is 1: there is no evidence
+    # of its presence.
+    is_identified = np.isfinite(selection.std_error)
+    z = np.where(is_identified, selection.estimate / selection.std_error, 0.0)
     if isinstance(selection.fit, ShrunkenFit):
         tail = normal_tail()
         tested = np.maximum(tail.p_values(z), least_p_value(target))
     else:
         tail = null_tail(target, selection.fit)
         tested = compute_p_values(target, selection.fit, z, selection.chosen)
-    rows = np.where(known, tested, 1.0)
+    rows = np.where(is_identified, tested, 1.0)
     return tail, PValues(rows=rows, others=selection.others, least=selection.least)
 
 
-def _diagnostics(
+def _collect_diagnostics(
     target: Target, strings: Strings, selection: Selection, thresholds: Thresholds
 ) -> dict[str, Any]:
+    """Collect the diagnostics of a decode of strings."""
     fit = diagnostics.describe_fit(
         target, selection.fit, selection.std_error, threshold=thresholds.for_next
     )
@@ -281,74 +307,86 @@ def _diagnostics(
     }
 
 
-def _ones_variance(target: Target) -> float:
-    """Return the variance of the ones on one bit of each cohort, of all devices together."""
+def _compute_ones_variance(target: Target) -> float:
+    """Compute the variance of the ones at one bit of each cohort, for all devices together."""
     pairs = zip(target.counts, target.devices, strict=True)
     return sum(ones_variance(counts.params, float(devices)) for counts, devices in pairs)
 
 
-def _shares(target: Target, selection: Selection) -> Floats:
-    """Return the distribution answer and its errors, (2, c)."""
+def _estimate_posterior_shares(target: Target, selection: Selection) -> Floats:
+    """Compute the posterior shares and their standard errors, (2, c)."""
     share, error = estimate_shares(selection.estimate, selection.std_error)
-    return np.stack([share, _with_sampling(target, share, error)])
+    return np.stack([share, _add_shared_sampling(target, share, error)])
 
 
-def _with_sampling(target: Target, share: Floats, std_error: Floats) -> Floats:
-    """Add what the rows of one string share: its devices' uneven spread over the cohorts.
+def _add_shared_sampling(target: Target, share: Floats, std_error: Floats) -> Floats:
+    """Add the sampling variance that the rows of one string have in common.
 
-    The rows' noise counts that spread as if each of a string's h bits had its own; it is
-    common to them, so (1 - 1/h) of beta (1 - beta) / D is missing from the mean of h bits, D being
-    the devices: reports over reports a device.
+    Returns standard errors.
+
+    The devices of a string are spread unevenly over the cohorts. The noise of the rows includes
+    this variance as if each of a string's h bits had different devices. The bits have the same
+    devices, so the mean of h bits lacks (1 - 1/h) of beta (1 - beta) / D, where D is the number of
+    devices: reports divided by reports per device.
     """
     repeated = sum(
-        c.n_reports * (1 - 1 / c.params.h) * each.reports_per_device
-        for c, each in zip(target.counts, target.repetitions, strict=True)
+        counts.n_reports * (1 - 1 / counts.params.h) * repetition.reports_per_device
+        for counts, repetition in zip(target.counts, target.repetitions, strict=True)
     )
     inside = np.clip(share, 0.0, 1.0)
     extra = repeated / target.n_reports * inside * (1 - inside) / target.n_reports
     return np.sqrt(std_error**2 + extra)
 
 
-def _apart(target: Target, selection: Selection) -> Floats:
-    """Return the variance of each estimate, (c,), without the sampling of its own devices.
+def _variance_without_sampling(target: Target, selection: Selection) -> Floats:
+    """Compute the variance of each estimate, (c,), without the sampling of its own devices.
 
-    The noise of a row counts that of the strings in the fit, and of no others.
+    The noise of a row includes the sampling of the strings in the fit, and of no other string.
     """
     inside = np.clip(selection.estimate, 0.0, 1.0)
-    own = inside * (1 - inside)
-    apart = selection.std_error**2
+    sampling = inside * (1 - inside)
+    variance = selection.std_error**2
     if isinstance(selection.fit, ShrunkenFit):
         fitted = np.flatnonzero(~selection.fit.random.any(axis=0))
     else:
         fitted = selection.chosen
-    error = _with_sampling(target, selection.estimate, selection.std_error)[fitted]
-    left = error**2 - own[fitted] / _devices(target, selection)
-    apart[fitted] = np.maximum(left, 0.0)
-    return apart
+    error = _add_shared_sampling(target, selection.estimate, selection.std_error)[fitted]
+    remaining = error**2 - sampling[fitted] / _count_sampling_devices(target, selection)
+    variance[fitted] = np.maximum(remaining, 0.0)
+    return variance
 
 
-def _devices(target: Target, selection: Selection) -> float:
-    """Return how many devices, spread evenly, would sample strings as those of the rows do."""
-    live = target.reports > 0
-    weight, n = selection.fit.weight[live], (target.reports / target.repeated)[live]
-    n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.group))[live]
+def _count_sampling_devices(target: Target, selection: Selection) -> float:
+    """Compute the number of evenly spread devices with the sampling variance of the rows."""
+    has_reports = target.reports > 0
+    weight, n = selection.fit.weight[has_reports], (target.reports / target.repeated)[has_reports]
+    n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.group))[has_reports]
     spread = float(np.sum(n_bits * weight**2 / n))
     return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
 
 
-def _covariance(target: Target, design: Design, selection: Selection, entries: Integers) -> Floats:
-    """Return the covariance of the estimates of these candidates, (r, r), fitted together."""
+def _compute_covariance(
+    target: Target, design: Design, selection: Selection, entries: Integers
+) -> Floats:
+    """Compute the covariance of the estimates of these candidates, (r, r).
+
+    All of them are in one fit.
+    """
     if isinstance(selection.fit, ShrunkenFit):
         noise = selection.fit.covariance_of(entries)
     else:
         fitted = np.union1d(selection.chosen, entries)
-        own = np.isin(fitted, entries)
-        more = len(fitted) > len(selection.chosen)
-        every = selection.fit.covariance(design.columns(fitted) if more else None)
-        noise = every[np.ix_(own, own)]
-    estimate, each = selection.estimate[entries], np.diag_indices_from(noise)
-    noise[each] = _with_sampling(target, estimate, np.sqrt(np.maximum(noise[each], 0.0))) ** 2
-    return add_sampling(noise, estimate, np.array(1 / _devices(target, selection)))
+        requested = np.isin(fitted, entries)
+        is_extended = len(fitted) > len(selection.chosen)
+        complete_covariance = selection.fit.covariance(
+            design.columns(fitted) if is_extended else None
+        )
+        noise = complete_covariance[np.ix_(requested, requested)]
+    estimate, diagonal = selection.estimate[entries], np.diag_indices_from(noise)
+    noise[diagonal] = (
+        _add_shared_sampling(target, estimate, np.sqrt(np.maximum(noise[diagonal], 0.0))) ** 2
+    )
+    return add_sampling(noise, estimate, np.array(1 / _count_sampling_devices(target, selection)))
 
 
 def _decode_closed(
@@ -357,12 +395,13 @@ def _decode_closed(
     """Decode categories, booleans and buckets by the closed form."""
     answers = read_answers(target, target.counts[0].params)
     encoding = encoding_of(target.counts[0].params)
-    found = diagnostics.describe_cohorts(target)
+    findings = diagnostics.describe_cohorts(target)
     if complete:
+        # The encoding `boolean` has one share, so there is no sum to constrain.
         if not encoding.exclusive:
             raise DecodeError("complete must be false for yes or no: a no sets no bit")
         answers = CompleteAnswers.of(answers)
-        found["complete"] = answers.describe()
+        findings["complete"] = answers.describe()
     thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
     share = answers.shares(exclusive=encoding.exclusive)
     rows = answer_rows(target, answers.proportions, thresholds)
@@ -378,4 +417,4 @@ def _decode_closed(
         shares=np.stack([share, answers.std_error]) if distribution else None,
         breakdown=break_down(rows, thresholds.detected, target.n_reports),
     )
-    return conclude(raw, target, found)
+    return conclude(raw, target, findings)

@@ -1,22 +1,22 @@
-"""Diagnostics: what the counts say about the collection itself.
+"""Diagnostics of a collection: fit, cohorts, popcounts, and the smallest detectable share.
 
 Theory of operation
 -------------------
-Each of them is silent about honest, complete collections but for a rate that is named, from a few
-reports on. Three things are not normal where reports are few, and are not taken to be:
+Every diagnostic warns about honest, complete collections only at a named rate, also with few
+reports. Three statistics are not normal if reports are few, and have their own approximations:
 
-- the square of a row's standardised residual has variance 2 + kappa, kappa being the excess
-  kurtosis of its ones, (1 - 6 u) / (n u) for u = mu (1 - mu) and n reports. Its covariance with the
-  residual is the skewness g = (1 - 2 mu) / sqrt(n u); the fit sets to zero what a combination of
-  columns explains, so the sum over all rows has the variance sum of (2 + kappa) - t' (X' W X)^-1 t,
-  t = X' (g / sd). It is compared with the gamma distribution of this mean and variance, which is
-  the chi-squared one where ones are many;
-- the same of the cohorts' sizes: a chi-squared statistic of N reports in m equal cells has variance
-  2 (m - 1) (N - 1) / N;
-- a bit with too many ones is judged by its binomial tail.
+- Squared residuals: the square of a row's standardised residual has the variance 2 + kappa. kappa
+  is the excess kurtosis of its ones, (1 - 6 u) / (n u) with u = mu (1 - mu) and n reports. The
+  covariance of the square and the residual is the skewness g = (1 - 2 mu) / sqrt(n u). The fit sets
+  combinations of columns to zero, so the sum over all rows has the variance sum of (2 + kappa) - t'
+  (X' W X)^-1 t, with t = X' (g / sd). The sum is compared with the gamma distribution of this mean
+  and variance, which becomes the chi-squared distribution with many ones.
+- Sizes of cohorts: a chi-squared statistic of N reports in m equal cells has the variance 2 (m - 1)
+  (N - 1) / N.
+- Bits with too many ones: their p-value is a binomial tail.
 
-If devices report again (R reports each), the effective number of n reports is n over the
-variance's factor (`rappor.estimator.proportion_tests`), and cohorts' sizes vary R times as much.
+With R reports per device, the effective number of n reports is n divided by the variance factor
+(`rappor.estimator.proportion_tests`), and the sizes of cohorts vary R times as much.
 """
 
 from __future__ import annotations
@@ -36,55 +36,56 @@ from rappor.estimator.tail_probabilities import upper_tail
 from rappor.protocol.encodings import encoding_of
 
 FALSE_ALARM: Final = 1e-9
-"""Probability that the popcounts of an honest collection are called odd, at either end."""
+"""Probability of a warning about the popcounts of an honest collection, at each end."""
 
 FIT_FALSE_ALARM: Final = 1e-6
 """P-value of the goodness of fit below which a table warns. An honest table warns once in a million
-times, if the fitted strings are all that the devices hold and every report comes from another
-device."""
+times, if the fitted strings are complete and every report comes from a different device."""
 
 INCOMPLETE_FALSE_ALARM: Final = 0.01
-"""P-value of a sum of shares below which a complete metric warns. One honest table in 100
-warns. Of 10 categories with 10,000 reports, 1e-6 warned of 8 % that fit nowhere in no collection;
-this warns in six of ten."""
+"""P-value of a sum of shares below which a complete metric warns. One honest table in 100 warns.
+With 10 categories, 10,000 reports and 8 % of values outside all categories, a limit of 1e-6 never
+warned. This limit warns in six of ten collections."""
 
 IMBALANCE: Final = 1e-6
-"""P-value of the cohorts' sizes at which an analyst is told of it."""
+"""P-value of the cohorts' sizes below which a table warns."""
 
 _POWER: Final = 0.8
 """Probability with which `detectable_share` is detected: the usual power of a study, and the
 planner's default."""
 
 _LISTED_BITS: Final = 10
-"""Unexplained bits that are listed: enough to look at, few enough to print."""
+"""Largest number of unexplained bits in the diagnostics."""
 
 UNEXPLAINED_FALSE_ALARM: Final = 1e-3
-"""Probability that any bit of an honest collection is listed whose candidates are complete."""
+"""Probability that an honest collection with complete candidates lists any unexplained bit."""
 
 _LEAST_P: Final = 1e-99
-"""A smaller p-value says nothing more."""
+"""Smallest p-value that is printed. Smaller p-values are printed as an upper bound."""
 
 RELIABLE_FROM: Final = 100
-"""Reports below which detections of strings that nobody has were seen in up to 18 % of collections
-at an error rate of 5 %; from here on in at most 3 %."""
+"""Number of reports below which a table of strings warns. With fewer reports up to 18 % of
+collections detected an absent string at an error rate of 5 %. From this number on, at most 3 % did.
+"""
 
 FEW_PATTERNS: Final = 1e-3
-"""Least p-value above which a table warns that its cohorts are too few to tell more."""
+"""Smallest possible p-value above which a table warns that it has too few cohorts."""
 
 _LEAST_VARIANCE: Final = 1e-12
-"""Variance of a bit that stands for none, where p* = 0 and nobody sends it."""
+"""Variance that replaces a variance of 0, where p* = 0 and no device sends the bit."""
 
 
 def describe_cohorts(target: Target) -> dict[str, Any]:
-    """Return how evenly reports fall into cohorts, and cohorts with odd numbers of ones."""
+    """Describe the sizes of the cohorts, and the cohorts with impossible numbers of ones."""
     balance = []
     popcounts = []
     for number, counts in enumerate(target.counts):
         reports = counts.cohort_reports
         p_value = 1.0
+        # With one cohort there is nothing to compare.
         if counts.params.m > 1:
-            each = target.repetitions[number].reports_per_device
-            p_value = _imbalance(reports / each)
+            per_device = target.repetitions[number].reports_per_device
+            p_value = _test_balance(reports / per_device)
         balance.append(
             {
                 "smallest": int(reports.min()),
@@ -93,25 +94,28 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
                 "p_value": p_value,
             }
         )
-        popcounts.extend(_odd_popcounts(target, number))
+        popcounts.extend(_find_odd_popcounts(target, number))
     return {"cohorts": balance, "odd_popcounts": popcounts}
 
 
-def _imbalance(devices: Floats) -> float:
-    """Return the p-value of an even spread of devices over cohorts, (m,)."""
+def _test_balance(devices: Floats) -> float:
+    """Compute the p-value of an even spread of devices over cohorts, (m,)."""
     n, degrees = float(devices.sum()), len(devices) - 1
+    # One device is always in one cohort.
     if n <= 1:
         return 1.0
     mean = devices.mean()
     squares = float(((devices - mean) ** 2 / mean).sum())
-    return _gamma_tail(squares, mean=degrees, variance=2 * degrees * (n - 1) / n)
+    return _compute_gamma_tail(squares, mean=degrees, variance=2 * degrees * (n - 1) / n)
 
 
-def _gamma_tail(value: float, *, mean: float, variance: float) -> float:
-    """Return P(X >= value) of the gamma distribution with this mean and variance.
+def _compute_gamma_tail(value: float, *, mean: float, variance: float) -> float:
+    """Compute P(X >= value) of the gamma distribution with this mean and variance.
 
-    A value up to the mean is nothing strange, however little the moments say of the lower tail.
+    A value up to the mean gets the p-value 1 if the gamma distribution has no mode above 0.
     """
+    # A gamma distribution with a variance above mean^2 has its mode at 0. Its lower tail is no
+    # approximation of the statistic.
     if value <= mean and variance > mean**2:
         return 1.0
     scale = variance / mean
@@ -120,14 +124,14 @@ def _gamma_tail(value: float, *, mean: float, variance: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrueBits:
-    """The mean number of true bits in the reports of each cohort, and what honest ones can have.
+    """Mean number of true bits in the reports of each cohort, and limits for honest reports.
 
     Attributes
     ----------
     mean : (m,) float64. NaN in cohorts without reports.
-    std_error : (m,) float64. The most that its standard error can be.
-    low, high : (m,) float64. Honest means lie between them with probability 1 - FALSE_ALARM, in all
-        cohorts together at either end.
+    std_error : (m,) float64. Upper bound on the standard error.
+    low, high : (m,) float64. With probability 1 - FALSE_ALARM at each end, the means of all cohorts
+        of honest devices lie between them.
     """
 
     mean: Floats
@@ -137,13 +141,20 @@ class TrueBits:
 
 
 def true_bits(target: Target, number: int) -> TrueBits:
-    """Estimate the true bits of each cohort of a collection from its number of ones."""
+    """Estimate the mean number of true bits of each cohort from its number of ones.
+
+    Parameters
+    ----------
+    target : the rows of all collections.
+    number : index of the collection.
+    """
     counts = target.counts[number]
     params = counts.params
     possible = encoding_of(params).true_bits
     gap = params.q_star - params.p_star
     n = np.where(counts.cohort_reports > 0, counts.cohort_reports, np.nan)
-    # Independent bits: the variance of a popcount is at most k/4, and all of it may repeat.
+    # The variance of a popcount of independent bits is at most k/4. In the worst case a device
+    # repeats all of it.
     devices = n / target.repetitions[number].reports_per_device
     error = np.sqrt(params.k / 4 / devices) / gap
     margin = -special.ndtri(FALSE_ALARM / params.m) * error
@@ -155,8 +166,8 @@ def true_bits(target: Target, number: int) -> TrueBits:
     )
 
 
-def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
-    """Find cohorts whose mean number of ones no mixture of honest devices has."""
+def _find_odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
+    """Find cohorts whose mean number of ones is impossible for honest devices."""
     bits = true_bits(target, number)
     odd = np.flatnonzero((bits.mean < bits.low) | (bits.mean > bits.high))
     return [
@@ -170,76 +181,83 @@ def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
 def describe_fit(
     target: Target, fit: Fit, std_error: Floats, *, threshold: float
 ) -> dict[str, Any]:
-    """Return how well the candidates explain the bits, and what limits detection.
+    """Describe how well the candidates explain the bits, and what limits detection.
 
     Parameters
     ----------
+    target : n rows.
+    fit : the fit of the selected candidates.
     std_error : (c,) float64. Standard errors of the candidates, as shares.
-    threshold : the p-value at which one candidate more would be detected.
+    threshold : p-value at which one more candidate would be detected.
     """
-    live = target.reports > 0
-    squares = float((fit.residual[live] ** 2 / fit.noise[live]).sum())
-    noise = float(np.mean(fit.noise[live]))
-    devices = float(np.mean(target.devices_noise(fit.fitted)[live]))
-    known = std_error[np.isfinite(std_error)]
+    has_reports = target.reports > 0
+    squares = float((fit.residual[has_reports] ** 2 / fit.noise[has_reports]).sum())
+    noise = float(np.mean(fit.noise[has_reports]))
+    devices = float(np.mean(target.devices_noise(fit.fitted)[has_reports]))
+    finite_errors = std_error[np.isfinite(std_error)]
+    # A share is detected with probability `_POWER` if it exceeds the threshold by that quantile of
+    # the noise.
     reach = float(special.ndtri(_POWER) - special.ndtri(threshold))
     return {
         "goodness_of_fit": {
             "chi2_per_degree": squares / fit.degrees_of_freedom,
-            "p_value": _gamma_tail(
-                squares, mean=fit.degrees_of_freedom, variance=_squares_variance(target, fit)
+            "p_value": _compute_gamma_tail(
+                squares,
+                mean=fit.degrees_of_freedom,
+                variance=_compute_squares_variance(target, fit),
             ),
         },
         "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
-        "set_aside_rows": int((fit.robust[live] < 1).sum()),
-        "unexplained_bits": _unexplained(target, fit),
+        "set_aside_rows": int((fit.robust[has_reports] < 1).sum()),
+        "unexplained_bits": _list_unexplained_bits(target, fit),
         "least_p_value": least_p_value(target),
-        "detectable_share": float(np.median(known)) * reach if len(known) else None,
-        **_for_half(target, coins=noise - devices, devices=devices, tau2=fit.tau2),
+        "detectable_share": float(np.median(finite_errors)) * reach if len(finite_errors) else None,
+        **_describe_halving(target, coins=noise - devices, devices=devices, tau2=fit.tau2),
     }
 
 
-def _effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple[Floats, Floats]:
-    """Return the mean of each row's ones, (n,), and the reports that give them this noise, (n,)."""
+def _compute_effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple[Floats, Floats]:
+    """Compute the mean of each row's ones, (n,), and the effective number of reports, (n,)."""
     gap = target.q_star - target.p_star
     mean = np.clip(target.p_star + gap * np.clip(fit.fitted, 0.0, 1.0), 0.0, 1.0)
-    one = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
-    least = _LEAST_VARIANCE / np.maximum(target.reports, 1)
-    return mean, one / np.maximum(noise * gap**2, least)
+    variance = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
+    smallest = _LEAST_VARIANCE / np.maximum(target.reports, 1)
+    return mean, variance / np.maximum(noise * gap**2, smallest)
 
 
-def _squares_variance(target: Target, fit: Fit) -> float:
-    """Return the variance of the sum of squared standardised residuals."""
-    live = target.reports > 0
-    mean, n = _effective_reports(target, fit, fit.noise)
-    one = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
-    n = np.where(live, n, 1.0)
-    kurtosis = np.where(live, (1 - 6 * one) / (n * one), 0.0)
-    skewness = np.where(live, (1 - 2 * mean) / np.sqrt(n * one), 0.0)
+def _compute_squares_variance(target: Target, fit: Fit) -> float:
+    """Compute the variance of the sum of squared standardised residuals."""
+    has_reports = target.reports > 0
+    mean, n = _compute_effective_reports(target, fit, fit.noise)
+    bernoulli_variance = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
+    n = np.where(has_reports, n, 1.0)
+    kurtosis = np.where(has_reports, (1 - 6 * bernoulli_variance) / (n * bernoulli_variance), 0.0)
+    skewness = np.where(has_reports, (1 - 2 * mean) / np.sqrt(n * bernoulli_variance), 0.0)
     slopes = fit.basis.T @ (skewness / np.sqrt(fit.noise))
     explained = float(slopes @ fit.inverse @ slopes)
-    rows = float(live.sum())
+    rows = float(has_reports.sum())
     variance = 2 * rows + max(float(kurtosis.sum()) - explained, 0.0)
     return variance * fit.degrees_of_freedom / rows
 
 
-def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
-    """List the bits with the largest excess that no candidate explains, nor the noise."""
-    mean, n = _effective_reports(target, fit, fit.noise + fit.tau2)
+def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
+    """List the bits with the largest excess over candidates and noise."""
+    mean, n = _compute_effective_reports(target, fit, fit.noise + fit.tau2)
     gap = target.q_star - target.p_star
+    # Only rows that the taper reduced can have an excess beyond noise.
     rows = np.flatnonzero((target.reports > 0) & (fit.robust < 1))
     ones = (target.p_star + gap * target.proportions)[rows] * n[rows]
     p_values = upper_tail(np.clip(ones, 0.0, n[rows]), n[rows], mean[rows])
     rows = rows[p_values <= UNEXPLAINED_FALSE_ALARM / (target.reports > 0).sum()]
     excess = np.zeros(len(target))
     excess[rows] = fit.residual[rows]
-    found = []
+    bits = []
     largest = np.argsort(-excess, kind="stable")[:_LISTED_BITS]
     for row in largest[excess[largest] > 0]:
         group = int(target.group[row])
         inside = int(row - np.searchsorted(target.group, group))
         k = target.counts[group].params.k
-        found.append(
+        bits.append(
             {
                 "collection": group,
                 "cohort": inside // k,
@@ -248,34 +266,39 @@ def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
                 "std_error": float(np.sqrt(fit.noise[row] + fit.tau2)),
             }
         )
-    return found
+    return bits
 
 
-def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> dict[str, Any]:
-    """Return what would halve the smallest detectable share, each alone; None where it cannot.
+def _describe_halving(
+    target: Target, *, coins: float, devices: float, tau2: float
+) -> dict[str, Any]:
+    """Compute the changes that would halve the smallest detectable share, each alone.
 
-    Half the share takes a quarter of the variance of a row: coins + devices + tau2. More devices
-    lower coins and devices, more reports of the same devices lower coins only. More cohorts leave a
-    string as many reports on more bits: they lower tau2 only, relative to the rest.
+    Half the share needs a quarter of the variance of a row: coins + devices + tau2. More devices
+    reduce coins and devices. More reports of the same devices reduce coins only. With more cohorts
+    a string has the same number of reports on more bits, which reduces tau2 only. A change that
+    cannot halve the share is None.
     """
     total = coins + devices + tau2
-    each = max(repetition.reports_per_device for repetition in target.repetitions)
+    per_device = max(repetition.reports_per_device for repetition in target.repetitions)
     cohorts = max(counts.params.m for counts in target.counts)
 
-    def more(now: float, lowered: float) -> int | None:
-        left = total / 4 - (total - lowered)
-        return int(np.ceil(now * (lowered / left))) if left > 0 else None
+    def scale(current: float, reducible: float) -> int | None:
+        remaining = total / 4 - (total - reducible)
+        # If the other parts exceed a quarter of the variance, no change of this part halves the
+        # share.
+        return int(np.ceil(current * (reducible / remaining))) if remaining > 0 else None
 
     return {
-        "half_detectable_with_reports": more(target.n_reports, coins + devices),
-        "half_detectable_with_reports_per_device": more(each, coins),
-        "half_detectable_with_cohorts": more(cohorts, tau2),
+        "half_detectable_with_reports": scale(target.n_reports, coins + devices),
+        "half_detectable_with_reports_per_device": scale(per_device, coins),
+        "half_detectable_with_cohorts": scale(cohorts, tau2),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """A finding that questions the whole table: a code, which never changes, and a sentence."""
+    """A warning about the complete table: a code that never changes, and a sentence."""
 
     code: str
     sentence: str
@@ -284,7 +307,7 @@ class Caution:
 def cautions(
     diagnostics: Mapping[str, Any], n_reports: int, *, devices_known: bool = True
 ) -> Iterator[Caution]:
-    """Yield what questions the whole table."""
+    """Yield the warnings about the complete table."""
     if not devices_known:
         yield Caution(
             "unknown_devices",
@@ -292,6 +315,7 @@ def cautions(
             "intervals may cover half as often as stated; give devices, reports per device or "
             "counts by day.",
         )
+    # Closed forms have no fit, and their tests are exact with few reports.
     fit = diagnostics.get("goodness_of_fit")
     if fit is not None and n_reports < RELIABLE_FROM:
         yield Caution(
@@ -324,10 +348,10 @@ def cautions(
             "cover less than stated, and detected strings may be absent. More cohorts would help.",
         )
     if odd := diagnostics.get("odd_popcounts"):
-        who = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
+        subject = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
         yield Caution(
             "odd_popcounts",
-            f"{who} a number of ones that honest devices send with probability "
+            f"{subject} a number of ones that honest devices send with probability "
             f"{FALSE_ALARM:.0e} at most. Reports may be forged.",
         )
     complete = diagnostics.get("complete")

@@ -1,4 +1,4 @@
-"""Estimates: a small table in which every number has its error."""
+"""Estimates: the table of a decode, with a standard error for every number."""
 
 from __future__ import annotations
 
@@ -42,13 +42,19 @@ COLUMNS: Final = (
     "posterior_share_std_error",
     "group",
 )
+"""Columns of the table, in the order of the CSV file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """What the detected rows after the first `after` hold together, as a share of all reports.
+    """Share of all detected rows after the first `after` rows together.
 
-    `rows` says how many they are. A group counts once, with the first of its rows.
+    Attributes
+    ----------
+    after : number of rows at the top.
+    rows : number of detected rows after them.
+    share : share of all reports. An identifiability group counts once, at the first of its rows.
+    std_error : standard error of the share.
     """
 
     after: int
@@ -59,50 +65,49 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Estimates(Displayed):
-    """What a decode found, one row a candidate.
+    """The result of a decode, with one row for each candidate.
 
-    Strings are sorted by count, largest first; categories and buckets keep the order in
-    which the parameters declare them. `rows` and everything that is made of it begin with the
-    strings that the metric's entry lists.
+    Strings are sorted by count, largest first. Categories and buckets keep the order of
+    their declaration. `rows`, and everything that is made of it, begins with the strings that the
+    metric's entry lists.
 
     Attributes
     ----------
     candidates : c texts.
-    share : (c,) float64. Shares of all reports, unclipped: noise makes some negative. Times
-        `reports` it is the count, in reports, not in devices.
-    std_error : (c,) float64. Standard error of the proportion, as a share; infinite where the
-        counts say nothing about a candidate.
-    ci_low, ci_high : (c,) float64. Two-sided interval at the confidence, for each candidate
-        on its own.
-    p_value : (c,) float64. One-sided: how often an absent candidate has such a score.
-    detected : (c,) bool. At the error rate of `error_control`, over all c candidates.
-    ci_low_adjusted, ci_high_adjusted : (c,) float64. For the detected, widened so that the
-        detected ones together keep their confidence (Benjamini and Yekutieli 2005); NaN for
-        the others.
-    forged_to_make, forged_to_hide : (c,) float64. How many of the reports, if forged, would make
-        a detected row of a string that nobody has; how many forged reports more would hide it.
-        Infinite where no number hides it, NaN for rows that are not detected.
-    posterior_share, share_std_error : (c,) float64 or None. The estimated distribution, if it was
-    asked for, and its standard error: the root of the mean squared error, infinite where the counts
-        say nothing about a candidate.
-    group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
-        shows the total of its group; 0 for all others.
-    n_candidates : candidates that were asked about. Of many only the best have rows.
-    p_value_counts : (b,) int64. How many p-values of all candidates are in each bin of
-        `rappor.estimator.p_values.EDGES`; candidates of one group count once.
-    reports : number of reports behind the table.
-    unallocated : share of reports that no detected candidate explains, unclipped; NaN for yes or
-        no, whose share leaves nothing to explain.
+    share : (c,) float64. Shares of all reports, unclipped: noise makes some negative. The share
+        times `reports` is the count, in reports, not in devices.
+    std_error : (c,) float64. Standard error of the share. Infinite if the counts contain no
+        information about the candidate.
+    ci_low, ci_high : (c,) float64. Two-sided interval at the confidence, for each candidate alone.
+    p_value : (c,) float64. One-sided: probability that an absent candidate has at least this score.
+    detected : (c,) bool. True at the error rate of `error_control`, over all c candidates.
+    ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals of detected rows, widened so that
+        all of them together keep their confidence (Benjamini and Yekutieli 2005). NaN for other
+        rows.
+    forged_to_make, forged_to_hide : (c,) float64. Number of the reports that, if forged, would
+        create a detected row for an absent string, and number of additional forged reports that
+        would hide the row. Infinite if no number hides the row, NaN for rows that are not detected.
+    posterior_share, posterior_share_std_error : (c,) float64 or None. The estimated distribution,
+        if it was requested, and the root of its mean squared error. Infinite if the counts contain
+        no information about the candidate.
+    group : (c,) int64. Candidates with the same number, starting at 1, cannot be distinguished:
+        each row shows the total of its group. 0 for all other candidates.
+    n_candidates : number of all candidates. Of a stream only the best have rows.
+    p_value_counts : (b,) int64. Number of p-values of all candidates in each bin of
+        `rappor.estimator.p_values.EDGES`. Candidates of one group count once.
+    reports : number of reports.
+    unallocated : share of the reports that no detected candidate explains, unclipped. if the
+        encoding is `boolean`.
     unallocated_std_error : its standard error.
-    assumptions : one line on the devices behind the reports, on which all errors depend.
-    remaining : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.
+    assumptions : one line about the devices behind the reports, on which all errors depend.
+    remaining : shares of the detected rows after the first 10, 20, 50, 100 and 1000 rows together.
     diagnostics : findings about the counts, ready for JSON.
-    collections : what the counts say of each parameter set.
-    error_control : the argument of `decode`; its correction is the one that was applied, "bh" where
+    collections : summary of each parameter set.
+    error_control : the argument of `decode`. Its method is the one that was applied: "bh" if
         "adaptive" had too few reports.
-    covariance : how the rows belong together, for `contrast`.
-    contrasts : what was asked of several rows at once; `with_contrasts` adds to it.
-    listed : the strings that the metric's entry lists, as devices normalise them. Each has a row.
+    covariance : joint distribution of the rows, for `contrast`.
+    contrasts : contrasts of several rows. `with_contrasts` adds to them.
+    listed : strings that the metric's entry lists, normalised as on the devices. Each has a row.
     """
 
     _drawn_as: ClassVar[str] = "estimates"
@@ -146,37 +151,39 @@ class Estimates(Displayed):
 
     @property
     def warnings(self) -> tuple[Caution, ...]:
-        """What honest reports of these candidates would hardly give, and what few cannot."""
-        known = all(each.repetition.source != "unknown" for each in self.collections)
+        """Warnings about the complete table, such as a misfit or too few reports."""
+        known = all(summary.repetition.source != "unknown" for summary in self.collections)
         return tuple(cautions(self.diagnostics, self.reports, devices_known=known))
 
     @property
     def distinct(self) -> Booleans:
-        """Which rows, (c,), are in no group or the first of theirs."""
+        """(c,) bool. True for rows outside any group, and for the first row of each group."""
         first = np.zeros(len(self), dtype=bool)
         first[np.unique(self.group, return_index=True)[1]] = True
         return np.asarray((self.group == 0) | first)
 
     @property
     def detected_candidates(self) -> list[str]:
-        """The candidates that are detected, in the order of their rows."""
+        """Detected candidates, in the order of their rows."""
         return [self.candidates[i] for i in np.flatnonzero(self.detected)]
 
     @property
     def is_listed(self) -> Booleans:
-        """Which rows, (c,), are of strings that the metric's entry lists."""
+        """(c,) bool. True for rows of strings that the metric's entry lists."""
         return np.array([name in self.listed for name in self.candidates], dtype=bool)
 
     @property
     def not_listed(self) -> Contrast | None:
-        """The share of reports of strings that the metric's entry does not list.
+        """Share of the reports with a string that the metric's entry does not list.
 
         The list was chosen before the counts were seen, so the sum of its estimates is unbiased. A
-        string that cannot be distinguished from a listed one counts as listed. None where the entry
-        has no list, or the counts say nothing about one of its strings.
+        string that cannot be distinguished from a listed string counts as listed. None if the entry
+        has no list, or if the counts contain no information about one of its strings.
         """
         if not self.listed:
             return None
+        # A listed string may be in an identifiability group with a string outside the list. The
+        # group has one share, so all its rows must be part of the contrast.
         entries = np.unique(self.covariance.entry[self.is_listed])
         rows = np.flatnonzero(np.isin(self.covariance.entry, entries))
         if not np.isfinite(self.std_error[rows]).all():
@@ -186,9 +193,9 @@ class Estimates(Displayed):
         return Contrast.around("not in the list", 1 + value, variance, reach)
 
     def order(self, *, detected_only: bool = False) -> Integers:
-        """Return the numbers of the rows as people read them: listed strings first.
+        """Return the indices of the rows in reading order: listed strings first.
 
-        With `detected_only` the others are those that are detected; listed strings stay.
+        `detected_only` omits rows that are neither listed nor detected.
         """
         listed = self.is_listed
         others = ~listed & self.detected if detected_only else ~listed
@@ -202,25 +209,31 @@ class Estimates(Displayed):
         name: str = "",
         detected: bool = False,
     ) -> Contrast:
-        """Return a constant and the weighted sum of the shares of these candidates, with its error.
+        """Compute a weighted sum of the shares of some candidates, with its standard error.
 
         Parameters
         ----------
-        weights : by candidate. They must not have been chosen by their estimates: a sum of rows
-            that came out high is too large.
-        detected : the rows were chosen because they are detected. Their shares are posterior means
-            then, which add up to what is true.
+        weights : weight of each candidate. Unless `detected` is True, the candidates must not have
+            been chosen by their estimates: a sum of rows that were chosen because they are high is
+            too large.
+        constant : number that is added.
+        name : description of the contrast.
+        detected : True if the rows were chosen because they are detected. The sum then uses
+            posterior means, whose sum is not too large.
 
         Raises
         ------
         DecodeError
-            A candidate has no row, the counts do not say it (`Related.contrasts`), or weights or
-            constant are no finite numbers, or all weights are 0.
+            A candidate has no row; the counts do not determine the contrast (`Related.contrasts`);
+                weights or
+            constant are not finite; or all weights are 0.
         """
         check_weights("weights", weights.values(), error=DecodeError)
         check_number("constant", constant, "[-1e100, 1e100]", error=DecodeError)
         values = np.array(list(weights.values()), dtype=float)
         rows = self.places(weights)
+        # The estimate of a row that was chosen because it is high is too large. Its posterior mean
+        # is not.
         if detected:
             value, variance = self.covariance.detected_contrast(rows, values)
         else:
@@ -229,63 +242,85 @@ class Estimates(Displayed):
         return Contrast.around(name, constant + value, variance, reach, tested=True)
 
     def total(self, candidates: Iterable[str], *, name: str = "") -> Contrast:
-        """Return the share of reports with one of these candidates, chosen in advance."""
+        """Compute the share of the reports with one of some candidates.
+
+        The candidates must have been chosen before their estimates were seen.
+
+        Parameters
+        ----------
+        candidates : texts with a row.
+        name : description of the contrast.
+        """
         weights = dict.fromkeys(candidates, 1.0)
         if not weights:
             raise DecodeError("candidates must be at least 1, got 0")
         return self.contrast(weights, name=name)
 
     def total_like(self, pattern: str) -> Contrast:
-        """Return the share of reports with a candidate in which a regular expression is found.
+        """Compute the share of the reports with a candidate that matches a regular expression.
+
+        The expression may match anywhere in the candidate.
+
+        Parameters
+        ----------
+        pattern : a regular expression of Python.
 
         Raises
         ------
         DecodeError
-            No candidate is like that, only the best of a stream have rows, or it is no regular
+            No candidate matches, only the best candidates of a stream have rows, or `pattern` is
+                not a regular
             expression.
         """
+        # The other candidates of a stream have no row. A total without them would be too small
+        # without an error.
         if self.n_candidates > len(self):
             raise DecodeError(
                 f"{pattern!r} must be searched in all candidates, and only the best of "
                 f"{self.n_candidates:,} have rows: give fewer candidates"
             )
         try:
-            found = [each for each in self.candidates if re.search(pattern, each)]
+            matches = [name for name in self.candidates if re.search(pattern, name)]
         except re.error as error:
             raise DecodeError(f"{pattern!r} must be a regular expression: {error}") from None
-        if not found:
+        if not matches:
             raise DecodeError(f"{pattern!r} must be found in a candidate, and is in none")
-        return self.total(found, name=f"{pattern} ({counted(len(found), 'candidate')})")
+        return self.total(matches, name=f"{pattern} ({counted(len(matches), 'candidate')})")
 
     def difference(self, first: str, second: str) -> Contrast:
-        """Return the share of one candidate less that of another, both chosen in advance."""
+        """Compute the share of one candidate minus the share of another, both chosen in advance."""
         if first == second:
             raise DecodeError(f"candidates must be two different ones, got {shown(first)} twice")
         return self.contrast({first: 1.0, second: -1.0}, name=f"{first} - {second}")
 
     def with_contrasts(self, contrasts: Iterable[Contrast]) -> Estimates:
-        """Return these estimates with more contrasts to show."""
+        """Return a copy with further contrasts."""
         return dataclasses.replace(self, contrasts=(*self.contrasts, *contrasts))
 
     def places(self, candidates: Iterable[str]) -> Integers:
-        """Return the number of each candidate's row; DecodeError for one that has none."""
+        """Return the row index of each candidate.
+
+        Raises DecodeError for a candidate without a row.
+        """
         rows = {name: number for number, name in enumerate(self.candidates)}
-        asked = list(candidates)
-        if unknown := [name for name in asked if name not in rows]:
+        requested = list(candidates)
+        # A missing row must not count as a share of 0: the string may be frequent but without a
+        # row.
+        if unknown := [name for name in requested if name not in rows]:
             raise DecodeError(
-                f"candidates must have rows, got {len(unknown):,} that have none, such as "
+                f"candidates must have rows, got {len(unknown):,} without a row, such as "
                 f"{shown(unknown[0])}"
             )
-        return np.array([rows[name] for name in asked], dtype=np.int64)
+        return np.array([rows[name] for name in requested], dtype=np.int64)
 
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield each row as a dictionary, those of listed strings first.
+        """Yield each row as a dictionary, listed strings first.
 
-        With `detected_only`, other strings must be detected; listed ones are always there.
-        `count`, `std_error`, `forged_to_make` and `forged_to_hide` are in reports, all else is
-        named as the columns above. A number that does not exist (an infinite error) is None.
-        Detected rows have the adjusted interval and the breakdown numbers, rows of a group have
-        `group`, and all have `posterior_share` and its error if it was asked for.
+        `detected_only` omits rows that are neither listed nor detected. The values of `count`,
+        `std_error`, `forged_to_make` and `forged_to_hide` are in reports. A number that does not
+        exist, such as an infinite error, is None. Only detected rows have the adjusted interval and
+        the breakdown numbers, and only rows of a group have `group`. All rows have
+        `posterior_share` and its error if they were requested.
         """
         for i in self.order(detected_only=detected_only).tolist():
             yield self.row(i)
@@ -303,10 +338,12 @@ class Estimates(Displayed):
             "detected": bool(self.detected[i]),
         }
         if self.detected[i]:
+            # Adjusted intervals and breakdown numbers of other rows are NaN, which JSON cannot
+            # contain.
             row["ci_low_adjusted"] = number_or_none(self.ci_low_adjusted[i])
             row["ci_high_adjusted"] = number_or_none(self.ci_high_adjusted[i])
-            row["forged_to_make"] = _whole(self.forged_to_make[i])
-            row["forged_to_hide"] = _whole(self.forged_to_hide[i])
+            row["forged_to_make"] = _integer_or_none(self.forged_to_make[i])
+            row["forged_to_hide"] = _integer_or_none(self.forged_to_hide[i])
         if self.posterior_share is not None and self.posterior_share_std_error is not None:
             row["posterior_share"] = float(self.posterior_share[i])
             row["posterior_share_std_error"] = number_or_none(self.posterior_share_std_error[i])
@@ -317,7 +354,7 @@ class Estimates(Displayed):
         return row
 
     def to_dict(self, *, detected_only: bool = False) -> dict[str, Any]:
-        """Return everything as the object that `rappor decode --json` prints."""
+        """Return the complete result as the object that `rappor decode --json` prints."""
         return {
             "estimates": list(self.rows(detected_only=detected_only)),
             **({"candidates": self.n_candidates} if self.n_candidates > len(self) else {}),
@@ -326,68 +363,76 @@ class Estimates(Displayed):
             "unallocated_std_error": number_or_none(self.unallocated_std_error),
             **({} if self.not_listed is None else {"not_listed": self.not_listed.to_dict()}),
             **(
-                {"contrasts": [each.to_dict() for each in self.contrasts]} if self.contrasts else {}
+                {"contrasts": [contrast.to_dict() for contrast in self.contrasts]}
+                if self.contrasts
+                else {}
             ),
             "assumptions": self.assumptions,
-            "warnings": [dataclasses.asdict(each) for each in self.warnings],
+            "warnings": [dataclasses.asdict(warning) for warning in self.warnings],
             "diagnostics": self.diagnostics,
         }
 
     def to_json(self, *, detected_only: bool = False) -> str:
-        """Write `to_dict` as JSON, one object."""
+        """Write `to_dict` as one JSON object."""
         document = self.to_dict(detected_only=detected_only)
         return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
     def to_csv(
         self, path: str | os.PathLike[str] | None = None, *, detected_only: bool = False
     ) -> str:
-        """Return the rows as CSV with a header, and write them to `path` if there is one.
+        """Return the rows as CSV with a header, and write them to `path` if it is not None.
 
-        A candidate that a spreadsheet would compute as a formula has an apostrophe before it.
+        A candidate that a spreadsheet would compute as a formula gets an apostrophe in front.
         """
         return saved(csv_text(self._columns(), self.rows(detected_only=detected_only)), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, forged: bool = False) -> str:
-        """Return the report as one HTML page, and write it to `path` if there is one.
+        """Return the report as one HTML page, and write it to `path` if it is not None.
 
-        It needs no other file, no network and no script; README.md of `rappor.reporting` says
-        what is on it. With `forged` the table says what forged reports could do.
+        The page needs no other file, no network and no script. README.md of `rappor.reporting`
+        describes the page. `forged` adds the breakdown numbers of each row.
         """
         return saved(str(draw("page", "estimates_page", self, forged=forged)), path)
 
     def _table(self) -> dict[str, Any]:
-        everything = {
+        """Return the columns by name, for data frames."""
+        columns = {
             "candidate": list(self.candidates),
             "count": self.share * self.reports,
             **{name: getattr(self, name) for name in self._columns()[3:] if name != "listed"},
             "listed": self.is_listed,
         }
-        everything["std_error"] = self.std_error * self.reports
-        return {name: everything[name] for name in self._columns()}
+        # The table shows counts, so the standard error is in reports, too.
+        columns["std_error"] = self.std_error * self.reports
+        return {name: columns[name] for name in self._columns()}
 
     def _columns(self) -> list[str]:
-        asked = self.posterior_share is not None
-        columns = [name for name in COLUMNS if asked or not name.startswith("posterior_share")]
+        """Return the names of the columns that this table has."""
+        has_posterior = self.posterior_share is not None
+        columns = [
+            name for name in COLUMNS if has_posterior or not name.startswith("posterior_share")
+        ]
         return [*columns, "listed"] if self.listed else columns
 
     def __str__(self) -> str:
-        """Print the detected rows for people, as `rappor decode` does."""
+        """Return the detected rows as text, like `rappor decode`."""
         return str(draw("text", "estimates_text", self))
 
 
 def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the interval of a detected row as people read it: no share is below 0.
+    """Return the adjusted interval of a detected row, with both ends at least 0.
 
-    The columns of the table have it whole.
+    A share below 0 is impossible, so tables and charts show 0. The columns of `Estimates` are not
+    clipped.
     """
     return max(row["ci_low_adjusted"], 0.0), max(row["ci_high_adjusted"], 0.0)
 
 
-def _whole(value: float) -> int | None:
-    """Return a JSON integer, or None for what is not one."""
+def _integer_or_none(value: float) -> int | None:
+    """Return a JSON integer, or None for a number that is not finite."""
     return int(value) if math.isfinite(value) else None
 
 
 def number_or_none(value: float) -> float | None:
-    """Return a JSON number, or None for what is not one."""
+    """Return a JSON number, or None for a number that is not finite."""
     return float(value) if math.isfinite(value) else None

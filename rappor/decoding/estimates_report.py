@@ -1,7 +1,7 @@
-"""EstimatesReport: all that a page about one decode shows, as one record.
+"""EstimatesReport: the complete content of a page about one decode, as one record.
 
-A page, a notebook and a terminal draw from it; none of them computes. Rows, cells and cohorts
-beyond what anybody reads are counted here instead of listed.
+A page, a notebook and a terminal display the record, and none of them computes. The record counts
+rows, cells and cohorts beyond a readable number instead of listing them.
 """
 
 from __future__ import annotations
@@ -28,27 +28,32 @@ from rappor.privacy.report import Loss, loss_of
 from rappor.protocol.params import Params
 
 LISTED: Final = 1000
-"""Rows that a page lists; the others are counted."""
+"""Largest number of rows on a page. Further rows are counted."""
 
 CHARTED: Final = 10
-"""Detected rows of the chart, one of the tops for which `Estimates.rests` has the others' sum."""
+"""Largest number of detected rows in the chart. `Estimates.remaining` has the total of the rows
+after this number."""
 
 CHARTED_UNDETECTED: Final = 3
-"""Undetected rows of the chart: the nearest to detection, to see how near they are."""
+"""Number of undetected rows in the chart: the rows with the smallest p-values."""
 
 CELLS: Final = 64
-"""Rows and columns of a grid of residuals, and points of a chart of cohorts."""
+"""Largest number of rows and columns of a grid of residuals, and of points in a chart of cohorts.
+"""
 
 LARGE: Final = 4.0
-"""Residual, in standard deviations, from which a bit is named: noise has one in 16,000."""
+"""Residual, in standard deviations, above which a bit is listed. Noise exceeds it in one bit of
+16,000."""
 
 _LISTED_GROUPS: Final = 100
+"""Largest number of identifiability groups on a page."""
 _PACKAGES: Final = ("rappor", "numpy", "scipy", "scikit-learn")
+"""Packages whose versions the page lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """A file that was read: its name, the SHA-256 of its bytes, the days it says that it covers."""
+    """A file that was read: its name, the SHA-256 of its bytes, and the days that it covers."""
 
     name: str
     sha256: str
@@ -57,7 +62,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a table comes from, so that others can make it again: the command, the files."""
+    """The command and the files of a table, so that other people can reproduce it."""
 
     command: str = ""
     files: tuple[InputFile, ...] = ()
@@ -69,10 +74,10 @@ class ResidualGrid:
 
     Attributes
     ----------
-    cells : (r, c) float64. Of each block of neighbouring cohorts and bits the residual that is
-        furthest from 0; NaN where no cohort has reports.
-    cohorts, bits : how many cohorts and bits a cell covers.
-    large : (cohort, bit, residual) of those beyond `LARGE`, the largest first; ten at most.
+    cells : (r, c) float64. For each block of neighbouring cohorts and bits, the residual with the
+        largest absolute value. NaN if no cohort of the block has reports.
+    cohorts, bits : number of cohorts and bits in a cell.
+    large : (cohort, bit, residual) of residuals beyond `LARGE`, the largest first, at most ten.
     """
 
     cells: Floats
@@ -83,10 +88,16 @@ class ResidualGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortRange:
-    """Neighbouring cohorts: least and most of their reports, and of the true bits in a report.
+    """Neighbouring cohorts: range of their numbers of reports, and of the true bits in a report.
 
-    `low` and `high` are the least and the most true bits that all of them could have honestly.
-    True bits are None where no cohort has reports.
+    Attributes
+    ----------
+    first, last : first and last cohort.
+    least_reports, most_reports : smallest and largest number of reports.
+    least_bits, most_bits : smallest and largest mean number of true bits. None if no cohort has
+        reports.
+    low, high : limits of the true bits that hold for all honest cohorts of the range. None if no
+        cohort has reports.
     """
 
     first: int
@@ -101,10 +112,15 @@ class CohortRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CollectedReport:
-    """One parameter set: the reports, the promise, and what the counts show.
+    """One parameter set: its reports, its privacy loss, and the findings about its counts.
 
-    `losses` are those of one report, of as many as one device is assumed to have sent, and of any
-    number.
+    Attributes
+    ----------
+    collected : summary of the reports.
+    losses : privacy loss of one report, of the assumed number of reports per device, and of any
+        number.
+    cohorts : ranges of neighbouring cohorts.
+    residuals : grid of residuals. None if nothing was fitted.
     """
 
     collected: Collected
@@ -114,18 +130,18 @@ class CollectedReport:
 
     @property
     def params(self) -> Params:
-        """The parameters."""
+        """The parameter set."""
         return self.collected.params
 
     @property
     def expected_reports(self) -> float:
-        """Reports of a cohort in the mean."""
+        """Mean number of reports of a cohort."""
         return self.collected.n_reports / self.params.m
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A reviewer's question, and what the data answer: "yes", "no", or "you answer"."""
+    """A reviewer's question, an answer, and a verdict: "yes", "no", or "you answer"."""
 
     question: str
     answer: str
@@ -134,21 +150,25 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EstimatesReport:
-    """All that a page shows.
+    """The complete content of a page.
 
     Attributes
     ----------
-    rows : at most `LISTED` rows as `Estimates.rows` yields them: strings that the metric's entry
-        lists, then detected ones, then the others.
-    charted : those of the chart.
-    masses : of all detected rows, of those that are not charted if there are any, what is
-        unallocated, and of strings that the metric's entry does not list, if it has a list; empty
-        for yes or no.
-    unlisted_detected, unlisted_undetected : rows that are only counted.
-    groups : indistinguishable candidates, at most a hundred groups of them.
-    versions : of Python and the packages that computed, by name.
-    candidates_sha256 : of all candidates that have a row, sorted by their UTF-8 bytes, a newline
-        after each.
+    estimates : the table.
+    rows : at most `LISTED` rows, as `Estimates.rows` yields them: listed strings, then detected
+        strings, then the others.
+    charted : the rows of the chart.
+    masses : shares of all detected rows, of detected rows outside the chart, of the unallocated
+        reports, and of strings that the metric's entry does not list. Empty for the
+        encoding `boolean`.
+    unlisted_detected, unlisted_undetected : numbers of rows that the page only counts.
+    collected : one report for each parameter set.
+    groups : candidates that cannot be distinguished, at most `_LISTED_GROUPS` groups.
+    checks : the reviewer's questions.
+    origin : command and files.
+    versions : versions of Python and of the packages, by name.
+    candidates_sha256 : SHA-256 of all candidates with a row, sorted by their UTF-8 bytes, each
+        followed by a newline.
     """
 
     estimates: Estimates
@@ -166,32 +186,33 @@ class EstimatesReport:
 
     @property
     def n_detected(self) -> int:
-        """Detected rows, listed or not."""
+        """Number of detected rows, on the page or not."""
         return int(self.estimates.detected.sum())
 
 
 def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesReport:
-    """Gather what a page about these estimates shows."""
+    """Collect the content of a page about estimates."""
     origin = origin or Origin()
-    first = estimates.order(detected_only=True)
+    leading = estimates.order(detected_only=True)
     others = np.flatnonzero(~estimates.detected & ~estimates.is_listed)
+    # The others are sorted by p-value: the reader sees the candidates that were nearly detected.
     others = others[np.argsort(estimates.p_value[others], kind="stable")]
-    shown = np.concatenate([first, others])[:LISTED]
+    shown = np.concatenate([leading, others])[:LISTED]
     rows = tuple(estimates.row(int(i)) for i in shown)
-    n_first = min(len(first), LISTED)
+    n_leading = min(len(leading), LISTED)
     n_detected = int(estimates.detected[shown].sum())
     return EstimatesReport(
         estimates=estimates,
         rows=rows,
-        charted=_charted(rows, n_first),
+        charted=_select_charted(rows, n_leading),
         masses=tuple(masses(estimates)),
         unlisted_detected=int(estimates.detected.sum()) - n_detected,
         unlisted_undetected=(
             estimates.n_candidates - int(estimates.detected.sum()) - (len(shown) - n_detected)
         ),
-        collected=tuple(_collected(each) for each in estimates.collections),
+        collected=tuple(_report_collection(summary) for summary in estimates.collections),
         groups=tuple(map(tuple, estimates.diagnostics.get("groups", [])[:_LISTED_GROUPS])),
-        checks=tuple(_checks(estimates, origin)),
+        checks=tuple(_answer_checks(estimates, origin)),
         origin=origin,
         versions=(
             ("Python", platform.python_version()),
@@ -201,13 +222,13 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
     )
 
 
-def _charted(rows: Sequence[dict[str, Any]], n_first: int) -> tuple[dict[str, Any], ...]:
-    """Return the rows of the chart: the first ones, and the nearest to detection of the others."""
+def _select_charted(rows: Sequence[dict[str, Any]], n_first: int) -> tuple[dict[str, Any], ...]:
+    """Select the rows of the chart: the first rows, and those nearest to detection."""
     return (*rows[: min(n_first, CHARTED)], *rows[n_first:][:CHARTED_UNDETECTED])
 
 
 def hash_candidates(candidates: Sequence[str]) -> str:
-    """Return the SHA-256 of candidates, sorted by bytes: `LC_ALL=C sort -u FILE | sha256sum`."""
+    """Compute the SHA-256 of sorted candidates, like `LC_ALL=C sort -u FILE | sha256sum`."""
     digest = hashlib.sha256()
     for line in sorted(text.encode("utf-8", "surrogatepass") for text in candidates):
         digest.update(line + b"\n")
@@ -215,24 +236,27 @@ def hash_candidates(candidates: Sequence[str]) -> str:
 
 
 def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Contrast]:
-    """Yield what is detected, what of it comes after the first rows, and what is unallocated.
+    """Yield the shares of groups of rows: all detected, later detected, and unallocated.
 
-    `after` is one of the tops of `Estimates.rests`.
+    `after` is the number of first rows that are left out, one of the numbers in
+    `Estimates.remaining`.
     """
+    # A boolean metric has one share, which leaves nothing to explain.
     if math.isnan(estimates.unallocated):
         return
     error = estimates.unallocated_std_error
-    yield _mass(estimates, "all detected", 1 - estimates.unallocated, error)
+    yield _build_mass(estimates, "all detected", 1 - estimates.unallocated, error)
     for rest in estimates.remaining:
         if rest.after == after:
             name = f"other detected ({rest.rows:,})"
-            yield _mass(estimates, name, rest.share, rest.std_error)
-    yield _mass(estimates, "unallocated", estimates.unallocated, error)
+            yield _build_mass(estimates, name, rest.share, rest.std_error)
+    yield _build_mass(estimates, "unallocated", estimates.unallocated, error)
     if estimates.not_listed is not None:
         yield estimates.not_listed
 
 
-def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Contrast:
+def _build_mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Contrast:
+    """Build a contrast for a share of many rows."""
     margin = NormalDist().inv_cdf((1 + estimates.error_control.confidence) / 2) * std_error
     return Contrast(
         name=name,
@@ -244,67 +268,77 @@ def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) 
     )
 
 
-def _collected(collected: Collected) -> CollectedReport:
+def _report_collection(collected: Collected) -> CollectedReport:
+    """Build the report of one parameter set."""
     sent = math.ceil(collected.repetition.reports_per_device)
     return CollectedReport(
         collected=collected,
         losses=tuple(loss_of(collected.params, n) for n in (1, sent, None)),
-        cohorts=tuple(_cohort_ranges(collected)),
-        residuals=None if collected.residuals is None else _grid(collected.residuals),
+        cohorts=tuple(_summarise_cohorts(collected)),
+        residuals=None
+        if collected.residuals is None
+        else _summarise_residuals(collected.residuals),
     )
 
 
-def _cohort_ranges(collected: Collected) -> Iterator[CohortRange]:
+def _summarise_cohorts(collected: Collected) -> Iterator[CohortRange]:
+    """Yield ranges of neighbouring cohorts, at most `CELLS`."""
     m, bits = collected.params.m, collected.true_bits
     step = math.ceil(m / CELLS)
     for first in range(0, m, step):
-        some = slice(first, min(first + step, m))
+        cohorts = slice(first, min(first + step, m))
         yield CohortRange(
             first=first,
-            last=some.stop - 1,
-            least_reports=int(collected.reports[some].min()),
-            most_reports=int(collected.reports[some].max()),
-            least_bits=_end(np.fmin, bits.mean[some]),
-            most_bits=_end(np.fmax, bits.mean[some]),
-            low=_end(np.fmax, bits.low[some]),
-            high=_end(np.fmin, bits.high[some]),
+            last=cohorts.stop - 1,
+            least_reports=int(collected.reports[cohorts].min()),
+            most_reports=int(collected.reports[cohorts].max()),
+            least_bits=_reduce_range(np.fmin, bits.mean[cohorts]),
+            most_bits=_reduce_range(np.fmax, bits.mean[cohorts]),
+            low=_reduce_range(np.fmax, bits.low[cohorts]),
+            high=_reduce_range(np.fmin, bits.high[cohorts]),
         )
 
 
-def _end(choose: np.ufunc, values: Floats) -> float | None:
+def _reduce_range(choose: np.ufunc, values: Floats) -> float | None:
+    """Compute the smallest or the largest value, None if all are NaN."""
     end = float(choose.reduce(values))
+    # A range without reports has only NaN.
     return None if math.isnan(end) else end
 
 
-def _grid(residuals: Floats) -> ResidualGrid:
+def _summarise_residuals(residuals: Floats) -> ResidualGrid:
+    """Summarise residuals in a grid of at most `CELLS` rows and columns."""
     m, k = residuals.shape
     cohorts, bits = math.ceil(m / CELLS), math.ceil(k / CELLS)
     rows, columns = math.ceil(m / cohorts), math.ceil(k / bits)
-    whole = np.full((rows * cohorts, columns * bits), np.nan)
-    whole[:m, :k] = residuals
-    blocks = whole.reshape(rows, cohorts, columns, bits).swapaxes(1, 2).reshape(rows, columns, -1)
+    # Pad to full blocks, so that the last block of a row has the same size. NaN never counts as the
+    # largest residual.
+    padded = np.full((rows * cohorts, columns * bits), np.nan)
+    padded[:m, :k] = residuals
+    blocks = padded.reshape(rows, cohorts, columns, bits).swapaxes(1, 2).reshape(rows, columns, -1)
     furthest = np.nanargmax(np.where(np.isnan(blocks), -1.0, np.abs(blocks)), axis=2)
     return ResidualGrid(
         cells=np.take_along_axis(blocks, furthest[:, :, None], axis=2)[:, :, 0],
         cohorts=cohorts,
         bits=bits,
-        large=_largest(residuals),
+        large=_list_largest(residuals),
     )
 
 
-def _largest(residuals: Floats) -> tuple[tuple[int, int, float], ...]:
+def _list_largest(residuals: Floats) -> tuple[tuple[int, int, float], ...]:
+    """List the ten largest residuals beyond `LARGE`."""
     flat = np.nan_to_num(residuals.ravel())
     order = np.argsort(-np.abs(flat), kind="stable")[:10]
-    places = (divmod(int(place), residuals.shape[1]) for place in order)
+    positions = (divmod(int(position), residuals.shape[1]) for position in order)
     return tuple(
         (cohort, bit, float(residuals[cohort, bit]))
-        for cohort, bit in places
+        for cohort, bit in positions
         if abs(residuals[cohort, bit]) >= LARGE
     )
 
 
-def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
-    """Answer a reviewer's sixteen questions as far as the data can, and ask the others."""
+def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
+    """Answer a reviewer's sixteen questions from the data, or leave them to the reader."""
     detection, n = estimates.error_control, estimates.n_candidates
     yield Check(
         "Is the question stated?",
@@ -320,7 +354,8 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         "Does a report count on the day of the event or on the day of its upload, and which of the "
         "two does the question mean?",
     )
-    even = all(each["p_value"] >= IMBALANCE for each in estimates.diagnostics["cohorts"])
+    # Uneven cohorts are a sign of devices that chose their cohort, or of forged reports.
+    even = all(cohorts["p_value"] >= IMBALANCE for cohorts in estimates.diagnostics["cohorts"])
     yield Check(
         "Is the sample representative?",
         f"{estimates.reports:,} reports spread over the cohorts {'as' if even else 'less'} evenly "
@@ -332,12 +367,15 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         "Were the inputs checked?",
         "The counts do not contain refused reports. How many did the collector refuse, and why?",
     )
+    # An impossible number of ones is a sign of forged reports. Unexplained bits are a sign of
+    # missing candidates.
     odd = len(estimates.diagnostics["odd_popcounts"])
     unexplained = len(estimates.diagnostics.get("unexplained_bits", []))
     yield Check(
         "Are outliers handled?",
         ("No cohort has" if not odd else "1 cohort has" if odd == 1 else f"{odd:,} cohorts have")
-        + f" a number of ones that honest devices do not send.{_lighter(estimates)}"
+        + " a number of ones that honest devices do not send."
+        + _describe_lighter_bits(estimates)
         + (
             f" Neither candidates nor noise explain at least {counted(unexplained, 'bit')}."
             if unexplained
@@ -350,7 +388,7 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         "These estimates are for all days together. Do weekdays and holidays differ? A trend by "
         "day shows it.",
     )
-    yield _enough(estimates.diagnostics.get("detectable_share"))
+    yield _check_enough_data(estimates.diagnostics.get("detectable_share"))
     yield Check(
         "Are comparisons tested, and corrected for their number?",
         f"{_CORRECTIONS[detection.method]} of {100 * detection.alpha:.4g} % over all "
@@ -372,8 +410,8 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         "yes",
     )
     # The fit tests independence of bits too; the other assumption is how often devices reported.
-    known = all(each.repetition.source != "unknown" for each in estimates.collections)
-    fits, fit = _fit(estimates)
+    known = all(summary.repetition.source != "unknown" for summary in estimates.collections)
+    fits, fit = _check_fit(estimates)
     yield Check(
         "Do the model's assumptions hold?",
         f"{estimates.assumptions} {fit}",
@@ -410,12 +448,16 @@ _CORRECTIONS: Final = {
     "adaptive": "Storey's procedure bounds the expected share of false detections at a level",
     "bonferroni": "Bonferroni bounds the probability of any false detection at a level",
 }
+"""Sentence about the error rate of each method."""
 
 
-def _enough(share: float | None) -> Check:
+def _check_enough_data(share: float | None) -> Check:
+    """Answer the question of sufficient data by the smallest detectable share."""
     question = "Are there enough data?"
+    # Categories are tested by exact tails, for which no single limit is computed.
     if share is None:
         return Check(question, "No limit is known here. Which share must not be missed?")
+    # The noise is larger than any share.
     if share > 1:
         return Check(question, "No string can be detected here, however common.", "no")
     return Check(
@@ -425,11 +467,14 @@ def _enough(share: float | None) -> Check:
     )
 
 
-def _lighter(estimates: Estimates) -> str:
-    """Say how many bits the fit gave less weight, and how many noise alone makes so high."""
+def _describe_lighter_bits(estimates: Estimates) -> str:
+    """Describe how many bits have less weight in the fit, compared with noise alone."""
+    # Closed forms have no taper.
     if "set_aside_rows" not in estimates.diagnostics:
         return ""
-    bits = sum(int((each.reports > 0).sum()) * each.params.k for each in estimates.collections)
+    bits = sum(
+        int((summary.reports > 0).sum()) * summary.params.k for summary in estimates.collections
+    )
     alone = bits * NormalDist().cdf(-TAPER[0])
     return (
         f" {estimates.diagnostics['set_aside_rows']:,} of {bits:,} bits have less weight; noise "
@@ -437,9 +482,10 @@ def _lighter(estimates: Estimates) -> str:
     )
 
 
-def _fit(estimates: Estimates) -> tuple[bool, str]:
-    """Return whether the candidates explain the counts, and how well."""
+def _check_fit(estimates: Estimates) -> tuple[bool, str]:
+    """Return whether the candidates explain the counts, and a sentence about the fit."""
     fit = estimates.diagnostics.get("goodness_of_fit")
+    # Closed forms have as many parameters as bits.
     if fit is None:
         return True, "Each bit is an answer, so there is nothing to explain."
     explained = fit["p_value"] >= FIT_FALSE_ALARM

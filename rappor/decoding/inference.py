@@ -1,4 +1,4 @@
-"""Conclusions: intervals, detection and the finished table."""
+"""Intervals and detection: from raw estimates to the table of a decode."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ from rappor.estimator.score_tests import NullTail
 from rappor.protocol.encodings import encoding_of
 
 Interval = Callable[[float], tuple[Floats, Floats]]
+"""Function from an error probability to the ends of two-sided intervals."""
 
 _TOPS: Final = (10, 20, 50, 100, 1000)
-"""Rows that a picture or a page may stop after: what the detected ones after them hold together has
-an error of its own."""
+"""Numbers of rows after which a chart or a page may end. The detected rows after them have a total
+with its own standard error."""
 
 _UNKNOWN: Final = Rest(after=0, rows=0, share=math.nan, std_error=math.nan)
-"""Of answers that do not exclude each other."""
+"""Total of the encoding `boolean`, which has one share and nothing left to explain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Raw:
-    """De-biased results before intervals, one entry for each distinguishable candidate.
+    """De-biased estimates before intervals, one entry for each distinguishable candidate.
 
     Attributes
     ----------
-    names : all candidates that are held.
-    entry, group : int64, of each of them: its entry, and as in `Estimates`.
+    names : all candidates in memory.
+    entry, group : int64, of each name: its entry, and its group as in `Estimates`.
     estimate, std_error : (c,) float64, as shares of all reports.
-    thresholds : of the p-values of the entries, and of candidates that have none.
-    interval : returns the ends of the two-sided intervals that miss with a probability.
-    covariance : returns that of the estimates of r entries that are fitted together, (r, r).
-    shares : (2, c) float64, the distribution answer and its errors, or None.
-    residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
-    breakdown : (2, c) float64. How many forged reports make and hide what is detected.
+    thresholds : detection thresholds of the p-values of all candidates.
+    interval : function from an error probability to the ends of the two-sided intervals.
+    covariance : function from r entries to the covariance of their estimates, fitted together, (r,
+        r).
+    shares : (2, c) float64, the posterior shares and their errors, or None.
+    residual : (n,) float64, of each row in standard deviations. None if nothing was fitted.
+    breakdown : (2, c) float64. Number of forged reports that make and hide each detected row.
     """
 
     names: tuple[str, ...]
@@ -61,23 +63,27 @@ class Raw:
 
 
 def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates:
-    """Compute the intervals and give every candidate its row: strings by their estimates."""
+    """Compute the intervals, and create the row of every candidate.
+
+    Strings are sorted by their estimates.
+    """
     encoding = encoding_of(target.counts[0].params)
     detection, p_values = raw.thresholds.detection, raw.thresholds.p_values
     detected = raw.thresholds.detected
     low, high = raw.interval(1 - detection.confidence)
     # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
-    # get intervals at 1 - R alpha / c.
+    # candidates get intervals at 1 - R alpha / c. Ordinary intervals of rows that were chosen
+    # because they are high miss too often.
     chosen_share = max(int(detected.sum()), 1) / p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
     sizes = -raw.estimate[raw.entry] if encoding.hashed else np.zeros(len(raw.entry))
     order = np.argsort(sizes, kind="stable")
     entry = raw.entry[order]
-    explained, sums = None, [_UNKNOWN]
+    detected_rows, totals = None, [_UNKNOWN]
     if encoding.exclusive:
-        explained = _detected_rows(raw)
-        sums = list(_rests(explained, entry[detected[entry]]))
-    whole, *rests = sums
+        detected_rows = _compute_detected_rows(raw)
+        totals = list(_compute_remaining(detected_rows, entry[detected[entry]]))
+    total, *remaining = totals
     return Estimates(
         candidates=tuple(raw.names[i] for i in order),
         share=raw.estimate[entry],
@@ -96,9 +102,9 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
         n_candidates=len(raw.names) + p_values.n - len(p_values.rows),
         p_value_counts=p_values.counts,
         reports=target.n_reports,
-        unallocated=1 - whole.share,
-        unallocated_std_error=whole.std_error,
-        remaining=tuple(rests),
+        unallocated=1 - total.share,
+        unallocated_std_error=total.std_error,
+        remaining=tuple(remaining),
         assumptions=describe_assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
         collections=describe_collected(target, raw.residual),
@@ -108,57 +114,65 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
             estimate=raw.estimate,
             std_error=raw.std_error,
             covariance=raw.covariance,
-            detected=explained,
+            detected=detected_rows,
         ),
     )
 
 
-def _detected_rows(raw: Raw) -> DetectedRows:
-    """Return the posterior of the entries that are detected."""
+def _compute_detected_rows(raw: Raw) -> DetectedRows:
+    """Compute the posterior of the detected entries."""
     entries = np.flatnonzero(raw.thresholds.detected)
     p_values = raw.thresholds.p_values
     return DetectedRows.of(entries, raw.estimate, raw.std_error, p_values, raw.covariance)
 
 
-def _rests(explained: DetectedRows, rows: Integers) -> tuple[Rest, ...]:
-    """Return what is explained in all, and what is detected after the first 10, 20, ... rows.
+def _compute_remaining(explained: DetectedRows, rows: Integers) -> tuple[Rest, ...]:
+    """Compute the total of all detected rows, and the totals after the first 10, 20, ... rows.
 
-    Rows of one group share an entry, which counts once, with the first of them.
+    Rows of one group share an entry. The entry counts once, at the first of its rows.
     """
     tops = [top for top in _TOPS if top < len(rows)]
-    left = [np.setdiff1d(explained.entries, rows[:top]) for top in tops]
+    later_entries = [np.setdiff1d(explained.entries, rows[:top]) for top in tops]
     return tuple(
         Rest(after=top, rows=len(rows) - top, share=proportion, std_error=std_error)
-        for top, entries in zip([0, *tops], [explained.entries, *left], strict=True)
+        for top, entries in zip([0, *tops], [explained.entries, *later_entries], strict=True)
         for proportion, std_error in [explained.sum_of(entries)]
     )
 
 
 _FARTHEST: Final = 1e6
-"""Standard errors beyond which a null tail has no end: all candidates set all bits, so that nothing
-tells a string that is no candidate from theirs."""
+"""Standard errors beyond which the lower end of an interval is not computed. A null tail without an
+end occurs if all candidates set all bits, so that no row distinguishes a candidate from other
+strings."""
 
 
 def normal_interval(
-    estimate: Floats, apart: Floats, upper: NullTail, *, devices: float
+    estimate: Floats, variance: Floats, upper: NullTail, *, devices: float
 ) -> Interval:
-    """Return intervals of estimates, of which `apart` is the variance but for their own sampling.
+    """Build the function that computes normal intervals of estimates.
 
-    They are normal. Where the noise has a longer upper tail, the lower end follows it: heavy
-    strings that are no candidates lift estimates more often than they lower them. What a share
-    costs by the sampling of the devices is taken at the end and not at the estimate, as Wilson's
-    interval of a proportion does: of few devices, none may hold a string that one in ten holds.
+    If the noise has a longer upper tail, the lower end follows that tail: frequent strings that are
+    not candidates lift estimates more often than they lower them. The sampling variance of the
+    devices is evaluated at the end of the interval, not at the estimate, as in Wilson's interval of
+    a proportion. With few devices, a sample may contain no device with a string of 10 %.
+
+    Parameters
+    ----------
+    estimate : (c,) float64.
+    variance : (c,) float64. Variance of each estimate without the sampling of its own devices.
+    upper : tail of an absent candidate's score.
+    devices : effective number of devices.
     """
 
     def end(reach: float) -> Floats:
-        """Solve (end - estimate)^2 = reach^2 (apart + end (1 - end) / devices)."""
-        far = estimate + reach * np.sqrt(apart)
+        """Solve (end - estimate)^2 = reach^2 (variance + end (1 - end) / devices)."""
+        unsampled = estimate + reach * np.sqrt(variance)
         bent = reach**2 / devices
         middle = (estimate + bent / 2) / (1 + bent)
-        rest = (estimate**2 - reach**2 * apart) / (1 + bent)
+        rest = (estimate**2 - reach**2 * variance) / (1 + bent)
         root = middle + np.sign(reach) * np.sqrt(np.maximum(middle**2 - rest, 0.0))
-        # Outside [0, 1] there is nothing to sample.
-        return np.where((far >= 0) & (far <= 1), root, far)
+        # A share outside [0, 1] has no sampling variance.
+        return np.where((unsampled >= 0) & (unsampled <= 1), root, unsampled)
 
     def interval(error: float) -> tuple[Floats, Floats]:
         reach = float(-special.ndtri(error / 2))

@@ -1,9 +1,9 @@
-"""Post-stratified shares: weighted totals of segments.
+"""Post-stratified shares: weighted totals over segments.
 
-The segments' parts of the reports may be others than their parts of all whom an answer is meant
-for: one country's devices report more often, or more of them do. With a weight for each segment,
-W_g in sum one, the share of a string in all of them is sum W_g beta_g, and its variance sum W_g^2
-se_g^2: a device is in one segment.
+The reports of a sample may contain other proportions of the segments than the population: devices
+of one country report more often, or more of them take part. With a weight W_g for each segment and
+sum W_g = 1, the share of a string in the population is sum W_g beta_g. Its variance is sum W_g^2
+se_g^2, because a device is in one segment.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from rappor.protocol.segments import segment_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighted:
-    """Weighted totals of segments.
+    """Weighted totals over segments.
 
     Attributes
     ----------
-    weights : of each segment, in sum one.
-    contrasts : categories and buckets all, in their order; strings that a segment
-        detects, largest first, with intervals that are widened for having been chosen.
-    reports : behind all segments.
+    weights : weight of each segment. The weights sum to 1.
+    contrasts : all categories and buckets, in their order; or the strings that a segment
+        detects, largest first. Intervals of strings are widened because the strings were selected.
+    n_candidates : number of candidates.
+    reports : number of reports in all segments.
     assumed, warnings : of each segment, with its name.
+    detection : error control of all segments.
     """
 
     weights: Mapping[str, float]
@@ -50,30 +52,34 @@ class Weighted:
     detection: ErrorControl
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as the object that `rappor decode --weights FILE --json` prints."""
+        """Return the object that `rappor decode --weights FILE --json` prints."""
         return {
             "weights": dict(self.weights),
-            "contrasts": [each.to_dict() for each in self.contrasts],
+            "contrasts": [contrast.to_dict() for contrast in self.contrasts],
             "candidates": self.n_candidates,
             "reports": self.reports,
             "assumptions": list(self.assumed),
-            "warnings": [dataclasses.asdict(each) for each in self.warnings],
+            "warnings": [dataclasses.asdict(warning) for warning in self.warnings],
         }
 
     def to_json(self) -> str:
-        """Write `to_dict` as JSON, one object."""
+        """Write `to_dict` as one JSON object."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
 def segments_of(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
-    """Return the counts of each segment by its name, to be decoded alone.
+    """Group counts by the name of their segment, so that each segment can be decoded alone.
 
-    Raises DecodeError for a segment without reports: nothing is known of its shares.
+    Raises
+    ------
+    DecodeError
+        A segment has no reports, so its shares are unknown.
     """
     found: dict[str, list[Counts]] = {}
     for each in counts:
         found.setdefault(segment_name(each.params.segment), []).append(each.unsegmented)
     if empty := [name for name, some in found.items() if not any(each.n_reports for each in some)]:
+        # A total without this segment would silently describe a smaller population.
         raise DecodeError(
             f"segments must have at least 1 report each, got 0 of {', '.join(empty[:5])}: leave "
             "their counts and weights out, and the total is of the others"
@@ -82,31 +88,42 @@ def segments_of(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
 
 
 def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> Weighted:
-    """Return the weighted total of each candidate over segments that were decoded alone.
+    """Compute the weighted total of each candidate over segments that were decoded separately.
 
-    Weights are in any unit: inhabitants, devices sold. Raises DecodeError where a segment has no
-    weight or a weight no segment, or the candidates or detections of the segments differ.
+    Parameters
+    ----------
+    segments : the estimates of each segment, by name.
+    weights : the weight of each segment, in any unit: inhabitants, or devices sold.
+
+    Raises
+    ------
+    DecodeError
+        A segment has no weight, a weight has no segment, a weight is negative, or the segments have
+            different
+        candidates.
     """
-    _check(segments, weights)
-    whole = math.fsum(weights.values())
-    part = {name: weights[name] / whole for name in segments}
+    _check_weights(segments, weights)
+    total_weight = math.fsum(weights.values())
+    part = {name: weights[name] / total_weight for name in segments}
     first = next(iter(segments.values()))
-    every = bool(encoding_of(first.collections[0].params).answers)
+    # Categories are a fixed list. Strings are selected because a segment detects them, so their
+    # intervals are widened (Benjamini and Yekutieli 2005).
+    has_categories = bool(encoding_of(first.collections[0].params).answers)
     detected = {name for each in segments.values() for name in each.detected_candidates}
-    found = [name for name in first.candidates if every or name in detected]
+    names = [name for name in first.candidates if has_categories or name in detected]
     confidence = first.error_control.confidence
-    chosen = 1.0 if every else max(len(found), 1) / first.n_candidates
-    reach = normal_reach(1 - (1 - confidence) * chosen)
-    values, variances = np.zeros(len(found)), np.zeros(len(found))
+    selected_share = 1.0 if has_categories else max(len(names), 1) / first.n_candidates
+    reach = normal_reach(1 - (1 - confidence) * selected_share)
+    values, variances = np.zeros(len(names)), np.zeros(len(names))
     for name, estimates in segments.items():
-        rows = estimates.places(found)
+        rows = estimates.places(names)
         values += part[name] * estimates.share[rows]
         variances += part[name] ** 2 * estimates.std_error[rows] ** 2
-    order = np.arange(len(found)) if every else np.argsort(-values, kind="stable")
+    order = np.arange(len(names)) if has_categories else np.argsort(-values, kind="stable")
     return Weighted(
         weights=part,
         contrasts=tuple(
-            Contrast.around(found[i], values[i], variances[i], reach, tested=True) for i in order
+            Contrast.around(names[i], values[i], variances[i], reach, tested=True) for i in order
         ),
         n_candidates=first.n_candidates,
         reports=sum(each.reports for each in segments.values()),
@@ -120,7 +137,8 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     )
 
 
-def _check(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> None:
+def _check_weights(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> None:
+    """Check that every segment has a weight, and that all have the same candidates."""
     if missing := sorted(segments.keys() ^ weights.keys()):
         raise DecodeError(
             "segments and weights must have the same names, got only one of both for "
@@ -128,6 +146,7 @@ def _check(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> N
         )
     check_weights("weights", weights.values(), error=DecodeError)
     if negative := [weight for weight in weights.values() if weight < 0]:
+        # A negative weight has no meaning as a size of a population.
         raise DecodeError(f"weights must be numbers of at least 0, got {shown(negative[0])}")
     if len({each.n_candidates for each in segments.values()}) > 1:
         raise DecodeError("segments must have been asked for the same candidates")

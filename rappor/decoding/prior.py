@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-Everything here is in standard errors. An estimate divided by its standard error is a score z, and
-z = theta + a standard normal error, theta being the candidate's share in standard errors.
+Everything here is in standard errors. An estimate divided by its standard error is a score z, and z
+= theta + a standard normal error, theta being the candidate's share in standard errors.
 
 The prior of theta is learnt from the scores of all candidates (empirical Bayes, [JS04]). It has no
 assumed shape: it is a mixture of point masses, of which the first is at zero (the candidate is
@@ -46,11 +46,11 @@ from scipy import linalg, optimize, special
 from rappor.counts.arrays import Floats, Integers
 
 NO_NOISE: Final = 1e-12
-"""Standard error that stands for none: an estimate with less is its own answer."""
+"""Standard error that replaces an error of 0, so that scores stay finite."""
 
 _BINS: Final = 16
-"""Bins of a standard error. The prior is fitted to scores rounded to them, so that a million
-candidates cost as much as a few hundred. The largest error of rounding is 1/32."""
+"""Number of bins per standard error. The prior is fitted to rounded scores, so a million candidates
+cost as much as a few hundred. The largest rounding error is 1/32."""
 
 _SPACING: Final = 0.25
 """Distance of two point masses, in standard errors. The normal error hides a smaller one: with .5
@@ -77,28 +77,29 @@ _REACH: Final = 4.0
 score has no weight."""
 
 _STEPS: Final = 60
-"""Steps of Newton's method at most that fit the weights; ten to twenty are usual."""
+"""Largest number of steps of Newton's method for the weights. Ten to twenty are usual."""
 
 _SETTLED: Final = 1e-6
-"""Rise of the log-likelihood by a step, below which the weights have settled. Statistical
+"""Increase of the log-likelihood in a step below which the weights have converged. Statistical
 differences are of size 1."""
 
 _KEPT: Final = 0.01
-"""Part of each weight that a step keeps, so that none is zero before all have settled."""
+"""Share of each weight that a step keeps. No weight becomes 0 before all have converged."""
 
 _RESTARTED: Final = 0.1
-"""Portion of an even spread in the weights from which a tilted fit starts."""
+"""Share of equal weights in the start of a tilted fit."""
 
 _RIDGE: Final = 1e-9
-"""On the diagonal, and relative to it: neighbouring parts of the mixture are nearly the same, and
-some explain no estimate."""
+"""Ridge on the diagonal, absolute and relative. Neighbouring parts of the mixture are nearly equal,
+and some explain no estimate, so the matrix would be singular."""
 
 _HALVINGS: Final = 40
-"""Halvings of an interval of shares: 2^-40 of its length is far below a standard error."""
+"""Number of bisections of an interval of shares. 2^-40 of its length is far below a standard error.
+"""
 
 _FARTHEST: Final = 8.0
-"""Standard errors above the score, and above zero, within which a quantile is sought. A normal
-distribution leaves 6e-16 above them."""
+"""Standard errors above the score, and above zero, that limit the search for a quantile. A normal
+distribution has a probability of 6e-16 beyond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,11 +134,16 @@ class SumMoments(NamedTuple):
 
 
 def round_scores(z: Floats) -> tuple[Floats, Integers, Integers]:
-    """Return the distinct rounded scores, (u,), the place of each score, and their counts, (u,)."""
-    rounded, places, counts = np.unique(
+    """Round scores to bins.
+
+    Returns
+    -------
+    The distinct rounded scores, (u,), the index of each score among them, and their counts, (u,).
+    """
+    rounded, bins, counts = np.unique(
         np.rint(z * _BINS) / _BINS, return_inverse=True, return_counts=True
     )
-    return rounded, places, counts
+    return rounded, bins, counts
 
 
 def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
@@ -172,38 +178,38 @@ def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
 def _move_centers(
     z: Floats, counts: Integers, logs: Floats, weights: Floats, centers: Floats
 ) -> Floats:
-    """Move each part but absence to the mean score of its candidates, within its cell.
+    """Move each part except absence to the mean score of its candidates, within its cell.
 
-    This is a step of expectation and maximisation, so the likelihood rises. Without it the share of
-    a single string far from others is rounded to the grid, by an eighth of its error.
+    This is one step of expectation and maximisation, so the likelihood increases. Without it, the
+    share of a single string far from all others is rounded to the grid, by an eighth of its error.
     """
     odds = np.exp(logs - logs.max(axis=1, keepdims=True)) * weights
     odds *= (counts / odds.sum(axis=1))[:, None]
     numbers = odds.sum(axis=0)
     means = np.where(numbers > 0, z @ odds / np.where(numbers > 0, numbers, 1.0), centers)
     middles = (centers[1:] + centers[:-1]) / 2
-    moved = np.clip(means[1:], middles, np.append(middles[1:], np.inf))
-    return np.append(0.0, moved)
+    next_centers = np.clip(means[1:], middles, np.append(middles[1:], np.inf))
+    return np.append(0.0, next_centers)
 
 
 def _place_parts(z: Floats) -> tuple[Floats, Floats]:
-    """Return the centers and the widths of the parts, (t,) each, absence first."""
+    """Compute the centers and the widths of the parts, (t,) each, absence first."""
     centers = [_SPACING]
     while centers[-1] < z.max() + _SPACING:
         beyond = centers[-1] - _EXACT
         centers.append(centers[-1] + max(_SPACING, beyond / _OVERLAP))
-    places = np.array(centers)
-    widths = np.maximum(places - _EXACT, 0.0) / _WIDENING
+    grid = np.array(centers)
+    widths = np.maximum(grid - _EXACT, 0.0) / _WIDENING
     ordered = np.sort(z)
     reach = _REACH * np.hypot(1.0, widths)
     # A part is kept if a score lies in its reach.
-    first = np.searchsorted(ordered, places - reach, side="left")
-    kept = first < np.searchsorted(ordered, places + reach, side="right")
-    return np.append(0.0, places[kept]), np.append(0.0, widths[kept])
+    first = np.searchsorted(ordered, grid - reach, side="left")
+    is_reached = first < np.searchsorted(ordered, grid + reach, side="right")
+    return np.append(0.0, grid[is_reached]), np.append(0.0, widths[is_reached])
 
 
 def _log_densities(z: Floats, centers: Floats, widths: Floats) -> Floats:
-    """Return the logarithm of the density of each score under each part, (u, t)."""
+    """Compute the logarithm of the density of each score under each part, (u, t)."""
     variance = 1 + widths**2
     deviations = (z[:, None] - centers) ** 2 / variance
     return np.asarray(-(deviations + np.log(2 * np.pi * variance)) / 2)
@@ -212,10 +218,10 @@ def _log_densities(z: Floats, centers: Floats, widths: Floats) -> Floats:
 def _maximize_likelihood(
     logs: Floats, counts: Integers | Floats, start: Floats
 ) -> tuple[Floats, float]:
-    """Return the weights of largest likelihood, (t,), and the logarithm of the likelihood.
+    """Maximise the likelihood. Returns the weights, (t,), and the logarithm of the likelihood.
 
-    Each step of Newton's method is a non-negative least squares. The logarithm is concave in the
-    weights, so a step of half the length is taken where a whole one lowers it ([KCS20], mix-SQP).
+    Each step of Newton's method is a non-negative least-squares problem. The logarithm is concave
+    in the weights, so a step that decreases it is halved ([KCS20], mix-SQP).
 
     Parameters
     ----------
@@ -244,7 +250,7 @@ def _maximize_likelihood(
 
 
 def _newton_step(likelihood: Floats, parts: Floats, weights: Floats) -> Floats:
-    """Return the weights, (t,), at which the second order expansion of the loss is least."""
+    """Compute the weights, (t,), that minimise the second-order expansion of the loss."""
     odds = likelihood / (likelihood @ weights)[:, None]
     curvature = (odds * parts[:, None]).T @ odds
     curvature[np.diag_indices_from(curvature)] += _RIDGE * (1 + curvature.diagonal())
@@ -254,16 +260,17 @@ def _newton_step(likelihood: Floats, parts: Floats, weights: Floats) -> Floats:
     try:
         step, _ = optimize.nnls(root, linalg.solve_triangular(root, right, trans="T"))
     except RuntimeError:
-        # Rounding lets the search for the step cycle: a step of expectation and maximisation.
+        # Rounding can make the search for the step cycle. Use one step of expectation and
+        # maximisation instead.
         step = weights * (odds.T @ parts)
     return np.asarray(step)
 
 
 class Posterior:
-    """Shares given u scores, both in standard errors.
+    """Distribution of shares given u scores, both in standard errors.
 
-    Under a part with center c and width s, a share has a normal distribution with the variance
-    v = s^2 / (1 + s^2) and the mean c + v (z - c).
+    Under a part with center c and width s, a share has a normal distribution with the variance v =
+    s^2 / (1 + s^2) and the mean c + v (z - c).
 
     Attributes
     ----------
@@ -283,25 +290,31 @@ class Posterior:
 
     @staticmethod
     def _weigh_parts(logs: Floats, weights: Floats) -> Floats:
+        """Compute the probability of each part given each score, (u, t)."""
         joint = np.exp(logs - logs.max(axis=1, keepdims=True)) * weights
         return np.asarray(joint / joint.sum(axis=1, keepdims=True))
 
     def quantile(self, quantile: float) -> Floats:
-        """Return this quantile of each share, (u,): the least share that is not below it."""
+        """Compute this quantile of each share, (u,).
+
+        The quantile is the smallest share whose cumulative probability is at least `quantile`.
+        """
         low, high = np.zeros(len(self._z)), np.maximum(self._z, 0.0) + _FARTHEST
-        is_zero = self._below(np.zeros(len(self._z))) >= quantile
+        is_zero = self._cumulate(np.zeros(len(self._z))) >= quantile
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            is_low = self._below(middle) < quantile
+            is_low = self._cumulate(middle) < quantile
             low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
         return np.where(is_zero, 0.0, high)
 
-    def _below(self, share: Floats) -> Floats:
-        """Return the probability of each share up to a value, (u,)."""
+    def _cumulate(self, share: Floats) -> Floats:
+        """Compute the probability that each share is at most a value, (u,)."""
         spread = np.sqrt(self._variances)
-        away = share[:, None] - self._means
-        wide = spread > 0
-        below = np.where(wide, special.ndtr(away / np.where(wide, spread, 1.0)), away >= 0)
+        distance = share[:, None] - self._means
+        has_width = spread > 0
+        below = np.where(
+            has_width, special.ndtr(distance / np.where(has_width, spread, 1.0)), distance >= 0
+        )
         return np.asarray((self._parts * below).sum(axis=1))
 
     def sum(self, coefficients: Floats, counts: Integers) -> SumMoments:
@@ -317,16 +330,17 @@ class Posterior:
         step = 1 / np.sqrt(max(float(counts @ coefficients**2), np.finfo(float).tiny))
         n = len(self._prior.weights)
         start = (1 - _RESTARTED) * self._prior.weights + _RESTARTED / n
-        # All three maxima are found from the same start, so that they settle alike.
+        # All three maxima start from the same weights. Their small errors of convergence then
+        # cancel in the difference.
         _, untilted = _maximize_likelihood(self._logs, counts, start)
-        rise, moved = 0.0, []
+        rise, tilted_means = 0.0, []
         for sign in (1, -1):
             tilt = (sign * step * coefficients)[:, None]
             logs = self._logs + tilt * self._means + tilt**2 * self._variances / 2
             weights, likelihood = _maximize_likelihood(logs, counts, start)
             rise += likelihood - untilted
             tilted = self._weigh_parts(logs, weights) * (self._means + tilt * self._variances)
-            moved.append(tilted.sum(axis=1))
+            tilted_means.append(tilted.sum(axis=1))
         # The slope of log f(z) is E[theta | z] - z. The slope of dK / dt by z is this difference.
-        influence = (moved[0] - moved[1]) / (2 * step)
+        influence = (tilted_means[0] - tilted_means[1]) / (2 * step)
         return SumMoments(mean, max(rise / step**2, 0.0), influence)

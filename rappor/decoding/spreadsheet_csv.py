@@ -1,4 +1,4 @@
-"""Rows as CSV that spreadsheets show and never compute."""
+"""Write rows as CSV that spreadsheets display and never compute."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 _MARK: Final = "'"
-"""Stands before a text that a spreadsheet would compute, which shows the text without it."""
+"""Character in front of a text that a spreadsheet would compute. Spreadsheets display the text
+without it."""
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How texts begin that spreadsheets compute, also in full width."""
+"""First characters of texts that spreadsheets compute, including full-width characters."""
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the rows as CSV with a header; columns that a row does not have are empty.
+    """Return the rows as CSV with a header. A column that a row does not have is empty.
 
-    A text that a spreadsheet would compute as a formula has an apostrophe before it, and so has one
-    that begins with an apostrophe. So two texts never become one: whoever reads the table takes
-    one apostrophe away from every text that begins with one. A row with a
-    carriage return, which Python's writer leaves bare, has all its fields in quotes.
+    A text that a spreadsheet would compute as a formula gets an apostrophe in front. A text that
+    begins with an apostrophe gets one, too, so that two texts never become equal: a reader removes
+    one apostrophe from every text that begins with one. A row with a carriage return has all its
+    fields in quotes, because Python's writer does not quote a carriage return.
     """
     text = io.StringIO()
     plain = csv.writer(text, lineterminator="\n")
     quoted = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     plain.writerow(columns)
     for row in rows:
-        fields = [_shown(row.get(name, "")) for name in columns]
-        breaks = any(isinstance(field, str) and "\r" in field for field in fields)
-        (quoted if breaks else plain).writerow(fields)
+        # Python's writer leaves a carriage return without quotes, and some readers start a new row
+        # there.
+        fields = [_escape_formula(row.get(name, "")) for name in columns]
+        has_carriage_return = any(isinstance(field, str) and "\r" in field for field in fields)
+        (quoted if has_carriage_return else plain).writerow(fields)
     return text.getvalue()
 
 
-def _shown(field: Any) -> Any:
+def _escape_formula(field: Any) -> Any:
+    """Put an apostrophe in front of a text that a spreadsheet would compute."""
     is_marked = isinstance(field, str) and field.startswith((*_FORMULA, _MARK))
     return f"{_MARK}{field}" if is_marked else field

@@ -1,4 +1,4 @@
-"""Suggestions: strings of a larger list that would explain what the known candidates do not."""
+"""Suggest candidates: strings of a larger list that explain further bits."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from rappor.estimator.p_values import EDGES, PValues, count_p_values
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CandidateSuggestions:
-    """What is suggested, the most frequent string first.
+    """Suggested candidates, the most frequent first.
 
     Attributes
     ----------
-    estimates : the decode of known and listed strings together.
-    chosen : (s,) int64. Its rows of those of the list that are detected and not known.
-    n_candidates : how many strings the p-values are corrected for: those of the list, and known
-        ones without a row.
-    unexplained_bits : the bits that no known candidate explains, as `Estimates.diagnostics` has
-        them.
+    estimates : decode of known and listed strings together.
+    chosen : (s,) int64. Rows of `estimates` of the suggested strings: detected, in the list, and
+        not known.
+    n_candidates : number of strings for which the p-values are corrected: the strings of the list,
+        and known strings without a row.
+    unexplained_bits : bits that no known candidate explains, as in `Estimates.diagnostics`.
     """
 
     estimates: Estimates
@@ -41,17 +41,17 @@ class CandidateSuggestions:
 
     @property
     def strings(self) -> tuple[str, ...]:
-        """What is suggested."""
+        """Suggested strings."""
         return tuple(self.estimates.candidates[i] for i in self.chosen)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each string; counts and their errors are in reports."""
+        """Return a dictionary for each string. Counts and their errors are in reports."""
         rows = (self.estimates.row(int(i)) for i in self.chosen)
         names = ("count", "std_error", "share", "p_value")
         return [{"string": row["candidate"], **{name: row[name] for name in names}} for row in rows]
 
     def to_json(self) -> str:
-        """Write all but the estimates as JSON, the object of `rappor discover --list --json`."""
+        """Write the object of `rappor discover --list --json`, without the estimates."""
         document = {
             "suggestions": self.rows(),
             "candidates": self.n_candidates,
@@ -71,21 +71,24 @@ def suggest_candidates(
     error_control: ErrorControl = ErrorControl(),
     progress: Progress = no_progress,
 ) -> CandidateSuggestions:
-    """Find strings of a list that devices hold beside the known candidates.
+    """Find strings of a list that devices have and that are not known candidates.
 
-    Known and listed strings are decoded together, so that a known one explains its own bits. The
-    p-values of the listed ones alone are then held to the level, whatever is detected among the
-    known ones.
+    Known and listed strings are decoded together, so that a known string explains its own bits. The
+    error rate applies to the p-values of the listed strings alone, however many known strings are
+    detected.
 
     Parameters
     ----------
-    known : the candidates that are asked about already, at least one.
-    listed : the larger list, some of which may be known.
+    counts : as in `decode`.
+    known : current candidates, at least one.
+    listed : the larger list. It may contain known candidates.
+    error_control : error rate of the suggestions.
+    progress : as in `decode`.
 
     Raises
     ------
     DecodeError
-        As `decode` does.
+        As `decode`.
 
     Examples
     --------
@@ -94,39 +97,49 @@ def suggest_candidates(
     >>> params = Params.profile("balanced")
     >>> counts = simulate_counts(population, params, n_reports=100_000, seed=1)
     >>> listed = Candidates.product(["heli", "na"], "abcdefghijklmnopqrstuvwxyz", 1, 2)
-    >>> suggest(counts, ["vim", "emacs"], listed).strings
+    >>> suggest_candidates(counts, ["vim", "emacs"], listed).strings
     ('helix',)
     """
     known = tuple(dict.fromkeys(known))
-    before = decode(counts, known, progress=progress)
-    first = Candidates.from_list(known, normalize=listed.normalize)
-    found = decode(
-        counts, Candidates.chain(first, listed), error_control=error_control, progress=progress
+    known_estimates = decode(counts, known, progress=progress)
+    known_candidates = Candidates.from_list(known, normalize=listed.normalize)
+    estimates = decode(
+        counts,
+        Candidates.chain(known_candidates, listed),
+        error_control=error_control,
+        progress=progress,
     )
-    # As the devices write them: decoding has normalised the known ones.
-    is_known = np.isin(found.candidates, before.candidates)
-    # A string that cannot be told from a known one is no other string.
-    alike = np.isin(found.group, found.group[is_known & (found.group > 0)])
-    others = ~is_known & ~alike
-    p_values = _listed_p_values(found, others)
-    largest = Thresholds(found.error_control, p_values).largest
+    # Compare with the normalised known strings: decoding normalises its candidates.
+    is_known = np.isin(estimates.candidates, known_estimates.candidates)
+    # A string that cannot be distinguished from a known string is not evidence of another string.
+    is_indistinguishable = np.isin(
+        estimates.group, estimates.group[is_known & (estimates.group > 0)]
+    )
+    is_other = ~is_known & ~is_indistinguishable
+    p_values = _select_listed_p_values(estimates, is_other)
+    largest = Thresholds(estimates.error_control, p_values).largest
     return CandidateSuggestions(
-        estimates=found,
-        chosen=np.flatnonzero(others & (found.p_value <= largest)),
+        estimates=estimates,
+        chosen=np.flatnonzero(is_other & (estimates.p_value <= largest)),
         n_candidates=p_values.n,
-        unexplained_bits=before.diagnostics["unexplained_bits"],
+        unexplained_bits=known_estimates.diagnostics["unexplained_bits"],
     )
 
 
-def _listed_p_values(found: Estimates, listed: Booleans) -> PValues:
+def _select_listed_p_values(estimates: Estimates, listed: Booleans) -> PValues:
     """Return the p-values of the listed strings.
 
-    A group of them has one. A known string without a row is counted with the others: a p-value
-    too many makes the test stricter.
+    A group of listed strings has one p-value. A known string without a row counts as listed: one
+    more p-value makes the test stricter.
     """
-    rows = found.p_value[listed & found.distinct]
-    if found.n_candidates == len(found):
+    rows = estimates.p_value[listed & estimates.distinct]
+    # A list has an exact p-value for every candidate. A stream has a histogram for most.
+    if estimates.n_candidates == len(estimates):
         return PValues(rows=rows)
-    others = found.p_value_counts - count_p_values(found.p_value[found.distinct])
-    least = EDGES[:-1][others > 0]
-    return PValues(rows=rows, others=others, least=float(least[0]) if len(least) else 1.0)
+    others = estimates.p_value_counts - count_p_values(estimates.p_value[estimates.distinct])
+    possible_p_values = EDGES[:-1][others > 0]
+    return PValues(
+        rows=rows,
+        others=others,
+        least=float(possible_p_values[0]) if len(possible_p_values) else 1.0,
+    )

@@ -1,1 +1,1 @@
-"""Strings that nobody thought of."""
+"""Discovery of heavy hitters: frequent strings that no list of candidates contains."""

@@ -1,4 +1,4 @@
-"""The collections of a metric's parts, checked and in order."""
+"""Group the collections of a metric's parts, and check that they belong together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from rappor.counts.counts import Counts
 from rappor.protocol.parts import WHOLE, prefix_length
 
 
-def in_order(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
-    """Return the collections of each part, the prefixes by length and then the whole.
+def group_parts(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
+    """Group collections by part: the prefixes by length, then the complete string.
 
-    Raises DecodeError unless they are the parts of one metric, each with reports.
+    Raises
+    ------
+    DecodeError
+        The collections are not the parts of one metric, or a part has no reports.
     """
+    # A single collection instead of a list is a common mistake.
     if isinstance(counts_by_part, Counts):
         raise DecodeError("counts_by_part must be a list of Counts, one of each part, got one")
     collections = list(counts_by_part)
@@ -22,20 +26,24 @@ def in_order(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
     _check_one_metric(collections)
     prefixes = {counts.params.part for counts in collections} - {WHOLE}
     parts = [*sorted(prefixes, key=prefix_length), WHOLE]
-    found = {part: [each for each in collections if each.params.part == part] for part in parts}
-    if not prefixes or not found[WHOLE]:
-        got = ", ".join(part for part in parts if found[part]) or "none"
+    by_part = {
+        part: [counts for counts in collections if counts.params.part == part] for part in parts
+    }
+    # Without the complete string nothing could be announced. Without a prefix there is nothing to
+    # extend.
+    if not prefixes or not by_part[WHOLE]:
+        got = ", ".join(part for part in parts if by_part[part]) or "none"
         raise DecodeError(
             f"counts must be of a prefix, or several, and of the {WHOLE}, got parts: {got}"
         )
-    for part, each in found.items():
-        if not any(counts.n_reports for counts in each):
+    for part, group in by_part.items():
+        if not any(counts.n_reports for counts in group):
             raise DecodeError(f"counts of {part} must have at least 1 report, got 0")
-    return found
+    return by_part
 
 
 def _check_kinds(collections: list[Counts]) -> None:
-    """Refuse what is no collection, and collections of whole metrics."""
+    """Raise DecodeError for objects that are not counts of a part."""
     for counts in collections:
         if not isinstance(counts, Counts):
             raise DecodeError(
@@ -49,8 +57,9 @@ def _check_kinds(collections: list[Counts]) -> None:
 
 
 def _check_one_metric(collections: list[Counts]) -> None:
-    """Refuse collections that cannot be parts of one metric."""
+    """Raise DecodeError if the collections cannot be parts of one metric."""
     names = sorted({counts.metric for counts in collections} - {""})
+    # Prefixes of another metric would be extended to strings of this metric.
     if len(names) > 1:
         raise DecodeError(f"counts must be the parts of one metric, got {', '.join(names)}")
     bases = {

@@ -1,4 +1,4 @@
-"""What a discovery finds, and what it cannot find."""
+"""The result of a discovery: detected strings, and prefixes with undetected strings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from rappor.decoding.estimates import Estimates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """What the devices that answer for one prefix, such as "prefix:3", told.
+    """Summary of the devices that reported one prefix, such as "prefix:3".
 
-    Of `candidates` prefixes `detected` ones are detected, each part on its own, which decides
-    nothing, and the `kept` best ones were continued. `unallocated` is the share of reports that no
-    detected prefix explains: rare ones, and those with a character that the alphabet lacks.
+    Attributes
+    ----------
+    part : the part of the string.
+    reports : number of reports.
+    candidates : number of tested prefixes.
+    detected : number of detected prefixes, each part alone. The number has no influence on the
+        search.
+    kept : number of the best prefixes, which were extended.
+    unallocated : share of the reports that no detected prefix explains: rare prefixes, and prefixes
+        with a character outside the alphabet.
+    unallocated_std_error : its standard error.
     """
 
     part: str
@@ -31,11 +39,16 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """A detected prefix of the last part of prefixes that holds more than its strings do.
+    """A detected prefix with a larger share than the detected strings that begin with it.
 
-    The rest are strings that are too rare, too long, or have a character that the alphabet lacks.
-    `proportion` is told by the devices that answer for the prefix; `found`, the share of the
-    detected strings that begin with it, by those that answer for the whole string.
+    The remaining strings are too rare or too long, or have a character outside the alphabet.
+
+    Attributes
+    ----------
+    prefix : the prefix.
+    proportion, std_error : share of the prefix, estimated from the devices that report this prefix.
+    found, found_std_error : share of the detected strings that begin with the prefix, estimated
+        from the devices that report the complete string.
     """
 
     prefix: str
@@ -46,23 +59,32 @@ class Unfinished:
 
     @property
     def rest(self) -> float:
-        """The share that no detected string explains."""
+        """Share of the prefix that no detected string explains."""
         return self.proportion - self.found
 
     @property
     def rest_std_error(self) -> float:
-        """Its standard error: the two shares are told by different devices."""
+        """Its standard error.
+
+        The two shares come from different devices, so their errors are independent.
+        """
+        # Standard errors of independent estimates add as squares.
         return math.hypot(self.std_error, self.found_std_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DiscoveredStrings:
-    """The strings that were found, most frequent first, and how they were.
+    """The detected strings, most frequent first, and the course of the search.
 
-    `estimates` are the last test, with a row for each of the best candidates, of which the detected
-    ones are announced. `prefixes` begin with the shortest, `unfinished` with the largest rest.
-    `learned` says whether the alphabet was learned from the first part; `longest` are the
-    characters of the longest string that was looked for.
+    Attributes
+    ----------
+    estimates : the last test, with a row for each of the best candidates. Its detected strings are
+        the result.
+    prefixes : summaries of the prefixes, the shortest first.
+    unfinished : prefixes with undetected strings, the largest remainder first.
+    alphabet : characters of the candidates.
+    learned : True if the alphabet was learned from the first part.
+    longest : largest number of characters of a candidate.
     """
 
     estimates: Estimates
@@ -74,29 +96,30 @@ class DiscoveredStrings:
 
     def __repr__(self) -> str:
         return (
-            f"Discoveries({counted(len(self.strings), 'string')} of "
+            f"DiscoveredStrings({counted(len(self.strings), 'string')} of "
             f"{counted(self.estimates.n_candidates, 'candidate')}, "
             f"{counted(self.reports, 'report')})"
         )
 
     @property
     def strings(self) -> tuple[str, ...]:
-        """The strings that are announced."""
+        """Detected strings."""
         return tuple(self.estimates.detected_candidates)
 
     @property
     def reports(self) -> int:
-        """Reports of all parts."""
-        return self.estimates.reports + sum(each.reports for each in self.prefixes)
+        """Number of reports of all parts."""
+        # A device reports one part, so no report counts twice.
+        return self.estimates.reports + sum(part.reports for part in self.prefixes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as the object that `rappor discover --json` prints."""
+        """Return the complete result as the object that `rappor discover --json` prints."""
         return self.estimates.to_dict(detected_only=True) | {
             "candidates": self.estimates.n_candidates,
-            "prefixes": [asdict(each) for each in self.prefixes],
+            "prefixes": [asdict(part) for part in self.prefixes],
             "unfinished": [
-                asdict(each) | {"rest": each.rest, "rest_std_error": each.rest_std_error}
-                for each in self.unfinished
+                asdict(prefix) | {"rest": prefix.rest, "rest_std_error": prefix.rest_std_error}
+                for prefix in self.unfinished
             ],
             "alphabet": self.alphabet,
             "learned": self.learned,
@@ -104,5 +127,5 @@ class DiscoveredStrings:
         }
 
     def to_json(self) -> str:
-        """Write `to_dict` as JSON, one object."""
+        """Write `to_dict` as one JSON object."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""Discovery: strings that no list of candidates names, found part by part."""
+"""Discover frequent strings without a list of candidates, part by part."""
 
 from __future__ import annotations
 
@@ -15,20 +15,27 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates
-from rappor.discovery.collected_parts import in_order
-from rappor.discovery.continuation import best_prefixes, continue_prefixes, n_kept
+from rappor.discovery.collected_parts import group_parts
+from rappor.discovery.continuation import (
+    continue_prefixes,
+    count_kept_prefixes,
+    select_best_prefixes,
+)
 from rappor.discovery.discoveries import DiscoveredStrings, Prefixes, Unfinished
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.parts import WHOLE, cut, prefix_length
 
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
+"""Printable ASCII characters."""
 _CODES: Final = 0x110000
+"""Number of code points of Unicode."""
 _SEARCHED_NOWHERE: Final = ("Cc", "Cn", "Co", "Cs")
-"""Categories of Unicode: controls, unassigned, for private use, surrogates."""
+"""Categories of Unicode that no alphabet contains: controls, unassigned, private use, surrogates.
+"""
 
 _BEYOND: Final = 4.0
-"""Standard errors by which a prefix holds more than its strings: of prefixes whose strings were all
-found, one in 30,000 is that far off."""
+"""Standard errors by which the share of a prefix must exceed the share of its strings to count as
+unfinished. If all strings of a prefix were detected, one prefix in 30,000 exceeds it."""
 
 
 def discover(  # noqa: PLR0913 - what may be searched for
@@ -42,27 +49,43 @@ def discover(  # noqa: PLR0913 - what may be searched for
     error_control: ErrorControl = ErrorControl(),
     progress: Progress = no_progress,
 ) -> DiscoveredStrings:
-    """Find strings that devices hold, without a list of candidates.
+    """Find frequent strings on devices without a list of candidates.
 
-    The best prefixes of a part, continued in all ways over an alphabet, are the candidates of the
-    next one. Prefixes are ranked, not tested. Only the last test, by the devices that answer for
-    the whole string, announces anything. These devices took no part in choosing the candidates, so
-    the error rate over all that were asked about is what it says. README.md in this folder has
-    the choices.
+    The best prefixes of a part are extended by all characters of an alphabet. The extended prefixes
+    are the candidates of the next part. Prefixes are ranked and not tested. Only the last test,
+    with the reports of the complete string, decides which strings are detected. The devices of the
+    last test took no part in the choice of its candidates, so its error rate holds over all
+    candidates. README.md in this folder explains the choices.
 
-    `counts_by_part` are of one metric in one epoch, at least one of each part; several of one part
-    are days, as in `decode`. Without an `alphabet`, the characters of the strings, the first part
-    is searched for printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet has
-    the characters of the prefixes that are detected there and of the known strings. Candidates that
-    are `known` are tested as well. So are those in `listed`, the strings that the metric's entry
-    lists, which come first in the result.
-    `longest` is in characters; by default the last prefix is continued by as many as it has more
-    than the prefix before it. `keep` prefixes of a part are continued; by default as many as make
-    20 million candidates, and 50 at least.
+    Parameters
+    ----------
+    counts_by_part : collections of one metric in one epoch, at least one for each part. Several
+        collections of one part are days, as in `decode`.
+    alphabet : characters of the strings. Without it, the first part is searched for printable
+        ASCII, or for all of Unicode if it is `prefix:1`. The alphabet then contains the characters
+        of the detected prefixes and of the known strings.
+    known : further candidates of the last test.
+    listed : strings that the metric's entry lists. They are candidates and come first in the
+        result.
+    longest : largest number of characters of a string. By default, the last prefix is extended by
+        the difference of its length and that of the prefix before it.
+    keep : number of prefixes of a part that are extended. By default, the number that makes 20
+        million candidates, at least 50.
+    error_control : error rate of the last test.
+    progress : as in `decode`.
 
-    Raises DecodeError if the collections are not the parts of one metric, a part has no reports or
-    no prefix with a positive estimate, and what `decode` raises; ParamsError if a part has more
-    than 1e9 candidates (the message has their number), or an argument is impossible.
+    Returns
+    -------
+    The detected strings, most frequent first.
+
+    Raises
+    ------
+    DecodeError
+        The collections are not the parts of one metric, a part has no reports or no prefix with a
+            positive
+        estimate; and as `decode`.
+    ParamsError
+        A part has more than 1e9 candidates, or an argument is out of its range.
 
     Examples
     --------
@@ -76,84 +99,94 @@ def discover(  # noqa: PLR0913 - what may be searched for
     >>> discover(counts, "abcdefghijklmnopqrstuvwxyz").strings
     ('fish', 'bird', 'cat')
     """
-    parts = in_order(counts_by_part)
+    parts = group_parts(counts_by_part)
     prefix_parts = [part for part in parts if part != WHOLE]
-    lengths = _lengths(prefix_parts, longest)
+    lengths = _compute_lengths(prefix_parts, longest)
     if alphabet is not None:
         _check_alphabet(alphabet)
     if keep is not None:
         check_integer("keep", keep, 1)
     entry_list = tuple(listed)
-    beside = Candidates.from_list([*entry_list, *known], normalize=parts[WHOLE][0].params.normalize)
+    known_strings = Candidates.from_list(
+        [*entry_list, *known], normalize=parts[WHOLE][0].params.normalize
+    )
 
-    def ask(part: str, kept: Sequence[str], length: int, longest: int) -> Estimates:
+    def decode_part(part: str, kept: Sequence[str], length: int, longest: int) -> Estimates:
         return decode(
             parts[part],
-            continue_prefixes(kept, length, longest, letters, beside, part),
+            continue_prefixes(kept, length, longest, letters, known_strings, part),
             listed=entry_list if part == WHOLE else (),
             error_control=error_control,
             progress=lambda stage, done, total: progress(f"{part}: {stage}", done, total),
         )
 
-    letters = _searched_characters(lengths[1]) if alphabet is None else alphabet
+    letters = _select_searched_characters(lengths[1]) if alphabet is None else alphabet
     kept: Sequence[str] = [""]
-    told: list[Prefixes] = []
+    summaries: list[Prefixes] = []
     for part, before, length, after in zip(
         prefix_parts, lengths, lengths[1:], lengths[2:], strict=False
     ):
-        found = ask(part, kept, before, length)
-        if not told and alphabet is None:
-            letters = _learn_alphabet(found.detected_candidates, beside.strings)
-        kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
-        told.append(_tell(part, found, len(kept)))
-    estimates = ask(WHOLE, kept, *lengths[-2:])
+        estimated_prefixes = decode_part(part, kept, before, length)
+        # Only the first part is searched with all characters. Later parts would have too many
+        # candidates.
+        if not summaries and alphabet is None:
+            letters = _learn_alphabet(estimated_prefixes.detected_candidates, known_strings.strings)
+        kept = select_best_prefixes(
+            estimated_prefixes, keep or count_kept_prefixes(len(letters), after - length)
+        )
+        summaries.append(_summarise_prefixes(part, estimated_prefixes, len(kept)))
+    estimates = decode_part(WHOLE, kept, *lengths[-2:])
     return DiscoveredStrings(
         estimates=estimates,
-        prefixes=tuple(told),
-        unfinished=_find_unfinished(prefix_parts[-1], found, estimates),
+        prefixes=tuple(summaries),
+        unfinished=_find_unfinished(prefix_parts[-1], estimated_prefixes, estimates),
         alphabet=letters,
         learned=alphabet is None,
         longest=lengths[-1],
     )
 
 
-def _lengths(prefix_parts: Sequence[str], longest: int | None) -> list[int]:
-    """Return 0, the lengths of the prefixes, and that of the longest string to look for."""
+def _compute_lengths(prefix_parts: Sequence[str], longest: int | None) -> list[int]:
+    """Return 0, the lengths of the prefixes, and the length of the longest string."""
     lengths = [0, *map(prefix_length, prefix_parts)]
+    # By default the strings are one step longer than the last prefix.
     if longest is None:
         return [*lengths, 2 * lengths[-1] - lengths[-2]]
     check_integer("longest", longest, lengths[-1])
     return [*lengths, longest]
 
 
-def _tell(part: str, found: Estimates, n_kept: int) -> Prefixes:
+def _summarise_prefixes(part: str, estimates: Estimates, n_kept: int) -> Prefixes:
+    """Summarise the decode of a prefix."""
     return Prefixes(
         part=part,
-        reports=found.reports,
-        candidates=found.n_candidates,
-        detected=int(found.detected.sum()),
+        reports=estimates.reports,
+        candidates=estimates.n_candidates,
+        detected=int(estimates.detected.sum()),
         kept=n_kept,
-        unallocated=found.unallocated,
-        unallocated_std_error=found.unallocated_std_error,
+        unallocated=estimates.unallocated,
+        unallocated_std_error=estimates.unallocated_std_error,
     )
 
 
-def _find_unfinished(part: str, prefixes: Estimates, found: Estimates) -> tuple[Unfinished, ...]:
-    """Compare detected prefixes of a part with the detected strings, the largest rest first."""
+def _find_unfinished(part: str, prefixes: Estimates, strings: Estimates) -> tuple[Unfinished, ...]:
+    """Compare detected prefixes with the detected strings. The largest remainder comes first."""
+    # Sum the detected strings of each prefix. Variances are added as for independent estimates.
     shares: dict[str, tuple[float, float]] = {}
-    for i in np.flatnonzero(found.detected):
-        prefix = cut(part, found.candidates[i])
+    for i in np.flatnonzero(strings.detected):
+        prefix = cut(part, strings.candidates[i])
         share, variance = shares.get(prefix, (0.0, 0.0))
-        shares[prefix] = (share + found.share[i], variance + found.std_error[i] ** 2)
+        shares[prefix] = (share + strings.share[i], variance + strings.std_error[i] ** 2)
     compared = [
-        _compare(prefixes, int(i), *shares.get(prefixes.candidates[i], (0.0, 0.0)))
+        _compare_prefix(prefixes, int(i), *shares.get(prefixes.candidates[i], (0.0, 0.0)))
         for i in np.flatnonzero(prefixes.detected)
     ]
-    unfinished = [each for each in compared if each.rest > _BEYOND * each.rest_std_error]
-    return tuple(sorted(unfinished, key=lambda each: each.rest, reverse=True))
+    unfinished = [prefix for prefix in compared if prefix.rest > _BEYOND * prefix.rest_std_error]
+    return tuple(sorted(unfinished, key=lambda prefix: prefix.rest, reverse=True))
 
 
-def _compare(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
+def _compare_prefix(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
+    """Compare one prefix with the sum of the detected strings that begin with it."""
     return Unfinished(
         prefix=prefixes.candidates[i],
         proportion=float(prefixes.share[i]),
@@ -164,32 +197,44 @@ def _compare(prefixes: Estimates, i: int, share: float, variance: float) -> Unfi
 
 
 def _check_alphabet(alphabet: object) -> None:
-    """Raise ParamsError unless this is a text of distinct characters."""
+    """Raise ParamsError if the alphabet is not a text of distinct characters."""
     if not isinstance(alphabet, str):
         raise ParamsError(f"alphabet must be one text of characters, got {shown(alphabet)}")
+    # A repeated character would repeat candidates, and every copy would count in the error rate.
     if not alphabet or len(set(alphabet)) < len(alphabet):
         raise ParamsError("alphabet must have at least 1 character, and each once")
-    if any(unicodedata.category(each) == "Cs" for each in alphabet):
+    if any(unicodedata.category(character) == "Cs" for character in alphabet):
         raise ParamsError("alphabet must be valid Unicode, got a lone surrogate")
 
 
-def _searched_characters(length: int) -> str:
-    """Return the characters of which prefixes of a length are searched to learn an alphabet.
+def _select_searched_characters(length: int) -> str:
+    """Return the characters of the prefixes from which an alphabet is learned.
 
-    Longer ones than one character have too many candidates for more than printable ASCII.
+    Prefixes of two or more characters would have too many candidates with more than printable
+    ASCII.
     """
+    # All of Unicode squared would be more than 1e10 candidates.
     if length > 1:
         return _PRINTABLE
-    every = map(chr, range(_CODES))
-    return "".join(each for each in every if unicodedata.category(each) not in _SEARCHED_NOWHERE)
+    characters = map(chr, range(_CODES))
+    return "".join(
+        character
+        for character in characters
+        if unicodedata.category(character) not in _SEARCHED_NOWHERE
+    )
 
 
 def _learn_alphabet(detected: Iterable[str], known: Iterable[str]) -> str:
-    """Return the characters of detected prefixes and known strings, sorted.
+    """Return the sorted characters of detected prefixes and known strings.
 
-    Raises DecodeError if there are none.
+    Raises
+    ------
+    DecodeError
+        There are no characters.
     """
     characters = set().union(*detected, *known)
+    # With few reports no prefix is detected. An empty alphabet would search nothing without an
+    # error.
     if not characters:
         raise DecodeError(
             "no prefix is detected, so no alphabet can be learned: give one, or collect more"

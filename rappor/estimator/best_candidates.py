@@ -113,6 +113,8 @@ class Best:
             block = CandidateRows.of(0, texts.take(good), words[good], z[good])
             block.index[:] = start + good
             self._rows = self._rows.append(block)
+        # Sort only when enough candidates have accumulated: sorting after every block would take
+        # most of the time.
         if len(self._rows) > _PILED * self._most:
             self._drop()
 

@@ -28,12 +28,15 @@ def limit_to_one_thread() -> Iterator[None]:
     it.
     """
     with _LOCK:
+        # A second decode reuses the limit. Its own limit would store 1 thread as the original
+        # number, and the process would stay at 1.
         _USERS.append(_USERS[0] if _USERS else _find_libraries().limit(limits=1, user_api="blas"))
     try:
         yield
     finally:
         with _LOCK:
             limit = _USERS.pop()
+            # Another decode in a different thread may still need the limit.
             if not _USERS:
                 limit.restore_original_limits()
 

@@ -108,6 +108,7 @@ class Target:
         # could differ, so the variance is at least that of one report.
         single = self.repeated / np.maximum(self.reports, 1)
         variance = np.where(self.certain, np.maximum(variance, single), variance)
+        # Empty cohorts divide by zero; their variance is replaced by infinity.
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.reports > 0, variance / self.reports / gap**2, np.inf)
 
@@ -133,6 +134,7 @@ class Target:
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(fitted, 0.0, 1.0)
         is_sparse = (self.reports > 0) & (self.reports * mean * (1 - mean) < _FEW_ONES)
+        # With a mean of 0 or 1 the deviance is infinite for any other count.
         is_sparse &= (mean > 0) & (mean < 1)
         if is_sparse.any():
             mu = mean[is_sparse]
@@ -159,6 +161,7 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
         name: np.repeat([getattr(c.params, name) for c in collections], sizes)
         for name in ("p_star", "q_star", "p", "q", "density")
     }
+    # An empty cohort has the proportion -p* / (q* - p*). Its infinite noise gives it the weight 0.
     gap = columns["q_star"] - columns["p_star"]
     return Target(
         proportions=(ones / np.maximum(reports, 1.0) - columns["p_star"]) / gap,

@@ -188,6 +188,7 @@ def _determine_repetition(group: Sequence[Counts]) -> Repetition:
             return Repetition(reports_per_device=1.0, source="unknown")
         return Repetition(reports_per_device=per_device, source="counts")
     repeated = [counts.reports_per_device or 1.0 for counts in group]
+    # A collection without R counts as one report per device, so `least` is a lower bound.
     least, most = _bound_repetition(group, repeated)
     estimate = estimate_reports_per_device(group, repeated)
     per_device = most
@@ -214,6 +215,8 @@ def _bound_repetition(group: Sequence[Counts], repeated: Sequence[float]) -> tup
     reports = [counts.n_reports for counts in group]
     squares = [n * per_device for n, per_device in zip(reports, repeated, strict=True)]
     most = sum(square**0.5 for square in squares) ** 2
+    # With one report per device and day, a device reports at most once a day. The bound is then
+    # smaller.
     if max(repeated) == 1:
         most = float(squares_of_days(reports))
     return sum(squares) / sum(reports), most / sum(reports)

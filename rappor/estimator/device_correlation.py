@@ -92,7 +92,7 @@ class _Bits(NamedTuple):
         """
         return np.asarray(self.between + (self.within + repeated * self.between) / self.reports)
 
-    def expected(self, repeated: float) -> Floats:
+    def compute_expectation(self, repeated: float) -> Floats:
         """Compute the expectation of the variation if R were this number."""
         between = self.unbiased_between(repeated)
         return np.asarray(self.degrees * self.within + between * (self.same_day - repeated))
@@ -127,7 +127,7 @@ def estimate_reports_per_device(
         estimate = float(agreement.sum()) / between
         error = _compute_error(used, agreement, estimate) / between
         limit = special.chdtri(bits.degrees, _OUTLIER) / bits.degrees
-        expected = bits.expected(estimate)
+        expected = bits.compute_expectation(estimate)
         used = bits.take((expected > 0) & (bits.variation <= limit * expected))
         # Every bit varies more than noise: the shares change from day to day, and no bit shows the
         # devices.
@@ -142,7 +142,7 @@ def _compute_error(used: _Bits, agreement: Floats, estimate: float) -> float:
     The error under normal theory is a lower bound.
     """
     deviation = agreement - used.unbiased_between(estimate) * estimate
-    expected = np.maximum(used.expected(estimate), used.variation)
+    expected = np.maximum(used.compute_expectation(estimate), used.variation)
     normal = 2 * expected**2 / used.degrees
     return math.sqrt(max(float((deviation**2).sum()), float(normal.sum())))
 

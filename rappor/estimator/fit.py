@@ -164,7 +164,7 @@ class Fit:
         information = unprojected_information - self.equations.forms(cross)
         return score, np.where(information > _DEPENDENT * unprojected_information, information, 0.0)
 
-    def selected(self) -> tuple[Floats, Floats]:
+    def compute_selected_estimates(self) -> tuple[Floats, Floats]:
         """Compute the estimates of the selected candidates and their standard errors, (s,) each.
 
         A candidate has the estimate 0 and an infinite standard error in two cases:

@@ -80,6 +80,7 @@ def find_identifiability_groups(
     -------
     Groups in the order of their first members. The indices of each group increase.
     """
+    # Empty cohorts distinguish nothing: their rows get the number 0.
     mixed = np.where(live, _mix_bits(np.arange(1, len(live) + 1, dtype=np.uint64)), np.uint64(0))
     hashes = np.empty(design.n_candidates, dtype=np.uint64)
     for start, cells in design.blocks():

@@ -116,7 +116,7 @@ def fit_all_by_least_squares(
     if n > min(_FULL * count_rows(selection.fit), _MOST_FITTED):
         return None
     fit = fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
-    estimate, std_error = fit.selected()
+    estimate, std_error = fit.compute_selected_estimates()
     return Selection(chosen=np.arange(n), fit=fit, estimate=estimate, std_error=std_error)
 
 

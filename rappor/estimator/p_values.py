@@ -75,6 +75,8 @@ class PValues:
         From the histogram, only complete bins below the bound count.
         """
         within = int((self.rows <= bound).sum())
+        # A bin that extends beyond the bound may have p-values on both sides. Leaving it out makes
+        # the estimate of absent candidates larger, which is the safe side.
         if self.others is not None:
             within += int(self.others[EDGES[1:] <= bound].sum())
         return within

@@ -93,13 +93,13 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
             ends = slice(*columns.indptr[index : index + 2])
             rows = columns.indices[ends].astype(np.int64)
             position = len(target.counts) + index
-            p_values[chosen[index]] = _test_selected(
+            p_values[chosen[index]] = _test_selected_candidate(
                 target, fit, tests, unlifted_weight, rows, position
             )
     return p_values
 
 
-def _test_selected(
+def _test_selected_candidate(
     target: Target, fit: Fit, tests: Mapping[Psi, Draws], full: Floats, rows: Integers, place: int
 ) -> float:
     """Compute the p-value of a selected candidate as if the candidate were absent.

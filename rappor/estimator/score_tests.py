@@ -124,7 +124,7 @@ class Draws:
         self.n_bits = np.repeat([counts.params.k for counts in target.counts], m)
         self.n_draws = np.repeat([counts.params.h for counts in target.counts], m)
         self.cohort = np.repeat(np.arange(len(self.n_bits)), self.n_bits)
-        values = self._centred(weighted)
+        values = self._center(weighted)
         squares = np.bincount(self.cohort, values**2) / self.n_bits
         variance = float((self.n_draws * squares).sum())
         self.scale = np.sqrt(variance) if variance > 0 else 1.0
@@ -154,7 +154,7 @@ class Draws:
         if spread > _SPREAD:
             values = self.values.copy()
             values[rows] += lifts
-            tail = self._tail(self._moments(self._centred(values) / spread), 0.0)
+            tail = self._tail(self._moments(self._center(values) / spread), 0.0)
             return replace(tail, scores=tail.scores * spread, steepness=1 / spread)
         # Few rows change by little: replace their terms in the moments instead of computing all
         # moments.
@@ -167,7 +167,7 @@ class Draws:
         mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
         return self._tail(moments, float(self.n_draws @ mean))
 
-    def _centred(self, values: Floats) -> Floats:
+    def _center(self, values: Floats) -> Floats:
         """Subtract the mean of each cohort."""
         return np.asarray(values - (np.bincount(self.cohort, values) / self.n_bits)[self.cohort])
 

@@ -156,6 +156,8 @@ def estimate_one_step(
     A candidate whose information is negligible compared with the usual information is a combination
     of selected candidates. Its estimate is 0 and its standard error infinite.
     """
+    # Without the limit a combination of selected columns would get a huge score from rounding
+    # errors.
     is_identified = information > _DEPENDENT * usual
     safe = np.where(is_identified, information, 1.0)
     estimate = np.where(is_identified, score / safe / fit.kappa, 0.0)

@@ -380,7 +380,7 @@ def _compute_z_scores(screened: _Screened, fit: Fit, inside: Booleans) -> Floats
     if is_approximate:
         z[inside] = fit.coefficients[-fit.n_selected :] * np.sqrt(safe[inside]) * fit.kappa
         return np.asarray(z)
-    estimate, std_error = fit.selected()
+    estimate, std_error = fit.compute_selected_estimates()
     z[inside] = estimate / std_error
     # Compute exact scores only where they can change the selection. This saves most of the time.
     outside = np.flatnonzero(~inside & (z > _NEAR))
@@ -403,7 +403,7 @@ def _estimate_all(columns: sparse.csc_array, fit: Fit, inside: Booleans) -> tupl
     estimate[~inside], std_error[~inside] = estimate_one_step(
         score, information, fit, largest_information
     )
-    estimate[inside], std_error[inside] = fit.selected()
+    estimate[inside], std_error[inside] = fit.compute_selected_estimates()
     return estimate, std_error
 
 

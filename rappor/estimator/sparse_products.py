@@ -27,6 +27,7 @@ def weighted_products(left: sparse.csc_array, weight: Floats, right: sparse.csr_
     (a, b) float64.
     """
     scaled = left.data * weight[left.indices]
+    # Small products: scipy is faster than loading the compiled loops.
     if np.diff(right.indptr)[left.indices].sum() < _COMPILED_FROM:
         rows = sparse.csr_array((scaled, left.indices, left.indptr), shape=left.shape[::-1])
         return np.asarray((rows @ right).toarray())

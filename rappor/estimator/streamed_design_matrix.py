@@ -80,6 +80,7 @@ class StreamedDesign:
         self._target = target
         self._keep = keep
         self._params = [counts.params for counts in target.counts]
+        # Only this layout computes the bits of all parameter sets from one digest.
         if any(params.layout != LAYOUT for params in self._params):
             raise DecodeError(
                 f"a stream of candidates must use the hash layout {LAYOUT}: pass a list instead"
@@ -195,6 +196,8 @@ class StreamedDesign:
 
     def _check_length(self, number: int) -> None:
         """Raise DecodeError if the stream changed or has too many strings to distinguish."""
+        # A file that changes between passes would mix up candidates and estimates, which are
+        # matched by position.
         if self.n_streamed not in (0, number):
             raise DecodeError(
                 f"candidates must be the same in every pass, got {self.n_streamed:,} and then "

@@ -33,7 +33,7 @@ from scipy import optimize, special
 from rappor.base.errors import DecodeError, ParamsError
 from rappor.base.ranges import check_integer, read_count
 from rappor.counts.arrays import Floats
-from rappor.discovery.continuation import n_continuations, n_kept
+from rappor.discovery.continuation import count_continuations, count_kept_prefixes
 from rappor.estimator.selection import SCREENED
 from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
@@ -257,7 +257,7 @@ def _generate_lengths(n_prefixes: int, longest: int, characters: int) -> Iterato
     Only the longest steps from one prefix to the next are tried. Short steps need more parts, so
     fewer devices report each part.
     """
-    first = [n for n in range(1, longest) if n_continuations(characters, n) <= _MAX_CANDIDATES]
+    first = [n for n in range(1, longest) if count_continuations(characters, n) <= _MAX_CANDIDATES]
     steps = [n for n in range(1, longest) if _count_candidates(characters, n) <= _MAX_CANDIDATES]
     n_tried = _TRIED_STEPS if n_prefixes < _SINGLE_STEP_PREFIXES else 1
     for chosen_steps in itertools.product(
@@ -270,7 +270,7 @@ def _generate_lengths(n_prefixes: int, longest: int, characters: int) -> Iterato
 
 def _count_candidates(characters: int, added: int) -> int:
     """Return the number of candidates of a step, if all kept prefixes are continued."""
-    return n_kept(characters, added) * n_continuations(characters, added)
+    return count_kept_prefixes(characters, added) * count_continuations(characters, added)
 
 
 def _choose_dimensions(budget: Budget, frequencies: Frequencies, n_reports: int) -> Params:
@@ -346,16 +346,23 @@ def _predict_layout(
     max_kept = params.m * params.k + 2 * SCREENED
     candidates, kept = [], [1]
     for before, length, after in zip((0, *lengths), lengths, lengths[1:], strict=False):
-        n = kept[-1] * n_continuations(characters, length - before)
+        n = kept[-1] * count_continuations(characters, length - before)
         count_above = functools.partial(_count_above, n, of_prefix, present)
         kept.append(
-            max(min(n_kept(characters, after - length), max_kept, round(count_above(0.0))), 1)
+            max(
+                min(
+                    count_kept_prefixes(characters, after - length),
+                    max_kept,
+                    round(count_above(0.0)),
+                ),
+                1,
+            )
         )
         present = present * of_prefix.exceedance_probability(
             _find_score(kept[-1], count_above, of_prefix)
         )
         candidates.append(n)
-    n = kept[-1] * n_continuations(characters, lengths[-1] - lengths[-2])
+    n = kept[-1] * count_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - prefix_share * (len(lengths) - 1)) * n_reports)
     found = present * of_whole.exceedance_probability(
         _solve_threshold(question.error_control.alpha, n, of_whole, present)

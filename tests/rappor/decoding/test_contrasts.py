@@ -132,7 +132,7 @@ def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
     )
     refused: list[tuple[Callable[[], object], str]] = [
         (lambda: strings.total(tied[:1]), "all members of a group"),
-        (lambda: strings.total(["nobody"]), "got 1 that have none, such as 'nobody'"),
+        (lambda: strings.total(["nobody"]), "got 1 without a row, such as 'nobody'"),
         (lambda: strings.contrast({names[0]: 1.0}, detected=True), "must all be detected"),
         (lambda: strings.total([]), "must be at least 1, got 0"),
         (lambda: strings.difference(names[0], names[0]), "must be two different ones"),

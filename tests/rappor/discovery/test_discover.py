@@ -141,7 +141,7 @@ def test_what_an_alphabet_misses_is_told() -> None:
     assert document["unfinished"][0]["prefix"] == "ca"
     assert np.isclose(document["unfinished"][0]["rest"], found.unfinished[0].rest)
     assert document["alphabet"] == LETTERS
-    assert repr(found).startswith("Discoveries(")
+    assert repr(found).startswith("DiscoveredStrings(")
 
 
 def test_strings_that_are_too_long_are_told() -> None:
