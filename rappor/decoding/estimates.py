@@ -96,7 +96,7 @@ class Estimates(Displayed):
     p_value_counts : (b,) int64. Number of p-values of all candidates in each bin of
         `rappor.estimator.p_values.EDGES`. Candidates of one group count once.
     reports : number of reports.
-    unallocated : share of the reports that no detected candidate explains, unclipped. if the
+    unallocated : share of the reports that no detected candidate explains, unclipped. NaN if the
         encoding is `boolean`.
     unallocated_std_error : its standard error.
     assumptions : one line about the devices behind the reports, on which all errors depend.
