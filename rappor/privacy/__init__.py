@@ -1,4 +1,4 @@
-"""What a report costs a person, and how to tell them. Standard library only."""
+"""Privacy losses of reports, and texts about them for people. Needs the standard library only."""
 
 from rappor.base.lazy_exports import lazy_exports
 

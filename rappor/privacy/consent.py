@@ -60,7 +60,7 @@ def _long(metrics: tuple[Metric, ...]) -> Iterator[str]:
 
 
 def _one(metric: Metric) -> str:
-    """Say what is asked of one metric, and how sure an answer can make somebody."""
+    """Return a paragraph about one metric, and about the largest belief that its report allows."""
     often = "each time" if metric.interval == "none" else f"at most once a {metric.pace}"
     until = f"until {metric.expires}, for {metric.owner}"
     text = f"{metric.description.rstrip('.')}: {often}, {until}."

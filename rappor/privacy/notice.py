@@ -1,4 +1,4 @@
-"""Says in plain words what a metric collects and what protects the people it is about."""
+"""Privacy notices: plain sentences about what a metric collects and what protects people."""
 
 from __future__ import annotations
 
@@ -20,41 +20,49 @@ _EVEN_ODDS: Final = 0.5
 _NEAR_CERTAINTY: Final = 0.99
 _YEAR: Final = 366
 _LINKED_REPORTS: Final = 2
-"""Reports in each set that an observer compares: the fewest that many devices stand out by."""
+"""Reports in each of two sets that an observer compares. Two is the smallest number at which many
+devices become recognisable."""
 
 
 def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str:
-    """Return lines of plain text; with `today` they say whether the metric has expired."""
+    """Return the privacy notice of a metric, in lines of plain text.
+
+    Parameters
+    ----------
+    metric : the metric.
+    today : if given, the notice states whether the metric has expired.
+    """
     lines = [
         f"{metric.name}: {metric.description}",
-        f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"Recorded{_pace(metric)}{_sample(metric)}: "
-        f"{encoding_of(metric.params).described}.{_noise(metric.params)}",
+        f"Collected by {metric.owner} {_format_expiry(metric, today)}.",
+        f"Recorded{_format_interval(metric)}{_describe_sampling(metric)}: "
+        f"{encoding_of(metric.params).described}.{_describe_noise(metric.params)}",
         *late_days(metric),
         *told_beside(metric),
         *losses(metric),
         promise(metric),
-        _linking(metric),
-        f"The collector keeps sums by day and cohort, not reports. {_showing(metric)}",
+        _describe_linking(metric),
+        f"The collector keeps sums by day and cohort, not reports. {_describe_release(metric)}",
     ]
     return "\n".join(lines)
 
 
 def describe_other(params: Params) -> str:
-    """Say what protects reports that were made under other parameters than a metric's own."""
+    """Return a sentence about reports made under other parameters than the metric's own."""
     return (
         f"Some of these reports have other parameters ({params.fingerprint}). "
-        f"{_one_report(params)} {_all_reports(epsilon_inf(params), ' under them')}"
+        f"{_describe_one_report(params)} "
+        f"{_describe_all_reports(epsilon_inf(params), ' under them')}"
     )
 
 
-def _until(metric: Metric, today: datetime.date | None) -> str:
+def _format_expiry(metric: Metric, today: datetime.date | None) -> str:
     if today is not None and today > metric.expires:
         return f"until {metric.expires}. It has expired: nothing is collected any more"
     return f"until the end of {metric.expires}"
 
 
-def _pace(metric: Metric) -> str:
+def _format_interval(metric: Metric) -> str:
     if metric.interval == "epoch":
         pace = f" once a {metric.epoch}, from a day on that the device draws at random"
     else:
@@ -65,7 +73,7 @@ def _pace(metric: Metric) -> str:
 
 
 def late_days(metric: Metric) -> Iterator[str]:
-    """Say which devices never answer, because the metric expires before the day that they draw."""
+    """Yield a sentence about devices whose drawn day is later than the metric's last day."""
     if metric.interval != "epoch":
         return
     expiry, epoch = metric.expires.toordinal(), metric.epoch_at(metric.expires)
@@ -79,14 +87,14 @@ def late_days(metric: Metric) -> Iterator[str]:
         )
 
 
-def _noise(params: Params) -> str:
-    """Say that bits are flipped, which is so where one report has a bound."""
+def _describe_noise(params: Params) -> str:
+    """Return a sentence about flipped bits, for metrics whose single report has a bound."""
     if math.isinf(epsilon_1(params)):
         return ""
     return " The device flips some of its bits at random before it sends a report."
 
 
-def _sample(metric: Metric) -> str:
+def _describe_sampling(metric: Metric) -> str:
     if metric.sampling_rate == 1:
         return ""
     drawn = "drawn once" if metric.epoch == "life" else f"drawn again each {metric.epoch}"
@@ -94,7 +102,7 @@ def _sample(metric: Metric) -> str:
 
 
 def told_beside(metric: Metric) -> Iterator[str]:
-    """Say what is sent without noise beside the value, and what that reveals."""
+    """Yield sentences about properties that a device sends without noise."""
     if not metric.segments:
         return
     told = "; ".join(f"{each.name} ({', '.join(each.labels)})" for each in metric.segments)
@@ -108,7 +116,7 @@ def told_beside(metric: Metric) -> Iterator[str]:
     )
 
 
-def _one_report(params: Params) -> str:
+def _describe_one_report(params: Params) -> str:
     epsilon = epsilon_1(params)
     if math.isinf(epsilon):
         return "WARNING: one report can reveal the value with certainty."
@@ -116,16 +124,16 @@ def _one_report(params: Params) -> str:
 
 
 def losses(metric: Metric) -> Iterator[str]:
-    """Say what one report reveals, and what all reports that a scope may have reveal."""
-    yield _one_report(metric.params)
+    """Yield sentences about the privacy loss of one report, and of all reports of a scope."""
+    yield _describe_one_report(metric.params)
     if most_reports(metric) != 1:
-        yield _all_reports(scope_loss(metric), _span(metric))
+        yield _describe_all_reports(scope_loss(metric), _format_epoch(metric))
     if metric.epoch != "life":
-        yield from _year(metric)
+        yield from _describe_year(metric)
 
 
-def _year(metric: Metric) -> Iterator[str]:
-    """Say what a value that stays for a year loses."""
+def _describe_year(metric: Metric) -> Iterator[str]:
+    """Yield sentences about the privacy loss of a value that stays the same for a year."""
     stays = staying_of(metric)
     if math.isinf(stays.epsilon):
         return
@@ -138,18 +146,18 @@ def _year(metric: Metric) -> Iterator[str]:
     yield f"{text}."
 
 
-def _all_reports(epsilon: float, span: str) -> str:
+def _describe_all_reports(epsilon: float, span: str) -> str:
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty."
     return f"All reports of one value{span}: {observer_belief(epsilon)}."
 
 
-def _span(metric: Metric) -> str:
+def _format_epoch(metric: Metric) -> str:
     return "" if metric.epoch == "life" else f" in one {metric.epoch}"
 
 
 def observer_belief(epsilon: float) -> str:
-    """Say how sure a loss of epsilon nats can make an observer who was half sure."""
+    """Return a sentence about the largest belief of an observer who believed 50 % before."""
     _, high = posterior_bound(epsilon, _EVEN_ODDS)
     sure = (
         "become almost certain"
@@ -160,7 +168,7 @@ def observer_belief(epsilon: float) -> str:
 
 
 def promise(metric: Metric) -> str:
-    """Say what the loss of a scope bounds, and what it does not hide."""
+    """Return a sentence about what the loss of a scope limits, and what it does not hide."""
     span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
     what = ", and its properties, do" if metric.segments else " does"
     condition = f"as long as when and how often a device reports{what} not depend on its values"
@@ -175,8 +183,8 @@ def promise(metric: Metric) -> str:
     )
 
 
-def _linking(metric: Metric) -> str:
-    """Say in numbers what links the reports of one device."""
+def _describe_linking(metric: Metric) -> str:
+    """Return sentences with the numbers that link the reports of one device."""
     others = ("its properties, " if metric.segments else "") + "its network address"
     if most_reports(metric) == 1:
         return (
@@ -198,8 +206,8 @@ def _linking(metric: Metric) -> str:
     )
 
 
-def _showing(metric: Metric) -> str:
-    """Say which sums are shown."""
+def _describe_release(metric: Metric) -> str:
+    """Return a sentence about the sums that are released."""
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
     group = " of one group" if metric.segments else ""

@@ -1,9 +1,9 @@
-"""What lets an observer tell that two reports are of one device, although neither names it.
+"""Linkability: how well an observer recognises that two reports come from one device.
 
-A scope is one metric in one epoch under one permanent response. Within a scope a device stays in
-its cohort, and its permanent response is the same in all reports, so they agree more often than
-those of two devices. Across scopes nothing is shared: other metrics and other epochs have other
-cohorts and permanent responses, and only an upload, an address or the time links them.
+A scope is one metric in one epoch under one permanent response. Within a scope, a device stays in
+its cohort and repeats its permanent response, so its reports agree more often than reports of two
+devices. Reports of different scopes have nothing in common: other metrics and other epochs have
+other cohorts and permanent responses. Only an upload, an address or the time links them.
 """
 
 from __future__ import annotations
@@ -88,19 +88,21 @@ def link(params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPO
 
 
 def cohort_bits(*params: Params) -> float:
-    """Return how much cohorts tell about whose reports they are, in bits: the sum of log2 m.
+    """Return the information of cohorts about the device, in bits: the sum of log2 m.
 
-    Give the parameters of all metrics that report in one upload.
+    Parameters
+    ----------
+    params : the parameters of all metrics that report in one upload.
     """
     return sum(math.log2(each.m) for each in params)
 
 
 def reports_to_recover(params: Params) -> int | None:
-    """Return the number of reports that show all k bits of a permanent response.
+    """Return the number of reports that reveal all k bits of a permanent response.
 
-    The smallest number from which the likelier state of every bit is the right one with
-    probability .99, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
-    the value behind the permanent response, by epsilon_inf.
+    This is the smallest number from which the likelier state of every bit is right with probability
+    .99, if 0 and 1 are equally likely; None beyond ten thousand. The value behind the permanent
+    response stays hidden, within epsilon_inf.
     """
 
     def enough(n: int) -> bool:

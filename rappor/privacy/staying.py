@@ -1,15 +1,16 @@
-"""What a value that stays for years loses, by how long a permanent response lasts.
+"""Privacy loss of a value that stays the same for years, by the length of an epoch.
 
-Each epoch has a permanent response of its own, so the losses of a value that stays add up over the
-epochs whose reports somebody links, by address, account, or because the person has one device. With
-`epoch = "life"` there is one response and one loss, which is what RAPPOR was built for. So epochs
-buy that reports of different epochs are not linked, and pay for it with values that stay.
+Each epoch has its own permanent response. The losses of an unchanged value add up over all epochs
+whose reports an observer links, by address, by account, or because the person has one device. With
+`epoch = "life"` there is one permanent response and one loss, as in [EPK14]. Epochs prevent linking
+between epochs, and cost more for unchanged values.
 
-How often an observer names the value among n equally likely ones is exact, for who knows all
-permanent responses and where no two values share a bit. A value's own bits are 1 with probability
-1 - f0 in each epoch, another value's with f1. The value with the most of them is named; with x ones
-of its own, and probabilities a that another value has fewer and b that it has as many, it is the
-first of n, or drawn among the first, with probability ((a + b)^n - a^n) / (n b).
+The probability that an observer names the value among n equally likely values is exact if the
+observer knows all permanent responses and no two values share a bit. In each epoch, a bit of the
+value is 1 with probability 1 - f0, and a bit of another value with probability f1. The observer
+names the value with the most ones. Let the value have x ones, and let another value have fewer ones
+with probability a and as many with probability b. Then the value ranks first, or is drawn among the
+first, with probability ((a + b)^n - a^n) / (n b).
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ class Staying:
 
 
 def staying(params: Params, metric: Metric | None = None) -> tuple[Staying, ...]:
-    """Return what a value that stays loses under each kind of epoch, after one year and two.
+    """Return the losses of an unchanged value under each epoch, after one year and after two.
 
-    Of a metric its interval counts too; without one any number of reports is counted.
+    With a metric, the number of reports follows from the metric's interval. Without a metric, any
+    number of reports is assumed.
     """
     rows = []
     for epoch in EPOCHS:
@@ -71,7 +73,7 @@ def staying(params: Params, metric: Metric | None = None) -> tuple[Staying, ...]
 
 
 def staying_of(metric: Metric) -> Staying:
-    """Return what a value of a metric that stays for a year loses."""
+    """Return the loss of a metric's value that stays the same for a year."""
     once = most_reports(metric) == 1
     return _row(metric.params, metric.epoch, 1, scope_loss(metric), once=once)
 
