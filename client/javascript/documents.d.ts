@@ -1,6 +1,6 @@
 // Documents of a store: plain records that only this package writes.
 
-import type { Dimension, Interval, Params, SentUpload } from "./index.js";
+import type { Dimension, Epoch, Interval, Params, SentUpload } from "./index.js";
 
 /** Rules of a metric's entry on the day of an event. A scope that begins keeps them. */
 export interface MetricRules {
@@ -101,6 +101,11 @@ export interface FinishedReport {
   bits: string;
   /** Earliest time at which the background sender sends it. */
   sendAfter: number;
+  /** End of the epoch, for `interval = "epoch"`. The report leaves before it or never. */
+  leavesBefore?: number;
+  /** Interval and epoch in the report's fingerprint, by which a collector judges it. */
+  interval: Interval;
+  epoch?: Epoch;
 }
 
 /** An upload without a result. */
@@ -108,6 +113,8 @@ export interface QueuedUpload {
   id: string;
   body: string;
   metric: string;
+  interval: Interval;
+  leavesBefore?: number;
   attempts: number;
   /** Time of the first attempt, or when the upload was made ready to leave with its page. */
   first: number;

@@ -31,6 +31,9 @@ export interface ParamsDocument {
   readonly categories?: readonly string[];
   readonly normalize?: string;
   readonly part?: string;
+  /** Interval and epoch of the metric, which the fingerprint contains. */
+  readonly interval?: Interval;
+  readonly epoch?: Epoch;
 }
 
 /** A checked parameter set. Probabilities are thresholds; `f` forces a bit to 1 and `f0` to 0. */
@@ -41,6 +44,8 @@ export interface Params {
   readonly m: number;
   readonly f: number;
   readonly f0: number;
+  readonly interval?: Interval;
+  readonly epoch?: Epoch;
   readonly p: number;
   readonly q: number;
   readonly categories: readonly string[];

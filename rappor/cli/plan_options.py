@@ -22,8 +22,8 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.privacy.small_cohorts import cohorts_of_list
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import MAX_HASHES, Params
-from rappor.registry.metric import EPOCHS, INTERVALS, Metric
+from rappor.protocol.params import EPOCHS, INTERVALS, MAX_HASHES, Params
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from typing import Final
 
 from rappor.privacy.recognition import binomial
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import epsilon_inf, posterior_bound
-from rappor.protocol.params import Params
+from rappor.protocol.loss import belief_bound, epsilon_inf
+from rappor.protocol.params import EPOCHS, Params
 from rappor.registry.budget import most_reports, scope_loss
-from rappor.registry.metric import EPOCHS, Metric
+from rappor.registry.metric import Metric
 
 CANDIDATES: Final = 100
 """Equally likely values among which an observer names one; of categories, as many as there are."""

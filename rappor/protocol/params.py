@@ -44,6 +44,15 @@ LETTERS: Final = ("k", "h", "m", "f", "g", "p", "q")
 
 NOISE: Final = LETTERS[3:]
 
+EPOCHS: Final = ("life", "year", "quarter", "month")
+"""Times for which a device repeats one permanent response."""
+
+INTERVALS: Final = ("none", "day", "week", "epoch")
+"""Times in which a device sends at most one report of a metric."""
+
+_PUBLIC: Final = ("p", "q", "segment", "interval", "epoch")
+"""Keys of the canonical JSON that the permanent response does not depend on."""
+
 
 def threshold(probability: float) -> int:
     """Turn a probability into its 32-bit threshold, floor(x * 2^32 + 0.5) in binary64."""
@@ -75,8 +84,9 @@ class Params:
     `categories` are the names of a one-hot encoding, or the edges of buckets as
     decimal text, in bit order. `part` is what of a string is told, where a metric asks its
     devices for parts: "prefix:N", "whole", or empty. `segment` is what devices tell of themselves
-    in the clear; empty where they tell nothing. `insecure=True` admits parameters that
-    promise nothing.
+    in the clear; empty where they tell nothing. `interval` and `epoch` are the calendar of a
+    metric of a registry; both are empty for parameters outside a registry. `insecure=True`
+    admits parameters that promise nothing.
 
     Raises ParamsError, one sentence, for whatever is outside its range.
     """
@@ -94,6 +104,8 @@ class Params:
     layout: str = LAYOUT
     part: str = ""
     segment: Segment = ()
+    interval: str = ""
+    epoch: str = ""
     insecure: InitVar[bool] = False
 
     def __post_init__(self, insecure: bool) -> None:
@@ -103,6 +115,7 @@ class Params:
         _check_layout(self.layout)
         check_part(self.part)
         check_segment(self.segment)
+        _check_calendar(self.interval, self.epoch)
         check_integer("k", self.k, encoding.least_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)
         check_integer("m", self.m, 1, MAX_COHORTS)
@@ -220,7 +233,7 @@ class Params:
 
     @property
     def permanent_fingerprint(self) -> str:
-        """SHA-256 over the canonical JSON without p, q and segment, as 64 hex digits.
+        """SHA-256 over the canonical JSON without p, q, segment and calendar, as 64 hex digits.
 
         It names what the permanent response depends on: sets that differ in these only have
         one permanent response, and any other two have nothing in common. It is whole because
@@ -266,6 +279,10 @@ class Params:
             identity["part"] = self.part
         if self.segment:
             identity["segment"] = dict(self.segment)
+        if self.interval:
+            # A device with an older registry may report daily where the new one says weekly. Under
+            # a fingerprint of its own, a collector judges it by its own interval.
+            identity |= {"interval": self.interval, "epoch": self.epoch}
         return identity
 
     def to_json(self) -> str:
@@ -308,7 +325,7 @@ def _fingerprints(params: Params) -> tuple[str, str]:
     """Return both fingerprints; a device asks for them a dozen times a report."""
     identity = params._identity()
     whole = _sha256(identity)[:16]
-    for public in ("p", "q", "segment"):
+    for public in _PUBLIC:
         identity.pop(public, None)
     return whole, _sha256(identity)
 
@@ -326,6 +343,13 @@ def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) != len(pairs):
         raise ParamsError("parameters must be a JSON object in which no key stands twice")
     return entries
+
+
+def _check_calendar(interval: str, epoch: str) -> None:
+    if (interval, epoch) == ("", ""):
+        return
+    check_choice("interval", interval, INTERVALS)
+    check_choice("epoch", epoch, EPOCHS)
 
 
 def _check_layout(layout: object) -> None:

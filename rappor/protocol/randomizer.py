@@ -22,6 +22,13 @@ Coins = Callable[[int], Sequence[int]]
 """n -> n uniform 32-bit integers."""
 
 SECRET_BYTES: Final = 32
+_UNDRAWN_DAYS: Final = 8
+"""Days at the end of an epoch on which no device begins: one until its report leaves, and seven
+for retries.
+
+A report that was drawn on the last day would leave in the next epoch, take the turn of that epoch's
+report there, and so on for good.
+"""
 _HASH_BYTES: Final = 32
 _BLOCK_BYTES: Final = 64
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
@@ -92,8 +99,8 @@ def expand(secret: bytes | Secret, info: bytes, n: int) -> bytes:
 def scope(metric_name: str, epoch: str, params: Params) -> bytes:
     """Return the name of what one permanent response answers for, as it enters the coins.
 
-    Metric, epoch and everything of the parameters but p and q: whatever of it changes gives
-    another cohort and other coins, for every value alike.
+    Metric, epoch and everything of the parameters but p, q, segment, interval and epoch. A change
+    of any of it gives another cohort and other coins, for every value alike.
     """
     return f"{metric_name}\0{epoch}\0{params.permanent_fingerprint}".encode()
 
@@ -120,9 +127,17 @@ def sample_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Para
 def drawn_day(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, days: int
 ) -> int:
-    """Return the day of an epoch, counted from 0, from which on the device reports once."""
+    """Return the day of an epoch, counted from 0, from which on the device reports once.
+
+    `days` is the number of days of the epoch. The last eight of them are never drawn.
+    """
     (u,) = _coins_from(expand(secret, b"rappor/1/day\0" + scope(metric_name, epoch, params), 4))
-    return u * days >> 32
+    return choose_day(u, days)
+
+
+def choose_day(u: int, days: int) -> int:
+    """Return the day that a coin chooses among all but the last eight days of an epoch."""
+    return u * (days - _UNDRAWN_DAYS) >> 32
 
 
 def permanent(

@@ -17,7 +17,7 @@ from rappor.base.ranges import check_choice, shown
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.encoding import check_name
 from rappor.protocol.normalizers import normalize
-from rappor.protocol.params import Params, threshold
+from rappor.protocol.params import EPOCHS, INTERVALS, Params, threshold
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.segments import (
     Dimension,
@@ -29,21 +29,18 @@ from rappor.protocol.segments import (
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.toml_file import fault
 
-_EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
+_EPOCH_FORMS: Final[Mapping[str, tuple[str, str]]] = {
     "life": ("empty, for life", r""),
     "year": ("a year as 2026", r"[0-9]{4}"),
     "quarter": ("a quarter as 2026-Q4", r"[0-9]{4}-Q[1-4]"),
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
-EPOCHS: Final = tuple(_EPOCHS)
 MIN_COHORT: Final = 10
 """Reports of a cohort below which a collector shows no sum of it, unless a metric says so."""
 MOST_LISTED: Final = 10_000
 """Candidates that an entry lists at most. Every device that reads the registry normalises all of
 them, which takes some tenths of a second at this number. A file is read only where reports are
 decoded."""
-INTERVALS: Final = ("none", "day", "week", "epoch")
-
 _REMOVED_INTERVALS: Final[Mapping[str, str]] = {
     "hour": 'write interval = "day", the shortest interval',
 }
@@ -64,12 +61,13 @@ def epochs_at(day: datetime.date) -> dict[str, str]:
 class Metric:
     """One thing that is collected.
 
-    `expires` is the last day of collection. `epoch` is how long one permanent response lasts:
-    "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
-    once: "day" or "week", or "none" for a report of every event; "epoch" is one report in
-    each epoch, of a day that the device's secret draws. `parts` divide a string metric's devices.
-    `sampling_rate` is the share of devices that take part in an epoch, each by its own secret.
-    `segments`
+    `params` are the parameters of all its reports. The metric adds its interval and its epoch to
+    them, because both are part of the fingerprint. `expires` is the last day of collection. `epoch`
+    is how long one permanent response lasts: "life", "year", "quarter" or "month". `interval` is
+    the time in which a device reports at most once: "day" or "week", or "none" for a report of
+    every event; "epoch" is one report in each epoch, of a day that the device's secret draws.
+    `parts` divide a string metric's devices.
+    `sample` is the share of devices that take part in an epoch, each by its own secret. `segments`
     are the public properties that devices tell in the clear. `candidates` are the strings to look
     for: a list, or the path of a file, relative to the registry's file. Devices ignore them. The
     collector shows nothing below `min_reports`, and no sum
@@ -117,6 +115,10 @@ class Metric:
             )
         check_choice(f"{this}: interval", self.interval, INTERVALS, error=MetricError)
         self._check_once()
+        own = dataclasses.replace(
+            self.params, interval=self.interval, epoch=self.epoch, insecure=True
+        )
+        object.__setattr__(self, "params", own)
         try:
             self._check_parts()
             self._check_sample()
@@ -195,7 +197,7 @@ class Metric:
 
     def check_epoch(self, text: str) -> None:
         """Raise MetricError unless the text is written as this metric's epochs are."""
-        form, pattern = _EPOCHS[self.epoch]
+        form, pattern = _EPOCH_FORMS[self.epoch]
         if not re.fullmatch(pattern, text):
             raise fault(self.name, "epoch", form, text)
 

@@ -7,9 +7,12 @@ import itertools
 from typing import Any
 
 import pytest
-from devices import BOOLEAN, Home, locked, metric_of, peek, write_device
-from rappor_client import Client, Outcome
-from rappor_client.periods import HOUR
+from devices import BOOLEAN, Home, locked, metric_of, open_device, peek, write_device
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rappor_client import Answer, Client, Outcome, Reason, UploadError
+from rappor_client.periods import DAY, HOUR
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, MetricError, Params, Registry, epsilon_1
 from rappor.protocol.randomizer import drawn_day
@@ -65,7 +68,7 @@ def quarter(request: pytest.FixtureRequest, home: Home) -> Quarter:
     return Quarter(home, getattr(request, "param", 40))
 
 
-@pytest.mark.parametrize("quarter", [0, 40, DAYS - 1], indirect=True)
+@pytest.mark.parametrize("quarter", [0, 40, DAYS - 9], indirect=True)
 def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
     """Nothing before it, one on it that leaves on the next day, and nothing after it."""
     told, day = quarter.live(range(DAYS)), quarter.drawn
@@ -120,6 +123,89 @@ def test_what_is_stored_after_midnight_belongs_to_its_own_day(
     quarter.clock.advance(days=2)
     other.flush()
     assert len(quarter.transport.reports) == 1
+
+
+@pytest.mark.parametrize(("day", "n"), [(DAYS - 2, 1), (DAYS - 1, 0)])
+def test_an_event_of_the_last_day_of_an_epoch_is_not_chosen(
+    day: int, n: int, quarter: Quarter
+) -> None:
+    """Its report would leave in the next epoch; that of the day before leaves on the last day."""
+    (outcome,) = quarter.live(range(day, day + 1))
+    assert outcome.reason is (None if n else Reason.LATE)
+    quarter.clock.set("2026-12-31T23:59:59")
+    quarter.client.flush()
+    assert len(quarter.transport.reports) == n
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_a_report_that_could_not_leave_within_its_epoch_is_dropped_and_counted(
+    *, is_tried: bool, quarter: Quarter
+) -> None:
+    """The next epoch has its own report, on its own day."""
+    failing = MemoryTransport([None] * 3)
+    quarter.client = quarter.home.open(once(), collector=failing)
+    quarter.live(range(DAYS - 4, DAYS - 3))
+    if is_tried:
+        quarter.clock.set("2026-12-31T23:00:00")
+        quarter.client.flush()
+    quarter.clock.set("2027-01-01T00:00:00")
+    quarter.client.flush()
+    assert quarter.client.waiting() == 0
+    assert quarter.client.counters()["given_up"] == 1
+    assert len(failing.bodies) == int(is_tried)
+    outcomes = []
+    for day in range(90):
+        quarter.clock.set("2027-01-01T12:00:00")
+        quarter.clock.advance(days=day)
+        quarter.client.flush()
+        outcomes.append(quarter.client.record("page", "a"))
+    assert outcomes.count(Outcome.KEPT) == 1
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(0, 4 * DAY),
+        st.sampled_from(["record", "flush", "fail", "open"]),
+    ),
+    min_size=4,
+    max_size=16,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(first=st.integers(70, DAYS - 1), steps=STEPS)
+def test_no_report_leaves_after_its_epoch(
+    first: int, steps: list[tuple[float, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever fails, however long a device is off, and whenever it sends."""
+    clock = FixedClock(START)
+    clock.advance(days=first)
+    end = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC).timestamp()
+    left = list[float]()
+
+    class Network(MemoryTransport):
+        is_failing = False
+
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            left.append(clock())
+            if self.is_failing:
+                raise UploadError("the network failed")
+            return super().send(body, timeout=timeout)
+
+    folder, network = tmp_path_factory.mktemp("epoch") / "device", Network()
+    client = open_device(folder, once(), clock=clock, collector=network)
+    for seconds, action in [*steps, (8.0 * 86_400, "flush")]:
+        clock.advance(seconds=seconds)
+        if action == "record" and clock() < end:
+            client.record("page", "a")
+        if action == "open":
+            client.close()
+            client = open_device(folder, once(), clock=clock, collector=network)
+        network.is_failing = action == "fail"
+        client.flush(timeout=0)
+    client.close()
+    assert all(moment < end for moment in left)
+    assert len(network.reports) <= 1
 
 
 def test_its_price_is_that_of_one_report() -> None:

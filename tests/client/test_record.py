@@ -47,7 +47,8 @@ def test_values_of_its_kind_are_recorded_and_others_are_errors_at_the_call(
         assert client.record("page", value) == Outcome.RECORDED
     assert client.flush()
     sent = [(report.params, len(report.bits)) for report in home.transport.reports]
-    assert sent == [(params.fingerprint, params.n_bytes)] * len(right)
+    fingerprint = metric_of(params=params).fingerprint
+    assert sent == [(fingerprint, params.n_bytes)] * len(right)
 
 
 @pytest.mark.parametrize("name", ["telltale", None, ["page"], 3, b"page"])

@@ -38,11 +38,12 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
     letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
     params = Params(**letters, encoding=row["encoding"], insecure=True)
     epoch, day = calendar_of(row["epoch"])
+    metric = metric_of(row["metric"], params, epoch=epoch)
     write_device(tmp_path / "device", bytes.fromhex(row["secret"]))
     transport = MemoryTransport()
     with open_device(
         tmp_path / "device",
-        metric_of(row["metric"], params, epoch=epoch),
+        metric,
         collector=transport,
         clock=FixedClock(day),
         coins=partial(make_vectors.coins, bytes.fromhex(row["coins_seed"])),
@@ -51,7 +52,7 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
         assert client.flush()
     (report,) = transport.reports
     assert report.cohort == row["cohort"]
-    assert report.params == params.fingerprint
+    assert report.params == metric.fingerprint
     assert report.bits.hex() == row["report"]
 
 

@@ -40,8 +40,6 @@ from rappor.protocol.wire import Report, Upload
 
 T = TypeVar("T")
 TODAY = datetime.date(2026, 11, 21)
-PARAMS = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
-BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
 def entry(name: str, **fields: Any) -> str:
@@ -80,12 +78,14 @@ REGISTRY = (
 )
 
 
+ACCEPTED = AcceptedParams(Registry.loads(REGISTRY))
+PARAMS = ACCEPTED.registry["page"].params
+BOOLEAN = ACCEPTED.registry["sound"].params
+
+
 def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
     """Return a metric that expires in 2030."""
     return registries.metric_of(params, name, **{"expires": datetime.date(2030, 1, 1)} | fields)
-
-
-ACCEPTED = AcceptedParams(Registry.loads(REGISTRY))
 
 
 def report_of(

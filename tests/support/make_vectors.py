@@ -296,6 +296,15 @@ def fingerprints() -> list[dict[str, Any]]:
         {"layout": "ä"},
         {"part": "prefix:3"},
         {"part": "whole"},
+        *(
+            {"interval": interval, "epoch": epoch}
+            for interval, epoch in (
+                ("day", "life"),
+                ("week", "month"),
+                ("day", "quarter"),
+                ("epoch", "year"),
+            )
+        ),
     ):
         rows.append({"document": bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None})
     named = {

@@ -99,9 +99,12 @@ def takes_part(secret: bytes, scope: bytes, sample: float) -> bool:
 
 
 def drawn_day(secret: bytes, scope: bytes, days: int) -> int:
-    """Return the day of an epoch, counted from 0, from which on the device reports once."""
+    """Return the day of an epoch, from 0, from which on the device reports once.
+
+    The last eight days are left for the report to leave.
+    """
     (u,) = integers(expand(secret, b"rappor/1/day\x00" + scope, 4))
-    return u * days >> 32
+    return (u * (days - 8)) >> 32
 
 
 def part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> str:
@@ -164,7 +167,11 @@ def fingerprint(document: dict[str, Any], categories: list[str] | None = None) -
     return canonical_hash(document, categories)[:16]
 
 
+PUBLIC = ("p", "q", "segment", "interval", "epoch")
+"""Keys that the permanent response does not depend on."""
+
+
 def permanent_fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
     """Hash what the permanent response depends on into 64 hex digits."""
-    without = {key: value for key, value in document.items() if key not in ("p", "q", "segment")}
+    without = {key: value for key, value in document.items() if key not in PUBLIC}
     return canonical_hash(without, categories)

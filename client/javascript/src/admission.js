@@ -95,11 +95,17 @@ export function release(device, spool, now, coins) {
       scope.cohort === report.cohort &&
       scope.permanent === report.permanent &&
       params.fingerprint === report.params;
-    if (!isFull(device, scope)) {
+    const leavesBefore = scope.interval === "epoch" ? afterDay(scope.end) : undefined;
+    // The page was closed since. In the next epoch the report would take the turn of that epoch's report,
+    // which would be late in its turn.
+    const isLate = leavesBefore !== undefined && now >= leavesBefore;
+    if (isLate) for (const name of ["recorded", "given_up"]) count(device, name);
+    if (!isLate && !isFull(device, scope)) {
       const sendAfter = Math.min(ends, now) + (coins(1)[0] / ONE) * seconds;
       const { metric, params: fingerprint, cohort, bits } = isOfScope ? report : drawReport(scope, params, coins);
       storeReportOf(device, scope);
-      spool.reports.push({ metric, params: fingerprint, cohort, bits, sendAfter });
+      const pace = { interval: scope.interval, epoch: params.epoch };
+      spool.reports.push({ metric, params: fingerprint, cohort, bits, sendAfter, leavesBefore, ...pace });
       count(device, "recorded");
     }
     dropPending(pending);
@@ -161,6 +167,8 @@ function openInterval(device, scope, now) {
   const before = device.pending[`${metric} ${epoch}`];
   const calendar = intervalAt(interval, now);
   const ends = Math.min(calendar.ends, afterDay(end));
+  // A report of the last day of the epoch would leave in the next epoch.
+  if (interval === "epoch" && ends === afterDay(end)) return undefined;
   const fresh = { ...calendar, ends, tag: NO_TAG };
   if (!before || now >= before.ends || isFarAhead(before, now)) {
     return isFull(device, scope) ? undefined : fresh;

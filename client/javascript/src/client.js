@@ -120,8 +120,6 @@ export class Client {
         transport,
         update: (work, strict) => within(this.#update(CHANGING, work, strict)),
         prepare: (documents) => this.#dropOptedOut(documents),
-        // An earlier registry had the metric, with an interval of a week at most.
-        paceOf: (name) => registry.metrics.get(name) ?? { interval: "week" },
       });
       const { maxDelay = 60, background = true } = options;
       check(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");

@@ -38,7 +38,7 @@ export async function fingerprints(document) {
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
   }; // JSON leaves out keys without a value
-  const { p, q, segment, ...kept } = identity;
+  const { p, q, segment, interval, epoch, ...kept } = identity;
   const hashOf = async (/** @type {{}} */ object) => hex(await sha256(canonicalJson(object)));
   return {
     fingerprint: (await hashOf(identity)).slice(0, 16),

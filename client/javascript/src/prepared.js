@@ -4,7 +4,7 @@ import { base64url } from "./bytes.js";
 import { DAY, afterDay, epochAt } from "./calendar.js";
 import { encode } from "./encodings.js";
 import { ONE } from "./params.js";
-import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName } from "./responses.js";
+import { chooseDay, choosePart, cohortOf, permanentOf, scopeCoin, scopeName } from "./responses.js";
 import { hasReported, memoizedPart, rulesOn } from "./scopes.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
@@ -47,9 +47,9 @@ export class Preparation {
     if (!decisions || hasReported(device, metric.name, day)) return undefined;
     if (decisions.sample >= metric.sampling_rate) return "sample";
     const { first, end } = rulesOn(metric, day);
-    const until = (/** @type {string} */ last) => afterDay(last) - afterDay(first) + DAY;
-    const isEarly = until(day) * ONE <= until(end) * decisions.day;
-    return metric.interval === "epoch" && isEarly ? "day" : undefined;
+    const dayNumber = (/** @type {string} */ date) => (afterDay(date) - afterDay(first)) / DAY; // from 0
+    const drawnDay = chooseDay(decisions.day, dayNumber(end) + 1);
+    return metric.interval === "epoch" && dayNumber(day) < drawnDay ? "day" : undefined;
   }
 
   /**

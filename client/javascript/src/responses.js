@@ -8,6 +8,8 @@ import { expand } from "./secret.js";
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Params} Params */
 
+const UNDRAWN_DAYS = 8; // at the end of an epoch
+
 /** @type {Coins} the system's generator */
 export const systemCoins = (n) => crypto.getRandomValues(new Uint32Array(n));
 
@@ -88,6 +90,17 @@ function mapBits(bits, k, coins, respond) {
     result[i >> 3] |= respond(bit, drawn[i]) << (i & 7);
   }
   return result;
+}
+
+/**
+ * Return the day that a coin chooses among the days of an epoch, counted from 0. The last eight days are
+ * never chosen: one day passes until the report leaves, and seven are for retries. A report of the last day
+ * would leave in the next epoch, take the turn of that epoch's report there, and so on for good.
+ * @param {number} u
+ * @param {number} days
+ */
+export function chooseDay(u, days) {
+  return Math.floor((u * (days - UNDRAWN_DAYS)) / ONE); // exact: less than 2^41
 }
 
 /**

@@ -55,6 +55,8 @@ export function buildUpload(spool, report) {
     id,
     body: uploadJson(id, [report]),
     metric: report.metric,
+    interval: report.interval,
+    leavesBefore: report.leavesBefore,
     attempts: 0,
     first: 0,
     claimed: 0,
@@ -77,6 +79,16 @@ export function giveUp(device, spool, since, before) {
   const isKept = (/** @type {FinishedReport} */ report) =>
     last.get(report.metric) === report || report.sendAfter < since || before <= report.sendAfter;
   drop(device, spool, isKept, "given_up");
+}
+
+/**
+ * Drop and count the finished reports that had to leave before the epoch ended.
+ * @param {Device} device
+ * @param {Spool} spool
+ * @param {number} now
+ */
+export function giveUpLate(device, spool, now) {
+  drop(device, spool, ({ leavesBefore = Infinity }) => now < leavesBefore, "given_up");
 }
 
 /**

@@ -13,12 +13,10 @@ import { elapsed } from "./background.js";
 import { DAY, WEEK, dayOf, epochAt, intervalAt, isFarAhead } from "./calendar.js";
 import { ownEntry } from "./collections.js";
 import { ONE } from "./params.js";
-import { GIVE_UP, buildUpload, giveUp, limitDelay, queuedCount, recordResult, trim } from "./spool.js";
+import { GIVE_UP, buildUpload, giveUp, giveUpLate, limitDelay, queuedCount, recordResult, trim } from "./spool.js";
 import { NAME, followStops, stoppedUntil } from "./stops.js";
 
-/** @typedef {import("../index.js").Epoch} Epoch */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
-/** @typedef {import("../index.js").Interval} Interval */
 /** @typedef {import("../index.js").Transport} Transport */
 /** @typedef {import("../index.js").TransportResponse} TransportResponse */
 /** @typedef {import("../documents.js").Device} Device */
@@ -50,8 +48,6 @@ import { NAME, followStops, stoppedUntil } from "./stops.js";
  * @property {import("../index.js").Coins} coins
  * @property {import("../index.js").QueueLimits} limits
  * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
- * @property {(metric: string) => { interval: Interval, epoch?: Epoch }} paceOf returns interval and epoch of a
- *   metric, also of one that the registry does not have any more
  */
 
 const REQUEST = 30; // seconds of one request
@@ -128,12 +124,12 @@ export class Uploader {
    * @param {QueuedUpload} upload
    */
   async sendAtPageEnd(device, upload) {
-    const { clock, transport, paceOf } = this.#at;
+    const { clock, transport } = this.#at;
     const now = clock();
-    const { interval } = paceOf(upload.metric);
+    const { interval } = upload;
     const isEarlier = intervalAt(interval, now).ends !== intervalAt(interval, upload.first).ends;
     const isStopped = stoppedUntil(device, upload.metric, now);
-    if (isTooOld(upload, now) || isStopped || isEarlier) return;
+    if (isTooOld(upload, now) || isLate(upload, now) || isStopped || isEarlier) return;
     if (pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
@@ -188,7 +184,7 @@ export class Uploader {
    */
   #claim(documents, tried, isBacklog) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits, prepare, paceOf } = this.#at;
+    const { clock, coins, limits, prepare } = this.#at;
     const now = clock();
     prepare(documents);
     release(device, spool, now, coins);
@@ -196,7 +192,8 @@ export class Uploader {
     limitDelay(spool, now + WEEK);
     const stopOf = (/** @type {{ metric: string }} */ { metric }) => stoppedUntil(device, metric, now);
     const mayLeave = (/** @type {{ metric: string }} */ item) => !stopOf(item);
-    for (const { id } of spool.uploads.filter((upload) => isTooOld(upload, now))) {
+    const isGivenUp = (/** @type {QueuedUpload} */ upload) => isTooOld(upload, now) || isLate(upload, now);
+    for (const { id } of spool.uploads.filter(isGivenUp)) {
       recordResult(device, spool, log, id, "given_up", { now, limits });
     }
     const cooldowns = this.#cooldowns(device, spool, now, Boolean(tried ?? isBacklog));
@@ -222,7 +219,7 @@ export class Uploader {
     // A clock that was set back must not date an attempt before an earlier one: the cooldown would end
     // early. A date far ahead was stored under a wrong clock.
     const [before] = ownEntry(spool.last, metric) ?? [0];
-    const isWrong = isFarAhead(intervalAt(paceOf(metric).interval, before), now);
+    const isWrong = isFarAhead(intervalAt(upload.interval, before), now);
     spool.last[metric] = [isWrong ? now : Math.max(before, now), coins(1)[0] / ONE];
     return { ...upload };
   }
@@ -244,11 +241,11 @@ export class Uploader {
    * @returns {Map<string, number>}
    */
   #cooldowns(device, spool, now, isHurried) {
-    const { paceOf } = this.#at;
+    giveUpLate(device, spool, now);
     giveUp(device, spool, now - IMPLAUSIBLE, now - GIVE_UP);
     const { reports, uploads } = spool;
     const cooldowns = new Map();
-    for (const { metric, sendAfter } of [...reports].sort((a, b) => a.sendAfter - b.sendAfter)) {
+    for (const { metric, sendAfter, interval, epoch = "month" } of [...reports].sort((a, b) => a.sendAfter - b.sendAfter)) {
       if (cooldowns.has(metric)) continue;
       const stop = stoppedUntil(device, metric, now);
       const attempt = ownEntry(spool.last, metric);
@@ -256,7 +253,6 @@ export class Uploader {
       else if (uploads.some((upload) => upload.metric === metric)) cooldowns.set(metric, Infinity);
       else if (attempt) {
         const [last, part] = attempt;
-        const { interval, epoch = "month" } = paceOf(metric);
         const isSameEpoch = epochAt(epoch, dayOf(last)) === epochAt(epoch, dayOf(now));
         const reference = interval === "epoch" && isSameEpoch ? now : last;
         const cooldown = intervalAt(interval, reference);
@@ -392,6 +388,15 @@ function pause({ sending }, { claimed = 0 }, now, backoff, isUrgent) {
  */
 function isAhead(time, now, longest) {
   return now < time && time <= now + longest;
+}
+
+/**
+ * Return whether the epoch of an upload is over that had to leave within it.
+ * @param {QueuedUpload} upload
+ * @param {number} now
+ */
+function isLate({ leavesBefore = Infinity }, now) {
+  return now >= leavesBefore;
 }
 
 /**

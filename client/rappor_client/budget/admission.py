@@ -103,11 +103,12 @@ class _Interval(NamedTuple):
 
 
 class _Finished(NamedTuple):
-    """A report that is sure to leave, and the moment from which it may."""
+    """A report that may leave from one moment on, and only before another."""
 
     prepared: Prepared
     upload_id: str
     due: float
+    leaves_before: float
 
 
 class Admission:
@@ -120,6 +121,7 @@ class Admission:
         self._coins = coins
         self._finished: list[_Finished] = []
         self._over: set[tuple[str, str, float]] = set()
+        self._n_given_up = 0
 
     def offer(self, offered: AdmissionRequest, *, tag: int, moment: Moment) -> bool:
         """Enter the report of an event; false if it may not enter.
@@ -131,7 +133,7 @@ class Admission:
         if found.scope.interval == "none":
             self.state = self.state.with_scope(found.scope)
             upload_id = _drawn_again(offered, found.report).upload_id
-            self._finished.append(_Finished(found.report, upload_id, 0.0))
+            self._finished.append(_Finished(found.report, upload_id, 0.0, math.inf))
             return True
         interval = self._open_interval(found.scope, moment)
         if interval is None:
@@ -156,6 +158,12 @@ class Admission:
             found = self._answer(held.terms, held.prepared)
             if not self._may_answer(found.scope, ends, tag + _SIGNED):
                 continue
+            leaves_before = _end_of_epoch(found.scope)
+            if moment.now >= leaves_before:
+                # The device was off since. In the next epoch the report would take the turn of that
+                # epoch's report, which would be late in its turn.
+                self._n_given_up += 1
+                continue
             scope = found.scope
             if scope.is_counted:
                 scope = dataclasses.replace(scope, answered=(ends, tag + _SIGNED))
@@ -164,13 +172,16 @@ class Admission:
                 self._write(held, epoch, ends, seconds, tag)  # over the one that it replaces
             self.state = self.state.with_scope(scope)
             due = min(ends, moment.now) + self._coins(1)[0] / ONE * seconds
-            self._finished.append(_Finished(found.report, held.upload_id, due))
+            self._finished.append(_Finished(found.report, held.upload_id, due, leaves_before))
 
     def finish(self, db: sqlite3.Connection) -> None:
         """Let the decided reports wait to be sent; the disk holds the state by now."""
-        for report, upload_id, due in self._finished:
+        if self._n_given_up:
+            count(db, "recorded", self._n_given_up)
+            count(db, "given_up", self._n_given_up)
+        for report, upload_id, due, leaves_before in self._finished:
             keep_params(db, report.report.params, report.params)
-            spool.add(db, report.report, upload_id, due=due)
+            spool.add(db, report.report, upload_id, due=due, leaves_before=leaves_before)
             count(db, "recorded")
         for key in self._over:
             later = "SELECT 1 FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
@@ -194,6 +205,8 @@ class Admission:
             return None
         seconds = interval_seconds(scope.interval)
         ends = min(interval_end(scope.interval, moment.at), after_day(scope.last_day))
+        if scope.interval == "epoch" and ends == after_day(scope.last_day):
+            return None  # its report would leave in the next epoch
         query = (
             "SELECT ends, seconds, tag, report IS NULL FROM held WHERE metric = ? AND epoch = ? "
             "ORDER BY ends DESC LIMIT 1"
@@ -253,6 +266,11 @@ class Admission:
         keep_params(self._db, prepared.report.params, prepared.params)
         row = (prepared.report.metric, epoch, ends, seconds, tag, offered.to_text())
         self._db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def _end_of_epoch(scope: Scope) -> float:
+    """Return the moment before which a report of a scope leaves, infinite if it may be late."""
+    return after_day(scope.last_day) if scope.interval == "epoch" else math.inf
 
 
 def agree(db: sqlite3.Connection, number: int) -> None:

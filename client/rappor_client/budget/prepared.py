@@ -66,6 +66,14 @@ def is_early(
     return (day - first).days < drawn
 
 
+def is_last_day(metric: Metric, day: datetime.date) -> bool:
+    """Return whether a day is the last one of the metric's epoch that holds it.
+
+    A report of its events would leave on the next day, in the next epoch.
+    """
+    return epoch_days(metric.epoch, day)[1] == day
+
+
 def prepare_again(prepared: Prepared, coins: Coins) -> Prepared:
     """Prepare another report of the same permanent response, with fresh coins."""
     bits = instantaneous_response(prepared.permanent, prepared.params, coins)

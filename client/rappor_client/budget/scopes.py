@@ -5,10 +5,11 @@ the scope is drawn from it, whatever the value is by then. So a scope costs the 
 however often the value changes.
 
 A scope of an epoch is in force on all days of that epoch, whatever a later registry says. It keeps
-the interval, because its price assumes that interval. It keeps p, q and the segment of its first
-report. A segment that the registry no longer lists is left out of further reports until the epoch
-ends. A scope is never dropped: a clock that is set back finds the scope of its day again, and gets
-no second permanent response.
+the interval, because its price assumes that interval, and because a collector judges the reports of
+a fingerprint by the interval in it. It keeps p, q and the segment of its first report. A segment
+that the registry no longer lists is left out of further reports until the epoch ends. A scope is
+never dropped: a clock that is set back finds the scope of its day again, and gets no second
+permanent response.
 
 A scope of a metric for life is in force as long as the permanent fingerprint is the same. p, q and
 the interval may change.
@@ -26,7 +27,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.segments import is_listed
 from rappor.protocol.wire import Report
-from rappor.registry.metric import INTERVALS, Metric
+from rappor.registry.metric import Metric
 from rappor_client.budget.prepared import Prepared, prepare_again
 from rappor_client.budget.terms import MetricRules
 
@@ -51,7 +52,6 @@ class Scope:
     params: Params
     cohort: int
     permanent: bytes = field(repr=False)
-    interval: str
     price: float
     is_counted: bool
     answered: tuple[float, int] | None = None
@@ -60,6 +60,11 @@ class Scope:
     def key(self) -> Key:
         """What tells it from all other scopes."""
         return self.metric, self.epoch, self.params.permanent_fingerprint
+
+    @property
+    def interval(self) -> str:
+        """The interval of its reports, which the fingerprint of every report states."""
+        return self.params.interval
 
     @property
     def memoized(self) -> Prepared:
@@ -112,7 +117,7 @@ class Scope:
         sound = (
             isinstance(self.metric, str) and isinstance(self.epoch, str) and first <= last,
             0 <= self.cohort < self.params.m and len(self.permanent) == self.params.n_bytes,
-            self.price >= 0 and self.interval in INTERVALS,
+            self.price >= 0 and self.interval != "",
         )
         if not all(sound):
             raise ValueError("scope")
@@ -145,7 +150,7 @@ def in_force(
         if scope.epoch:
             return dataclasses.replace(scope, params=kept)
         if (params := _with_same_response(terms, own, epoch, kept)) is not None:
-            return dataclasses.replace(scope, params=params, interval=terms.interval)
+            return dataclasses.replace(scope, params=params)
     return None
 
 
@@ -196,7 +201,6 @@ def _begin_scope(terms: MetricRules, prepared: Prepared) -> Scope:
         params=prepared.params,
         cohort=prepared.report.cohort,
         permanent=prepared.permanent,
-        interval=terms.interval,
         price=terms.price,
         is_counted=terms.is_counted,
     )

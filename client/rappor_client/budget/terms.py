@@ -27,7 +27,6 @@ class MetricRules(NamedTuple):
     first_day: str
     last_day: str
     parts: tuple[str, ...]
-    interval: str
     price: float
     is_counted: bool
     segments: tuple[Dimension, ...]
@@ -43,7 +42,6 @@ class MetricRules(NamedTuple):
             first_day=first_day,
             last_day=last_day,
             parts=tuple(part.name for part in metric.parts) or ("",),
-            interval=metric.interval,
             price=price,
             is_counted=most_reports(metric) is not None
             and (metric.interval == "epoch" or price < unbounded_price(epsilon_inf(metric.params))),

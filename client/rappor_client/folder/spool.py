@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ GIVE_UP_SECONDS: Final = 7 * DAY
 ACCEPTED: Final = "accepted"
 _UNANSWERED: Final = "unanswered"
 _DROPPED_OLD: Final = "dropped_old"
+_GIVEN_UP: Final = "given_up"
 _UNTRIED: Final = "status IS NULL AND attempts = 0"
 _TRIED: Final = "status IS NULL AND attempts > 0"
 
@@ -74,11 +76,24 @@ class SentUpload:
     reports: tuple[ReportRecord, ...]
 
 
-def add(db: sqlite3.Connection, report: Report, upload_id: str, *, due: float = 0.0) -> None:
-    """Append a finished report to those that wait; it is due at a moment, under this id."""
+def add(
+    db: sqlite3.Connection,
+    report: Report,
+    upload_id: str,
+    *,
+    due: float = 0.0,
+    leaves_before: float = math.inf,
+) -> None:
+    """Append a finished report to the waiting ones, under the id of its upload.
+
+    It leaves from `due` on and before `leaves_before`, both in seconds since 1970, or never.
+    """
     body = Upload(id=upload_id, reports=(report,)).to_json()
-    query = "INSERT INTO report (id, metric, body, due) VALUES (?, ?, ?, ?)"
-    db.execute(query, (upload_id, report.metric, body, due))
+    query = (
+        "INSERT INTO report (id, metric, params, body, due, leaves_before) "
+        "VALUES (?, ?, ?, ?, ?, ?)"
+    )
+    db.execute(query, (upload_id, report.metric, report.params, body, due, leaves_before))
 
 
 def trim(db: sqlite3.Connection, limits: QueueLimits) -> None:
@@ -136,7 +151,18 @@ def give_up(db: sqlite3.Connection, metric: str, *, since: float, before: float)
     late = f"{_UNTRIED} AND metric = ? AND due >= ? AND due < ? AND seq < ({last})"
     query = f"DELETE FROM report WHERE {late}"  # noqa: S608 - likewise
     if n_dropped := db.execute(query, (metric, since, before, metric)).rowcount:
-        count(db, "given_up", n_dropped)
+        count(db, _GIVEN_UP, n_dropped)
+
+
+def give_up_late(db: sqlite3.Connection, *, now: float) -> None:
+    """Drop and count the reports whose time to leave is over, tried or not."""
+    _drop(db, _GIVEN_UP, "AND leaves_before <= ?", now)
+
+
+def waiting_params(db: sqlite3.Connection, metric: str) -> list[Params]:
+    """Return the parameter sets of the reports of a metric that have no answer yet."""
+    query = "SELECT DISTINCT params FROM report WHERE status IS NULL AND metric = ?"
+    return [kept_params(db, name) for (name,) in db.execute(query, (metric,)).fetchall()]
 
 
 def hasten(db: sqlite3.Connection, *, latest: float) -> None:
@@ -206,7 +232,7 @@ def read_report(body: bytes) -> Report:
     return Report(**entry | {"bits": decode_base64url("bits", entry["bits"])})
 
 
-def _drop(db: sqlite3.Connection, status: str, condition: str, *values: str) -> None:
+def _drop(db: sqlite3.Connection, status: str, condition: str, *values: object) -> None:
     query = f"DELETE FROM report WHERE {_UNTRIED} {condition}"  # noqa: S608 - our own words
     n_dropped = db.execute(query, values).rowcount
     query = f"UPDATE report SET status = ? WHERE status IS NULL {condition}"  # noqa: S608 - likewise

@@ -52,8 +52,9 @@ CREATE TABLE held (
     PRIMARY KEY (metric, epoch, ends)
 ) WITHOUT ROWID;
 CREATE TABLE report (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, metric TEXT NOT NULL, body BLOB NOT NULL,
-    due REAL NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, metric TEXT NOT NULL, params TEXT NOT NULL,
+    body BLOB NOT NULL, due REAL NOT NULL, leaves_before REAL NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
     claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0, status TEXT
 );
 CREATE INDEX waiting ON report (seq) WHERE status IS NULL;

@@ -16,6 +16,7 @@ class SkipReason(enum.Enum):
     NO_BUDGET = "the year's budget has no room for the metric"
     NOT_IN_SAMPLE = "the device is not in the metric's sample"
     EARLY = "the day that the device draws in the epoch has not come"
+    LATE = "the epoch ends before a report could leave"
     ANSWERED = "the epoch has had its report"
     STOPPED = "the collector has asked everybody to stop"
     DISABLED = "the device is disabled"

@@ -26,8 +26,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from rappor.protocol.params import ONE
+from rappor.protocol.params import INTERVALS, ONE
 from rappor.protocol.randomizer import Coins
+from rappor.registry.metric import epochs_at
 from rappor_client.budget import admission
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
@@ -208,7 +209,7 @@ class Uploader:
 
     def _note_attempt(self, db: sqlite3.Connection, name: str, now: float) -> None:
         """Keep when a metric let a report leave; a clock that is set back makes it no earlier."""
-        if (interval := self._interval(name)) != "none":
+        if (interval := self._interval(db, name)) != "none":
             at, _ = self._last(db, name)
             seconds = interval_seconds(interval)
             is_wrong = is_far_ahead(interval_end(interval, at), seconds, now)
@@ -223,14 +224,19 @@ class Uploader:
         at, part = json.loads(read_state(db, f"{_LAST} {name}") or "[-1, 0]")
         return at, part
 
-    def _interval(self, name: str) -> str:
-        """Return the interval of a metric, the longest one if the registry does not name it."""
-        registry = self._settings.registry
-        return registry[name].interval if name in registry else "week"
+    def _interval(self, db: sqlite3.Connection, name: str) -> str:
+        """Return the longest interval of the waiting reports of a metric.
 
-    def _is_same_epoch(self, name: str, one: float, other: float) -> bool:
-        metric = self._settings.registry[name]
-        return metric.epoch_at(day_of(one)) == metric.epoch_at(day_of(other))
+        A collector judges a report by the interval in its own fingerprint, which an earlier
+        registry may have set.
+        """
+        intervals = {params.interval for params in spool.waiting_params(db, name)}
+        return max(intervals, key=INTERVALS.index)
+
+    def _is_same_epoch(self, db: sqlite3.Connection, name: str, one: float, other: float) -> bool:
+        epochs = {params.epoch for params in spool.waiting_params(db, name)}
+        before, after = epochs_at(day_of(one)), epochs_at(day_of(other))
+        return any(before[epoch] == after[epoch] for epoch in epochs)
 
     def _dues(self, db: sqlite3.Connection, now: float) -> dict[str, float]:
         """Return when the first untried upload of each metric is due.
@@ -238,11 +244,12 @@ class Uploader:
         Before, what was tried, or was due, more than a week ago by a sound clock is given up, but
         not the last report that waits: of a program that is seldom used it is the only one.
         """
+        spool.give_up_late(db, now=now)
         for upload in spool.pending(db):
             if _is_too_old(upload, now):
                 spool.settle(db, upload.id, "given_up")
         dues, before = spool.dues(db), now - GIVE_UP_SECONDS
-        late = [n for n, due in dues.items() if due < before and self._interval(n) != "none"]
+        late = [n for n, due in dues.items() if due < before and self._interval(db, n) != "none"]
         for name in late:
             spool.give_up(db, name, since=now - _IMPLAUSIBLE_SECONDS, before=before)
         return spool.dues(db) if late else dues
@@ -259,11 +266,11 @@ class Uploader:
         rests = {}
         unanswered = {each.metric for each in spool.pending(db)}
         for name, due in dues.items():
-            interval = self._interval(name)
+            interval = self._interval(db, name)
             at, part = self._last(db, name)
             if interval == "none" or not due or (at < 0 and name not in unanswered):
                 continue  # or what waits is of an earlier registry, that had no interval
-            if interval == "epoch" and self._is_same_epoch(name, at, now):
+            if interval == "epoch" and self._is_same_epoch(db, name, at, now):
                 at = now  # tomorrow it is looked at again
             if name in unanswered:
                 rests[name] = math.inf

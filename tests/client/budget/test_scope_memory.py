@@ -52,7 +52,8 @@ def test_metric_for_life_follows_a_change_of_p_and_q(home: Home) -> None:
     assert client.record("page", "b") is RECORDED
     assert client.flush()
     fingerprints = [report.params for report in home.transport.reports]
-    assert fingerprints == [NOISY.fingerprint] * 3 + [CLEAR.fingerprint]
+    before, after = (metric_of(params=params).fingerprint for params in (NOISY, CLEAR))
+    assert fingerprints == [before] * 3 + [after]
     assert home.transport.reports[-1].bits == response_of(secret_of(home.folder), "a")
     assert client.privacy_spent().metrics["page"].scopes == 1
 
@@ -64,7 +65,8 @@ def test_epoch_keeps_its_p_and_q(home: Home) -> None:
         assert client.record("page", "a") is RECORDED
         assert client.flush()
         client.close()
-    assert [report.params for report in home.transport.reports] == [NOISY.fingerprint] * 2
+    kept = metric_of(params=NOISY, epoch="year").fingerprint
+    assert [report.params for report in home.transport.reports] == [kept] * 2
 
 
 def test_metric_for_life_draws_anew_under_another_response(home: Home) -> None:
@@ -79,7 +81,8 @@ def test_metric_for_life_draws_anew_under_another_response(home: Home) -> None:
 
 def test_held_report_goes_under_the_scope_that_it_was_prepared_in(home: Home) -> None:
     """Released in the next epoch and under a changed registry, it is charged to its own."""
-    client = home.open(metric_of(params=CLEAR, epoch="quarter", interval="day"))
+    before = metric_of(params=CLEAR, epoch="quarter", interval="day")
+    client = home.open(before)
     home.clock.set("2026-12-31T23:00:00")
     assert client.record("page", "a") == Outcome.RECORDED
     client.close()
@@ -90,7 +93,7 @@ def test_held_report_goes_under_the_scope_that_it_was_prepared_in(home: Home) ->
     assert client.flush()
     (report,) = home.transport.reports
     shown = response_of(secret_of(home.folder), "a", epoch="2026-Q4")
-    assert (report.params, report.bits) == (CLEAR.fingerprint, shown)
+    assert (report.params, report.bits) == (before.fingerprint, shown)
     (scope,) = peek(home.folder).scopes
     assert scope.epoch == "2026-Q4"
 

@@ -15,13 +15,14 @@ const DAY = 86_400;
 
 const finished = (sendAfter) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", sendAfter });
 const queued = (id, more) => ({
-  ...{ id, body: id, metric: "page", attempts: 1, first: NOON, claimed: 0, backoff: 0 },
+  ...{ id, body: id, metric: "page", interval: "day", attempts: 1, first: NOON, claimed: 0, backoff: 0 },
   ...more,
 });
 
 /** Return an uploader of a device with this spool, and what it sends. */
 function uploaderOf(given, moment = {}) {
   const { reports = [], uploads = [], last = {}, interval = "day", ...device } = given;
+  for (const item of [...reports, ...uploads]) Object.assign(item, { epoch: "quarter", interval, ...item });
   const sent = [];
   const documents = {
     device: { ...newDevice("m"), ...device },
@@ -44,7 +45,6 @@ function uploaderOf(given, moment = {}) {
     coins: systemCoins,
     limits: { reports: 300, bytes: 200_000, log: 300 },
     prepare: () => {},
-    paceOf: () => ({ interval, epoch: "quarter" }),
   });
   return { uploader, documents, sent };
 }
@@ -165,6 +165,21 @@ test("an interval that has had its report is not waited for", async () => {
   assert.equal((await uploader.step()).due, Infinity);
 });
 
+test("a report that had to leave within its epoch is dropped and counted afterwards", async () => {
+  for (const [leavesBefore, n] of [[NOON + 1, 1], [NOON, 0]]) {
+    for (const spool of [
+      { reports: [{ ...finished(NOON - 1), leavesBefore }], interval: "epoch" },
+      { uploads: [queued("a", { leavesBefore })], interval: "epoch" },
+    ]) {
+      const { uploader, documents, sent } = uploaderOf(spool);
+      await uploader.step({ tried: new Set() });
+      assert.equal(sent.length, n);
+      assert.equal(documents.device.counters.given_up ?? 0, 1 - n);
+      assert.deepEqual([documents.spool.reports, documents.spool.uploads], [[], []]);
+    }
+  }
+});
+
 test("what a page has at hand leaves with it only while it may", async () => {
   const sending = { failures: 1, asked: NOON + 60, pause: 0 };
   const stopped = { page: "2026-11-20" };
@@ -177,6 +192,8 @@ test("what a page has at hand leaves with it only while it may", async () => {
     [0, { stopped }, {}],
     [0, {}, old],
     [0, {}, claimed],
+    [1, {}, { leavesBefore: NOON + 1 }],
+    [0, {}, { leavesBefore: NOON }],
   ]) {
     const { uploader, documents, sent } = uploaderOf(device);
     await uploader.sendAtPageEnd(documents.device, queued("a", upload));

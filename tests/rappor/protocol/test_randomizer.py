@@ -152,8 +152,8 @@ def test_a_value_goes_the_whole_way(kind: str, epoch: str) -> None:
 
     Sixteen devices: that all lie in cohort 0 of 8 by design is ruled out by the first assertion.
     """
-    params = Params(**LARGE)
-    metric = replace(METRIC, params=params, epoch=kind)
+    metric = replace(METRIC, params=Params(**LARGE), epoch=kind)
+    params = metric.params
     secrets = [bytes([i]) * 32 for i in range(16)]
     assert len({cohort(secret, "page", epoch, params) for secret in secrets}) > 1
     coins = falls(*range(0, 128 << 25, 1 << 25))
@@ -187,7 +187,7 @@ def test_a_wrong_epoch_or_value_makes_no_report() -> None:
 def test_nothing_true_is_shown() -> None:
     """No value, true bits, permanent response, cohort or report in what a log would hold."""
     encoded = encode_value(SECRET, METRIC, "example.com")
-    fingerprint = PARAMS.fingerprint
+    fingerprint = METRIC.fingerprint
     assert repr(encoded) == f"Encoded(metric='page', params='{fingerprint}')"
     assert str(encoded) == repr(encoded)
     assert "bits" not in repr(encoded.report)

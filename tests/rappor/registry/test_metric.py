@@ -36,6 +36,11 @@ def one(body: str, name: str = "page") -> Metric:
     return Registry.loads(f"{BUDGET}[metrics.{name}]\n{body}").metric(name.strip('"'))
 
 
+def stamped(params: Params, metric: Metric) -> Params:
+    """Return parameters with the calendar of a metric, as its reports have them."""
+    return dataclasses.replace(params, interval=metric.interval, epoch=metric.epoch)
+
+
 def test_an_entry_of_explicit_letters() -> None:
     """Every key lands in its field; what is left out has its default; a profile is all letters.
 
@@ -45,11 +50,12 @@ def test_an_entry_of_explicit_letters() -> None:
     assert metric == make()
     assert (metric.epoch, metric.interval) == ("life", "day")
     assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
-    assert (metric.parts, metric.sampling_rate) == ((), 1.0)
-    assert metric.fingerprint == PARAMS.fingerprint
+    assert (metric.parts, metric.sample) == ((), 1.0)
+    assert metric.params == stamped(PARAMS, metric)
     assert len({metric, make(), make(name="theme")}) == 2
     assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
-    assert one(f'{HEAD}encoding = "bloom"\nprofile = "strict"').params == Params.profile("strict")
+    strict = one(f'{HEAD}encoding = "bloom"\nprofile = "strict"')
+    assert strict.params == stamped(Params.profile("strict"), strict)
 
 
 def test_an_entry_with_everything() -> None:
@@ -87,8 +93,9 @@ def test_strings_of_a_profile_may_have_other_cohorts(cohorts: int) -> None:
     """All else, and so both losses, is the profile's."""
     head = f'{HEAD}encoding = "bloom"\nprofile = "balanced"\n'
     plain = Params.profile("balanced")
-    assert one(f"{head}m = {cohorts}").params == dataclasses.replace(plain, m=cohorts)
-    assert one(head).params == plain
+    metric = one(f"{head}m = {cohorts}")
+    assert metric.params == stamped(dataclasses.replace(plain, m=cohorts), metric)
+    assert one(head).params == stamped(plain, metric)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +112,14 @@ def test_other_encodings_imply_k(
     entry: str, k: int, names: tuple[str, ...], noise: str, said: bool
 ) -> None:
     """An explicit k has to agree, also beside a profile, which gives f, p and q."""
-    params = one(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if said else "")).params
+    metric = one(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if said else ""))
+    params = metric.params
     assert (params.k, params.h, params.m, params.categories) == (k, 1, 1, names)
     if noise == NOISE:
         assert (params.f, params.g, params.p, params.q) == (PARAMS.f, 0.5, PARAMS.p, PARAMS.q)
     else:
         expected = Params.profile("balanced", encoding=params.encoding, categories=names)
-        assert params == expected
+        assert params == stamped(expected, metric)
     with pytest.raises(MetricError, match=rf"metric 'page': k must be {k}.*, got {k + 1}"):
         one(f"{HEAD}{entry}\n{noise}k = {k + 1}\n")
 
@@ -356,18 +364,20 @@ def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
 
 def test_lookup_wants_metric_and_fingerprint() -> None:
     """What a collector asks before it reads a report: of parts each one's own fingerprint."""
+    plain = make().params
     registry = Registry([make()], total=math.inf)
-    assert registry.lookup("page", PARAMS.fingerprint) == PARAMS
+    assert registry.lookup("page", plain.fingerprint) == plain
     assert registry.lookup("page", "0" * 16) is None
-    assert registry.lookup("pages", PARAMS.fingerprint) is None
+    assert registry.lookup("page", PARAMS.fingerprint) is None
+    assert registry.lookup("pages", plain.fingerprint) is None
     metric = make(parts=(Part("prefix:2", 0.5), Part("whole")))
     registry = Registry([metric], total=math.inf)
     for part in ("prefix:2", "whole"):
-        params = Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75, part=part)
+        params = dataclasses.replace(plain, part=part)
         assert metric.part_params(part) == params
         assert registry.lookup("page", params.fingerprint) == params
-    assert registry.lookup("page", PARAMS.fingerprint) is None
-    assert list(make().accepted) == [PARAMS.fingerprint]
+    assert registry.lookup("page", plain.fingerprint) is None
+    assert list(make().accepted) == [plain.fingerprint]
 
 
 def test_the_last_day_is_a_day() -> None:

@@ -103,10 +103,11 @@ def test_keys_are_those_of_the_vectors(row: dict[str, Any]) -> None:
 def test_older_registries_are_still_taken() -> None:
     """Reports under former parameters count, as long as the metric is there and not over."""
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
-    old = registry_of(metric_of(params=before), metric_of("gone", before))
+    its, gone = metric_of(params=before), metric_of("gone", before)
+    old = registry_of(its, gone)
     body = upload_of(
-        report_of(params=before),
-        Report(metric="gone", params=before.fingerprint, cohort=0, bits=b"\x0f\x0f"),
+        report_of(params=its.params),
+        Report(metric="gone", params=gone.fingerprint, cohort=0, bits=b"\x0f\x0f"),
     )
     yesterday = TODAY - datetime.timedelta(days=1)
     for new, older, found in (
@@ -163,8 +164,8 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
 )
 def test_forged_popcounts_are_treated_as_set(suspicious: Suspicious, status: str) -> None:
     """A report of 128 ones is refused or accepted, as the setting says."""
-    params = Params.profile("balanced")
-    accepted_params = AcceptedParams(registry_of(metric_of(params=params)))
+    metric = metric_of(params=Params.profile("balanced"))
+    params, accepted_params = metric.params, AcceptedParams(registry_of(metric))
     report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
     assert popcount_range(params)[1] < 128
     submission = read(upload_of(report), accepted_params=accepted_params, suspicious=suspicious)

@@ -112,8 +112,9 @@ def test_a_range_is_a_sum_of_whole_blocks(engine: Engine) -> None:
 def test_one_parameter_set_has_its_own_days(engine: Engine) -> None:
     """Where a fingerprint is named, days list the reports under it and no others."""
     page = Registry.loads(REGISTRY)["page"]
-    later = dataclasses.replace(page.params, p=0.2)
-    accepted = AcceptedParams(registry_of(page), [registry_of(metric_of("page", later))])
+    changed = dataclasses.replace(page, params=dataclasses.replace(page.params, p=0.2))
+    later = changed.params
+    accepted = AcceptedParams(registry_of(page), [registry_of(changed)])
     for on, params in ((0, page.params), (1, later), (1, later)):
         body = upload_of(report_of("page", params=params))
         count_group(engine, [submission_of(body, accepted, today=day(on))], today=day(on))
