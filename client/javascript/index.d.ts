@@ -131,6 +131,7 @@ export type SkipReason =
   | "budget"
   | "sample"
   | "day"
+  | "last day"
   | "interval";
 
 /**

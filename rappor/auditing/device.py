@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -287,17 +287,23 @@ class _ClientComparison:
         )
 
     def _count_invalid(self) -> tuple[int, int]:
-        last = [report for state in self._histories.states_by_day[-1] for report in state.waiting]
-        formed = [r.metric == self._metric.name and self.member.is_valid(r) for r in last]
-        return formed.count(False), len(last)
+        """Count the reports of another metric and those without the metric's form."""
+        n_days = len(self._histories.states_by_day)
+        new = chain.from_iterable(self._histories.new(place, 0) for place in range(n_days))
+        reports = list(chain.from_iterable(new))
+        formed = [r.metric == self._metric.name and self.member.is_valid(r) for r in reports]
+        return formed.count(False), len(reports)
 
     def _count_changed(self) -> tuple[int, int]:
         """Count the days after which a device's earlier reports had changed."""
-        kept = [
-            now.waiting[: len(then.waiting)] == then.waiting
-            for then, now in self._list_state_changes()
-        ]
-        return kept.count(False), len(kept)
+        n_changed, n_days = 0, 0
+        for place, (before, after) in enumerate(pairwise(self._histories.states_by_day), start=1):
+            if self._calendar.may_drop(place):
+                continue  # a report that is left over from an epoch may be dropped
+            n_days += len(after)
+            for then, now in zip(before, after, strict=True):
+                n_changed += now.waiting[: len(then.waiting)] != then.waiting
+        return n_changed, n_days
 
     def _list_state_changes(self) -> list[tuple[DeviceState, DeviceState]]:
         """Return the states of each device before and after every day."""
@@ -310,9 +316,10 @@ class _ClientComparison:
         days = [
             self._histories.new(place, 0) for place in range(len(self._histories.states_by_day))
         ]
-        if self._metric.interval == "epoch":  # all but the last one have ended
-            most = len({day.epoch for day in self._calendar.days}) - 1
-            days = [[state.waiting for state in self._histories.states_by_day[-1]]]
+        if self._metric.interval == "epoch":  # a history has one report of each epoch
+            most = len({day.epoch for day in self._calendar.days})
+            by_device = zip(*days, strict=True)
+            days = [[tuple(chain.from_iterable(own)) for own in by_device]]
         counts = [
             sum(report.metric == self._metric.name for report in reports)
             for answers in days

@@ -34,6 +34,7 @@ from rappor.base.errors import ReportError
 from rappor.base.progress import Progress
 from rappor.counts.arrays import Integers
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.randomizer import UNDRAWN_DAYS
 from rappor.protocol.wire import decode_base64url
 from rappor.registry.metric import Metric
 
@@ -116,6 +117,13 @@ class Calendar:
     """Indices of the days of the first epoch, before the clock is set back."""
     next_epoch: int | None
     back: int | None
+    is_once: bool = False
+    """Whether the metric is asked once an epoch. Then a report leaves within its epoch or never."""
+
+    def may_drop(self, place: int) -> bool:
+        """Return whether a device may drop finished reports on a day: their epoch is over."""
+        is_new = place > 0 and self.days[place].epoch != self.days[place - 1].epoch
+        return self.is_once and is_new
 
     @classmethod
     def of(cls, metric: Metric) -> Calendar:
@@ -131,21 +139,27 @@ class Calendar:
         second = _epoch_after(metric, first)
         later = [Day(second + i * step, 1, "both") for i in (1, 2)]
         # The last day only ends the interval of the day before, so that its report is finished.
-        ending = Day(second, 1, "both")  # it only ends the interval before it
+        ending = Day(second, 1, "both")
         return cls((*same, *later, Day(first + n * step, 0), ending), range(n), n, n + 2)
 
     @classmethod
     def _of_once(cls, metric: Metric) -> Calendar:
-        """Return the last days of three epochs: on them each device reports once, whenever it may.
+        """Return two days of each of two epochs: each device reports once in an epoch.
 
-        In between the clock is set back. What is new after that is the second epoch's report.
+        No device draws one of the last eight days of an epoch. So every device reports of the ninth
+        day from the end at the latest, if it has recorded nothing before. On the day after it the
+        interval is over, and the epoch is not: a report leaves within its epoch or never. At the
+        end the clock is set back to the first epoch, which has had its report.
         """
         starts = [_epoch_after(metric, metric.expires - _BEFORE_THE_END)]
-        for _ in range(3):
+        for _ in range(2):
             starts.append(_epoch_after(metric, starts[-1]))
-        one, two, three = (start - datetime.timedelta(days=1) for start in starts[1:])
-        days = Day(one, 0), Day(two, 1, "second"), Day(one, 1, "second"), Day(three, 2, "both")
-        return cls(days, range(1), 2, None)
+        one, two = (start - datetime.timedelta(days=UNDRAWN_DAYS + 1) for start in starts[1:])
+        next_day = datetime.timedelta(days=1)
+        first = [Day(one, 0), Day(one + next_day, 0)]
+        second = [Day(two, 1, "second"), Day(two + next_day, 1, "second")]
+        back = [Day(one, 0, "both"), Day(one + next_day, 0, "both")]
+        return cls((*first, *second, *back), range(1), 2, None, is_once=True)
 
 
 def _epoch_after(metric: Metric, day: datetime.date) -> datetime.date:
@@ -181,15 +195,21 @@ class DeviceHistories:
         at = place + late
         if at >= len(self.states_by_day):
             return [() for _ in self.states_by_day[0]]
-        before = (
-            self.states_by_day[at - 1]
-            if at
-            else [DeviceState((), None)] * len(self.states_by_day[0])
-        )
-        return [
-            now.waiting[len(then.waiting) :]
-            for now, then in zip(self.states_by_day[at], before, strict=True)
-        ]
+        states = self.states_by_day[at]
+        before = self.states_by_day[at - 1] if at else [DeviceState((), None)] * len(states)
+        may_drop = self.calendar.may_drop(at)
+        new = []
+        for now, then in zip(states, before, strict=True):
+            n_kept = len(then.waiting)
+            if may_drop:
+                n_kept = count_kept(then.waiting, now.waiting)
+            new.append(now.waiting[n_kept:])
+        return new
+
+
+def count_kept(before: Sequence[Report], now: Sequence[Report]) -> int:
+    """Return the number of earlier reports that are still present, if the oldest were dropped."""
+    return next(n for n in range(len(before), -1, -1) if before[len(before) - n :] == now[:n])
 
 
 class RecordedReports(NamedTuple):

@@ -21,7 +21,7 @@ from typing import Final
 
 from rappor.privacy.recognition import binomial
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.loss import belief_bound, epsilon_inf
+from rappor.protocol.loss import epsilon_inf, posterior_bound
 from rappor.protocol.params import EPOCHS, Params
 from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric

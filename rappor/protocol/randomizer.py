@@ -22,7 +22,7 @@ Coins = Callable[[int], Sequence[int]]
 """n -> n uniform 32-bit integers."""
 
 SECRET_BYTES: Final = 32
-_UNDRAWN_DAYS: Final = 8
+UNDRAWN_DAYS: Final = 8
 """Days at the end of an epoch on which no device begins: one until its report leaves, and seven
 for retries.
 
@@ -137,7 +137,7 @@ def drawn_day(
 
 def choose_day(u: int, days: int) -> int:
     """Return the day that a coin chooses among all but the last eight days of an epoch."""
-    return u * (days - _UNDRAWN_DAYS) >> 32
+    return u * (days - UNDRAWN_DAYS) >> 32
 
 
 def permanent(

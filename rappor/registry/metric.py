@@ -67,11 +67,11 @@ class Metric:
     the time in which a device reports at most once: "day" or "week", or "none" for a report of
     every event; "epoch" is one report in each epoch, of a day that the device's secret draws.
     `parts` divide a string metric's devices.
-    `sample` is the share of devices that take part in an epoch, each by its own secret. `segments`
-    are the public properties that devices tell in the clear. `candidates` are the strings to look
-    for: a list, or the path of a file, relative to the registry's file. Devices ignore them. The
-    collector shows nothing below `min_reports`, and no sum
-    of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
+    `sampling_rate` is the share of devices that take part in an epoch, each by its own secret.
+    `segments` are the public properties that devices tell in the clear. `candidates` are the
+    strings to look for: a list, or the path of a file, relative to the registry's file. Devices
+    ignore them. The collector shows nothing below `min_reports`, and no sum of fewer than
+    `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
     `complete` says that every value is in one of the categories or buckets.
     A device records a `durable` metric on its disk before the program goes on.
 

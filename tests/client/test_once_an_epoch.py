@@ -10,7 +10,7 @@ import pytest
 from devices import BOOLEAN, Home, locked, metric_of, open_device, peek, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rappor_client import Answer, Client, Outcome, Reason, UploadError
+from rappor_client import Client, Outcome, SkipReason, TransportResponse, UploadError
 from rappor_client.periods import DAY, HOUR
 from rappor_client.testing import FixedClock, MemoryTransport
 
@@ -131,7 +131,7 @@ def test_an_event_of_the_last_day_of_an_epoch_is_not_chosen(
 ) -> None:
     """Its report would leave in the next epoch; that of the day before leaves on the last day."""
     (outcome,) = quarter.live(range(day, day + 1))
-    assert outcome.reason is (None if n else Reason.LATE)
+    assert outcome.reason is (None if n else SkipReason.LATE)
     quarter.clock.set("2026-12-31T23:59:59")
     quarter.client.flush()
     assert len(quarter.transport.reports) == n
@@ -150,8 +150,8 @@ def test_a_report_that_could_not_leave_within_its_epoch_is_dropped_and_counted(
         quarter.client.flush()
     quarter.clock.set("2027-01-01T00:00:00")
     quarter.client.flush()
-    assert quarter.client.waiting() == 0
-    assert quarter.client.counters()["given_up"] == 1
+    assert quarter.client.queued_count() == 0
+    assert quarter.client.event_counts()["given_up"] == 1
     assert len(failing.bodies) == int(is_tried)
     outcomes = []
     for day in range(90):
@@ -159,7 +159,7 @@ def test_a_report_that_could_not_leave_within_its_epoch_is_dropped_and_counted(
         quarter.clock.advance(days=day)
         quarter.client.flush()
         outcomes.append(quarter.client.record("page", "a"))
-    assert outcomes.count(Outcome.KEPT) == 1
+    assert outcomes.count(Outcome.RECORDED) == 1
 
 
 STEPS = st.lists(
@@ -186,7 +186,7 @@ def test_no_report_leaves_after_its_epoch(
     class Network(MemoryTransport):
         is_failing = False
 
-        def send(self, body: bytes, *, timeout: float) -> Answer:
+        def send(self, body: bytes, *, timeout: float) -> TransportResponse:
             left.append(clock())
             if self.is_failing:
                 raise UploadError("the network failed")

@@ -40,16 +40,18 @@ export class Preparation {
    * @param {Device} device
    * @param {Metric} metric
    * @param {string} day
-   * @returns {"sample" | "day" | undefined}
+   * @returns {"sample" | "day" | "last day" | undefined}
    */
   skipReason(device, metric, day) {
     const decisions = this.#decisions.get(keyOf(metric, day));
     if (!decisions || hasReported(device, metric.name, day)) return undefined;
     if (decisions.sample >= metric.sampling_rate) return "sample";
+    if (metric.interval !== "epoch") return undefined;
     const { first, end } = rulesOn(metric, day);
     const dayNumber = (/** @type {string} */ date) => (afterDay(date) - afterDay(first)) / DAY; // from 0
     const drawnDay = chooseDay(decisions.day, dayNumber(end) + 1);
-    return metric.interval === "epoch" && dayNumber(day) < drawnDay ? "day" : undefined;
+    if (dayNumber(day) < drawnDay) return "day";
+    return day === end ? "last day" : undefined; // its report would leave in the next epoch
   }
 
   /**

@@ -17,7 +17,7 @@ from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor_client.budget import scopes
-from rappor_client.budget.admission import TAGS, Offered
+from rappor_client.budget.admission import TAGS, AdmissionRequest
 from rappor_client.budget.prepared import is_early, is_last_day, own_params, prepare, prepare_again
 from rappor_client.budget.scopes import Scope
 from rappor_client.budget.state import State
@@ -124,9 +124,9 @@ def _look_up(lane: MetricCache, day: datetime.date, now: float) -> None:
     scope = scopes.in_force(state.scopes, lane.terms, own, metric.name, lane.epoch)
     is_once = metric.interval == "epoch" and not is_begun
     if is_once and is_early(secret, metric, lane.epoch, own, day):
-        lane.reason = Reason.EARLY
+        lane.reason = SkipReason.EARLY
     elif is_once and is_last_day(metric, day):
-        lane.reason = Reason.LATE
+        lane.reason = SkipReason.LATE
     if scope is not None and scope.interval == "epoch":
         lane.reason = SkipReason.ANSWERED
     lane.memoized = scope

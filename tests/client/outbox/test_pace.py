@@ -117,8 +117,8 @@ def test_one_a_month_leaves_where_one_a_month_is_drawn(
         client.close()
         clock.advance(days=every)
     assert len(set(months)) == len(months)
-    counted = client.counters()
-    assert counted["recorded"] == len(months) + counted.get("given_up", 0) + client.waiting()
+    counted = client.event_counts()
+    assert counted["recorded"] == len(months) + counted.get("given_up", 0) + client.queued_count()
     # A device that comes every 40 days never comes again in the month of an event.
     assert len(months) >= {2: 4, 9: 1, 40: 0}[every]
     assert counted.get("given_up", 0) or every < 40

@@ -50,7 +50,7 @@ def test_an_entry_of_explicit_letters() -> None:
     assert metric == make()
     assert (metric.epoch, metric.interval) == ("life", "day")
     assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
-    assert (metric.parts, metric.sample) == ((), 1.0)
+    assert (metric.parts, metric.sampling_rate) == ((), 1.0)
     assert metric.params == stamped(PARAMS, metric)
     assert len({metric, make(), make(name="theme")}) == 2
     assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
