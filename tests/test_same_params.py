@@ -31,14 +31,15 @@ EXPIRES = datetime.date(2030, 12, 31)
 
 
 def metric(params: Params) -> Metric:
+    """Return a metric with the parameters' own calendar, if they have one."""
     return Metric(
         name="page",
         params=params,
         description="d",
         owner="o",
         expires=EXPIRES,
-        epoch="quarter",
-        interval="epoch" if params.is_bare else "day",
+        epoch=params.epoch or "quarter",
+        interval=params.interval or ("epoch" if params.is_bare else "day"),
     )
 
 
@@ -96,6 +97,11 @@ def replaced(params: Params) -> Params:
     return Registry.loads(replace_numbers(text, "page", params))["page"].params
 
 
+def in_calendar_of(params: Params, made: Params) -> Params:
+    """Return parameters from outside a registry with the calendar of other parameters."""
+    return dataclasses.replace(made, interval=params.interval, epoch=params.epoch, insecure=True)
+
+
 WAYS: dict[str, Callable[[str, Params], Params]] = {
     "JSON": lambda _, params: Params.from_json(params.to_json()),
     "decimals": lambda _, params: typed(params),
@@ -103,10 +109,10 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
     "a profile": lambda name, params: Registry.loads(of_profile(name, params))["page"].params,
     "other numbers": lambda _, params: replaced(params),
     "a plan's": lambda _, params: apply_numbers(dataclasses.replace(params, f=0.5, g=0.5), params),
-    "a plan": planned,
+    "a plan": lambda name, params: in_calendar_of(params, planned(name, params)),
     "a segment": lambda _, params: params.in_segment((("version", "1"),)).unsegmented,
     "sealed": lambda _, params: sealed(params),
-    "a subject": lambda _, params: Subject(params=params).named.params,
+    "a subject": lambda _, params: in_calendar_of(params, Subject(params=params).named.params),
 }
 
 
@@ -115,7 +121,7 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_way_keeps_the_fingerprint(name: str, encoding: str, way: str) -> None:
     """And so the permanent one, and both losses."""
-    params = Params.profile(name, encoding=encoding, categories=ENCODINGS[encoding])
+    params = metric(Params.profile(name, encoding=encoding, categories=ENCODINGS[encoding])).params
     made = WAYS[way](name, params)
     assert (made.fingerprint, made) == (params.fingerprint, params)
 

@@ -51,8 +51,9 @@ def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) ->
 
     A metric is told by its name, with its fingerprint beside it as reports have it.
     """
-    params, inner = Params.profile("strict"), (Inner(epsilon=1.0), Inner(epsilon=math.inf))
-    metric = Subject(params=params).named
+    inner = (Inner(epsilon=1.0), Inner(epsilon=math.inf))
+    metric = Subject(params=Params.profile("strict")).named
+    params = metric.params
     record = Outer(params=params, name=None, inner=inner, metric=metric)
     print_json(record, beside=Inner(epsilon=2.0))
     document = json.loads(capsys.readouterr().out)
