@@ -9,6 +9,7 @@ are written before the first one is sent, and only their ids are new each time.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import os
@@ -21,7 +22,8 @@ import uvicorn
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload
 
-PARAMS = Params.profile("balanced")
+# The interval and epoch of the collector's metric, which its fingerprint contains.
+PARAMS = dataclasses.replace(Params.profile("balanced"), interval="none", epoch="life")
 _WARM_SECONDS = 1.0
 _N_UPLOADS = 4096
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import time
@@ -25,7 +26,8 @@ interval = "none"
 encoding = "bloom"
 profile = "balanced"
 """
-_PARAMS = Params.profile("balanced")
+# The interval and epoch of the metric, which its fingerprint contains.
+_PARAMS = dataclasses.replace(Params.profile("balanced"), interval="none", epoch="life")
 _TODAY = datetime.date(2026, 11, 21)
 _HEAD = b'{"v":1,"id":"AAAAAAAAAAAAAAAAAAAAAA","reports":['
 
