@@ -76,6 +76,15 @@ test("an epoch keeps the noise and the interval of its first report", async () =
   assert.deepEqual(named, [fingerprint, fingerprint, fingerprint]);
 });
 
+test("an event of the last day of an epoch has no report, because it would leave in the next epoch", async () => {
+  const metric = metricOf("page", PARAMS, { epoch: "quarter", interval: "epoch" });
+  for (const [day, outcome] of [[29, "recorded"], [30, "recorded"], [31, "last day"]]) {
+    const clock = () => Date.UTC(2026, 11, day, 12) / 1000;
+    const { outcomes } = await recorded(memoryStore(), [metric], "Infinity", [["page", "a"]], clock);
+    assert.deepEqual(outcomes, [outcome]);
+  }
+});
+
 test("an epoch that has begun stays in force under a registry with shorter epochs", async () => {
   const store = memoryStore();
   let now = NOON;

@@ -27,7 +27,7 @@ from rappor.estimator.error_control import ErrorControl
 DAY = datetime.date(2026, 11, 20)
 PARAMS = Params(k=8, h=1, m=1, f=0.0, p=0.25, q=0.75)
 METRIC = metric_of("page", PARAMS, min_reports=0)
-COUNTS = Counts(PARAMS, [[500, 400, 300, 250, 250, 250, 250, 250]], [1000], "page")
+COUNTS = Counts(METRIC.params, [[500, 400, 300, 250, 250, 250, 250, 250]], [1000], "page")
 
 
 OWN = StatedCandidates(strings=("a", "b"))
