@@ -1,4 +1,4 @@
-"""What a host program embeds: record values, look at what was sent and spent, withdraw."""
+"""The client that a host program embeds: it records values, sends reports and ends consent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _PATIENCE: Final = 0.05
-"""The seconds that a durable `record` waits for another process's lock."""
+"""Seconds that a durable `record` waits for the lock of another process."""
 _OPEN_SECONDS: Final = BUSY_SECONDS + 0.5
 """Seconds that opening waits for the disk. Longer than for a lock, which gets its own message."""
 _JOIN_SECONDS: Final = 1.0
@@ -59,14 +59,16 @@ _JOIN_SECONDS: Final = 1.0
 
 
 class Client:
-    """One device's telemetry in one folder; safe to use from threads and after a fork.
+    """The telemetry of one device in one folder; safe to use from threads and after a fork.
 
-    `record` waits for nothing: it draws a report and appends it to memory, and a thread writes it
-    to the disk within 100 ms. Whatever fails around a device, it does not reach its host.
+    `record` waits for nothing: it draws a report and appends it to memory, and a thread writes the
+    report to the disk within 100 ms. No failure of disk, network or collector reaches the host. No
+    method makes a system call on the folder in the caller's thread, because a disk may hang: see
+    `rappor_client.folder.folder_thread`.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Start from settings that `Client.open` has put together; nothing is read yet."""
+        """Store the settings of `Client.open`; the folder is not read yet."""
         self._settings = settings
         self._clock = settings.options.clock
         self._thread = FolderThread(self._failed)
@@ -216,7 +218,10 @@ class Client:
 
     @silent
     def queued_count(self) -> int:
-        """Return how many finished reports have no answer yet."""
+        """Return the number of finished reports that the collector has not answered.
+
+        Returns the last known number if the disk does not answer within two seconds.
+        """
         try:
             return self._count_queued(time.monotonic() + BUSY_SECONDS)
         except HungError as error:
@@ -225,7 +230,11 @@ class Client:
 
     @silent
     def privacy_spent(self) -> PrivacySpent:
-        """Return the loss so far, in nats: in all and by metric; print it to read it."""
+        """Return the privacy loss so far, in nats: the total and by metric; print it to read it.
+
+        Computes the loss from the last state that was read if the disk does not answer within two
+        seconds.
+        """
         from rappor_client.person.contents import read_spent  # noqa: PLC0415 - loaded at opening
 
         writer, folder = self._writer, self._settings.folder
@@ -246,12 +255,12 @@ class Client:
 
     @silent
     def sent_uploads(self) -> list[SentUpload]:
-        """Return what has left the device, the very bytes, the oldest first."""
+        """Return the uploads that have left the device with their exact bytes, the oldest first."""
         return self._look(spool.log, [])
 
     @silent
     def event_counts(self) -> dict[str, int]:
-        """Return how many reports were recorded, accepted, dropped or refused, and why."""
+        """Return the numbers of reports that were recorded, accepted, dropped or refused."""
         counted: dict[str, int] = self._look(counters, {})
         return counted | ({"failures": self._failures.n} if self._failures.n else {})
 
@@ -273,8 +282,9 @@ class Client:
         """End consent: erase secret, state, spool and log, and record nothing from now on.
 
         Nothing is sent after it returns. The nats reserved by year stay, so that consenting again
-        does not renew the device's budget. Returns what was verified, also of a disk that does not
-        allow all of it.
+        does not renew the device's budget. Returns what was verified. If the disk does not answer
+        within five seconds, the result is false and says so, and the erasure is done when the disk
+        answers.
         """
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
@@ -327,7 +337,7 @@ class Client:
         return Outcome.RECORDED
 
     def _lane(self, name: str) -> MetricCache | None:
-        """Return what is known of a metric now; None where the device is disabled."""
+        """Return the cache of a metric, None if the device is disabled."""
         writer, now = self._writer, self._clock()
         lane = self._lanes.get(name) if isinstance(name, str) else None
         if (
@@ -372,7 +382,7 @@ class Client:
         return silent
 
     def _begin(self, obstacle: str) -> None:
-        """Open the folder; whatever keeps the device from it disables the client."""
+        """Open the folder; a failure disables the client."""
         deadline = time.monotonic() + _OPEN_SECONDS
         try:
             if obstacle:
@@ -389,7 +399,7 @@ class Client:
             self._thread.ask(settle, seconds=seconds, lasting=True)
 
     def _opened(self) -> Writer:
-        """Finish a withdrawal that was not finished, and open the folder."""
+        """Finish an interrupted withdrawal, and open the folder; it runs in the folder's thread."""
         from rappor_client.person.opening import opened  # noqa: PLC0415 - loaded at opening
 
         settings = self._settings
@@ -406,7 +416,7 @@ class Client:
         )
 
     def _settle(self) -> None:
-        """Bring the folder in line with the person's choices, and send what an earlier run left."""
+        """Drop refused reports, and schedule those of an earlier run, in the thread."""
         writer = self._writer
         assert writer is not None
         identity = writer.identity
@@ -430,7 +440,7 @@ class Client:
             sender.catch_up(n_waiting)
 
     def _committed(self, is_new: bool) -> None:  # noqa: FBT001 - a hook
-        """Let the background sender know that something is on the disk."""
+        """Notify the background sender that reports are on the disk."""
         if is_new and self._settings.options.background and (sender := self._sender()) is not None:
             sender.nudge()
 
@@ -487,7 +497,7 @@ class Client:
         return self._n_queued
 
     def _sender(self) -> Sender | None:
-        """Return what carries reports away, new in a process that was forked."""
+        """Return the background sender of this process; the child of a fork gets a new one."""
         transport, writer = self._settings.transport, self._writer
         if transport is None or writer is None or self._disabled:
             return None
@@ -539,7 +549,7 @@ class Client:
         return None
 
     def _failed(self, error: Exception) -> None:
-        """Note a failure; or that another process has withdrawn consent."""
+        """Count a failure, or end consent if another process has withdrawn it."""
         if isinstance(error, GoneError):
             self._forget()
         elif isinstance(error, UnusableError):  # another version has taken the folder meanwhile
@@ -548,7 +558,7 @@ class Client:
             self._failures.note(error)
 
     def _disable(self, error: Exception) -> None:
-        """Record nothing from now on, forget what waits in memory, and log once why."""
+        """Disable the client, drop the events in memory, and log the reason once."""
         reason = _in_words(error)
         if self._writer is not None:
             self._writer.clear()
@@ -557,7 +567,7 @@ class Client:
             warn("telemetry is disabled in %s: %s", self._settings.folder, reason)
 
     def _forget(self) -> None:
-        """End consent, and forget what waits in memory."""
+        """End consent, and drop the events in memory."""
         self._consent = False
         self._n_queued = 0
         if self._writer is not None:
@@ -566,7 +576,7 @@ class Client:
     def _look(
         self, question: Callable[[sqlite3.Connection], _Result], otherwise: _Result
     ) -> _Result:
-        """Ask the spool; answer with `otherwise` where there is none, or it cannot be read."""
+        """Read the spool; return `otherwise` if there is no spool or it cannot be read."""
         writer = self._writer
         if writer is None or not self._consent:
             return otherwise
@@ -575,7 +585,7 @@ class Client:
         )
 
     def _safely(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
-        """Run an action; whatever fails but the program itself is counted and answered."""
+        """Run an action; count its failure and return `otherwise`. Mistakes of the host raise."""
         try:
             return action()
         except (MetricError, ReportError):  # mistakes of the host
@@ -606,7 +616,7 @@ def _transport(collector: str | Transport | None, key: str | None) -> Transport 
 
 
 def _in_words(error: Exception) -> str:
-    """Say what keeps a device from its folder."""
+    """Return the reason in words why the folder cannot be used."""
     if isinstance(error, UnusableError):
         return str(error)
     if isinstance(error, HungError):

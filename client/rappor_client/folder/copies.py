@@ -1,7 +1,8 @@
-"""A small text in two equal copies, each with a running number and a checksum.
+"""Two redundant copies of a small text, each with a version number and a checksum.
 
-Both are replaced and flushed, one after the other. So at any moment one of them is whole, and if
-both are, the higher number is the newer text; it mends the other one.
+A write replaces and flushes one copy after the other. So at any moment at least one copy is valid,
+also after a crash or a loss of power. Of two valid copies the one with the higher number is newer,
+and replaces the older one when the state is next read under the lock.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ NAMES: Final = ("state.1", "state.2")
 _MAGIC: Final = b"rappor state 1 "
 _CHECK_BYTES: Final = 2 * hashlib.sha256().digest_size + 1
 _DIGITS: Final = 18
-"""Of a running number at most: more replacements than any disk survives."""
+"""Largest number of digits of a version number: more writes than any disk survives."""
 
 
 class Sealed:
-    """Bytes that show nothing of themselves: not printed, and not in a traceback."""
+    """Bytes whose repr is hidden, so that no traceback with local variables shows a secret."""
 
     __slots__ = ("bytes",)
 
@@ -32,14 +33,14 @@ class Sealed:
 
 
 class Copy(NamedTuple):
-    """A text with its running number."""
+    """A text with its version number."""
 
     number: int
     text: Sealed
 
 
 def read(folder: OwnFolder) -> list[Copy]:
-    """Return what the valid copies hold, the highest number first.
+    """Read the valid copies, the newest first.
 
     Raises OSError where a copy is there and cannot be read, and ForeignError for one of another
     version.
@@ -49,7 +50,7 @@ def read(folder: OwnFolder) -> list[Copy]:
 
 
 def write(folder: OwnFolder, number: int, text: Sealed) -> None:
-    """Replace both copies and wait for the disk."""
+    """Replace both copies and flush them to the disk."""
     data = Sealed(written(number, text))
     for name in NAMES:
         folder.replace(name, data.bytes)
@@ -57,7 +58,7 @@ def write(folder: OwnFolder, number: int, text: Sealed) -> None:
 
 
 def begin(folder: OwnFolder, text: Sealed) -> bool:
-    """Create both copies with the number 1; false if somebody was faster."""
+    """Create both copies with version number 1; return False if another process did so before."""
     data = Sealed(written(1, text))
     first, second = NAMES
     if not folder.create(first, data.bytes):
@@ -68,7 +69,7 @@ def begin(folder: OwnFolder, text: Sealed) -> bool:
 
 
 def stamps(folder: OwnFolder) -> tuple[Stamp | None, ...]:
-    """Return what changes when a copy does; a look is cheap."""
+    """Return the stamps of both copies, which change when a copy is replaced."""
     return tuple(folder.stamp(name) for name in NAMES)
 
 
@@ -79,19 +80,19 @@ def written(number: int, text: Sealed) -> bytes:
 
 
 def check_of(body: bytes) -> bytes:
-    """Return the last line of a file, the checksum of what is before it."""
+    """Compute the last line of a copy: the SHA-256 checksum of the lines before it."""
     return hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
 def is_intact(data: bytes) -> bool:
-    """Return whether the last line of a file is the checksum of what is before it."""
+    """Return whether the last line of a file is the checksum of the lines before it."""
     return data[-_CHECK_BYTES:] == check_of(data[:-_CHECK_BYTES])
 
 
 def parsed(data: bytes | None) -> Copy | None:
-    """Read what `written` wrote; None for a damaged copy and for none.
+    """Parse the bytes of a copy; None if the copy is damaged or absent.
 
-    Raises ForeignError for a whole copy of another version.
+    Raises ForeignError for a valid copy in the format of another version of this library.
     """
     if data is None or not is_intact(data):
         return None

@@ -1,8 +1,12 @@
-"""Keeps what threads share whole when a process forks, from any thread and from several at once.
+"""Locks of objects that several threads share, and the hooks that prepare these objects for a fork.
 
-Python calls the hooks of a fork one thread beside the other: two threads that fork run them at the
-same time. So one lock spans a whole fork, from the first hook to the last. A fork waits for what
-is half done, but for a few seconds only: a disk may hang.
+A fork copies the memory of a process and one thread of it. A lock that another thread holds at that
+moment is never released in the child. So the hook before a fork acquires the lock of each shared
+object, the hook in the parent releases the locks, and the hook in the child creates new ones.
+
+Python does not serialize forks: two threads that fork run their hooks at the same time. So the lock
+`_FORKING` is held from the first hook of a fork to the last. A fork waits for other threads for two
+seconds at most, because a thread may wait for a disk that hangs.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from rappor_client.folder.own_folder import BusyError
 
 @contextlib.contextmanager
 def unforked(*, wait: bool = False) -> Iterator[bool]:
-    """Let no thread fork while the block runs; false if one does already, unless it may wait.
+    """Keep every thread from forking while the block runs.
 
-    It is for late imports. A child waits without end for a module that another thread was importing
-    at the moment of the fork.
+    Yields False without `wait` if another thread is forking. The function protects late imports: a
+    child waits without end for a module that another thread was importing during the fork.
     """
     forking = _FORKING  # a signal's handler may fork in the block: the child has another lock
     try:
@@ -37,30 +41,34 @@ def unforked(*, wait: bool = False) -> Iterator[bool]:
 
 
 class Turn:
-    """One thread at a time; who has it already, as a signal's handler may, gets BusyError.
+    """A lock for one thread at a time. A thread that holds it already gets BusyError.
 
-    The handler of a signal may raise right after the lock was taken: so only its owner knows.
+    That thread is in the handler of a signal, which interrupted the code under the lock. A handler
+    may also raise right after the lock was acquired. So the owner is stored beside the lock.
     """
 
     def __init__(self) -> None:
-        """Begin with nobody inside; `lock` is for what its owner may do as often as it likes."""
+        """Create the lock. Code that its owner may run again inside acquires `lock` directly."""
         self.lock = threading.RLock()
         self._owner: int | None = None
         self._outer: int | None = None
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread is inside."""
+        """Whether the current thread holds the lock."""
         return self._owner == threading.get_ident()
 
     @property
     def is_taken(self) -> bool:
-        """Whether any thread is inside."""
+        """Whether any thread holds the lock."""
         return self._owner is not None
 
     @contextlib.contextmanager
     def taken(self, patience: float) -> Iterator[None]:
-        """Keep other threads out while the block runs; BusyError if one stays for too long."""
+        """Hold the lock while the block runs.
+
+        Raises BusyError if another thread holds the lock for longer than `patience` seconds.
+        """
         me = threading.get_ident()
         if self._owner == me:
             raise BusyError
@@ -79,18 +87,21 @@ class Turn:
                 pass
 
     def before_fork(self, deadline: float) -> None:
-        """Keep others out, and the handlers of this thread's signals, unless one stays inside."""
+        """Acquire the lock before a fork, also against the handlers of this thread's signals.
+
+        Another thread may hold the lock until the deadline. Then the fork goes on without it.
+        """
         if self.lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             self._outer, self._owner = self._owner, threading.get_ident()
 
     def after_fork_in_parent(self) -> None:
-        """Go on; RuntimeError if another thread is inside."""
+        """Release the lock; RuntimeError if `before_fork` did not acquire it."""
         if self.is_mine:
             self._owner = self._outer
         self.lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew: the threads that waited for the old lock are not here."""
+        """Create a new lock: the thread that holds the old one does not exist in the child."""
         self.lock = threading.RLock()
         self._owner = None
 
@@ -114,7 +125,7 @@ class ForkAware:
 
 
 class Shared(ForkAware):
-    """Something that threads share, one at a time, and that a fork must find at rest."""
+    """An object that one thread at a time may use, and that no thread may use during a fork."""
 
     def __init__(self) -> None:
         """Create the lock, and let every fork call the hooks from now on."""
@@ -122,15 +133,15 @@ class Shared(ForkAware):
         super().__init__()
 
     def before_fork(self, deadline: float) -> None:
-        """Keep other threads out; do not wait beyond a moment of the monotonic clock."""
+        """Acquire the lock, and wait for it until `deadline` of the monotonic clock at most."""
         self._turn.before_fork(deadline)
 
     def after_fork_in_parent(self) -> None:
-        """Let other threads in again."""
+        """Release the lock."""
         self._turn.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew: this thread is the only one."""
+        """Create a new lock."""
         self._turn.after_fork_in_child()
 
 
@@ -138,10 +149,12 @@ _SECONDS: Final = 2.0
 """Longest time that a fork waits for other threads, all of them together, and for the disk."""
 _FORKING = threading.RLock()
 _ALL: Final[weakref.WeakValueDictionary[int, ForkAware]] = weakref.WeakValueDictionary()
-"""In the order in which they came: whoever holds two locks takes that of the earlier one first."""
+"""All objects with hooks, by the order of their creation. A thread that holds two of their locks
+has acquired the lock of the older object first, so a fork acquires them in this order."""
 _NUMBERS: Final = itertools.count()
 _HELD: Final[dict[int, list[ForkAware]]] = {}
-"""What a thread that forks keeps others out of; a signal may let it fork without `_FORKING`."""
+"""Objects whose hook before the fork has run, by the thread that forks. The handler of a signal may
+fork before it holds `_FORKING`, so several threads may be here."""
 
 
 def _in_order() -> list[ForkAware]:
@@ -154,7 +167,10 @@ def _in_order() -> list[ForkAware]:
 
 
 def _before() -> None:
-    """Keep everybody out; what normalizes is loaded by then, so no child waits for its import."""
+    """Run the hooks before a fork, and load the modules that normalize values.
+
+    A child that had to import them could wait without end for another thread's import.
+    """
     import encodings.idna  # noqa: F401, PLC0415 - 2 ms with Unicode's tables, for those who fork
 
     deadline = time.monotonic() + _SECONDS
@@ -166,7 +182,7 @@ def _before() -> None:
 
 
 def _after_in_parent() -> None:
-    """Release all locks; what a signal's handler raises is printed by Python and dropped."""
+    """Run the hooks in the parent. Python prints and drops an exception of a signal's handler."""
     raised: BaseException | None = None
     held = _HELD.get(threading.get_ident(), [])
     try:
@@ -189,6 +205,7 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
+    """Run the hooks in the child, and create a new lock of forks."""
     global _FORKING  # noqa: PLW0603 - the threads that waited for the old one are not here
     for shared in _in_order():
         shared.after_fork_in_child()

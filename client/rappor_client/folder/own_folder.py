@@ -1,7 +1,8 @@
-"""The folder of one identity: opened once, so that nothing is ever written for a later one.
+"""The open folder of one identity, which names its files by the handle of the folder.
 
-A withdrawal renames it away, empties and removes it. A process that was stopped meanwhile holds the
-folder that it opened: what it writes goes there, or fails, and puts nothing back.
+A withdrawal of consent renames the folder, empties it and removes it. Another process may be paused
+meanwhile with the folder open. Its later writes go to the renamed folder, or fail. So they never
+bring back an erased file, and never write into the folder of a later identity.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from rappor_client.folder.system import BINARY, NO_LINK, PRIVATE, read_file
 
 NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
-"""How long a lock is waited for, unless a caller has less patience."""
+"""Default for the longest wait for a lock, or for the disk. A longer wait holds up the host."""
 RETRY_SECONDS: Final = 0.01
 _CLOSED: Final = -1
 _GRACE_SECONDS: Final = 0.5
 
 
 class GoneError(Exception):
-    """The folder has lost its name: consent was withdrawn."""
+    """The folder was renamed or removed, because consent was withdrawn."""
 
 
 class BusyError(Exception):
-    """Another process, thread or an interrupted call of this thread holds what is needed."""
+    """A lock is held by another process, another thread, or an interrupted call of this thread."""
 
 
 class HungError(BusyError):
@@ -38,16 +39,16 @@ class HungError(BusyError):
 
 
 Stamp = tuple[int, int, int]
-"""What tells one version of a file from another without reading it."""
+"""Inode, modification time in ns and size of a file: a replaced file has another stamp."""
 
 
 def patience_until(deadline: float) -> float:
-    """Return how long a flush waits for a lock: half a second even if its time is over."""
+    """Return the seconds that a flush waits for a lock: at least .5, also after its deadline."""
     return min(BUSY_SECONDS, max(deadline - time.monotonic(), _GRACE_SECONDS))
 
 
 class OwnFolder:
-    """One identity's folder; every name is one in the very folder that was opened."""
+    """The open folder of one identity."""
 
     def __init__(self, path: Path) -> None:
         """Open a folder; FileNotFoundError if there is none."""
@@ -70,7 +71,7 @@ class OwnFolder:
             raise GoneError
 
     def stamp(self, name: str) -> Stamp | None:
-        """Return what changes when a file does, None if the file is gone."""
+        """Return the stamp of a file, None if there is no file."""
         try:
             status = os.stat(self._at(name), **self._here())  # noqa: PTH116 - by its handle
         except (FileNotFoundError, NotADirectoryError):
@@ -78,19 +79,19 @@ class OwnFolder:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read(self, name: str) -> bytes | None:
-        """Return what a file holds, None if there is none; a link leads nowhere."""
+        """Return the bytes of a file, None if there is no file; symbolic links are not followed."""
         try:
             return read_file(self._at(name), NO_LINK, **self._here())
         except FileNotFoundError:
             return None
 
     def replace(self, name: str, data: bytes) -> None:
-        """Let a file hold these bytes, whole or not at all; `sync` makes its name durable."""
+        """Replace the bytes of a file in one step. `sync` makes the new name durable."""
         with self._draft(name, data) as draft:
             os.replace(self._at(draft), self._at(name), **self._both())  # noqa: PTH105 - likewise
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create a file with these bytes, as `replace` does; false if there is one of this name."""
+        """Create a file in one step; return False if a file of this name exists."""
         with self._draft(name, data) as draft:
             try:
                 os.link(self._at(draft), self._at(name), **self._both())
@@ -104,7 +105,7 @@ class OwnFolder:
         os.close(os.open(self._at(name), flags, PRIVATE, **self._here()))
 
     def sync(self) -> None:
-        """Wait until the disk has the names of the folder."""
+        """Flush the names of the folder to the disk."""
         if self._handle is not None:
             os.fsync(self._handle)
 
@@ -115,10 +116,11 @@ class OwnFolder:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[bool]:
-        """Keep other processes out while the block runs; false if one of them is inside.
+        """Lock the folder against other processes while the block runs; do not wait.
 
-        One thread at a time: who has the lock gets it again, so that the next attempt gives back
-        what an exception out of a signal's handler has left locked.
+        Yields False if another process holds the lock. Only one thread of a process may call this
+        method at a time. A thread that holds the lock gets it again: the handler of a signal may
+        have raised before the lock was released, and then the next attempt releases it.
         """
         self._renew()
         try:
@@ -131,7 +133,7 @@ class OwnFolder:
 
     @contextlib.contextmanager
     def alone(self, patience: float) -> Iterator[bool]:
-        """Wait for some seconds until other processes are out; false if one of them stays."""
+        """Lock the folder as `attempt` does, and wait for the lock for `patience` seconds."""
         deadline = time.monotonic() + patience
         while True:
             with self.attempt() as is_inside:
@@ -141,7 +143,10 @@ class OwnFolder:
             time.sleep(RETRY_SECONDS)
 
     def leave_to_parent(self) -> None:
-        """Close what a child of a fork has open together with its parent, and so its lock."""
+        """Close, in the child of a fork, the handle that it shares with its parent.
+
+        The handle also shares the parent's lock, which the child must not release.
+        """
         self._locked = None
         self.close()
 
@@ -158,7 +163,7 @@ class OwnFolder:
             self._at_end.atexit = False
 
     def _renew(self) -> None:
-        """Open the folder again where it was closed, or the host has closed every handle."""
+        """Open the folder again if it was closed, or if the host has closed every handle."""
         with contextlib.suppress(OSError):
             if self._handle is None or _number(os.fstat(self._handle)) == self._seen:
                 return
@@ -168,7 +173,7 @@ class OwnFolder:
 
     @contextlib.contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[str]:
-        """Have these bytes durable under another name while the block runs."""
+        """Write bytes to a temporary file and flush it; remove the file after the block."""
         draft = f".{name}.{os.urandom(8).hex()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY
         handle = os.open(self._at(draft), flags, PRIVATE, **self._here())
@@ -195,7 +200,10 @@ class OwnFolder:
 
 @contextlib.contextmanager
 def alone_in(host: Path, patience: float = BUSY_SECONDS) -> Iterator[bool]:
-    """Keep out other processes that begin or end an identity; false if one of them stays."""
+    """Lock a host's folder against other processes that create or erase an identity.
+
+    Yields False if the lock is not free within `patience` seconds, or the folder cannot be opened.
+    """
     try:
         place = OwnFolder(host)
     except OSError:  # it may be locked away from us

@@ -1,7 +1,7 @@
-"""The background thread: it sleeps until an upload is due and ends with the process.
+"""The background sender: a thread that sleeps until an upload may leave, and then sends it.
 
-Whatever fails in it is told to the client, and it goes on an hour later. A thread that could not be
-started, or has died, is started by the next nudge.
+A failure of a step is passed to the client, and the thread tries again an hour later. The next
+`nudge` starts the thread again if it could not start, or has died.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ left alone: the next run sends the upload again, under the same id."""
 _BUSY_SECONDS: Final = 5.0
 _BACKLOG_SECONDS: Final = 1.0
 _LONGEST_SLEEP_SECONDS: Final = HOUR
-"""A machine may sleep, or set its clock, while the thread does: it looks again every hour."""
+"""Longest sleep of the thread. The machine may be suspended, or its clock be set, while the thread
+sleeps: so it compares the clock with the time of the next step every hour."""
 
 
 class Sender:
-    """Runs an uploader's steps when they are due; there is no thread until the first nudge."""
+    """Runs the steps of an uploader at their times, in a thread that the first nudge starts."""
 
     def __init__(
         self,
@@ -50,16 +51,17 @@ class Sender:
         self._due: float | None = None  # by the monotonic clock, which nobody can set back
 
     def nudge(self) -> None:
-        """Notify the thread that a report waits; it is sent after a random delay."""
+        """Notify the thread that a report is queued, which it sends after a random delay."""
         with self._wake:
             if self._is_stopped or (self._is_nudged and self._is_alive()):
                 return
             self._wake_at(time.monotonic() + self.uploader.delay())
 
     def catch_up(self, n_reports: int) -> None:
-        """Send what an earlier run has left: the first report at once, each other a moment later.
+        """Send the reports that an earlier run left: the first at once, the others soon after it.
 
-        Its events are long past, so its delays are short: the process may not live for long.
+        Short delays reveal nothing here, because the events are long past. They matter, because the
+        process may end soon.
         """
         with self._wake:
             if not self._is_stopped:
@@ -76,7 +78,7 @@ class Sender:
             thread.join(max(seconds, 0.0))
 
     def _wake_at(self, due: float) -> None:
-        """Plan a step, and see to it that a thread is there to take it."""
+        """Set the time of a step, and start the thread unless it lives."""
         if not self._is_alive():
             thread = threading.Thread(target=self._run, name="rappor-sender", daemon=True)
             try:
@@ -105,7 +107,7 @@ class Sender:
                 self._plan(seconds)
 
     def _step(self) -> float | None:
-        """Take a step and return the seconds to the next one; None if nothing waits."""
+        """Run a step and return the seconds until the next one, None if nothing is queued."""
         step = self.uploader.step(is_backlog=self._n_backlog > 0)
         if not step.is_attempt:
             self._n_backlog = 0
@@ -116,7 +118,7 @@ class Sender:
         return wait(step.due - self._clock(), delay=self.uploader.delay(at_most=longest))
 
     def _sleep(self) -> bool:
-        """Wait until a step is due; False if there is to be none."""
+        """Sleep until the time of the next step; return False if the sender was stopped."""
         with self._wake:
             while not self._is_stopped:
                 if self._due is None:
@@ -130,7 +132,7 @@ class Sender:
         return False
 
     def _plan(self, seconds: float | None) -> None:
-        """Set the next step, unless a nudge has set an earlier one meanwhile."""
+        """Set the time of the next step, unless a nudge has set an earlier time meanwhile."""
         if seconds is None:
             return
         planned = time.monotonic() + seconds
@@ -150,8 +152,8 @@ def _at_exit() -> None:
 
 
 def wait(seconds: float, *, delay: float = 0.0) -> float:
-    """Return how long to wait: an hour at most by a clock that may be set, and all of the delay.
+    """Return the seconds to sleep: an hour at most, because a clock may be set, plus the delay.
 
-    A shorter delay would reveal the moment of the event.
+    The delay is never cut, because a shorter one would reveal the time of the event.
     """
     return min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS) + delay

@@ -1,11 +1,12 @@
-"""Puts what was recorded on the disk: the events wait in memory, one thread commits them.
+"""The write-behind buffer of a device: events wait in memory, and the folder's thread commits them.
 
-`record` only appends to memory. Whoever commits holds a lock between threads and then one between
-processes, and releases both while it waits for another process, so that a fork finds nothing
-half done. A commit reads the state again under the lock. If events change the state, the spool has
-what goes with it first, then both copies of the state are replaced, and then the reports may leave.
+`record` only appends an event to memory. A commit holds two locks: one between threads, then one
+between processes. It releases both while it waits for another process, so that a fork never copies
+a half-done commit. Under the locks it reads the state of the device again. If the events change the
+state, the order of writes is: the spool, flushed; both copies of the state, flushed; then the
+reports that may leave. So no report ever leaves whose privacy cost is not on the disk.
 
-A child of a fork drops what its parent has not written.
+The child of a fork drops the events that its parent has not written: the parent writes them.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ from rappor_client.periods import day_of
 from rappor_client.settings import Settings
 
 MOST_EVENTS: Final = 1000
-"""What waits in memory at most."""
+"""Largest number of events in memory. Further events are dropped and counted (`dropped_full`)."""
 _BUSY_SECONDS: Final = 0.05
-"""How often the thread asks again for a lock; and how long it waits for the database's."""
+"""Time between two attempts to lock the folder, and longest wait for the lock of the database."""
 _FAILED_SECONDS: Final = 1.0
+"""Time between two attempts to write to a disk that fails."""
 _EXIT_SECONDS: Final = 0.5
+"""Longest time that the end of the program waits for the last writes."""
 
 _Result = TypeVar("_Result")
 Action = Callable[[sqlite3.Connection], _Result]
@@ -80,9 +83,10 @@ class Writer(Shared):
         refused: Collection[str],
         on_commit: Callable[[bool], object],
     ) -> None:
-        """Keep what to write to, and whom to tell; `on_commit` hears whether anything is new.
+        """Create the buffer of an identity.
 
-        `refused` are the metrics that the person refuses; they may become more.
+        `refused` is the live set of the metrics that the person refuses. `on_commit` is called
+        after each commit, with whether the commit had events.
         """
         self._refused = refused
         self.identity = identity
@@ -101,11 +105,11 @@ class Writer(Shared):
         _ALL.add(self)
 
     def __bool__(self) -> bool:
-        """Return whether something waits in memory."""
+        """Return whether events or counts are in memory."""
         return bool(self._events or self._counts)
 
     def add(self, event: Event) -> bool:
-        """Let an event wait to be written; false if too many do: it is dropped and counted."""
+        """Append an event to memory; return False if memory is full and the event was dropped."""
         if len(self._events) >= MOST_EVENTS:
             self._counts["dropped_full"] += 1
             self.wake()
@@ -119,7 +123,7 @@ class Writer(Shared):
         self._counts[name] += 1
 
     def silent(self, reserved: Reserved, year: int) -> frozenset[str]:
-        """Return the metrics that have no room in a year's budget."""
+        """Return the metrics that do not fit into the budget of a year, from a cache."""
         known = self._silent
         if known is None or known[0] is not reserved or known[1] != year:
             silent = reserved.silent_metrics(self._settings.registry, self._limits, year)
@@ -127,7 +131,7 @@ class Writer(Shared):
         return known[2]
 
     def clear(self) -> None:
-        """Forget what waits in memory."""
+        """Drop the events and counts in memory."""
         self._events.clear()
         self._counts.clear()
 
@@ -248,7 +252,7 @@ class Writer(Shared):
             self._thread.is_locked_out = False
 
     def after_fork_in_child(self) -> None:
-        """Forget what the parent will write, and take new locks: its threads are not here."""
+        """Drop the events that the parent writes, create new locks and reopen the folder."""
         self.clear()
         super().after_fork_in_child()
         self._is_awake = False
@@ -256,7 +260,7 @@ class Writer(Shared):
         self.identity.look_again()
 
     def _mended(self, action: Action[_Result], at: float | None) -> _Result:
-        """Write; a damaged spool is removed, and written anew without what it held."""
+        """Commit; remove a damaged spool first, and count the loss of its reports."""
         try:
             return self._write(action, at)
         except DamagedError as error:
@@ -267,7 +271,7 @@ class Writer(Shared):
             return self._write(action, at)
 
     def _write(self, action: Action[_Result], at: float | None) -> _Result:
-        """Take all events and write them; they wait on where that fails."""
+        """Commit all events in memory; they stay in memory if the commit fails."""
         self._is_awake = False
         self._refresh()
         events = self._events.copy()
@@ -285,7 +289,7 @@ class Writer(Shared):
         return result
 
     def _refresh(self) -> None:
-        """Look at the folder again: it may be another device by now, or another year."""
+        """Read the state again: another process may have replaced the secret or the state."""
         self.identity.refresh()
         if self.identity.spool != self.store.path:
             self.store.close()
@@ -329,7 +333,7 @@ class Writer(Shared):
             return self._finish(db, look, counts, action)
 
     def _enter(self, look: Admission, event: Event, now: float) -> None:
-        """Enter an event, unless its metric is silent: by person, budget or collector."""
+        """Enter an event, unless the person, the budget or the collector has stopped its metric."""
         name, year = event.metric.name, event.day.year
         if event.mark != look.state.mark or name in self._refused:
             return
