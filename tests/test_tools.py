@@ -72,6 +72,6 @@ def test_what_is_missing_ends_ci(tmp_path: Path) -> None:
     answer = run_machine(tmp_path, ci="true")
     assert answer.returncode == 1
     assert (
-        "chromium debootstrap esbuild openjdk-17-jre-headless pgbouncer systemd terser "
-        "node-typescript" in answer.stderr
+        "chromium debootstrap esbuild gcc libc6-dev openjdk-17-jre-headless pgbouncer systemd "
+        "terser node-typescript" in answer.stderr
     )

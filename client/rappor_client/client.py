@@ -108,6 +108,8 @@ class Client:
         `disabled`.
         """
         with unforked(wait=True):  # methods find these loaded: a child must load nothing
+            import textwrap  # noqa: F401, PLC0415 - likewise; `PrivacySpent` is printed with it
+
             import rappor_client.outbox.background  # noqa: PLC0415 - importing the client is quicker
             import rappor_client.outbox.uploader  # noqa: PLC0415 - likewise
             import rappor_client.person.contents  # noqa: PLC0415 - likewise

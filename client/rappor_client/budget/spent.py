@@ -7,7 +7,6 @@ the metric; `PrivacySpent` says it in words.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -102,5 +101,7 @@ def _metric(scopes: list[Scope]) -> MetricPrivacySpent:
 
 def _wrapped(text: str) -> str:
     """Wrap a paragraph at 80 columns, all of its lines indented as the first one."""
+    import textwrap  # noqa: PLC0415 - loaded at opening: later no handle may be free
+
     indent = " " * (len(text) - len(text.lstrip()))
     return textwrap.fill(text, 80, subsequent_indent=indent)

@@ -246,6 +246,7 @@ class FolderThread(ForkAware):
 
 
 _ENDING: Final = threading.Event()
+"""Set when the program ends. After that a thread ends with each job."""
 
 
 def is_ending() -> bool:

@@ -140,6 +140,7 @@ class Sender:
 
 
 _ALL: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()
+"""All objects whose threads the end of the program ends."""
 
 
 @atexit.register

@@ -395,6 +395,7 @@ class Writer(Shared):
 
 
 _ALL: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()
+"""All objects whose threads the end of the program ends."""
 
 
 @atexit.register
