@@ -22,8 +22,11 @@ NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
 """Default for the longest wait for a lock, or for the disk. A longer wait holds up the host."""
 RETRY_SECONDS: Final = 0.01
+"""Time between two attempts to lock the folder."""
 _CLOSED: Final = -1
+"""Stands for the handle of a folder that was closed."""
 _GRACE_SECONDS: Final = 0.5
+"""Shortest wait of a flush for a lock or the disk. Shorter: `flush(timeout=0)` fails more often."""
 
 
 class GoneError(Exception):

@@ -30,7 +30,9 @@ from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyErr
 SUFFIXES: Final = ("-wal", "-shm", "-journal", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
 _VERSION: Final = 1
+"""Version of the schema. A database of another version counts as damaged."""
 _MAGIC: Final = b"SQLite format 3\0"
+"""First bytes of every SQLite database."""
 _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
 _CLOSE_SECONDS: Final = 0.1

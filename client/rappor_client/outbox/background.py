@@ -23,7 +23,9 @@ _END_SECONDS: Final = 0.05
 """Time that the end of the program waits for the thread. An exchange under way takes longer, and is
 left alone: the next run sends the upload again, under the same id."""
 _BUSY_SECONDS: Final = 5.0
+"""Time until the next step where a lock was held, or the disk did not answer."""
 _BACKLOG_SECONDS: Final = 1.0
+"""Longest random delay between two reports of an earlier run."""
 _LONGEST_SLEEP_SECONDS: Final = HOUR
 """Longest sleep of the thread. The machine may be suspended, or its clock be set, while the thread
 sleeps: so it compares the clock with the time of the next step every hour."""
