@@ -48,10 +48,10 @@ class _Forgetful(Collector):
     """Stores nothing."""
 
     def enqueue(self, submission: Submission) -> asyncio.Future[bytes]:
-        """Return the answer at once."""
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        answer.set_result(submission.answer)
-        return answer
+        """Return the response at once."""
+        response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        response.set_result(submission.response)
+        return response
 
 
 def main(name: str, port: str, registry: str, database: str) -> None:

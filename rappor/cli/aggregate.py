@@ -35,7 +35,7 @@ _COUNTS_FILE = b"RAPPOR COUNTS "
 """How every counts file begins, whatever its version."""
 
 _LINES = 1000
-"""Lines between two looks at the progress display."""
+"""Lines that pass between two updates of the progress display."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,7 @@ _NOT_WEIGHTED: Final = (
     *("sums", "differences", "quantiles", "devices", "reports_per_device", "show_all"),
     *("distribution", "forged", "csv_path", "html_path", "chart"),
 )
-"""What cannot be said of weighted totals."""
+"""Options that weighted totals do not support."""
 
 
 def _read_weights(path: str) -> dict[str, float]:

@@ -45,7 +45,7 @@ SMALL: Final = 20
 
 SMALL_REPORTS: Final = 10_000
 _SHOWN: Final = 20
-"""Rows of the table at most."""
+"""Limits the rows of the table."""
 
 MOST_COUNTED: Final = 10**8
 """Devices that a table may count: each one's value is held in memory, in 8 bytes."""

@@ -36,7 +36,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 
 FORMAT: Final = 1
-"""Format number of the JSON document."""
+"""Format number that the JSON document contains."""
 
 COLUMNS: Final = (
     "candidate",
@@ -56,7 +56,7 @@ COLUMNS: Final = (
     "ci_high_adjusted",
     "group",
 )
-"""Columns of the CSV file, in order."""
+"""Columns that the CSV file contains, in order."""
 
 _ERROR_COLUMNS: Final = ("std_error", "ci_low", "ci_high")
 """Attributes of `SampleEstimates` that a row of a share has beside the estimate."""

@@ -11,9 +11,9 @@ from typing import Final, Literal, get_args
 from rappor.base.ranges import check_choice, check_number
 
 Correction = Literal["bh", "adaptive", "bonferroni"]
-"""Names of the corrections for multiple tests."""
+"""Names that select a correction for multiple tests."""
 CORRECTIONS: Final[tuple[str, ...]] = get_args(Correction)
-"""All corrections, in the order of the help texts."""
+"""All corrections, in the order in which help texts list them."""
 
 _FEW_ONES: Final = 9.0
 """Variance of the ones of an absent string on its bits, below which the method "adaptive" is

@@ -51,7 +51,8 @@ _DIMENSIONS: Final = ((128, 64), (128, 128), (256, 128), (256, 256), (512, 256))
 The time of a candidate grows with the cohorts, its memory with both."""
 
 _NEGLIGIBLE_COLLISIONS: Final = 0.05
-"""Variance of collisions, relative to that of coins, at which the dimensions suffice."""
+"""Largest variance of collisions, relative to the variance of coins. More bits and cohorts are
+added until the variance is smaller. A larger bound gives smaller reports."""
 
 _EXPLAINED_Z: Final = 5.0
 """Standard errors from which a string is detected, so that its collisions are explained."""
@@ -80,12 +81,12 @@ _MAX_Z: Final = 40.0
 """z score beyond which no probability is left."""
 
 _MAX_ITERATIONS: Final = 200
-"""Largest number of iterations to the fixed point of the number of strings."""
+"""Limits the iterations to the fixed point of the number of strings."""
 _TOLERANCE: Final = 1e-6
 """Change of the number of strings at which the iteration stops."""
 
 _MAX_REPORTS: Final = 10**15
-"""Largest number of reports of a plan."""
+"""Limits the reports of a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 DESCRIPTION: Final = "say here, for the people concerned, what is collected"
-"""Placeholder for the description of a new entry."""
+"""Placeholder that stands for the description of a new entry until its author replaces it."""
 OWNER: Final = "you@example.org"
-"""Placeholder for the owner of a new entry."""
+"""Placeholder that stands for the owner of a new entry until its author replaces it."""
 
 _PLANNED_KEYS: Final = ("profile", *LETTERS)
 """Keys of an entry that a plan determines. Encoding, categories and all other keys stay."""
@@ -29,7 +29,7 @@ _PLANNED_KEYS: Final = ("profile", *LETTERS)
 _KEY: Final = re.compile(r"\s*['\"]?([\w-]+)['\"]?\s*=")
 """Pattern of a line that sets a key."""
 _TABLE: Final = re.compile(r"\s*\[")
-"""Pattern of a line that begins a table."""
+"""Pattern that matches a line that begins a table."""
 
 
 def format_header(name: str) -> str:

@@ -41,7 +41,7 @@ resolution of the coins ends: with h = 1, a permanent response of the smallest p
 loses 2 ln(2^32 - 1) = 44."""
 
 _PROBABILITY_TOLERANCE: Final = 1e-12
-"""Probabilities below this number count as 0: far below 2^-32, the resolution of a coin."""
+"""Probabilities below this number are treated as 0. 2^-32, the resolution of a coin, is larger."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ ERROR_REMEDIES: Final = {
     "unexplained": "collisions with strings that stay unexplained. To lower it, use more cohorts.",
     "candidates": "collisions between candidates. To lower it, use more bits or more cohorts.",
 }
-"""For each part of an error: its cause, and the remedy."""
+"""Each part of an error has a cause and a remedy."""
 
 _DEFAULT_EPOCH: Final = "quarter"
 """Epoch of a planned entry. Values may change within a year, and a year has few quarters."""

@@ -24,7 +24,7 @@ _UNLIMITED_REPORTS: Final = 10**6
 Fresh coins have a millionth of the variance."""
 
 _REPORTS_PER_DAY: Final = {"day": 1.0, "week": 1 / 7}
-"""Reports of a device per day, by interval."""
+"""Reports that a device sends in a day, by interval."""
 _EPOCH_DAYS: Final = {"month": 30.4375, "quarter": 91.3125, "year": 365.25}
 """Mean number of days of an epoch."""
 

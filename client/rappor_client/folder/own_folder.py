@@ -22,7 +22,7 @@ NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
 """Default for the longest wait for a lock, or for the disk. A longer wait holds up the host."""
 RETRY_SECONDS: Final = 0.01
-"""Time between two attempts to lock the folder."""
+"""Seconds that pass between two attempts to lock the folder."""
 _CLOSED: Final = -1
 """Stands for the handle of a folder that was closed."""
 _GRACE_SECONDS: Final = 0.5

@@ -86,4 +86,4 @@ class Windows:
 
 
 SYSTEM: Posix | Windows = Posix() if os.name == "posix" else Windows(msvcrt)
-"""What the program runs on."""
+"""The operating system that the program runs on."""

@@ -25,7 +25,7 @@ left alone: the next run sends the upload again, under the same id."""
 _BUSY_SECONDS: Final = 5.0
 """Time until the next step where a lock was held, or the disk did not answer."""
 _BACKLOG_SECONDS: Final = 1.0
-"""Longest random delay between two reports of an earlier run."""
+"""Limits the random delay between two reports of an earlier run."""
 _LONGEST_SLEEP_SECONDS: Final = HOUR
 """Longest sleep of the thread. The machine may be suspended, or its clock be set, while the thread
 sleeps: so it compares the clock with the time of the next step every hour."""

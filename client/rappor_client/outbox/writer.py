@@ -43,7 +43,7 @@ MOST_EVENTS: Final = 1000
 _BUSY_SECONDS: Final = 0.05
 """Time between two attempts to lock the folder, and longest wait for the lock of the database."""
 _FAILED_SECONDS: Final = 1.0
-"""Time between two attempts to write to a disk that fails."""
+"""Seconds that pass between two attempts to write to a disk that fails."""
 _EXIT_SECONDS: Final = 0.5
 """Longest time that the end of the program waits for the last writes."""
 

@@ -30,8 +30,9 @@ _WEAK_EPSILON_INF: Final = 6.01
 _Level = Literal["refused", "warning", "note"]
 _SOON_DAYS: Final = 30
 _DAYS: Final = {"day": 1, "week": 7, "month": 31, "quarter": 91, "year": 366}
-"""Of an interval that begins on this day, a Monday and the first of a year."""
+"""Days that an interval or an epoch has at most."""
 _BEGIN: Final = datetime.date(2024, 1, 1)
+"""A day on which a week, a month, a quarter and a year begin: a Monday, the first of January."""
 _REPORTS: Final = 10
 """Reports of a value before and after a change, as `rappor privacy` counts unless told."""
 

@@ -18,7 +18,7 @@ from rappor_server.base.problems import Problem
 from rappor_server.base.request_limits import AddressShare, read_body
 
 MOST_BYTES: Final = 20_000
-"""Of a form without a file."""
+"""Largest size of a form without a file, in bytes. Larger forms are refused."""
 
 _LEAST_SHARE, _MOST_SHARE = 0.0001 / 100, 99.9999 / 100
 _URL_ENCODED: Final = "application/x-www-form-urlencoded"

@@ -22,7 +22,7 @@ from rappor_server.pages.signing import Reader
 from rappor_server.queries import candidate_lists
 
 _CARDS: Final = 24
-"""Metrics on a page of the list."""
+"""Metrics that one page of the list shows."""
 
 
 async def metrics(request: Request, reader: Reader) -> Response:

@@ -26,7 +26,7 @@ FORM_TOKEN: Final = "form"  # noqa: S105 - the name of a field
 """The field of every form that says which visit it was made for."""
 
 _ATTEMPTS: Final = 10
-"""To sign in that fail, of one address in a minute."""
+"""Failed attempts to sign in that one address may make in a minute."""
 _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked."
 _OUT_OF_DATE: Final = "This form was made for another visit. Load the page again."
 

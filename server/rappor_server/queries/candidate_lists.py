@@ -25,7 +25,7 @@ MOST_LISTS: Final = 50
 """Lists of one metric. Beyond it the list that was used longest ago is deleted."""
 
 MOST_BYTES: Final = 5_000_000
-"""Largest size of one list."""
+"""Limits the size of one list, in bytes."""
 
 _DAY_SECONDS: Final = 86_400.0
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
