@@ -377,7 +377,7 @@ class Comparison(Displayed):
 
         The page needs no other file and no network.
         """
-        return saved(str(draw("panel_page", "panel_page", self)), path)
+        return saved(str(draw("comparison_page", "panel_page", self)), path)
 
     def _table(self) -> dict[str, Any]:
         rows = list(self.rows(include_all=True))
