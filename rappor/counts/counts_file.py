@@ -182,9 +182,16 @@ def _parse_entry(entry: Any, metric: Any) -> Contents:
     params = Params.from_json(json.dumps(entry["params"]))
     if entry["fingerprint"] != params.fingerprint:
         raise ParamsError(f"fingerprint must be {params.fingerprint}, got {entry['fingerprint']!r}")
-    return Contents(
-        params, np.array(entry["ones"]), np.array(entry["reports"]), metric, _squares(entry)
-    )
+    ones, reports = (_read_integers(entry, key) for key in ("ones", "reports"))
+    return Contents(params, ones, reports, metric, _squares(entry))
+
+
+def _read_integers(entry: Any, key: str) -> NDArray[Any]:
+    """Return the numbers under this key; Counts checks their shape and size."""
+    numbers = np.array(entry[key])
+    if numbers.dtype.kind not in "iuf":
+        raise ValueError(f"{key} must be integers, got {numbers.dtype}")
+    return numbers
 
 
 def _squares(document: Any) -> Any:

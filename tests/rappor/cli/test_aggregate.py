@@ -98,7 +98,7 @@ def test_a_folder_of_rows_and_uploads_is_added_up(shell: Shell) -> None:
         store(shell, f"lake/day=2026-11-0{day}/a.parquet", day)
     send(shell, 4, "lake/uploads.jsonl")
     bad = shell.place / "lake" / "b.csv"
-    bad.write_text("format,metric,params,cohort,bits\n2,engine,aaaa,1,AAAA\n")
+    bad.write_text("format,metric,params,cohort,bits\n1,engine,aaaa,1,AAAA\n")
     words = ("aggregate", shell.path("lake"), "--out", shell.path("sums.counts"))
     answer = json.loads(ok(shell.metric(*words, "--json")))
     assert (answer["reports"], answer["uploads"], answer["files"]) == (604, 4, 3)
@@ -112,7 +112,7 @@ def test_a_folder_of_rows_and_uploads_is_added_up(shell: Shell) -> None:
 def test_names_that_rows_say_reach_no_terminal_as_they_are(shell: Shell) -> None:
     """They are whatever somebody wrote into the file."""
     path = shell.place / "rows.csv"
-    path.write_text("format,metric,params,cohort,bits\n2,\x1b[31m,\u202e,1,AAAA\n")
+    path.write_text("format,metric,params,cohort,bits\n1,\x1b[31m,\u202e,1,AAAA\n")
     err = refused(shell.metric("aggregate", str(path), "--out", shell.path("x")), 1)
     assert "registry (of \N{SYMBOL FOR ESCAPE}[31m [U+202E])" in err
 

@@ -33,7 +33,7 @@ def ask(shell: Shell) -> Callable[..., Answer]:
     return functools.partial(shell, "privacy")
 
 
-LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75)
+LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75, interval="none", epoch="life")
 OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BROWSER = ("-k", "128", "--hashes", "2", "-f", ".5", "-p", ".25", "-q", ".75", "--cohorts")
 EIGHT = (*BROWSER, "8")

@@ -328,8 +328,8 @@ def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
 
 
 def test_candidates_that_no_line_reads_back_as_are_refused(weeks: Shell) -> None:
-    """The edition's own command would not know them."""
-    (weeks.place / "odd.txt").write_bytes(b"duckduckgo\nqwant\r\r\n")
+    """The edition's own command would not know them: a file's first mark is no part of a string."""
+    (weeks.place / "odd.txt").write_text(2 * "\ufeff" + "duckduckgo\nqwant\n", encoding="utf-8")
     words = ("--registry", "metrics.toml", "--candidates", "odd.txt")
     err = refused(weeks("publish", "weeks.json", *words, "--out", weeks.path("site")), 1)
     assert "must be lines that read back as they are" in err

@@ -22,7 +22,6 @@ ENGINE = "--registry metrics.toml --metric engine"
 REFUSED = {
     "zzz": "unknown command 'zzz'; see --help for all commands",
     "demmo": "unknown command 'demmo'; did you mean 'demo'?",
-    "attack poisonig": "unknown command 'poisonig'; did you mean 'poisoning'?",
     "decode": "Usage: rappor decode",
     "encode engine x": "Missing option '--registry'",
     "decode x --candidtaes y": "'--candidates'",
@@ -33,7 +32,6 @@ REFUSED = {
         for command in ("privacy", "plan", "demo")
     },
     # which metric or parameters
-    "attack longitudinal": SUBJECT,
     "audit": SUBJECT,
     "privacy": SUBJECT,
     "privacy theme": SUBJECT,
@@ -55,8 +53,6 @@ REFUSED = {
     f"privacy {STRICT} --group -1": "'--group': -1 is less than 1",
     f"privacy {STRICT} --devices 1e300": f"1e300 {MOST}",
     f"privacy {STRICT} --values 1e16": f"1e16 {MOST}",
-    f"attack longitudinal {STRICT} --devices 1": "devices must be an integer in [10, 1,000,000]",
-    f"attack poisoning {STRICT} --reports -1": "--reports must be an integer of at least 1, got -1",
     f"audit {STRICT} --trials 10": "trials must be an integer in [1,000, 1,000,000,000]",
     f"audit {STRICT} --reports 0": "--reports must be an integer in [1, 100], got 0",
     "trust --epsilon 0": "epsilon must be a number in (2^-30, 10], got 0.0",
@@ -74,7 +70,6 @@ REFUSED = {
     # files
     f"privacy {STRICT} --chart a.pdf": "chart must end in .svg, .png, .html",
     f"privacy {STRICT} --chart nowhere/a.svg": "there is no folder nowhere",
-    f"attack longitudinal {STRICT} --chart x.pdf": "chart must end in .svg, .png, .html",
     "privacy theme --registry metrics.toml --changed nope.toml": "nope.toml: No such file",
     f"privacy {STRICT} --shuffled 1e6 --counts none.counts": "none.counts: No such file",
     f"audit {STRICT} --values /no/such": "/no/such: No such file",
@@ -109,7 +104,6 @@ REFUSED = {
     f"audit {STRICT} --command x --exact --secret-file-option y": "a question names the secret",
     "demo --values own.txt --reports 5": "--reports must be omitted where --values counts",
     "demo --values own.txt --small": "give either --small or --values",
-    "demo --values own.txt --other": "give only one of --other, --small and --values",
     f"{DECODE} --sum ''": "or @ and the name of a file, got ''",
     f"{DECODE} --level 2": "--level must be a number in (0, 1), got 2.0",
     f"{DECODE} --sum '('": "--sum must be a regular expression",

@@ -106,7 +106,9 @@ def test_another_collection_is_not_added() -> None:
 
 def test_no_count_falls_below_zero() -> None:
     """Subtracting what was never added is refused."""
-    with pytest.raises(ReportError, match=r"ones must be whole numbers .* got -1 at cohort 0, bit"):
+    with pytest.raises(
+        ReportError, match=r"bit_counts must be whole numbers .* got -1 at cohort 0, bit"
+    ):
         small() - small() - Counts(PARAMS, [[1, 0, 0], [0, 0, 0]], [1, 0], "page")
     with pytest.raises(ReportError, match="ones must be at most"):
         small() - Counts(PARAMS, [[0, 0, 0], [0, 0, 0]], [1, 0], "page")
@@ -123,7 +125,7 @@ def test_sums_beyond_64_bits_are_refused() -> None:
 @pytest.mark.parametrize(
     ("ones", "reports", "reason"),
     [
-        (np.zeros((3, 2), int), [0, 0], r"ones must have shape \(2, 3\), got \(3, 2\)"),
+        (np.zeros((3, 2), int), [0, 0], r"bit_counts must have shape \(2, 3\), got \(3, 2\)"),
         (np.zeros((2, 3), int), [0], r"reports must have shape \(2,\), got \(1,\)"),
         ([[0, 0, 0], [0, -1, 0]], [0, 0], "got -1 at cohort 1, bit 1"),
         (np.zeros((2, 3), int), [0, -5], "got -5 at cohort 1"),
@@ -133,9 +135,9 @@ def test_sums_beyond_64_bits_are_refused() -> None:
         ([[0, 0, math.inf], [0, 0, 0]], [9, 3], "got inf at cohort 0, bit 2"),
         (np.zeros((2, 3)), [2.0**63, 0], "reports must be whole numbers"),
         (np.zeros((2, 3)), np.array([2**63, 0], dtype=np.uint64), "reports must be whole numbers"),
-        (np.zeros((2, 3), bool), [0, 0], "ones must be integers, got bool"),
-        (np.zeros((2, 3), complex), [0, 0], "ones must be integers, got complex"),
-        ([["0"] * 3] * 2, [0, 0], "ones must be integers"),
+        (np.zeros((2, 3), bool), [0, 0], "bit_counts must be integers, got bool"),
+        (np.zeros((2, 3), complex), [0, 0], "bit_counts must be integers, got complex"),
+        ([["0"] * 3] * 2, [0, 0], "bit_counts must be integers"),
     ],
 )
 def test_impossible_tables_are_refused(ones: Any, reports: Any, reason: str) -> None:
@@ -512,7 +514,7 @@ def test_masked_arrays_are_refused() -> None:
     ones, reports = small().bit_counts, small().cohort_reports
     masked = np.ma.masked_array(ones, ones == 2)
     for table in (masked, np.ma.masked_array(ones), [masked[0], masked[1]]):
-        with pytest.raises(ReportError, match="ones must not be a masked array"):
+        with pytest.raises(ReportError, match="bit_counts must not be a masked array"):
             Counts(PARAMS, table, reports)
     with pytest.raises(ReportError, match="reports must not be a masked array"):
         Counts(PARAMS, ones, np.ma.masked_array(reports))

@@ -115,14 +115,14 @@ def test_impossible_squares_are_refused(squares: int) -> None:
 
 
 def test_files_keep_what_is_known_of_devices(tmp_path: Path) -> None:
-    """The counts file and Parquet do, CSV does not; a damaged number is refused."""
+    """The counts file, Parquet and CSV do; a damaged number is refused."""
     for counts in (counted(10, 34), counted(10), Counts.zero(PARAMS)):
         counts.save(tmp_path / "a.counts")
         counts.to_parquet(tmp_path / "a.parquet")
+        counts.to_csv(tmp_path / "a.csv")
         assert Counts.load(tmp_path / "a.counts") == counts
         assert Counts.from_parquet(tmp_path / "a.parquet") == counts
-    counted(10, 34).to_csv(tmp_path / "a.csv")
-    assert Counts.from_csv(tmp_path / "a.csv", PARAMS).sum_squared_reports is None
+        assert Counts.from_csv(tmp_path / "a.csv", PARAMS, counts.metric) == counts
     table = counted(10).to_arrow()
     wrong = table.replace_schema_metadata({**table.schema.metadata, b"rappor.squares": b"-1"})
     with pytest.raises(FileError, match="squares"):
