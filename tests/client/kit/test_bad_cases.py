@@ -68,7 +68,7 @@ def test_versions_of_a_tool_share_a_folder(tool: Tool, first: str, sender: str) 
     newer = tool.registry.with_name("newer.toml")
     text = tool.registry.read_text()
     newer.write_text(text.replace('  "check",\n', '  "check",\n  "deploy",\n'))
-    clock, transport = FixedClock("2026-12-31T12:00:00"), MemoryTransport()
+    clock, transport = FixedClock("2026-12-30T12:00:00"), MemoryTransport()
     versions = {
         name: tool.host(Host, registry=registry, clock=clock)
         for name, registry in (("old", tool.registry), ("new", newer))
@@ -97,7 +97,7 @@ from rappor_client.kit.host import Host
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, peek
 
-clock = FixedClock("2026-12-31T12:00:00")
+clock = FixedClock("2026-12-30T12:00:00")
 host = Host("my-tool", registry=sys.argv[1], collector=None, clock=clock)
 assert host.folder == os.path.join(os.environ["LOCALAPPDATA"], "my-tool", "telemetry")
 assert not host.obstacle() and not question.is_answerable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import re
 import time
@@ -30,10 +31,14 @@ def agree(tool: Tool, *, at: str = "") -> Host:
     return host
 
 
-def last_month() -> str:
-    """Return noon of the last day of the month before this one, when every device has drawn."""
+def last_day_but_one() -> str:
+    """Return noon of this month's last day but one, when every device has drawn its day.
+
+    A report of the last day could not leave within the month.
+    """
     today = time.gmtime()
-    return f"{time.strftime('%F', time.gmtime(time.time() - today.tm_mday * 86400))}T12:00:00"
+    n_days = calendar.monthrange(today.tm_year, today.tm_mon)[1]
+    return f"{today.tm_year}-{today.tm_mon:02}-{n_days - 1:02}T12:00:00"
 
 
 @pytest.mark.slow
@@ -83,10 +88,10 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
     registry = Registry.load(Tool(tmp_path).registry)
     with accepting(registry) as collector:
         tool = Tool(tmp_path, collector=collector.url)
-        host = agree(tool, at=last_month())
+        host = agree(tool, at=last_day_but_one())
         host.work("build")
         assert len(peek(tool.folder).held) == 1
-        with database(tool.folder) as db:  # as if it had ended today: it is not a week late
+        with database(tool.folder) as db:  # as if its day had ended today
             db.execute("UPDATE held SET ends = ?", (time.time() // 86400 * 86400,))
         tool.run("build")
         until(lambda: len(collector.reports) == 1)
@@ -101,7 +106,7 @@ def test_preview_shows_the_bytes_that_are_sent(
     tool: Tool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those that are kept until the day is over, as they leave; and what they reveal."""
-    host = agree(tool, at="2026-12-31T12:00:00")
+    host = agree(tool, at="2026-12-30T12:00:00")
     host.work("build")
     assert manage(host, ["status"], []) == 0
     assert "0 waiting, 1 kept until the day is over." in capsys.readouterr().out
@@ -168,7 +173,9 @@ def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: 
         assert "not counted" in shown
         return
     assert metric.listed == names
-    assert metric.params == dataclasses.replace(Params.profile("once"), m=cohorts, insecure=True)
+    assert metric.params == dataclasses.replace(
+        Params.profile("once"), m=cohorts, insecure=True, interval="epoch", epoch="month"
+    )
     assert [part.name for part in metric.parts] == ["prefix:3", "whole"]
     assert cohorts * 30 <= metric.smallest_part * devices
     assert "not counted" not in shown

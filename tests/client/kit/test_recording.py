@@ -145,14 +145,27 @@ def test_a_device_that_has_answered_rests_until_midnight(person: Person) -> None
     assert rests.count(False) <= 2  # before its own day; until the report of that day has left
 
 
-def test_what_waited_over_the_end_of_a_month_is_sent(person: Person) -> None:
-    """A use of a month's last day leaves in the next month, whose own day may be far."""
-    person.clock.set("2026-12-31T12:00:00")
+@pytest.mark.parametrize(("later", "n"), [("2026-12-31", 1), ("2027-01-02", 0)])
+def test_what_waits_leaves_within_its_month_or_never(person: Person, later: str, n: int) -> None:
+    """The next month has its own report, on its own day."""
+    person.clock.set("2026-12-30T12:00:00")
     person.use("check")
     assert len(read_contents(person.host.folder).held) == 1
-    person.clock.set("2027-01-02T12:00:00")
+    person.clock.set(f"{later}T12:00:00")
+    person.host.send()
+    assert len(person.transport.reports) == n
+    contents = read_contents(person.host.folder)
+    assert not contents.held
+    assert not contents.waiting
+
+
+def test_a_use_of_the_last_day_of_a_month_is_not_recorded(person: Person) -> None:
+    """Its report could not leave within the month."""
+    person.clock.set("2026-12-31T12:00:00")
     person.use("check")
-    assert len(person.transport.reports) == 1
+    contents = read_contents(person.host.folder)
+    assert not contents.held
+    assert not contents.waiting
 
 
 def test_metrics_of_a_later_registry_are_off_until_they_are_agreed_to(

@@ -151,7 +151,7 @@ def give(tmp_path: Path) -> Callable[..., Site]:
             "folder": tmp_path / "devices",
             "account": account,
             "agreed": lambda: [who for who, yes in AGREED.items() if yes is True],
-            "clock": FixedClock("2026-12-31T12:00:00"),
+            "clock": FixedClock("2026-12-30T12:00:00"),
         }
         site = telemetry(app, "mysite", **given | settings)
         assert site.manage(["init", "--owner", "a@example.org"]) == 0
