@@ -84,8 +84,11 @@ def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -
         REGISTRY.replace('epoch = "life"', 'epoch = "life"\ninterval = "week"', 1)
     )
     week = [DAYS[1], DAYS[1] + datetime.timedelta(6), DAYS[1] + datetime.timedelta(7)]
-    rows = [row for day in week for row in rows_of("page", 100, day=day)]
-    found = counts_of(summed(batch_of(rows)), weekly)["page", FINGERPRINT]
+    fingerprint = weekly["page"].params.fingerprint
+    rows = [row | {"params": fingerprint} for day in week for row in rows_of("page", 100, day=day)]
+    sums = Sums(shapes_of(weekly), ())
+    sums.add(batch_of(rows))
+    found = counts_of(sums, weekly)["page", fingerprint]
     assert (found.n_reports, found.sum_squared_reports) == (300, 500)
     some = batch_of([days[0] | {"day": None}, *days[1:]])
     assert counts_of(summed(some), METRICS)["page", FINGERPRINT].sum_squared_reports is None

@@ -243,7 +243,7 @@ def test_entries_load_with_the_same_parameters(encoding: str) -> None:
         )
         text = planned.to_toml("theme", expires=EXPIRES, epoch="month", interval="week")
         metric = Registry.loads(text).metric("theme")
-        assert metric.params == planned.params
+        assert metric.params == dataclasses.replace(planned.params, interval="week", epoch="month")
         assert (metric.epoch, metric.interval) == ("month", "week")
 
 
@@ -288,12 +288,14 @@ def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
     old, new = Registry.loads(REGISTRY), Registry.loads(changed)
     assert new["theme.dark"] == old["theme.dark"]
     page = new["page"].params
-    assert page == dataclasses.replace(params, normalize="host", insecure=False)
+    assert page == dataclasses.replace(
+        params, normalize="host", insecure=False, interval="day", epoch="quarter"
+    )
     gone = set(REGISTRY.splitlines()) - set(changed.splitlines())
     assert gone == {'profile = "balanced"  # for now'}
     dark = Params(encoding="onehot", k=2, categories=("light", "dark"), f=0.25, p=0.125, q=0.625)
     again = Registry.loads(replace_numbers(changed, "theme.dark", dark))
-    assert again["theme.dark"].params == dark
+    assert again["theme.dark"].params == dataclasses.replace(dark, interval="day", epoch="month")
     assert again["page"] == new["page"]
     odd = REGISTRY.replace("# and", "# and\u2028more").replace("\n", "\r\n")
     changed = replace_numbers(odd, "page", params)
@@ -347,7 +349,9 @@ def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encodi
     planned = plan_categorical(
         encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=4, reports=300_000
     )
-    assert Registry.loads(answer["toml"]).metric("theme").params == planned.params
+    assert Registry.loads(answer["toml"]).metric("theme").params == dataclasses.replace(
+        planned.params, interval="day", epoch="quarter"
+    )
     assert (answer["reports"], answer["reports_per_device"]) == (300_000, 30)
     assert [each["reports_per_device"] for each in answer["repeats"]] == [1, 30, None]
     code, out, _ = command(capsys, *words, "--profile", "strict")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -282,7 +283,9 @@ def test_metric_block_loads_with_the_same_parameters() -> None:
         planned = plan(50, epsilon_1=one, epsilon_inf=inf, reports=100_000)
         for name in ("engine", "page.home"):
             registry = Registry.loads(planned.to_toml(name, expires=date(2030, 12, 31)))
-            assert registry.metric(name).params == planned.params
+            assert registry.metric(name).params == dataclasses.replace(
+                planned.params, interval="day", epoch="quarter"
+            )
     with pytest.raises(MetricError, match="name must match"):
         planned.to_toml("No Name", expires=date(2030, 12, 31))
 
@@ -292,8 +295,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"epsilon_1": 5}, "epsilon_inf must be at least epsilon_1"),
     ({"epsilon_inf": math.nan}, "epsilon_inf must be a number in"),
     *(({"reports": each}, "reports must be an integer in") for each in (0, 1.5)),
-    ({"reports": None}, "either reports or share must be given"),
-    ({"share": 0.1}, "either reports or share must be given"),
+    ({"reports": None}, "exactly one of reports and share must be given"),
+    ({"share": 0.1}, "exactly one of reports and share must be given"),
     *(
         ({"reports": None, "share": each}, "share must be a number in")
         for each in (0, 1.1, math.nan)
@@ -376,7 +379,9 @@ def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str])
     planned = plan(500, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     block = answer.pop("toml")
     assert answer == json.loads(json.dumps(planned.to_dict()))
-    assert Registry.loads(block).metric("engine").params == planned.params
+    assert Registry.loads(block).metric("engine").params == dataclasses.replace(
+        planned.params, interval="day", epoch="quarter"
+    )
 
 
 def test_command_prints_the_plan_for_people(
@@ -422,5 +427,5 @@ def test_once_in_an_epoch_says_what_it_is_for(capsys: pytest.CaptureFixture[str]
     """It shows the part that a week has, and the most reports beside their mean."""
     _, out, _ = command(capsys, *ONCE, "--days", "200")
     said = " ".join(out.split())
-    assert "better for answers of a quarter, not of a week, after which only 8 % of" in said
+    assert "better for results of a quarter, not of a week, after which only 8 % of" in said
     assert "2.19 in the mean, at most 3" in said

@@ -73,7 +73,7 @@ def test_edits_that_would_mix_are_refused(
         {"params": STRICT},
         {"params": STRICT, "epoch": "month"},
         {"parts": (Part("prefix:3", 0.25), Part("whole"))},
-        *({"interval": "week"}, {"sample": 0.5}, {"epoch": "quarter"}),
+        *({"interval": "week"}, {"sampling_rate": 0.5}, {"epoch": "quarter"}),
     ],
     ids=str,
 )

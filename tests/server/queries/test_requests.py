@@ -218,7 +218,7 @@ def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
         assert (len(rows) == 3) or not everything
     record = asker.ask({"candidates": ["a", "b"], "all": True}).json()
     numbers = {"estimates", "reports", "unallocated", "unallocated_std_error"}
-    assert set(record) == {*numbers, "assumed", "warnings", "diagnostics"}
+    assert set(record) == {*numbers, "assumptions", "warnings", "diagnostics"}
     assert asker.ask({"all": True}).json() == record
     text = asker.ask(b"a\r\nb\n", query="?all=true", Content_Type="text/plain")
     assert text.json() == record

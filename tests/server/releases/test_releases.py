@@ -357,7 +357,7 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     )
     result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
     answer = json.loads(result.files[JSON])
-    assert answer["assumed"] == apart.assumptions != together.assumptions
+    assert answer["assumptions"] == apart.assumptions != together.assumptions
     assert answer["estimates"] == apart.to_dict()["estimates"]
 
 
