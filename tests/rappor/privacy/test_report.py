@@ -56,7 +56,9 @@ def test_parameters_alone_have_no_metric() -> None:
     report = privacy_report_of(BALANCED)
     assert (report.metric, report.promise, report.account, report.change) == (None,) * 4
     of_metric = privacy_report(metric())
-    assert report == dataclasses.replace(of_metric, metric=None, promise=None)
+    # The parameters of a metric carry its interval and epoch; parameters alone have neither.
+    assert of_metric.params == metric().params
+    assert report == dataclasses.replace(of_metric, metric=None, promise=None, params=BALANCED)
     assert of_metric.metric == "page"
     assert (report.epsilon_1, report.epsilon_inf) == (
         epsilon_n(BALANCED, 1),
