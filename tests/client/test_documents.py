@@ -76,7 +76,7 @@ def output_of(words: str, printed: Mapping[Block, str]) -> str:
 def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingCollector) -> None:
     """Also those that print nothing; what they send is accepted."""
     languages = [block.language for block in printed]
-    assert languages.count("python") == 8
+    assert languages.count("python") == 6
     assert languages.count("sh") == 4
     assert [report.metric for report in collector.reports] == [
         "search_engine",

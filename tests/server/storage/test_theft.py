@@ -238,7 +238,7 @@ def test_no_block_is_one_report(loot: Loot) -> None:
     assert sum(row["reports"] for row in tables["block"]) > N_MARKED
 
 
-TOLD = ("upload", "tally", "block", "folded", "segment", "inbox_13")
+TOLD = ("upload", "tally", "block", "last_merged", "inbox_number", "inbox_13")
 """The tables, or kinds of them, that depend on what devices sent; the attacks are on these.
 The last three count folds, and each database uses its own."""
 
