@@ -77,7 +77,7 @@ def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingColl
     """Also those that print nothing; what they send is accepted."""
     languages = [block.language for block in printed]
     assert languages.count("python") == 6
-    assert languages.count("sh") == 4
+    assert languages.count("sh") == 3
     assert [report.metric for report in collector.reports] == [
         "search_engine",
         "theme",

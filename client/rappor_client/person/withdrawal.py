@@ -197,6 +197,10 @@ def _secrets(place: Path) -> list[Path]:
 
 def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bool:
     """Leave the one line, and nothing else; return whether the secret is gone."""
+    # A process that was killed while it wrote the record left a draft beside it. Nobody else writes
+    # the record now: the caller holds the lock of the host's folder.
+    for draft in host.glob(f".{remainder.NAME}.*.tmp"):
+        wipe(draft)
     is_kept = _keep(host, years)
     if not is_kept:  # what gives room goes, but for what says the same as the line
         for folder in folders:
