@@ -158,7 +158,9 @@ def test_limits_are_numbers_that_the_database_can_hold(limit: str) -> None:
 def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -> None:
     """As in a container whose user has no entry and no HOME."""
     program = (
-        "import os\nos.environ.pop('HOME', None)\n"
+        # Loaded before the change of user: Python itself may be installed where only root can
+        # read, and `open` loads this module.
+        "import os\nimport textwrap\nos.environ.pop('HOME', None)\n"
         "if os.getuid() == 0:\n    os.setuid(4242)\n"
         "client = Client.open('~/telemetry', registry=registry, consent=True)\n"
         "assert client.disabled_reason and client.record('page', 'x') == Outcome.SKIPPED\n"
