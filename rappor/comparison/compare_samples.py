@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from rappor.base.argument_checks import check_type, explain_error_control
 from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_choice
@@ -27,6 +28,7 @@ UNKNOWN_CORRELATION: Final = (
 """Sentence about the device noise if `device_correlation` is not given."""
 
 
+@explain_error_control
 def compare_samples(  # noqa: PLR0913 - all that a caller may know of the samples
     samples: Mapping[str, Counts | Sequence[Counts]],
     candidates: Candidates | Iterable[str] | None = None,
@@ -63,6 +65,8 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
 
     Raises
     ------
+    ParamsError
+        The samples are no mapping, or an argument is outside its range.
     DecodeError
         There are fewer than two samples, a sample has no reports, or the values do not fit
         together.
@@ -78,6 +82,8 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
     >>> {row["candidate"]: row["direction"] for row in rows}
     {'dog': 'rise', 'cat': 'fall'}
     """
+    # Samples in a list have no names, which tables and charts need.
+    check_type("samples", samples, Mapping, 'give each sample a name: {"before": a, "after": b}')
     check_choice("baseline", baseline, BASELINES, error=DecodeError)
     collections = [_check_collections(name, sample) for name, sample in samples.items()]
     if len(collections) < 2:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from rappor.base.argument_checks import check_type, explain_error_control
 from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
@@ -17,6 +18,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Segment, segment_name
 
 
+@explain_error_control
 def compare_segments(
     counts: Sequence[Counts],
     candidates: Candidates | Iterable[str] | None = None,
@@ -50,6 +52,8 @@ def compare_segments(
 
     Raises
     ------
+    ParamsError
+        The counts are no list, or an argument is outside its range.
     DecodeError
         There are no reports, no segments or no candidates, or the counts do not fit together.
 
@@ -72,6 +76,7 @@ def compare_segments(
     >>> [comparison.candidates[i] for i in comparison.shown_rows]
     ['dog', 'cat']
     """
+    check_type("counts", counts, Iterable, "pass a list with the counts of every segment")
     by_segment = _group_by_segment(
         [collection for collection in counts if collection.n_reports], dimension
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rappor.base.argument_checks import check_type, explain_error_control
 from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_integer
@@ -24,6 +25,7 @@ from rappor.decoding.estimates import Estimates
 from rappor.estimator.error_control import ErrorControl
 
 
+@explain_error_control
 def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     released: Released,
     candidates: Candidates | Iterable[str] | None = None,
@@ -62,6 +64,8 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
 
     Raises
     ------
+    ParamsError
+        `released` is no Released, or an argument is outside its range.
     DecodeError
         There are no reports or no candidates, or the counts do not fit together.
 
@@ -89,6 +93,8 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     >>> [sample.reports for sample in comparison.samples]
     [100000, 100000, 0, 100000]
     """
+    # Counts have no days: a trend needs the days that a collector stores beside the counts.
+    check_type("released", released, Released, "compare_samples compares collections without days")
     check_integer("smooth", smooth, 1, error=DecodeError)
     kind, periods = split_periods(released, by)
     collections = [period.collections for period in periods]

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rappor.base.argument_checks import explain_error_control
 from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
@@ -42,6 +43,7 @@ MOST_ROWS: Final = 1 << 17
 best candidates have rows: as many as the counts have rows, and 10,000 more."""
 
 
+@explain_error_control
 def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     counts: Counts | Sequence[Counts],
     candidates: Candidates | Iterable[str] | None = None,
@@ -143,7 +145,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
 
 def _check_collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
     """Check that the collections can be decoded together, and return them as a list."""
-    collections = [counts] if isinstance(counts, Counts) else list(counts)
+    collections = list(counts) if isinstance(counts, Iterable) else [counts]
     for collection in collections:
         if not isinstance(collection, Counts):
             raise DecodeError(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rappor.base.argument_checks import check_type, explain_error_control
 from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Booleans, Integers
@@ -63,6 +64,7 @@ class CandidateSuggestions:
         return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
+@explain_error_control
 def suggest_candidates(
     counts: Counts | Sequence[Counts],
     known: Iterable[str],
@@ -87,6 +89,8 @@ def suggest_candidates(
 
     Raises
     ------
+    ParamsError
+        `listed` is no Candidates.
     DecodeError
         As `decode`.
 
@@ -100,6 +104,7 @@ def suggest_candidates(
     >>> suggest_candidates(counts, ["vim", "emacs"], listed).strings
     ('helix',)
     """
+    check_type("listed", listed, Candidates, "call Candidates.from_list(strings)")
     known = tuple(dict.fromkeys(known))
     known_estimates = decode(counts, known, progress=progress)
     known_candidates = Candidates.from_list(known, normalize=listed.normalize)

@@ -1,0 +1,69 @@
+"""Checks of the type of an argument of the public API.
+
+Without these checks, a mistake such as `trend(counts)` fails deep inside the library, and the
+message is about an attribute that the caller never wrote: "'Counts' object has no attribute
+'periods'". A public function therefore checks the arguments that callers confuse, and raises one
+sentence with the name of the argument, the type that it must have, and the remedy. Arguments
+inside the library are not checked: mypy checks them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from rappor.base.errors import ParamsError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_ERROR_CONTROL_FIELDS: Final = ("alpha", "confidence", "level", "method")
+"""Names that callers pass to a function instead of to ErrorControl. `level` is the name of alpha on
+the command line."""
+
+
+def check_type(name: str, value: object, expected: type, remedy: str = "") -> None:
+    """Raise ParamsError unless a value is an instance of a type.
+
+    The message contains the type of the value and not the value, which may be a recorded value.
+
+    Parameters
+    ----------
+    name : the name of the argument.
+    value : the argument.
+    expected : the type that the argument must have.
+    remedy : what the caller should write instead, without a final full stop.
+
+    Examples
+    --------
+    >>> check_type("params", 2, dict, "call dict()")
+    Traceback (most recent call last):
+        ...
+    rappor.base.errors.ParamsError: params must be a dict, got int; call dict()
+    """
+    if not isinstance(value, expected):
+        article = "an" if expected.__name__[0] in "AEIOUaeiou" else "a"
+        message = f"{name} must be {article} {expected.__name__}, got {type(value).__name__}"
+        raise ParamsError(f"{message}; {remedy}" if remedy else message)
+
+
+def explain_error_control(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a function with an argument `error_control` explain the keywords of ErrorControl.
+
+    `decode(counts, candidates, alpha=0.01)` is the first attempt of most callers. Python's message
+    would be "unexpected keyword argument 'alpha'", without the record that contains alpha.
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name in _ERROR_CONTROL_FIELDS:
+            if name in kwargs:
+                field = "alpha" if name == "level" else name
+                raise ParamsError(
+                    f"{function.__name__} has no argument {name}; "
+                    f"pass error_control=ErrorControl({field}=...)"
+                )
+        return function(*args, **kwargs)
+
+    return call
