@@ -7,14 +7,17 @@ import importlib
 import pkgutil
 
 import pytest
+import rappor_client
 
 import rappor
 
 MODULES = sorted(
-    found.name
-    for found in pkgutil.walk_packages(rappor.__path__, "rappor.")
-    if not found.name.startswith("rappor.cli")
+    module.name
+    for package in (rappor, rappor_client)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if not module.name.startswith(("rappor.cli", "rappor_client.cli", "rappor_client.kit"))
 )
+"""Modules of the library and the device. Commands have no examples, and the kit needs extras."""
 
 
 @pytest.mark.slow
@@ -25,7 +28,12 @@ def test_examples_of_a_module(name: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    """The test above looks at something: counting and decoding have examples."""
-    for name in ("rappor.counts.counts", "rappor.decoding.decoder"):
+    """The test above looks at something: counting, decoding and the device have examples."""
+    examples = (
+        "rappor.counts.counts",
+        "rappor.decoding.decoder",
+        "rappor_client.network.transport",
+    )
+    for name in examples:
         module = importlib.import_module(name)
         assert any(test.examples for test in doctest.DocTestFinder().find(module))

@@ -1,1 +1,1 @@
-"""The network as an argument, and HTTP."""
+"""Sending uploads: the interface of a transport, and the default transport over HTTPS."""

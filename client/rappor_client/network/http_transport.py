@@ -1,13 +1,31 @@
-"""The default transport: HTTPS by the standard library, each exchange over a connection of its own.
+"""The default transport: HTTPS by the standard library, one connection for each upload.
 
-It uses the proxies that the system names, and its requests tell no more than the library's name
-and version. Importing it takes longer than all the rest of the client, so it is imported only
-when a collector is named.
+The transport uses the proxies of the system. Its requests reveal name and version of this library
+and nothing else about the device. Importing this module takes longer than importing all other
+modules of the client, so the client imports it only if the host program names a collector.
 
-A socket's timeout counts anew with each byte that arrives, and nothing bounds the time in which a
-name is resolved. So each exchange runs in a thread of its own, and whoever waits for it shuts its
-socket down when the time is over. Where no thread is to be had, as at the end of a program, the
-exchange runs in place: before each wait for bytes, its socket is given the time that is left.
+An exchange is one request and its response. An exchange must end within its timeout, whatever the
+server does:
+
+- The timeout of a socket starts anew with every byte that arrives, so a server that sends one byte
+  a second would hold a caller for hours.
+- Nothing bounds the duration of a name lookup.
+
+So every exchange runs in a thread of its own, and two deadlines bound it:
+
+1. The caller waits for the result until the deadline. Then it marks the exchange as severed, shuts
+   the socket down, and raises UploadError(timed_out=True). A name lookup may still run in the
+   thread; the socket that it opens afterwards is closed at once (`_register`).
+2. The socket gets the time that is left before every wait for bytes (`_DeadlineSocket`). This
+   deadline matters where no thread can start, as at the end of a program from Python 3.12 on. Then
+   the exchange runs in the thread of the caller.
+
+Example with a timeout of 10 s: the lookup takes 4 s, TLS 1 s, and the server then sends one byte a
+second. The socket waits 5 s in all, then raises TimeoutError, 10 s after the call.
+
+`close` severs the exchange of another thread. Consent may have been withdrawn, so nothing may be
+sent after `close` has returned. No connection is kept for another upload, because a shared
+connection would link two reports of one device.
 """
 
 from __future__ import annotations
@@ -31,85 +49,118 @@ from typing import Any, Final
 
 from rappor.base.errors import ParamsError
 from rappor.base.threads import begin
-from rappor_client.network.address import REPORTS, Address, check_key, parse_collector, parse_proxy
+from rappor_client.network.address import (
+    UPLOAD_PATH,
+    Address,
+    check_key,
+    parse_collector,
+    parse_proxy,
+)
 from rappor_client.network.transport import TransportResponse, UploadError
 from rappor_client.version import installed_version
 
-_GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
-_MAX_ANSWER_BYTES: Final = 1_000_000
-_MOST_UNPACKED: Final = 10
-"""A collector unpacks a body to at most this many times its size."""
-_SUCCESS: Final = 2
-"""First digit of the statuses with which a proxy accepts CONNECT (RFC 9110 section 9.3.6)."""
-_LEAST_SECONDS: Final = 0.001
+_MIN_GZIP_BYTES: Final = 1000
+"""Smallest body, in bytes, that is compressed. Below it the longer header costs more than gzip
+saves."""
+_MAX_RESPONSE_BYTES: Final = 1_000_000
+"""Largest part of a response, in bytes, that is read. The value bounds the memory that a wrong
+server can fill."""
+_MAX_GZIP_RATIO: Final = 10
+"""Largest ratio of a body to its compressed form that collectors unpack. A more compressible body
+is sent as it is."""
+_SUCCESS_CLASS: Final = 2
+"""First digit of the statuses by which a proxy accepts CONNECT (RFC 9110 section 9.3.6)."""
+_MIN_SOCKET_SECONDS: Final = 0.001
+"""Smallest timeout, in seconds, that a socket gets. A socket takes 0 for "do not wait"."""
 
 
 class HttpTransport:
-    """Sends uploads over HTTPS, each over a connection of its own, through the system's proxies."""
+    """A transport that sends uploads over HTTPS, through the proxies of the system.
+
+    Parameters
+    ----------
+    url : str
+        Address of the collector: https, or http to this machine.
+    key : str, optional
+        The upload key, if the collector requires one.
+
+    Raises
+    ------
+    ParamsError
+        The address or the key cannot be right.
+
+    Examples
+    --------
+    >>> HttpTransport("https://telemetry.example.org", key="secret")
+    HttpTransport('telemetry.example.org')
+    """
 
     def __init__(self, url: str, *, key: str | None = None) -> None:
-        """Keep the collector's address, and the key for sending if it wants one.
-
-        Raises ParamsError unless the scheme is https, or http to this very machine, and for an
-        address or a key that cannot be right.
-        """
         self._address = parse_collector(url)
         if key is not None:
             check_key(key)
         self._key = key
-        self._under_way: set[_Exchange] = set()
+        self._running: set[_Exchange] = set()
 
     def __repr__(self) -> str:
-        """Name the host; the key is never shown."""
+        """Return the host without the key."""
         return f"HttpTransport({self._address.host!r})"
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-        """Post an upload, compressed where that makes it shorter and collectors unpack it."""
+        """Post an upload; see `Transport.send`.
+
+        The body is compressed if compression makes it shorter and collectors unpack the result.
+        """
         headers = {"Content-Type": "application/json"}
-        packed = gzip.compress(body, mtime=0) if len(body) >= _GZIP_FROM_BYTES else body
-        if len(packed) < len(body) <= _MOST_UNPACKED * len(packed):
+        packed = gzip.compress(body, mtime=0) if len(body) >= _MIN_GZIP_BYTES else body
+        if len(packed) < len(body) <= _MAX_GZIP_RATIO * len(packed):
             headers["Content-Encoding"] = "gzip"
             body = packed
         headers |= {"User-Agent": _user_agent(), "Connection": "close"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         exchange = _Exchange(self._address, body, headers, timeout)
-        self._under_way.add(exchange)
+        self._running.add(exchange)
         try:
-            return exchange.result()
+            return exchange.run()
         finally:
-            exchange.sever()  # also where a signal has ended the wait
-            self._under_way.discard(exchange)
+            # A signal, such as Ctrl-C, may have ended the wait. Without `sever` the exchange went
+            # on in its thread, also beyond a later `withdraw()`.
+            exchange.sever()
+            self._running.discard(exchange)
 
     def close(self) -> None:
-        """Sever the exchange that another thread has under way, if there is one."""
-        for exchange in self._under_way.copy():
-            if exchange.process == os.getpid():  # a fork leaves its parent's exchanges alone
+        """Sever the exchange of another thread; see `Transport.close`."""
+        for exchange in self._running.copy():
+            # The child of a fork has a copy of this set. A shutdown by the child would end the
+            # connection of its parent, because both share the socket.
+            if exchange.process == os.getpid():
                 exchange.sever()
 
 
-class _Bounded(socket.socket):
-    """A socket that waits for its next bytes until a deadline at most."""
+class _DeadlineSocket(socket.socket):
+    """A socket that waits for bytes until its deadline, by the monotonic clock, and no longer."""
 
     deadline = math.inf
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        """Receive as any socket does."""
-        self.settimeout(_left(self.deadline))
+        """Receive bytes as `socket.socket.recv_into` does, within the time that is left."""
+        self.settimeout(_seconds_until(self.deadline))
         return super().recv_into(*args, **kwargs)
 
 
-class _BoundedTls(_Bounded, ssl.SSLSocket):
-    """The same, encrypted."""
+class _DeadlineTlsSocket(_DeadlineSocket, ssl.SSLSocket):
+    """A TLS socket that waits for bytes until its deadline and no longer."""
 
 
-class _Response(http.client.HTTPResponse):
-    """A response after its interim responses (1xx), of which `http.client` skips 100 only."""
+class _FinalResponse(http.client.HTTPResponse):
+    """The final response of a server, after any number of interim responses (1xx)."""
 
     def _read_status(self) -> tuple[str, int, str]:
+        # `http.client` skips the interim response 100 only, and took 103 (Early Hints) for the
+        # final one. The deadline of the socket bounds this loop.
         while True:
             version, status, reason = super()._read_status()  # type: ignore[misc]  # not in typeshed
-            # 100 is skipped by the base class. The deadline of the socket bounds the loop.
             if not http.client.CONTINUE < status < http.client.OK:
                 return version, status, reason
             http.client.parse_headers(self.fp)
@@ -117,93 +168,119 @@ class _Response(http.client.HTTPResponse):
 
 @dataclass(eq=False)
 class _Exchange:
-    """One request and its answer, on a connection that no other one shares: it would link them."""
+    """One request and its response, on a connection of its own.
+
+    Attributes
+    ----------
+    address, body, headers, timeout
+        The request, and its longest duration in seconds.
+    process
+        The process that began the exchange. A child of a fork leaves it alone.
+
+    `_response` and `_failure` are written in the thread of the exchange, before `_is_over` is set.
+    `_is_severed` is set in another thread.
+    """
 
     address: Address
     body: bytes
     headers: Mapping[str, str] = field(repr=False)
     timeout: float
     process: int = field(default_factory=os.getpid)
-    _answer: TransportResponse | None = None
+    _response: TransportResponse | None = None
     _failure: str = TimeoutError.__name__
-    _socket: _Bounded | None = None
+    _socket: _DeadlineSocket | None = None
     _is_severed: bool = False
     _deadline: float = 0.0
     _is_over: threading.Event = field(default_factory=threading.Event)
 
-    def result(self) -> TransportResponse:
-        """Run in a thread and wait for it, not longer than the timeout; raise UploadError."""
+    def run(self) -> TransportResponse:
+        """Run the exchange in a thread, and wait for its response until the timeout.
+
+        Raises UploadError if no response arrived. The error contains the type of the failure only:
+        a message of the operating system may contain addresses.
+        """
         self._deadline = time.monotonic() + self.timeout
         try:
             begin(threading.Thread(target=self._run, name="rappor-exchange", daemon=True))
-        except RuntimeError:  # no thread is to be had
+        except RuntimeError:
+            # No thread can start: the process is at its limit, or the interpreter ends. A flush in
+            # an `atexit` handler must still deliver, so the exchange runs in this thread.
             self._run()
         is_over = self._is_over.wait(self.timeout) and not self._is_severed
         failure = self._failure if is_over else TimeoutError.__name__
-        if not is_over or self._answer is None:
+        if not is_over or self._response is None:
             timed_out = failure == TimeoutError.__name__
             raise UploadError(f"the collector was not reached: {failure}", timed_out=timed_out)
-        return self._answer
+        return self._response
 
     def sever(self) -> None:
-        """End the exchange from another thread: nothing more is sent."""
+        """End the exchange from another thread; nothing is sent afterwards."""
         self._is_severed = True
         self._is_over.set()
         if self._socket is not None:
             _shut_down(self._socket)
 
     def _run(self) -> None:
+        """Make the exchange, and store its response or the name of its failure."""
         try:
-            self._answer = self._exchanged()
-        except Exception as error:  # noqa: BLE001 - it is told, not raised, in the other thread
+            self._response = self._request()
+        except Exception as error:  # noqa: BLE001 - `run` raises UploadError in the caller's thread
+            # A ParamsError describes the proxy of the system, in a sentence of this library.
             self._failure = str(error) if isinstance(error, ParamsError) else type(error).__name__
         finally:
             if self._socket is not None:
                 self._socket.close()
             self._is_over.set()
 
-    def _exchanged(self) -> TransportResponse:
+    def _request(self) -> TransportResponse:
+        """Connect, send the request and read the response."""
         address = self.address
         is_tls = address.scheme == "https"
         kind = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
         connection = kind(address.host, address.port)
-        connection.response_class = _Response
+        connection.response_class = _FinalResponse
         with contextlib.closing(connection):
-            connection.sock = self._connected(_proxy(address) if is_tls else None)
+            connection.sock = self._connect(_find_proxy(address) if is_tls else None)
             if is_tls:
-                connection.sock = self._encrypted(connection.sock)
-            connection.request("POST", address.path + REPORTS, self.body, dict(self.headers))
+                connection.sock = self._encrypt(connection.sock)
+            connection.request("POST", address.path + UPLOAD_PATH, self.body, dict(self.headers))
             with connection.getresponse() as response:
                 return TransportResponse(
                     status=response.status,
-                    body=response.read(_MAX_ANSWER_BYTES),
-                    retry_after=_seconds(response.headers.get("Retry-After")),
+                    body=response.read(_MAX_RESPONSE_BYTES),
+                    retry_after=parse_retry_after(response.headers.get("Retry-After")),
                 )
 
-    def _connected(self, proxy: Address | None) -> _Bounded:
-        """Connect to the collector, or to a proxy that connects to it."""
-        near = proxy or self.address
-        plain = socket.create_connection((near.host, near.port), self.timeout)
-        connected = self._keep(_Bounded(fileno=plain.detach()))
+    def _connect(self, proxy: Address | None) -> _DeadlineSocket:
+        """Connect to the collector, directly or through a tunnel of a proxy."""
+        peer = proxy or self.address
+        plain = socket.create_connection((peer.host, peer.port), self.timeout)
+        connected = self._register(_DeadlineSocket(fileno=plain.detach()))
         if proxy is not None:
             _open_tunnel(connected, self.address, proxy)
         return connected
 
-    def _encrypted(self, plain: socket.socket) -> ssl.SSLSocket:
+    def _encrypt(self, plain: socket.socket) -> ssl.SSLSocket:
+        """Return a TLS socket over a connected socket, after the handshake."""
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
-        context.sslsocket_class = _BoundedTls
+        context.sslsocket_class = _DeadlineTlsSocket
         name = self.address.host
+        # The handshake waits for the server too, so the socket needs its deadline before.
         tls = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
-        assert isinstance(tls, _BoundedTls)
-        self._keep(tls)
+        assert isinstance(tls, _DeadlineTlsSocket)
+        self._register(tls)
         tls.do_handshake()
         return tls
 
-    def _keep(self, connected: _Bounded) -> _Bounded:
-        """Bound a socket and let `sever` reach it; refuse it if that has been called already."""
+    def _register(self, connected: _DeadlineSocket) -> _DeadlineSocket:
+        """Store a new socket, so that `sever` reaches it, and set its deadline.
+
+        Raises TimeoutError if `sever` was called while the connection was made, for example during
+        a long name lookup: nothing may be sent any more.
+        """
         self._socket = connected
-        connected.settimeout(_left(self._deadline))
+        connected.settimeout(_seconds_until(self._deadline))
         connected.deadline = self._deadline
         if self._is_severed:
             connected.close()
@@ -211,19 +288,20 @@ class _Exchange:
         return connected
 
 
-def _left(deadline: float) -> float:
-    """Return the seconds that are left; a socket takes 0 for "do not wait"."""
-    return max(deadline - time.monotonic(), _LEAST_SECONDS)
+def _seconds_until(deadline: float) -> float:
+    """Return the seconds until a deadline, as a timeout that a socket accepts."""
+    return max(deadline - time.monotonic(), _MIN_SOCKET_SECONDS)
 
 
 def _shut_down(connected: socket.socket) -> None:
-    """End a connection that another thread is using, whatever it waits for."""
-    with contextlib.suppress(OSError):  # it has ended by itself
-        socket.socket.shutdown(connected, socket.SHUT_RDWR)  # an SSLSocket's own forgets its keys
+    """End a connection that another thread is using, also while that thread waits for bytes."""
+    with contextlib.suppress(OSError):  # the connection has ended by itself
+        # `SSLSocket.shutdown` would discard the TLS state that the other thread is using.
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
 
 def _open_tunnel(connected: socket.socket, to: Address, proxy: Address) -> None:
-    """Ask a proxy to connect (RFC 9110 section 9.3.6)."""
+    """Request a tunnel to an address from a proxy (RFC 9110 section 9.3.6)."""
     lines = [f"CONNECT {to.authority} HTTP/1.1", f"Host: {to.authority}"]
     if proxy.login is not None:
         login = base64.b64encode(proxy.login.encode()).decode()
@@ -231,33 +309,35 @@ def _open_tunnel(connected: socket.socket, to: Address, proxy: Address) -> None:
     connected.sendall("\r\n".join([*lines, "", ""]).encode())
     with http.client.HTTPResponse(connected, method="CONNECT") as response:
         response.begin()
-        if response.status // 100 != _SUCCESS:
+        # Every status 2xx accepts the tunnel. Some proxies send 201, which was once taken for a
+        # refusal.
+        if response.status // 100 != _SUCCESS_CLASS:
             raise ParamsError(f"the system's proxy answered with status {response.status}")
 
 
-def _proxy(address: Address) -> Address | None:
-    """Return the proxy that the system names for a host."""
+def _find_proxy(address: Address) -> Address | None:
+    """Return the proxy that the system names for a host, or None."""
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - 40 ms, sender only
 
-    named = getproxies().get(address.scheme)
-    if not named or proxy_bypass(address.host):
+    proxy = getproxies().get(address.scheme)
+    if not proxy or proxy_bypass(address.host):
         return None
-    return parse_proxy(named)
+    return parse_proxy(proxy)
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of a Retry-After header (RFC 9110 section 10.2.3), which may have a date.
+def parse_retry_after(header: str | None) -> float | None:
+    """Return the seconds of a header Retry-After (RFC 9110 section 10.2.3).
 
-    None for any other text.
+    The header contains seconds or a date. Returns None for any other text.
     """
-    if retry_after is None:
+    if header is None:
         return None
-    if retry_after.strip().isdecimal():
-        return float(retry_after)
+    if header.strip().isdecimal():
+        return float(header)
     try:
-        date = email.utils.parsedate_to_datetime(retry_after)
-        # HTTP dates are UTC, also the asctime format, which has no zone. Without `replace` it would
-        # be read in the local zone of the device.
+        date = email.utils.parsedate_to_datetime(header)
+        # Dates of HTTP are UTC, also in the asctime format, which names no zone. Without `replace`
+        # Python read such a date in the local zone of the device, so the wait was hours too long.
         timestamp = date.replace(tzinfo=date.tzinfo or datetime.UTC).timestamp()
         return max(timestamp - time.time(), 0.0)
     except (ValueError, OverflowError):
@@ -266,4 +346,5 @@ def _seconds(retry_after: str | None) -> float | None:
 
 @functools.cache
 def _user_agent() -> str:
+    """Return the header User-Agent, without a slash where no version is installed."""
     return f"rappor-client/{installed_version()}".removesuffix("/")
