@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 
 from rappor.auditing import inference_attack
-from rappor.base.plurals import format_belief
+from rappor.base.sentence_numbers import format_belief
 from rappor.planning.category_noise import CategoryNoise
 from rappor.privacy import link, posterior_bound
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n

@@ -29,7 +29,7 @@ from rappor.auditing.randomness import (
     shows_top_bits,
 )
 from rappor.auditing.scope import list_not_examined
-from rappor.base.display import Displayed
+from rappor.base.display import DisplayedRecord
 from rappor.base.errors import ParamsError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
@@ -69,7 +69,7 @@ it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit(Displayed):
+class Audit(DisplayedRecord):
     """Result of an audit: the checks, and the list of faults that no check would find.
 
     Attributes
@@ -88,7 +88,7 @@ class Audit(Displayed):
         Sentences about what the audit did not test.
     """
 
-    _drawn_as: ClassVar[str] = "audit"
+    _renderer: ClassVar[str] = "audit"
 
     metric: Metric
     trials: int

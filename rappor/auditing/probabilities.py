@@ -34,7 +34,7 @@ from rappor.auditing.evidence import (
     Stage,
     StageCounts,
 )
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.protocol.params import Params
 
 _MOST_RUNS: Final = 8
@@ -106,7 +106,7 @@ def check_restart(encoder: EncoderUnderTest, params: Params, request: Request) -
     outcome = "were repeated" if is_repeated else "were not repeated"
     if have_same_start:
         outcome = "begin with one report"
-    detail = f"{n} reports of a device {outcome} after {counted(n_runs - 1, 'restart')}"
+    detail = f"{n} reports of a device {outcome} after {format_count(n_runs - 1, 'restart')}"
     return check_condition(name, detail, is_fault=is_repeated or have_same_start)
 
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from rappor.base.errors import MissingExtraError
 
 
-class Displayed:
-    """A record with a picture, a chart and a table; `_drawn_as` names its functions there."""
+class DisplayedRecord:
+    """A record with a picture, a chart and a table; `_renderer` names its functions there."""
 
     __slots__ = ()
 
-    _drawn_as: ClassVar[str]
+    _renderer: ClassVar[str]
 
     def _table(self) -> Mapping[str, Any]:
         """Return the columns of the table by name, all of one length."""
@@ -26,11 +26,11 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return str(draw("notebook", f"{self._drawn_as}_html", self))
+        return str(call_renderer("notebook", f"{self._renderer}_html", self))
 
     def plot(self, **options: Any) -> Any:
         """Return the chart: a notebook shows it, `save` writes it as .svg, .html or .png."""
-        return draw("plots", f"{self._drawn_as}_plot", self, **options)
+        return call_renderer("plots", f"{self._renderer}_plot", self, **options)
 
     def to_arrow(self) -> Any:
         """Return the table as a pyarrow.Table. Raises MissingExtraError without the extra."""
@@ -45,7 +45,7 @@ class Displayed:
         return _library("polars").DataFrame(dict(self._table()))
 
 
-def draw(module: str, function: str, *arguments: Any, **options: Any) -> Any:
+def call_renderer(module: str, function: str, *arguments: Any, **options: Any) -> Any:
     """Call a function of a module of `rappor.reporting`."""
     return getattr(importlib.import_module(f"rappor.reporting.{module}"), function)(
         *arguments, **options

@@ -10,7 +10,7 @@ from numba import njit
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
-def compiled(kernel: Kernel) -> Kernel:
+def compile_kernel(kernel: Kernel) -> Kernel:
     """Compile a function at its first call, without the interpreter's lock.
 
     What is compiled is kept for later processes; where no folder can be written for it, each

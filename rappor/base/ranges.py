@@ -100,7 +100,7 @@ def check_choice(
         _refuse(error, name, f"one of {', '.join(known)}", value)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Write a refused parameter into a message: as Python writes it, cut where it is long.
 
     It is for what a registry or a program says, never for a recorded value.
@@ -123,4 +123,4 @@ def _parse(interval: str) -> _Interval:
 
 
 def _refuse(error: type[RapporError], name: str, expected: str, value: object) -> NoReturn:
-    raise error(f"{name} must be {expected}, got {shown(value)}")
+    raise error(f"{name} must be {expected}, got {format_value(value)}")

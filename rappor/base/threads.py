@@ -6,7 +6,7 @@ import sys
 import threading
 
 
-def begin(thread: threading.Thread) -> None:
+def start_thread(thread: threading.Thread) -> None:
     """Start a thread; RuntimeError where none is to be had, as while the interpreter ends.
 
     There Python 3.11 would wait without end for it to begin.

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from rappor.base.atomic_files import describe_wrong_encoding, is_utf_16
 from rappor.base.errors import FileError, ReportError
-from rappor.base.files import is_wide, not_utf_8
-from rappor.base.lines import WHITE_SPACE
+from rappor.base.text_lines import WHITE_SPACE
 from rappor.candidates.texts import Texts
 from rappor.protocol.normalizers import normalize as normalize_text
 
@@ -106,9 +106,9 @@ class Lines:
         try:
             whole.decode()
         except UnicodeDecodeError as error:
-            raise self._bad(whole, number, error.start, not_utf_8(whole)) from None
-        if is_wide(whole):
-            raise self._bad(whole, number, 0, not_utf_8(whole))
+            raise self._bad(whole, number, error.start, describe_wrong_encoding(whole)) from None
+        if is_utf_16(whole):
+            raise self._bad(whole, number, 0, describe_wrong_encoding(whole))
         data = np.frombuffer(whole, dtype=np.uint8)
         ends = np.flatnonzero(data == _NEWLINE)
         if data[-1] != _NEWLINE:

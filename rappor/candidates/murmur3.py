@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.base.jit import compiled
+from rappor.base.jit import compile_kernel
 from rappor.candidates.few import drop_repeats
 from rappor.protocol.params import Params
 
@@ -37,7 +37,7 @@ def bloom_cells(words: NDArray[np.uint32], params: Params) -> NDArray[np.int32]:
     return cells
 
 
-@compiled
+@compile_kernel
 def _fill(
     words: NDArray[np.uint32], k: np.uint64, firsts: NDArray[np.int32], cells: NDArray[np.int32]
 ) -> None:
@@ -50,7 +50,7 @@ def _fill(
             row[seed] = firsts[seed] + np.int32(x * k >> np.uint64(32))
 
 
-@compiled
+@compile_kernel
 def hash_words(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uint32) -> np.uint32:
     """Hash four words from `digest_texts` under a seed x; for compiled loops."""
     x = _mix(_mix(_mix(_mix(x, a), b), c), d)
@@ -62,7 +62,7 @@ def hash_words(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uin
     return np.uint32(x ^ (x >> np.uint32(16)))
 
 
-@compiled
+@compile_kernel
 def _mix(x: np.uint32, word: np.uint32) -> np.uint32:
     x ^= word
     x = np.uint32(np.uint32(x << np.uint32(13)) | (x >> np.uint32(19)))
@@ -90,7 +90,7 @@ def add_rows(
     _add_rows(words, np.uint64(params.k), params.h, params.m, table, sums)
 
 
-@compiled
+@compile_kernel
 def _add_rows(
     words: NDArray[np.uint32],
     k: np.uint64,
@@ -121,7 +121,7 @@ def _add_rows(
                         sums[first + lane, 1] += row[bit, 1]
 
 
-@compiled
+@compile_kernel
 def _hash_lanes(
     seed: np.uint32, words: NDArray[np.uint32], k: np.uint64, bits: NDArray[np.uint32]
 ) -> None:
@@ -131,7 +131,7 @@ def _hash_lanes(
         bits[lane] = np.uint32(x * k >> np.uint64(32))
 
 
-@compiled
+@compile_kernel
 def _is_fresh(bits: NDArray[np.uint32], turn: int, lane: int) -> bool:
     """Return whether no earlier hash of the cohort has set the same bit."""
     fresh = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.base.jit import compiled
+from rappor.base.jit import compile_kernel
 from rappor.candidates.texts import Texts
 
 
@@ -34,7 +34,7 @@ def continue_prefixes(
 _Arrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 
 
-@compiled
+@compile_kernel
 def _write(
     prefixes: _Arrays,
     characters: _Arrays,

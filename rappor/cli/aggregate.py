@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rappor.base.errors import DecodeError, FileError, MetricError
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import (
@@ -131,9 +131,9 @@ def aggregate(
             out=out,
         )
         return
-    click.echo(f"{counted(counts.n_reports, 'report')} of {counts.metric} in {out}")
+    click.echo(f"{format_count(counts.n_reports, 'report')} of {counts.metric} in {out}")
     if uploads.n_repeated:
-        click.echo(f"{counted(uploads.n_repeated, 'repeated upload')} ignored")
+        click.echo(f"{format_count(uploads.n_repeated, 'repeated upload')} ignored")
     if rows:
         _print_files(rows)
     _warn(refused)
@@ -241,7 +241,7 @@ def _refused(uploads: Aggregation, rows: FileAggregation | None) -> tuple[Refuse
 
 def _print_files(rows: FileAggregation) -> None:
     """Say how many files an earlier run added up, and how a cluster came to all of them."""
-    files = counted(rows.n_files, "file")
+    files = format_count(rows.n_files, "file")
     if rows.n_resumed:
         click.echo(f"{rows.n_resumed:,} of {files} added up by an earlier run")
     if rows.road:

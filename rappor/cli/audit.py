@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rappor.base.atomic_files import read_text
 from rappor.base.errors import RapporError
-from rappor.base.files import read_text
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, escape, print_json, print_parts, table
 from rappor.cli.options import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import argument_field, flag_field, json_option, option_field
@@ -49,4 +49,4 @@ def convert(
     if as_json:
         print_json({"params": counts.params.fingerprint}, reports=counts.n_reports, out=out)
     else:
-        click.echo(f"{counted(counts.n_reports, 'report')} in {out}")
+        click.echo(f"{format_count(counts.n_reports, 'report')} in {out}")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rappor.base.atomic_files import save_text
 from rappor.base.errors import FileError
-from rappor.base.files import saved
-from rappor.base.lines import WHITE_SPACE
+from rappor.base.text_lines import WHITE_SPACE
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, width
 from rappor.cli.input_paths import GoogleSource, Source, read_lines
@@ -232,7 +232,7 @@ def _write(
 
         typed = click.get_current_context().find_root().obj
         origin = Origin(command=shlex.join(["rappor", *(typed or ())]), files=source.files())
-        saved(estimates_page(estimates, origin, forged=forged), output.html_path)
+        save_text(estimates_page(estimates, origin, forged=forged), output.html_path)
     save_chart(estimates, output.chart)
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError
-from rappor.base.files import read_text
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, print_parts, width
 from rappor.cli.decode import say_skipped
@@ -242,10 +242,10 @@ def _print(found: Demo) -> None:
     estimates, n = found.estimates, found.n_detected
     shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
     print_parts(
-        f"Each of {counted(estimates.reports, 'device')} has one of "
-        f"{counted(found.n_values, 'value')} and has sent one noisy report of "
-        f"{counted(found.params.k, 'bit')} (profile {found.profile}). We test "
-        f"{counted(estimates.n_candidates, 'candidate')} against the sums of the reports and "
+        f"Each of {format_count(estimates.reports, 'device')} has one of "
+        f"{format_count(found.n_values, 'value')} and has sent one noisy report of "
+        f"{format_count(found.params.k, 'bit')} (profile {found.profile}). We test "
+        f"{format_count(estimates.n_candidates, 'candidate')} against the sums of the reports and "
         f"detect {f'{n:,}{shown}:' if n else 'none of them.'}\n"
     )
     if n:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rappor.base.atomic_files import hash_file, read_text
 from rappor.base.errors import DecodeError, FileError
-from rappor.base.files import read_text, sha256_of
-from rappor.base.lines import filled_lines
+from rappor.base.text_lines import split_filled_lines
 from rappor.cli.count_files import check_counts, days_of, only_name, read_counts
 from rappor.cli.options import argument_field, metric_option, option_field, registry_option
 from rappor.protocol.encodings import encoding_of
@@ -121,11 +121,11 @@ class Source:
         from rappor.decoding.estimates_report import InputFile
 
         counts = (
-            InputFile(name=path, sha256=sha256_of(path), days=" to ".join(map(str, days_of(path))))
+            InputFile(name=path, sha256=hash_file(path), days=" to ".join(map(str, days_of(path))))
             for path in self.paths
         )
         others = (
-            InputFile(name=path, sha256=sha256_of(path))
+            InputFile(name=path, sha256=hash_file(path))
             for path in self._others()
             if path is not None and path != "-" and Path(path).is_file()
         )
@@ -277,4 +277,4 @@ def _checked(listed: Candidates, path: str) -> Candidates:
 
 def read_lines(path: str) -> list[str]:
     """Read one string from each line; blank lines are skipped."""
-    return filled_lines(read_text(path))
+    return split_filled_lines(read_text(path))

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import click
 from click.core import ParameterSource
 
-from rappor.base.display import Displayed
+from rappor.base.display import DisplayedRecord
 from rappor.base.errors import ParamsError
 from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
@@ -269,7 +269,7 @@ class Output:
     as_json: bool = json_option()
 
 
-def save_chart(record: Displayed, path: str | None) -> None:
+def save_chart(record: DisplayedRecord, path: str | None) -> None:
     """Save a chart of a record, if a path is given."""
     if path is not None:
         record.plot().save(path)

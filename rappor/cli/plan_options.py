@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rappor.base.files import read_text, replacing
+from rappor.base.atomic_files import read_text, replace_file
 from rappor.cli.alphabet import characters
 from rappor.cli.numbers import COUNT, WholeNumber
 from rappor.cli.options import (
@@ -193,7 +193,7 @@ class Subject:
         assert self.registry_path is not None
         assert self.metric_name is not None
         changed = replace_numbers(read_text(self.registry_path), self.metric_name, params)
-        with replacing(self.registry_path) as file:
+        with replace_file(self.registry_path) as file:
             file.write(changed.encode())
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.table import Table
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.console import print_parts, table
 from rappor.cli.numbers import even_odds_become
 from rappor.cli.privacy_tables import staying_section
@@ -87,7 +87,7 @@ def _summary(planned: Plan) -> Table:
     summary.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
     summary.add_row("epsilon_1", _loss(epsilon_1(params)))
     summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
-    summary.add_row("report size", f"{counted(params.n_bytes, 'byte')} of bits")
+    summary.add_row("report size", f"{format_count(params.n_bytes, 'byte')} of bits")
     if planned.filling.m_is_too_large:
         summary.add_row("m is too large", planned.filling.summary)
     _add_prediction(summary, planned)
@@ -100,8 +100,8 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     prediction = planned.prediction
     question = planned.question.applied(planned.params, planned.reports)
     condition = (
-        f"in {counted(planned.reports, 'report')}{_devices(planned)}, among "
-        f"{counted(question.frequencies.n_candidates, 'candidate')} "
+        f"in {format_count(planned.reports, 'report')}{_devices(planned)}, among "
+        f"{format_count(question.frequencies.n_candidates, 'candidate')} "
         f"({_CONTROL[question.error_control.method]} "
         f"{format_short_percent(question.error_control.alpha)})"
     )
@@ -181,7 +181,7 @@ def _summary_of_parts(planned: DiscoveryPlan) -> Table:
     summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in LETTERS))
     summary.add_row("epsilon_1", f"{format_nats(epsilon_1(params))} nats")
     summary.add_row("epsilon_inf", f"{format_nats(epsilon_inf(params))} nats")
-    summary.add_row("report size", f"{counted(params.n_bytes, 'byte')} of bits")
+    summary.add_row("report size", f"{format_count(params.n_bytes, 'byte')} of bits")
     summary.add_row(
         "strings",
         f"of up to {planned.longest} characters, {planned.characters} in the alphabet; "
@@ -189,7 +189,7 @@ def _summary_of_parts(planned: DiscoveryPlan) -> Table:
     )
     summary.add_row(
         "finds",
-        f"{planned.layout.found:,.1f} strings in {counted(planned.reports, 'report')} "
+        f"{planned.layout.found:,.1f} strings in {format_count(planned.reports, 'report')} "
         f"(false discovery rate {format_short_percent(question.error_control.alpha)})",
     )
     return summary

@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.table import Table
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.console import escape, print_parts, section, table
 from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.planning.changed_params import JointError
@@ -69,9 +69,10 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         section("What is sent without noise", escape(report.without_noise), f"{_ALIKE}.")
     section(
         "Detection",
-        f"A report from each of {counted(limit.devices, 'device')} detects a share of "
+        f"A report from each of {format_count(limit.devices, 'device')} detects a share of "
         f"{format_percent(limit.detection_limit, 3)} with 80 % probability, among "
-        f"{counted(limit.candidates, 'candidate')} (Bonferroni 5 %). The standard error of a count "
+        f"{format_count(limit.candidates, 'candidate')} (Bonferroni 5 %). The standard "
+        f"error of a count "
         f"is {limit.std_error:,.0f} reports. This counts the noise alone; "
         "`rappor plan` also counts collisions of strings.",
     )
@@ -132,7 +133,7 @@ def _beliefs(losses: tuple[Loss, ...]) -> Table:
 def _batch(shuffling: Shuffling) -> str:
     size = "" if shuffling.counted else "at least "
     return (
-        f"Shuffled batch of {counted(shuffling.devices, 'device')} (smallest cohort {size}"
+        f"Shuffled batch of {format_count(shuffling.devices, 'device')} (smallest cohort {size}"
         f"{shuffling.smallest_cohort:,}), delta = {shuffling.delta:g}"
     )
 
@@ -154,7 +155,8 @@ def _links(linkability: Linkability, own: str) -> Iterator[str]:
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     found = ", ".join(
-        f"{format_percent(each.probability, 0)} ({counted(each.reports, 'report')} in each set)"
+        f"{format_percent(each.probability, 0)} ({format_count(each.reports, 'report')} "
+        f"in each set)"
         for each in linkability.recognised
         if each.reports is not None
     )
@@ -166,7 +168,7 @@ def _links(linkability: Linkability, own: str) -> Iterator[str]:
     if linkability.reports_to_recover is None:
         yield "10,000 reports of a value do not show the whole permanent response."
     else:
-        shown = counted(linkability.reports_to_recover, "report")
+        shown = format_count(linkability.reports_to_recover, "report")
         yield f"The whole permanent response is known (99 %) after {shown} of a value."
     yield (
         f"Metrics and epochs have their own cohorts and permanent responses: only {own}network "
@@ -176,7 +178,7 @@ def _links(linkability: Linkability, own: str) -> Iterator[str]:
 
 def _person(person: PersonLoss) -> str:
     values = "1 value (epoch)" if person.values == 1 else f"{person.values} values (epochs)"
-    reports = counted(person.reports, "report")
+    reports = format_count(person.reports, "report")
     return f"Account of one person: {values} of each metric, {reports} of each value"
 
 
@@ -203,7 +205,7 @@ def _change(change: EntryChange, error: JointError | None, devices: int) -> Iter
         return
     yield (
         "Give the counts before and after to one decode. The standard error of a rare string's "
-        f"share, from {counted(devices, 'report')} each, is "
+        f"share, from {format_count(devices, 'report')} each, is "
         f"{format_percent(error.before, 4)} before, "
         f"{format_percent(error.after, 4)} after and {format_percent(error.together, 4)} together."
     )

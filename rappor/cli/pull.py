@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from rappor.base.errors import DecodeError
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
 from rappor.cli.console import print_json, print_parts, table
 from rappor.cli.options import argument_field, flag_field, json_option, option_field
@@ -83,7 +83,7 @@ def pull(
     shown = table("days", "reports")
     for period in found.periods:
         shown.add_row(period.name, f"{period.n_reports:,}")
-    print_parts(shown, f"{counted(found.n_reports, 'report')} of {found.metric} in {path}.")
+    print_parts(shown, f"{format_count(found.n_reports, 'report')} of {found.metric} in {path}.")
     if found.withheld:
         print_parts(f"Some reports wait on {_listed(found.withheld)}.")
 
@@ -91,4 +91,4 @@ def pull(
 def _listed(days: tuple[datetime.date, ...]) -> str:
     """Write days, no more than a few of them."""
     few = ", ".join(str(day) for day in days[:5])
-    return few if len(days) <= 5 else f"{few} and {counted(len(days) - 5, 'other day')}"
+    return few if len(days) <= 5 else f"{few} and {format_count(len(days) - 5, 'other day')}"

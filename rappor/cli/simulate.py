@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rappor.base.errors import CollectorError
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import WholeNumber
@@ -196,7 +196,7 @@ def simulate(
         print_json(known | {"devices": size.n_devices, "out": out, "files": files})
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
-        click.echo(f"{counted(sum(reports), 'report')} of {metric.name} in {told}")
+        click.echo(f"{format_count(sum(reports), 'report')} of {metric.name} in {told}")
 
 
 def _in_segment(metric: Metric, pairs: Iterable[str]) -> Metric:

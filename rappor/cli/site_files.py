@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rappor.base.atomic_files import create_folder, lock_folder, replace_file
 from rappor.base.errors import FileError
-from rappor.base.files import alone, filling, replacing
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 
@@ -66,7 +66,7 @@ def write_edition(
     )
     name = trend.metric
     site.mkdir(parents=True, exist_ok=True)
-    with alone(site):
+    with lock_folder(site):
         _sweep(site, site / name)
         known = _editions(site)
         new = _write_edition(site / name, edition)
@@ -95,7 +95,7 @@ def _write_edition(folder: Path, edition: SiteEdition) -> bool:
                 )
         return False
     folder.mkdir(exist_ok=True)
-    with filling(place) as draft:
+    with create_folder(place) as draft:
         for name, data in files.items():
             _put(draft / name, data)
     return True
@@ -130,5 +130,5 @@ def _sweep(*folders: Path) -> None:
 
 
 def _put(path: Path, content: str | bytes) -> None:
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode())

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from rappor.base.display import Displayed, draw
+from rappor.base.atomic_files import save_text
+from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.base.errors import DecodeError
-from rappor.base.files import saved
 from rappor.base.progress import Progress
 from rappor.base.ranges import check_weights
 from rappor.comparison.per_sample import SampleEstimates
@@ -131,7 +131,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Comparison(Displayed):
+class Comparison(DisplayedRecord):
     """Shares of c strings in t samples, and tests of how samples differ.
 
     Attributes
@@ -155,7 +155,7 @@ class Comparison(Displayed):
         `compare_segments`.
     """
 
-    _drawn_as: ClassVar[str] = "panel"
+    _renderer: ClassVar[str] = "panel"
 
     metric: str
     by: str
@@ -370,14 +370,14 @@ class Comparison(Displayed):
 
         A text that a spreadsheet would evaluate as a formula gets an apostrophe in front.
         """
-        return saved(csv_text(COLUMNS, self.rows(include_all=include_all)), path)
+        return save_text(csv_text(COLUMNS, self.rows(include_all=include_all)), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the comparison as one HTML page, and write it to `path` if given.
 
         The page needs no other file and no network.
         """
-        return saved(str(draw("comparison_page", "panel_page", self)), path)
+        return save_text(str(call_renderer("comparison_page", "panel_page", self)), path)
 
     def _table(self) -> dict[str, Any]:
         rows = list(self.rows(include_all=True))

@@ -20,7 +20,7 @@ from importlib import metadata
 from typing import Final
 
 from rappor.base.errors import DecodeError, FileError
-from rappor.base.ranges import shown
+from rappor.base.ranges import format_value
 from rappor.candidates.candidates import Candidates
 from rappor.comparison.comparison import Comparison
 from rappor.counts.released import Released
@@ -106,7 +106,7 @@ class SiteEdition:
             if original != restored:
                 raise DecodeError(
                     "published candidates must be lines that read back as they are, got "
-                    f"{shown(original)}: leave out what gave it"
+                    f"{format_value(original)}: leave out what gave it"
                 )
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.base.jit import compiled
+from rappor.base.jit import compile_kernel
 
 _PLANES: Final = 8
 """Planes of a cohort, and reports that are added at a time."""
@@ -47,7 +47,7 @@ def _words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.require(words, dtype=np.uint64, requirements=["C", "A"])
 
 
-@compiled
+@compile_kernel
 def _add_words(
     words: NDArray[np.uint64],
     cohorts: NDArray[np.integer[Any]],
@@ -84,7 +84,7 @@ def _add_words(
     return -1
 
 
-@compiled
+@compile_kernel
 def _add_eight(rows: NDArray[np.uint64], planes: NDArray[np.uint64]) -> None:
     """Add eight reports of one cohort, (8, n_words), to its planes (Harley and Seal)."""
     for w in range(rows.shape[1]):
@@ -100,14 +100,14 @@ def _add_eight(rows: NDArray[np.uint64], planes: NDArray[np.uint64]) -> None:
         _add_one(eight, planes, w, 3)
 
 
-@compiled
+@compile_kernel
 def _add_bits(a: np.uint64, b: np.uint64, c: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Add three bits in each place: return the carries and the sums."""
     either = a ^ b
     return (a & b) | (either & c), either ^ c
 
 
-@compiled
+@compile_kernel
 def _add_one(carry: np.uint64, planes: NDArray[np.uint64], w: int, first: int) -> None:
     """Add one bit in each place of a word, beginning with a plane."""
     for plane in range(first, _PLANES):
@@ -116,7 +116,7 @@ def _add_one(carry: np.uint64, planes: NDArray[np.uint64], w: int, first: int) -
         carry = above
 
 
-@compiled
+@compile_kernel
 def _empty_planes(planes: NDArray[np.uint64], ones: NDArray[np.int64]) -> None:
     """Move what one cohort's planes hold into its sums."""
     for i in range(len(ones)):

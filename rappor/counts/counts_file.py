@@ -30,8 +30,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.atomic_files import replace_file
 from rappor.base.errors import FileError, ParamsError
-from rappor.base.files import replacing
 from rappor.counts.tables import is_table_of_counts
 from rappor.protocol.params import Params
 
@@ -71,7 +71,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
         "shape": list(contents.ones.shape),
     }
     header = json.dumps(document, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.writelines([_MAGIC, header, _digest(header, payload), payload])
 
 

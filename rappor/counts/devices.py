@@ -26,7 +26,7 @@ from fractions import Fraction
 from typing import Final
 
 from rappor.base.errors import ReportError
-from rappor.base.ranges import check_number, shown
+from rappor.base.ranges import check_number, format_value
 
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 
@@ -40,7 +40,7 @@ def check_squares(squares: object, n_reports: int) -> int | None:
         return None
     # A sum over a data frame is an integer of numpy, which is no `int`.
     if isinstance(squares, bool) or not isinstance(squares, numbers.Integral):
-        raise ReportError(f"squares must be an integer or None, got {shown(squares)}")
+        raise ReportError(f"squares must be an integer or None, got {format_value(squares)}")
     squares = int(squares)
     if not n_reports <= squares <= n_reports**2:
         raise ReportError(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rappor.base.atomic_files import replace_file
 from rappor.base.errors import FileError, MetricError, ReportError
-from rappor.base.files import replacing
 from rappor.counts.counts import Counts
 from rappor.counts.counts_file import Contents, parse_document
 
@@ -108,7 +108,7 @@ class Released:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file, whole or not at all; `load` reads exactly the same."""
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write(self.to_json())
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.base.arrow import load_pyarrow, open_parquet
+from rappor.base.atomic_files import read_text, replace_file
 from rappor.base.errors import FileError, ReportError
-from rappor.base.files import read_text, replacing
-from rappor.base.lines import WHITE_SPACE, read_whole_number
+from rappor.base.text_lines import WHITE_SPACE, read_whole_number
 from rappor.protocol.params import Params
 
 _Tables = tuple[NDArray[np.int64], NDArray[np.int64], int | None]
@@ -41,7 +41,7 @@ def write_csv(
     Where the sum of squared reports is known, it is the last cell of each line.
     """
     known = [] if squares is None else [squares]
-    with replacing(path) as file:
+    with replace_file(path) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow([*_columns(ones.shape[1]), *(_SQUARES for _ in known)])
@@ -228,7 +228,7 @@ def _lists(table: Any, k: int) -> NDArray[np.int64]:
 
 def write_parquet(path: str | os.PathLike[str], table: Any) -> None:
     """Write a pyarrow.Table, whole or not at all."""
-    with replacing(path) as file:
+    with replace_file(path) as file:
         load_pyarrow("pyarrow.parquet").write_table(table, file)
 
 

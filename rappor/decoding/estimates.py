@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from rappor.base.display import Displayed, draw
+from rappor.base.atomic_files import save_text
+from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.base.errors import DecodeError
-from rappor.base.files import saved
-from rappor.base.plurals import counted
-from rappor.base.ranges import check_number, check_weights, shown
+from rappor.base.ranges import check_number, check_weights, format_value
+from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.collection_summary import Collected
 from rappor.decoding.contrasts import Contrast, Related, normal_reach
@@ -64,7 +64,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Estimates(Displayed):
+class Estimates(DisplayedRecord):
     """The result of a decode, with one row for each candidate.
 
     Strings are sorted by count, largest first. Categories and buckets keep the order of
@@ -110,7 +110,7 @@ class Estimates(Displayed):
     listed : strings that the metric's entry lists, normalised as on the devices. Each has a row.
     """
 
-    _drawn_as: ClassVar[str] = "estimates"
+    _renderer: ClassVar[str] = "estimates"
 
     candidates: tuple[str, ...]
     share: Floats
@@ -285,12 +285,14 @@ class Estimates(Displayed):
             raise DecodeError(f"{pattern!r} must be a regular expression: {error}") from None
         if not matches:
             raise DecodeError(f"{pattern!r} must be found in a candidate, and is in none")
-        return self.total(matches, name=f"{pattern} ({counted(len(matches), 'candidate')})")
+        return self.total(matches, name=f"{pattern} ({format_count(len(matches), 'candidate')})")
 
     def difference(self, first: str, second: str) -> Contrast:
         """Compute the share of one candidate minus the share of another, both chosen in advance."""
         if first == second:
-            raise DecodeError(f"candidates must be two different ones, got {shown(first)} twice")
+            raise DecodeError(
+                f"candidates must be two different ones, got {format_value(first)} twice"
+            )
         return self.contrast({first: 1.0, second: -1.0}, name=f"{first} - {second}")
 
     def with_contrasts(self, contrasts: Iterable[Contrast]) -> Estimates:
@@ -309,7 +311,7 @@ class Estimates(Displayed):
         if unknown := [name for name in requested if name not in rows]:
             raise DecodeError(
                 f"candidates must have rows, got {len(unknown):,} without a row, such as "
-                f"{shown(unknown[0])}"
+                f"{format_value(unknown[0])}"
             )
         return np.array([rows[name] for name in requested], dtype=np.int64)
 
@@ -384,7 +386,7 @@ class Estimates(Displayed):
 
         A candidate that a spreadsheet would compute as a formula gets an apostrophe in front.
         """
-        return saved(csv_text(self._columns(), self.rows(detected_only=detected_only)), path)
+        return save_text(csv_text(self._columns(), self.rows(detected_only=detected_only)), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, forged: bool = False) -> str:
         """Return the report as one HTML page, and write it to `path` if it is not None.
@@ -392,7 +394,7 @@ class Estimates(Displayed):
         The page needs no other file, no network and no script. README.md of `rappor.reporting`
         describes the page. `forged` adds the breakdown numbers of each row.
         """
-        return saved(str(draw("page", "estimates_page", self, forged=forged)), path)
+        return save_text(str(call_renderer("page", "estimates_page", self, forged=forged)), path)
 
     def _table(self) -> dict[str, Any]:
         """Return the columns by name, for data frames."""
@@ -416,7 +418,7 @@ class Estimates(Displayed):
 
     def __str__(self) -> str:
         """Return the detected rows as text, like `rappor decode`."""
-        return str(draw("text", "estimates_text", self))
+        return str(call_renderer("text", "estimates_text", self))
 
 
 def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Floats
 from rappor.decoding.collection_summary import Collected
 from rappor.decoding.contrasts import Contrast
@@ -377,7 +377,7 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         + " a number of ones that honest devices do not send."
         + _describe_lighter_bits(estimates)
         + (
-            f" Neither candidates nor noise explain at least {counted(unexplained, 'bit')}."
+            f" Neither candidates nor noise explain at least {format_count(unexplained, 'bit')}."
             if unexplained
             else ""
         ),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rappor.base.errors import DecodeError
-from rappor.base.ranges import check_weights, shown
+from rappor.base.ranges import check_weights, format_value
 from rappor.counts.counts import Counts
 from rappor.decoding.contrasts import Contrast, normal_reach
 from rappor.decoding.diagnostics import Caution
@@ -147,6 +147,6 @@ def _check_weights(segments: Mapping[str, Estimates], weights: Mapping[str, floa
     check_weights("weights", weights.values(), error=DecodeError)
     if negative := [weight for weight in weights.values() if weight < 0]:
         # A negative weight has no meaning as a size of a population.
-        raise DecodeError(f"weights must be numbers of at least 0, got {shown(negative[0])}")
+        raise DecodeError(f"weights must be numbers of at least 0, got {format_value(negative[0])}")
     if len({each.n_candidates for each in segments.values()}) > 1:
         raise DecodeError("segments must have been asked for the same candidates")

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.decoding.estimates import Estimates
 
 
@@ -96,9 +96,9 @@ class DiscoveredStrings:
 
     def __repr__(self) -> str:
         return (
-            f"DiscoveredStrings({counted(len(self.strings), 'string')} of "
-            f"{counted(self.estimates.n_candidates, 'candidate')}, "
-            f"{counted(self.reports, 'report')})"
+            f"DiscoveredStrings({format_count(len(self.strings), 'string')} of "
+            f"{format_count(self.estimates.n_candidates, 'candidate')}, "
+            f"{format_count(self.reports, 'report')})"
         )
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from rappor.base.argument_checks import check_type, explain_error_control
 from rappor.base.errors import DecodeError, ParamsError
 from rappor.base.progress import Progress, no_progress
-from rappor.base.ranges import check_integer, shown
+from rappor.base.ranges import check_integer, format_value
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
@@ -204,7 +204,7 @@ def _compare_prefix(prefixes: Estimates, i: int, share: float, variance: float) 
 def _check_alphabet(alphabet: object) -> None:
     """Raise ParamsError if the alphabet is not a text of distinct characters."""
     if not isinstance(alphabet, str):
-        raise ParamsError(f"alphabet must be one text of characters, got {shown(alphabet)}")
+        raise ParamsError(f"alphabet must be one text of characters, got {format_value(alphabet)}")
     # A repeated character would repeat candidates, and every copy would count in the error rate.
     if not alphabet or len(set(alphabet)) < len(alphabet):
         raise ParamsError("alphabet must have at least 1 character, and each once")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.base.lines import read_whole_number
+from rappor.base.text_lines import read_whole_number
 
 Labels = Mapping[str, str | None]
 """The text of each column, or None for null."""

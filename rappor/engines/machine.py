@@ -26,8 +26,8 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rappor.base.atomic_files import hash_file, replace_file
 from rappor.base.errors import FileError, ReportError
-from rappor.base.files import replacing, sha256_of
 from rappor.base.progress import Progress, no_progress
 from rappor.counts.counts import Counts
 from rappor.engines.files import ReportFile, check_no_table, find_files, status_of
@@ -208,12 +208,12 @@ class _Run:
             "first_refused": list(self.first_refused.items()),
         }
         schema = sum_schema(self._by).with_metadata({_STATE: json.dumps(state).encode()})
-        with replacing(self._checkpoint) as file:
+        with replace_file(self._checkpoint) as file:
             with pq.ParquetWriter(file, schema) as writer:
                 for batch in self.sums.batches():
                     writer.write_batch(batch)
             file.flush()
-            file.write(bytes.fromhex(sha256_of(file.name)))
+            file.write(bytes.fromhex(hash_file(file.name)))
 
     def work(
         self, files: list[ReportFile], seconds: float, threads: int, progress: Progress

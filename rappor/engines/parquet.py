@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.base.arrow import load_pyarrow
-from rappor.base.files import filling, replacing
+from rappor.base.atomic_files import create_folder, replace_file
 from rappor.engines.layout import FORMAT
 from rappor.protocol.params import Params
 
@@ -52,7 +52,7 @@ def write_parquet(
     repeated = [name for name in kinds if name != "day"]
     n_reports = 0
     with (
-        replacing(path) as file,
+        replace_file(path) as file,
         parquet.ParquetWriter(
             file, schema, use_dictionary=repeated, write_page_checksum=True
         ) as writer,
@@ -86,7 +86,7 @@ def write_parquet_folder(
     """
     rest = iter(batches)
     n_reports = 0
-    with filling(folder) as fresh:
+    with create_folder(folder) as fresh:
         for number in itertools.count():
             first = list(itertools.islice(rest, 1))
             if number and not first:

@@ -19,8 +19,8 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
+from rappor.base.atomic_files import hash_file
 from rappor.base.errors import DecodeError, FileError, ReportError
-from rappor.base.files import sha256_of
 from rappor.engines.files import ReportFile, find_files, status_of, walk
 from rappor.engines.labels import folder_labels
 from rappor.engines.rows import Chunk, read_part
@@ -179,7 +179,7 @@ def digest_contents(
     """Turn whole files, as `sum_contents` gets them, into `DIGESTS`."""
     for path, chunk in _copies(batches, listed):
         if any(_sum_chunks([(path, chunk)], {}, ())):  # refusals, of all rows
-            row = {"path": path, "digest": sha256_of(chunk.file.path)}
+            row = {"path": path, "digest": hash_file(chunk.file.path)}
             yield pa.RecordBatch.from_pylist([row], schema=DIGESTS)
 
 

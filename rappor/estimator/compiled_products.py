@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.base.jit import compiled
+from rappor.base.jit import compile_kernel
 from rappor.counts.arrays import Floats
 
 Sparse = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], Floats]
 """Compressed sparse matrix: `indptr`, `indices` and `data` of scipy."""
 
 
-@compiled
+@compile_kernel
 def add_products(left: Sparse, right: Sparse, products: Floats) -> None:
     """Add left' right to `products`, (a, b). `left` is compressed by columns, `right` by rows."""
     ends, rows, values = left
@@ -30,7 +30,7 @@ def add_products(left: Sparse, right: Sparse, products: Floats) -> None:
                 products_row[columns[j]] += values[i] * right_values[j]
 
 
-@compiled
+@compile_kernel
 def add_forms(rows: Sparse, matrix: Floats, forms: Floats) -> None:
     """Add x' matrix x to `forms`, (n,), for each row x.
 

@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.base.atomic_files import read_text, replace_file
 from rappor.base.errors import FileError, ParamsError, ReportError
-from rappor.base.files import read_text, replacing
-from rappor.base.lines import WHITE_SPACE, read_whole_number, split_lines
+from rappor.base.text_lines import WHITE_SPACE, read_whole_number, split_lines
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.candidates.texts import Texts
@@ -246,5 +246,5 @@ def _rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
 def _write(path: PathLike, rows: Iterator[Sequence[object]] | Sequence[Sequence[object]]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    with replacing(Path(path)) as file:
+    with replace_file(Path(path)) as file:
         file.write(text.getvalue().encode())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
-from rappor.base.display import Displayed
+from rappor.base.display import DisplayedRecord
 from rappor.decoding.estimates import number_or_none
 from rappor.planning.category_noise import choose_category_noise, compute_best_variance
 from rappor.planning.detection_limit import compute_rare_variance
@@ -52,7 +52,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan(Displayed):
+class Plan(DisplayedRecord):
     """Parameters, their privacy losses, and their predicted detections.
 
     Attributes
@@ -65,7 +65,7 @@ class Plan(Displayed):
     alternatives : other designs with the same privacy.
     """
 
-    _drawn_as: ClassVar[str] = "plan"
+    _renderer: ClassVar[str] = "plan"
 
     params: Params
     budget: Budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rappor.base.plurals import format_belief
+from rappor.base.sentence_numbers import format_belief
 from rappor.privacy.papers import Paper, Section
 from rappor.protocol.loss import epsilon_1, posterior_bound
 from rappor.registry.budget import scope_loss

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from rappor.base.plurals import counted, format_belief
+from rappor.base.sentence_numbers import format_belief, format_count
 from rappor.privacy.notice import privacy_notice, promise, told_beside
 from rappor.privacy.papers import Paper, Section
 from rappor.privacy.report_linkage import link
@@ -181,7 +181,8 @@ def _recipients(metrics: Iterable[Metric]) -> Section:
                 f"{metric.min_reports:,}" if metric.min_reports else "none",
                 f"one in {metric.min_cohort:,} of a cohort's reports"
                 if metric.pace != "none"
-                else f"not limited; at least {counted(metric.min_cohort, 'report')} of a cohort",
+                else f"not limited; at least {format_count(metric.min_cohort, 'report')} "
+                f"of a cohort",
             )
             for metric in metrics
         ),

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.base.plurals import counted, format_belief
+from rappor.base.sentence_numbers import format_belief, format_count
 from rappor.privacy.report_linkage import link
 from rappor.privacy.staying import staying_of
 from rappor.protocol.encodings import encoding_of
@@ -218,5 +218,5 @@ def _describe_release(metric: Metric) -> str:
         least = least if several else max(least, metric.min_cohort)
     return (
         "It shows a sum of whole days only if it has at least "
-        f"{counted(least, 'report')}{group}{limit}."
+        f"{format_count(least, 'report')}{group}{limit}."
     )

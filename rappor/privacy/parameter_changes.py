@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.protocol.loss import epsilon_inf, epsilon_n, epsilon_reports
 from rappor.protocol.params import Params
 from rappor.registry.budget import reserve, scope_names
@@ -88,7 +88,8 @@ class EntryChange:
                 "losses add up."
             )
         yield (
-            f"{counted(self.reports, 'report')} of a value before and {self.reports:,} after lose "
+            f"{format_count(self.reports, 'report')} of a value before and "
+            f"{self.reports:,} after lose "
             f"{_nats(self.epsilon)} nats; any number of reports loses {_nats(self.epsilon_inf)}."
         )
         if not self.same:

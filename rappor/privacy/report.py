@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from rappor.base.display import Displayed
+from rappor.base.display import DisplayedRecord
 from rappor.base.ranges import check_integer, check_number
 from rappor.privacy.accountant import account
 from rappor.privacy.notice import promise, told_beside
@@ -108,7 +108,7 @@ class PersonLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyReport(Displayed):
+class PrivacyReport(DisplayedRecord):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
@@ -117,7 +117,7 @@ class PrivacyReport(Displayed):
     and `linkability` are then those that send the same.
     """
 
-    _drawn_as: ClassVar[str] = "privacy"
+    _renderer: ClassVar[str] = "privacy"
 
     metric: str | None = None
     params: Params

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rappor.base.errors import MissingExtraError, ParamsError, ReportError
-from rappor.base.ranges import shown
+from rappor.base.ranges import format_value
 
 LONGEST: Final = 8192
 """Bytes of UTF-8 that a normalizer takes: composing marks takes time that grows with the square."""
@@ -51,7 +51,9 @@ def normalize(name: str, text: object) -> str:
     Raises ReportError for what is no text or holds a lone surrogate, and for no other text.
     """
     if name not in NORMALIZERS:
-        raise ParamsError(f"normalize must be one of {', '.join(NORMALIZERS)}, got {shown(name)}")
+        raise ParamsError(
+            f"normalize must be one of {', '.join(NORMALIZERS)}, got {format_value(name)}"
+        )
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
     if name == "none":

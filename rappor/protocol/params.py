@@ -21,7 +21,7 @@ from dataclasses import InitVar, dataclass
 from typing import Any, Final, TypedDict
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import check_choice, check_integer, check_number, shown
+from rappor.base.ranges import check_choice, check_integer, check_number, format_value
 from rappor.protocol.encodings import encoding_named
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
@@ -354,7 +354,7 @@ def _check_calendar(interval: str, epoch: str) -> None:
 
 def _check_layout(layout: object) -> None:
     if not isinstance(layout, str) or not layout:
-        raise ParamsError(f"layout must be a non-empty name, got {shown(layout)}")
+        raise ParamsError(f"layout must be a non-empty name, got {format_value(layout)}")
     if any(0xD800 <= ord(c) < 0xE000 for c in layout):
         raise ParamsError("layout must be valid Unicode, got a lone surrogate")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import check_number, shown
+from rappor.base.ranges import check_number, format_value
 
 WHOLE: Final = "whole"
 _PREFIX: Final = re.compile(r"prefix:([1-9][0-9]{0,2})")
@@ -84,6 +84,7 @@ def prefix_length(name: object) -> int:
     found = _PREFIX.fullmatch(name) if isinstance(name, str) else None
     if found is None or int(found[1]) > _LONGEST:
         raise ParamsError(
-            f"a part must be prefix:N with N in [1, {_LONGEST}] or {WHOLE}, got {shown(name)}"
+            f"a part must be prefix:N with N in [1, {_LONGEST}] or {WHOLE}, got "
+            f"{format_value(name)}"
         )
     return int(found[1])

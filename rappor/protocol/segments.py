@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import shown
+from rappor.base.ranges import format_value
 
 OTHER: Final = "other"
 MOST: Final = 256
@@ -75,7 +75,9 @@ def check_segment(segment: Any) -> None:
     if not isinstance(segment, tuple) or not all(
         isinstance(pair, tuple) and len(pair) == 2 for pair in segment
     ):
-        raise ParamsError(f"segment must be pairs of a name and a value, got {shown(segment)}")
+        raise ParamsError(
+            f"segment must be pairs of a name and a value, got {format_value(segment)}"
+        )
     for name, value in segment:
         _check_name(name)
         _check_value(value)
@@ -121,7 +123,9 @@ def _quoted(value: str) -> str:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ParamsError(f"a dimension's name must match {_NAME.pattern}, got {shown(name)}")
+        raise ParamsError(
+            f"a dimension's name must match {_NAME.pattern}, got {format_value(name)}"
+        )
 
 
 def _check_value(value: object) -> None:
@@ -129,5 +133,5 @@ def _check_value(value: object) -> None:
     if not is_text or not 1 <= len(str(value)) <= _LONGEST:
         raise ParamsError(
             f"a dimension's value must be 1 to {_LONGEST} visible characters, without spaces at "
-            f"its ends, got {shown(value)}"
+            f"its ends, got {format_value(value)}"
         )

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rappor.base.errors import MetricError, ParamsError
-from rappor.base.ranges import check_choice, shown
+from rappor.base.ranges import check_choice, format_value
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.encoding import check_name
 from rappor.protocol.normalizers import normalize
@@ -98,7 +98,7 @@ class Metric:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not METRIC_NAME.fullmatch(self.name):
             raise MetricError(
-                f"a metric's name must match {METRIC_NAME.pattern}, got {shown(self.name)}"
+                f"a metric's name must match {METRIC_NAME.pattern}, got {format_value(self.name)}"
             )
         if not isinstance(self.params, Params):
             raise fault(self.name, "params", "Params", self.params)

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
+from rappor.base.atomic_files import read_text
 from rappor.base.errors import MetricError
-from rappor.base.files import read_text
 from rappor.base.ranges import check_number
 from rappor.protocol.params import Params
 from rappor.registry.budget import check_budget

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from rappor.base.errors import FileError, MetricError, ParamsError
-from rappor.base.ranges import shown
+from rappor.base.ranges import format_value
 from rappor.protocol.encodings import Encoding, encoding_named
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import LETTERS, NOISE, Params
@@ -82,7 +82,7 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
         try:
             yield _read_entry(name, entry)
         except ParamsError as error:
-            raise MetricError(f"metric {shown(name)}: {error}") from None
+            raise MetricError(f"metric {format_value(name)}: {error}") from None
 
 
 def read_budget(document: _Entry, path: str) -> float | None:
@@ -93,7 +93,9 @@ def read_budget(document: _Entry, path: str) -> float | None:
         raise MetricError(f"{path}: budget must be a table with the one key total")
     total = budget["total"]
     if not isinstance(total, int | float) or isinstance(total, bool) or not total > 0:
-        raise MetricError(f"{path}: total must be a number above 0, in nats, got {shown(total)}")
+        raise MetricError(
+            f"{path}: total must be a number above 0, in nats, got {format_value(total)}"
+        )
     if isinstance(total, int) and total.bit_length() > _INTEGER_BITS:
         raise MetricError(f"{path}: total must be below 2^{_INTEGER_BITS} nats if it is an integer")
     return float(total)
@@ -109,13 +111,13 @@ def check_known(name: str, known: Collection[str], what: str, *, place: str = ""
 
         close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
         hint = f"did you mean {close}?" if close else f"expected one of {', '.join(known)}"
-        raise MetricError(f"{place}unknown {what} {shown(name)}; {hint}")
+        raise MetricError(f"{place}unknown {what} {format_value(name)}; {hint}")
 
 
 def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
     """Return the error that says what is wrong with one key of one metric."""
-    value = "nothing" if got is None else shown(got)
-    return MetricError(f"metric {shown(name)}: {key} must be {constraint}, got {value}")
+    value = "nothing" if got is None else format_value(got)
+    return MetricError(f"metric {format_value(name)}: {key} must be {constraint}, got {value}")
 
 
 def read_toml(text: str, path: str) -> dict[str, Any]:
@@ -139,13 +141,13 @@ def read_toml(text: str, path: str) -> dict[str, Any]:
 def _read_entry(name: str, entry: object) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise MetricError(
-            f"metric {shown(name)} must be a table [metrics.NAME], got {shown(entry)}"
+            f"metric {format_value(name)} must be a table [metrics.NAME], got {format_value(entry)}"
         )
     _check_keys(name, entry)
     params = _read_params(name, entry)
     if params.is_bare and entry.get("interval") != "epoch" and not entry.get("insecure"):
         noise = "profile = 'once'" if entry.get("profile") == "once" else "p = 0 with q = 1"
-        raise MetricError(f"metric {shown(name)}: {noise} needs interval = 'epoch'")
+        raise MetricError(f"metric {format_value(name)}: {noise} needs interval = 'epoch'")
     fields = {
         "name": name,
         "params": params,
@@ -165,15 +167,20 @@ def _check_keys(name: str, entry: _Entry) -> None:
     for key, value in entry.items():
         if isinstance(value, dict) and key not in KEYS:
             raise MetricError(
-                f"metric {shown(name)}: {key} must not be a table; a name with a dot is quoted, "
+                f"metric {format_value(name)}: {key} must not be a table; a name with a "
+                f"dot is quoted, "
                 f"as in [metrics.{json.dumps(f'{name}.{key}')}]"
             )
         if key in _REPLACEMENTS:
-            raise MetricError(f"metric {shown(name)}: {key} must be absent: {_REPLACEMENTS[key]}")
-        check_known(key, KEYS, "key", place=f"metric {shown(name)}: ")
+            raise MetricError(
+                f"metric {format_value(name)}: {key} must be absent: {_REPLACEMENTS[key]}"
+            )
+        check_known(key, KEYS, "key", place=f"metric {format_value(name)}: ")
     for key in _REQUIRED:
         if key not in entry:
-            raise MetricError(f"metric {shown(name)}: {key} must be given{_ADVICE.get(key, '')}")
+            raise MetricError(
+                f"metric {format_value(name)}: {key} must be given{_ADVICE.get(key, '')}"
+            )
 
 
 def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
@@ -227,13 +234,17 @@ def _read_letters(
             if key == "m" and key in letters:  # no profile's loss depends on the cohorts
                 continue
             if key in letters:
-                raise MetricError(f"metric {shown(name)}: {key} must be absent with a profile")
+                raise MetricError(
+                    f"metric {format_value(name)}: {key} must be absent with a profile"
+                )
             letters[key] = getattr(profile, key)
     if (k := encoding.implied_bits(categories)) is not None:
         letters.setdefault("k", k)  # Params compares an explicit k with what the categories need
     for key in ("k", "f", "p", "q"):
         if key not in letters:
-            raise MetricError(f"metric {shown(name)}: {key} must be given, or a profile instead")
+            raise MetricError(
+                f"metric {format_value(name)}: {key} must be given, or a profile instead"
+            )
     return letters
 
 
@@ -243,7 +254,8 @@ def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tupl
     for key in ("categories", "edges"):
         if key != own and key in entry:
             raise MetricError(
-                f"metric {shown(name)}: {key} must be absent for encoding {entry['encoding']}"
+                f"metric {format_value(name)}: {key} must be absent for encoding "
+                f"{entry['encoding']}"
             )
     if own is None:
         return ()

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError, ParamsError
-from rappor.base.files import read_text
 
 VARIABLE: Final = "RAPPOR_TOKEN"
 

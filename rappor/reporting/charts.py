@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rappor.base.atomic_files import save_text
 from rappor.base.errors import FileError, MissingExtraError, ParamsError
-from rappor.base.files import saved
 from rappor.reporting.document import document
 from rappor.reporting.markup import Markup, breakable, join, tag
 
@@ -67,11 +67,11 @@ class Picture:
         """
         match check_suffix(path):
             case ".svg":
-                saved(self.svg() + "\n", path)
+                save_text(self.svg() + "\n", path)
             case ".png":
                 Path(path).write_bytes(pixels(self.svg(), path))
             case _:
-                saved(document(self.title, tag("h1", self.title), self.inline()), path)
+                save_text(document(self.title, tag("h1", self.title), self.inline()), path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

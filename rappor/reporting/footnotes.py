@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison, Sample
 from rappor.comparison.sample_contrasts import SampleContrast
 from rappor.decoding.diagnostics import IMBALANCE
@@ -59,8 +59,8 @@ def list_comparison_footnotes(panel: Comparison) -> Iterator[str]:
     if panel.by != "sample":
         yield (
             f"{int(panel.detected_overall.sum()):,} of {len(panel.candidates):,} listed values "
-            f"were found in {counted(panel.reports, 'report')} from "
-            f"{counted(len(panel.samples), panel.by)}: all "
+            f"were found in {format_count(panel.reports, 'report')} from "
+            f"{format_count(len(panel.samples), panel.by)}: all "
             f"{panel.by}s together or at least one {panel.by} detects them."
         )
     yield from list_missing_periods(panel)
@@ -180,8 +180,9 @@ def _about(number: int) -> str:
 def format_detections(estimates: Estimates) -> str:
     """Describe the number of detected candidates, the number of reports and the error rate."""
     return (
-        f"{int(estimates.detected.sum()):,} of {counted(estimates.n_candidates, 'candidate')} "
-        f"detected in {counted(estimates.reports, 'report')} at {format_error_rate(estimates)}."
+        f"{int(estimates.detected.sum()):,} of {format_count(estimates.n_candidates, 'candidate')} "
+        f"detected in {format_count(estimates.reports, 'report')} at "
+        f"{format_error_rate(estimates)}."
     )
 
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
-from rappor.base.display import Displayed
-from rappor.base.plurals import counted
+from rappor.base.display import DisplayedRecord
+from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
@@ -50,7 +50,7 @@ def panel_html(panel: Comparison) -> str:
     return _shown(panel, shown, list_comparison_footnotes(panel))
 
 
-def _shown(record: Displayed, tables: Iterable[Markup], sentences: Iterable[str]) -> str:
+def _shown(record: DisplayedRecord, tables: Iterable[Markup], sentences: Iterable[str]) -> str:
     """Return a record's chart, its tables and its sentences."""
     return tag("div", record.plot().inline(), *tables, *(tag("p", text) for text in sentences))
 
@@ -62,7 +62,7 @@ def plan_html(plan: Plan) -> str:
     return tag(
         "div",
         pairs(
-            f"Plan for {counted(plan.reports, 'report')}",
+            f"Plan for {format_count(plan.reports, 'report')}",
             (
                 *_letters(plan.params),
                 (
@@ -123,7 +123,10 @@ def audit_html(audit: Any) -> str:
         "div",
         tag(
             "p",
-            tag("strong", f"{verdict} in {counted(audit.trials, 'trial')} of {audit.metric.name}."),
+            tag(
+                "strong",
+                f"{verdict} in {format_count(audit.trials, 'trial')} of {audit.metric.name}.",
+            ),
         ),
         table(
             "Checks",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from rappor.base.plurals import format_belief
+from rappor.base.sentence_numbers import format_belief
 
 _NEARLY_SURE: Final = 0.9999
 """Largest posterior probability that is written exactly.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import (
     LARGE,
@@ -50,7 +50,7 @@ def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Conten
     estimates = found.estimates
     names = dict.fromkeys(each.collected.metric for each in found.collected)
     about = shorten(", ".join(filter(None, names)), 60) or "Estimates"
-    title = f"{about}: results from {counted(estimates.reports, 'report')}"
+    title = f"{about}: results from {format_count(estimates.reports, 'report')}"
     parts = (
         header(
             title,
@@ -227,7 +227,7 @@ def _asked(each: CollectedReport) -> Markup:
             ("reports", f"{collected.n_reports:,}"),
             ("counts added up", f"{collected.repetition.collections:,}"),
             ("epsilon of one report", _loss(one)),
-            (f"epsilon of {counted(sent.reports or 0, 'report')} of one value, as many as one "
+            (f"epsilon of {format_count(sent.reports or 0, 'report')} of one value, as many as one "
              "device sent", f"{format_nats(sent.epsilon)} nats"),
             ("epsilon of all reports of one value", _loss(every)),
         ),

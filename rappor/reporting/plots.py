@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
@@ -128,7 +128,7 @@ def changes_chart(panel: Comparison, *, top: int) -> Chart:
     for row in [row for row in changed or rows if row["estimate"] is not None][:top]:
         parts[row["name"]].append(_difference(row))
     what = "difference" if panel.by == "segment" else "change"
-    title = f"{counted(len(changed), what)}, in percentage points"
+    title = f"{format_count(len(changed), what)}, in percentage points"
     if not changed:
         title = f"No significant {what}; the nearest candidates, in percentage points"
     return dots(
@@ -196,7 +196,7 @@ def plan_plot(plan: Plan) -> Chart:
         )
         if n
     )
-    what = f"{counted(plan.reports, 'report')}, epsilon_1 = {plan.epsilon_1:.3g}"
+    what = f"{format_count(plan.reports, 'report')}, epsilon_1 = {plan.epsilon_1:.3g}"
     limit = f"detected with probability {plan.question.power:g}"
     return line_chart(
         [{"share": share, "probability": each, "what": what} for share, each in drawn],
@@ -225,7 +225,7 @@ def privacy_plot(report: PrivacyReport) -> Chart:
 
 
 def _curve(loss: Loss) -> list[dict[str, Any]]:
-    number = "any number" if loss.reports is None else counted(loss.reports, "report")
+    number = "any number" if loss.reports is None else format_count(loss.reports, "report")
     label = f"{number}: epsilon = {loss.epsilon:.3g}"
     return [
         {"prior": prior, "after": belief, "end": end, "reports": label}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.comparison.site_edition import EditionSummary, SiteEdition
 from rappor.reporting.changes import panel_changes
 from rappor.reporting.comparison_page import panel_sections
@@ -103,7 +103,7 @@ def site_page(metrics: Mapping[str, EditionSummary]) -> str:
 
 
 def _found(entry: EditionSummary) -> str:
-    return f"{counted(entry.strings, 'listed value')} found in use"
+    return f"{format_count(entry.strings, 'listed value')} found in use"
 
 
 def _collected(notice: Iterable[str]) -> Markup:

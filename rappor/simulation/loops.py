@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.base.jit import compiled
+from rappor.base.jit import compile_kernel
 from rappor.candidates.murmur3 import hash_words
 
 
-@compiled
+@compile_kernel
 def set_hashed(
     words: NDArray[np.uint32],
     values: NDArray[np.int64],
@@ -31,7 +31,7 @@ def set_hashed(
             packed[row, bit >> np.uint64(3)] |= np.uint8(1 << (bit & np.uint64(7)))
 
 
-@compiled
+@compile_kernel
 def add_devices(
     cells: NDArray[np.int32], devices: NDArray[np.int64], h: int, ones: NDArray[np.int64]
 ) -> None:
@@ -42,7 +42,7 @@ def add_devices(
                 ones[cells[s, column]] += devices[s, column // h]
 
 
-@compiled
+@compile_kernel
 def pick(
     words: NDArray[np.uint64],
     guide: NDArray[np.int32],
@@ -63,7 +63,7 @@ def pick(
         values[n] = value
 
 
-@compiled
+@compile_kernel
 def compare(
     truth: NDArray[np.uint64],
     planes: NDArray[np.uint64],
@@ -94,7 +94,7 @@ def compare(
     return n_tied
 
 
-@compiled
+@compile_kernel
 def break_ties(
     truth: NDArray[np.uint64],
     tied: NDArray[np.uint64],

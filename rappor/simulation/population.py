@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError, ParamsError
-from rappor.base.files import read_text
 
 _HEADERS: Final = (["value", "weight"], ["value", "count"])
 

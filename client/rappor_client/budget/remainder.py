@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from rappor.base.files import replacing
+from rappor.base.atomic_files import replace_file
 from rappor_client.folder.copies import check_of, is_intact
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.place import ForeignError, UnusableError
@@ -53,7 +53,7 @@ def write(host: Path, years: Mapping[int, float]) -> None:
     body = _MAGIC + json.dumps(plain).encode() + b"\n"
     data = body + check_of(body)
     try:
-        with replacing(host / NAME, mode=PRIVATE) as file:
+        with replace_file(host / NAME, mode=PRIVATE) as file:
             file.write(data)
     except OSError:
         with (host / NAME).open("r+b") as file:

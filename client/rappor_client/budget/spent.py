@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.base.plurals import counted, format_belief
+from rappor.base.sentence_numbers import format_belief, format_count
 from rappor.protocol.loss import posterior_bound
 from rappor_client.budget.scopes import Scope
 
@@ -75,7 +75,7 @@ class PrivacySpent:
             f"{format_belief(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
-            values = counted(spent.scopes, "value")
+            values = format_count(spent.scopes, "value")
             paragraphs += [
                 f"  {name}: epsilon = {spent.nats:.2f} at most, for {values}.",
                 f"    {spent.promise}",

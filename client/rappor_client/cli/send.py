@@ -12,7 +12,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from rappor.base.files import read_text
+from rappor.base.atomic_files import read_text
 from rappor.encode import encode_value
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, system_coins

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.wire import Report, encode_base64url
 from rappor_client.cli.parser import FOLDER, Command, argument
@@ -28,7 +28,7 @@ def run(chosen: Namespace) -> bool:
 
 def upload_in_words(upload: SentUpload) -> str:
     """Say when an upload left, what it contained, and its bytes."""
-    head = f"{upload.day}  Upload {upload.id}, {counted(upload.attempts, 'attempt')}"
+    head = f"{upload.day}  Upload {upload.id}, {format_count(upload.attempts, 'attempt')}"
     reports = map(_report_in_words, upload.reports)
     return "\n".join([head, *reports, f"    {upload.body.decode()}"])
 
@@ -48,8 +48,8 @@ def _in_words(contents: Contents) -> str:
         *map(upload_in_words, contents.sent),
         *(f"Waiting: {json.dumps(_waiting(report))}" for report in contents.waiting),
         str(contents.spent),
-        f"{counted(len(contents.waiting), 'report')} waiting to be sent, "
-        f"{counted(len(contents.held), 'report')} kept until its interval ends.",
+        f"{format_count(len(contents.waiting), 'report')} waiting to be sent, "
+        f"{format_count(len(contents.held), 'report')} kept until its interval ends.",
         f"Counters: {counters or 'none'}",
     ]
     return "\n".join(lines)

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from rappor.base.threads import begin
+from rappor.base.threads import start_thread
 from rappor_client.folder.forking import ForkAware
 from rappor_client.folder.own_folder import BusyError, HungError
 
@@ -192,7 +192,7 @@ class FolderThread(ForkAware):
         thread = threading.Thread(target=self._run, name="rappor-writer", daemon=True)
         self._thread = thread
         try:
-            begin(thread)
+            start_thread(thread)
         except RuntimeError:
             self._thread = None
             raise

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rappor.base.threads import begin
+from rappor.base.threads import start_thread
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.folder.forking import Shared
 from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
@@ -242,7 +242,7 @@ def _close_elsewhere(connection: sqlite3.Connection, seconds: float) -> bool:
     """
     thread = threading.Thread(target=_close, args=[connection], name="rappor-closer", daemon=True)
     try:
-        begin(thread)
+        start_thread(thread)
     except RuntimeError:  # no thread can be had
         _close(connection)
         return True

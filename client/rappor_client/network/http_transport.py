@@ -48,7 +48,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rappor.base.errors import ParamsError
-from rappor.base.threads import begin
+from rappor.base.threads import start_thread
 from rappor_client.network.address import (
     UPLOAD_PATH,
     Address,
@@ -201,7 +201,7 @@ class _Exchange:
         """
         self._deadline = time.monotonic() + self.timeout
         try:
-            begin(threading.Thread(target=self._run, name="rappor-exchange", daemon=True))
+            start_thread(threading.Thread(target=self._run, name="rappor-exchange", daemon=True))
         except RuntimeError:
             # No thread can start: the process is at its limit, or the interpreter ends. A flush in
             # an `atexit` handler must still deliver, so the exchange runs in this thread.

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from rappor.base.threads import begin
+from rappor.base.threads import start_thread
 from rappor_client.folder.own_folder import BusyError
 from rappor_client.outbox.uploader import Uploader
 from rappor_client.periods import HOUR, Clock
@@ -84,7 +84,7 @@ class Sender:
         if not self._is_alive():
             thread = threading.Thread(target=self._run, name="rappor-sender", daemon=True)
             try:
-                begin(thread)
+                start_thread(thread)
             except RuntimeError as error:  # no thread is to be had: what waits stays on the disk
                 self._on_failure(error)
                 return

@@ -9,7 +9,7 @@ from typing import Final
 import mmh3
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import shown
+from rappor.base.ranges import format_value
 from rappor.protocol.encodings.encoding import Encoding, normalised_by
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
@@ -37,7 +37,9 @@ class Bloom(Encoding):
     def check_values(self) -> None:
         """Refuse parameters whose bits lie elsewhere, or whose normalizer is not installed."""
         if self.params.layout != LAYOUT:
-            raise ParamsError(f"layout must be {LAYOUT} to encode, got {shown(self.params.layout)}")
+            raise ParamsError(
+                f"layout must be {LAYOUT} to encode, got {format_value(self.params.layout)}"
+            )
         normalize(self.params.normalize, "")
 
     def bits(self, value: object, cohort: int) -> list[int]:

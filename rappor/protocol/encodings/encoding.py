@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rappor.base.errors import ParamsError, ReportError
-from rappor.base.ranges import shown
+from rappor.base.ranges import format_value
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import NORMALIZERS
 
@@ -174,14 +174,14 @@ def check_names(kind: type[Encoding], params: Shape, least: int) -> None:
         check_name(name, noun)
     if len(set(names)) != len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ParamsError(f"{noun} must be distinct, got {shown(twice)} twice")
+        raise ParamsError(f"{noun} must be distinct, got {format_value(twice)} twice")
 
 
 def check_name(name: str, noun: str) -> None:
     """Raise ParamsError for an empty name, control characters and lone surrogates."""
     if not name or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
         raise ParamsError(
-            f"{noun} must be non-empty and free of control characters, got {shown(name)}"
+            f"{noun} must be non-empty and free of control characters, got {format_value(name)}"
         )
     if any(0xD800 <= ord(c) < 0xE000 for c in name):
         raise ParamsError(f"{noun} must be valid Unicode, got a lone surrogate")

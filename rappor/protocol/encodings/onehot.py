@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import shown
+from rappor.base.ranges import format_value
 from rappor.protocol.encodings.encoding import Encoding, check_names, normalised_by
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
@@ -83,11 +83,11 @@ class OneHot(Encoding):
             if not text:
                 raise ParamsError(
                     f"categories must be non-empty after normalising by {normalizer}, "
-                    f"got {shown(category)}"
+                    f"got {format_value(category)}"
                 )
             if bits.setdefault(text, i) != i:
                 raise ParamsError(
                     f"categories must be distinct after normalising by {normalizer}, "
-                    f"got {shown(category)} again"
+                    f"got {format_value(category)} again"
                 )
         return bits

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from rappor.base.files import read_text
+from rappor.base.atomic_files import read_text
 from rappor.registry.registry import Registry
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError

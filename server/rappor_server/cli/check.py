@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import Command
 from rappor.cli.options import option
 from rappor.registry.registry import Registry
@@ -55,5 +55,5 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
         click.echo(f"{finding.level}: {finding.text}")
     refused = any(finding.level == "refused" for finding in findings)
     if not refused:
-        click.echo(f"{registry}: {counted(len(new), 'metric')} may be served")
+        click.echo(f"{registry}: {format_count(len(new), 'metric')} may be served")
     return int(refused)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
 from rappor.registry.registry import Registry
@@ -110,7 +110,7 @@ def prune(*, yes: bool, **options: Any) -> None:
             retention.check_clock(engine, utc_today())
         merge_all(engine)
         keys = retention.prune(engine, today=utc_today())
-    click.echo(f"deleted {counted(keys, 'upload key')}")
+    click.echo(f"deleted {format_count(keys, 'upload key')}")
     # Last, so that a registry that cannot be read stops nothing else.
     registry = Registry.load(settings.registry, today=utc_today())
     with open_database(settings) as engine:
@@ -119,7 +119,7 @@ def prune(*, yes: bool, **options: Any) -> None:
             failed = count_unreadable(db)
         if failed:
             raise StoreError(
-                f"{counted(failed, 'group')} of uploads cannot be read and are set apart: see "
+                f"{format_count(failed, 'group')} of uploads cannot be read and are set apart: see "
                 "the runbook",
                 retryable=False,
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rappor.base.files import read_text
+from rappor.base.atomic_files import read_text
 from rappor.cli.options import Option
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from rappor.base.errors import FileError, MissingExtraError
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.candidates.candidates import Candidates
 from rappor.counts.devices import most_reports
 from rappor.planning.changed_params import can_decode_together
@@ -113,7 +113,7 @@ def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[Finding]:
     filling = Filling(devices=each, m=metric.params.m, min_cohort=metric.min_cohort)
     if filling.m_is_too_large:
         many = f" in each of {metric.n_segments:,} segments" if metric.segments else ""
-        told = f"{counted(each, 'device')}{many}"
+        told = f"{format_count(each, 'device')}{many}"
         text = f"m is too large for {told}: {filling.summary}"
         yield Finding("warning", f"{metric.name}: {text}")
 

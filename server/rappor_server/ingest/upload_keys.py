@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from rappor.base.errors import FileError
-from rappor.base.lines import split_lines
+from rappor.base.text_lines import split_lines
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.registry.metric import Metric
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
@@ -85,27 +85,27 @@ class MetricHealth:
         if self.days_left < 0:
             return State("expired", f"on {self.metric.expires}; new reports are refused")
         if self.overfull_cohorts:
-            over = counted(len(self.overfull_cohorts), "cohort")
+            over = format_count(len(self.overfull_cohorts), "cohort")
             return State("suspicious", f"{over} with more reports than honest devices send")
         if self.set_aside_week > self.week:
-            few = f"{counted(self.set_aside_week, 'report')} in 7 days"
+            few = f"{format_count(self.set_aside_week, 'report')} in 7 days"
             return State("sparse", f"{few}, of cohorts with too few devices, are not shown")
         if not self.days:
             need = max(self.metric.min_reports, 1)
-            return State("waiting", f"for {counted(need, 'report')} from days that have ended")
+            return State("waiting", f"for {format_count(need, 'report')} from days that have ended")
         waiting = sum(day < self._day for day in self.withheld)
         if waiting > _MOST_WAITING:
-            few = f"{counted(waiting, 'past day')} not yet released"
+            few = f"{format_count(waiting, 'past day')} not yet released"
             return State("sparse", f"{few}: cohorts have too few reports")
         if not self.week and not self.today and not self.withheld:
             return State("silent", f"no reports since {self.days[-1].day}")
         if self.refused_week > _MANY_REFUSED * self.week:
             n = self.refused_week
             reason = next(each.reason for each in self.refused if each.reason != SET_ASIDE)
-            return State("refusing", f"{counted(n, 'report')} in 7 days, most: {reason}")
+            return State("refusing", f"{format_count(n, 'report')} in 7 days, most: {reason}")
         if self.days_left < _SOON:
-            return State("expiring", f"in {counted(self.days_left, 'day')}")
-        return State("good", f"{counted(self.week, 'report')} in 7 days")
+            return State("expiring", f"in {format_count(self.days_left, 'day')}")
+        return State("good", f"{format_count(self.week, 'report')} in 7 days")
 
     @property
     def _day(self) -> datetime.date:

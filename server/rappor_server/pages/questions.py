@@ -19,7 +19,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.counts.calendar import STRETCHES
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.registry.metric import Metric
@@ -175,7 +175,7 @@ def _busy(reader: Reader, asked: Question, owner: str) -> Response:
         asked=asked,
         now=asked.path.rpartition("/")[2],
         needs_list=False,
-        detail=f"A token must have at most {counted(most, 'question')} in progress.",
+        detail=f"A token must have at most {format_count(most, 'question')} in progress.",
         others=reader.collector.results.addresses(owner),
     )
     page.headers["Retry-After"] = "5"

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 from rappor.reporting.markup import visible
 from rappor.reporting.numbers import format_nats
 
@@ -79,7 +79,7 @@ _TEMPLATES: Final = jinja2.Environment(
 _TEMPLATES.globals["static"] = _address
 _TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
-_TEMPLATES.filters["counted"] = counted
+_TEMPLATES.filters["counted"] = format_count
 _TEMPLATES.filters["nats"] = format_nats
 _TEMPLATES.filters["sentence"] = _sentence
 _TEMPLATES.filters["spans"] = spans

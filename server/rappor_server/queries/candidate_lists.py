@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor.base.errors import ParamsError
-from rappor.base.lines import filled_lines
+from rappor.base.text_lines import split_filled_lines
 from rappor_server.base.errors import StoreError
 
 MOST_LISTS: Final = 50
@@ -141,6 +141,6 @@ class CandidateLists:
 def lines_of(text: bytes) -> list[str]:
     """Return the lines of a list that are not blank; ParamsError unless it is UTF-8."""
     try:
-        return filled_lines(text.decode("utf-8-sig"))
+        return split_filled_lines(text.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ParamsError("a list must be UTF-8") from None

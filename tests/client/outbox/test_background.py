@@ -16,7 +16,7 @@ from rappor_client import Client, TransportResponse
 from rappor_client.outbox.background import wait
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
-from rappor.base.threads import begin
+from rappor.base.threads import start_thread
 
 LATE = constant_coins(2**32 - 1)
 EARLY = constant_coins(0)
@@ -354,5 +354,5 @@ def test_no_thread_is_begun_while_the_interpreter_ends(monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.is_finalizing", lambda: True)
     thread = threading.Thread(target=int)
     with pytest.raises(RuntimeError, match="the interpreter ends"):
-        begin(thread)
+        start_thread(thread)
     assert thread.ident is None

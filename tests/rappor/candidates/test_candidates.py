@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.base.errors import DecodeError, FileError, ParamsError, ReportError
-from rappor.base.lines import filled_lines, split_lines
+from rappor.base.text_lines import split_filled_lines, split_lines
 from rappor.candidates import candidates as module
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.lines import Lines
@@ -70,7 +70,7 @@ def test_lines_end_as_in_a_text_file(lines: list[tuple[str, str]], last: str, cu
     texts = texts if texts[-1] else texts[:-1]
     assert split_lines(data.decode("utf-8-sig")) == texts
     filled = [text for text in texts if text.strip(" \t\x0b")]
-    assert filled_lines(data.decode("utf-8-sig")) == filled
+    assert split_filled_lines(data.decode("utf-8-sig")) == filled
     read = Lines(lambda: chunks, "words", "none")
     for _ in range(2):
         assert [text for block in read() for text in block.pick()] == filled

@@ -23,7 +23,7 @@ from registries import toml_of
 from shell import Shell, ok, refused
 
 from rappor import Counts, Population, Registry, privacy_notice, simulate_counts
-from rappor.base.files import alone
+from rappor.base.atomic_files import lock_folder
 from rappor.comparison.site_edition import EditionSummary, sort_newest_first
 from rappor.simulation import simulate_days
 
@@ -201,7 +201,7 @@ def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> Non
     folder = site / "engine" / str(first["edition"])
     words = ("publish", "more.json", "--registry", "metrics.toml", "--out", str(site))
     second = threading.Thread(target=weeks, args=words)
-    with alone(site):
+    with lock_folder(site):
         folder.rename(weeks.place / "held")
         second.start()
         second.join(3 * seconds)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from registries import metric_of
 
-from rappor.base.plurals import format_belief
+from rappor.base.sentence_numbers import format_belief
 from rappor.privacy.notice import observer_belief, privacy_notice
 from rappor.privacy.report_linkage import link
 from rappor.protocol.loss import epsilon_n

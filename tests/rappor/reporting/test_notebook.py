@@ -25,7 +25,7 @@ from rappor import (
     trend,
 )
 from rappor.auditing import Audit, Check
-from rappor.base.display import Displayed, draw
+from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.power import DetectionTarget
 from rappor.privacy import PrivacyReport
@@ -86,20 +86,20 @@ def over_days() -> Comparison:
 
 
 @pytest.fixture(params=["estimates", "comparison", "over_days", "plan", "privacy", "audit"])
-def record(request: pytest.FixtureRequest) -> Displayed:
+def record(request: pytest.FixtureRequest) -> DisplayedRecord:
     found = request.getfixturevalue(request.param)
-    assert isinstance(found, Displayed)
+    assert isinstance(found, DisplayedRecord)
     return found
 
 
-def drawn(record: Displayed, **options: Any) -> list[tuple[str, ...]]:
+def drawn(record: DisplayedRecord, **options: Any) -> list[tuple[str, ...]]:
     """Return the words of each row of a record's chart: name and number."""
     root = ElementTree.fromstring(record.plot(**options)._repr_svg_())  # noqa: S314  # ours
     rows = root.iter(f"{SVG}g")
     return [tuple(str(text.text) for text in row.findall(f"{SVG}text")) for row in rows]
 
 
-def test_a_notebook_shows_a_record_without_scripts(record: Displayed) -> None:
+def test_a_notebook_shows_a_record_without_scripts(record: DisplayedRecord) -> None:
     """One division, with a table, and nothing that a notebook would have to trust."""
     shown = record._repr_html_()
     names = {name for name, _ in tags(shown)}
@@ -108,7 +108,7 @@ def test_a_notebook_shows_a_record_without_scripts(record: Displayed) -> None:
     assert not names & {"script", "style", "img", "link"}
 
 
-def test_every_record_is_a_table_of_three_libraries(record: Displayed) -> None:
+def test_every_record_is_a_table_of_three_libraries(record: DisplayedRecord) -> None:
     """The same columns and rows in pandas, polars and Arrow."""
     polars = pytest.importorskip("polars")
     frame, arrow = record.to_pandas(), record.to_arrow()
@@ -120,7 +120,7 @@ def test_every_record_is_a_table_of_three_libraries(record: Displayed) -> None:
 def test_a_library_that_is_missing_is_named() -> None:
     """Asking a drawing by a wrong name is an error of ours, a missing library one sentence."""
     with pytest.raises(ModuleNotFoundError):
-        draw("no_such_module", "page")
+        call_renderer("no_such_module", "page")
     assert str(MissingExtraError("polars", library=True)).startswith("this needs polars")
 
 

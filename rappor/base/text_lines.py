@@ -25,7 +25,7 @@ def split_lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def filled_lines(text: str) -> list[str]:
+def split_filled_lines(text: str) -> list[str]:
     """Return the lines of a text that have more than white space, as they are."""
     return [line for line in split_lines(text) if line.strip(WHITE_SPACE)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.base.lines import filled_lines, read_whole_number, split_lines
+from rappor.base.text_lines import read_whole_number, split_filled_lines, split_lines
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n"), min_size=1)))
@@ -20,7 +20,7 @@ def test_every_line_is_itself_again(lines: list[str]) -> None:
 def test_a_line_of_other_white_space_is_filled() -> None:
     """No-break and ideographic spaces are strings; blanks, tabs and form feeds are none."""
     text = "a\n\n \t\x0c\n\u00a0\n\u3000\r\u2028\n"
-    assert filled_lines(text) == ["a", "\u00a0", "\u3000", "\u2028"]
+    assert split_filled_lines(text) == ["a", "\u00a0", "\u3000", "\u2028"]
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 20), st.sampled_from("eE"))

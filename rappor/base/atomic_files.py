@@ -18,22 +18,22 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
+def replace_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a new binary file that takes the path's name only when the block ends well.
 
     It is written beside the path, flushed to the disk and renamed; whatever had the name
     before stays until then, and stays for good when the block raises. `mode` are the
     permissions that the process's mask is taken from.
     """
-    with drafting(path, mode=mode) as file:
+    with open_draft(path, mode=mode) as file:
         yield file
-        finish(file)
+        flush_and_close(file)
         Path(file.name).replace(path)
     sync_folder(Path(path).parent)
 
 
 @contextlib.contextmanager
-def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def create_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Create a folder that takes its name only when the block ends well.
 
     It is filled beside its place and renamed. Nothing may have the name before but an empty
@@ -60,7 +60,7 @@ def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
+def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Wait until no other process holds a folder in this way, and hold it, where POSIX has locks.
 
     It is released when the process ends, however it ends.
@@ -86,7 +86,7 @@ def _check_vacant(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def drafting(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
+def open_draft(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a new binary file beside a path; after the block it is gone, unless it was renamed.
 
     Raises FileExistsError for what no file may replace: a folder, a device, a pipe, any name in
@@ -108,7 +108,7 @@ def drafting(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Bin
         fresh.unlink(missing_ok=True)
 
 
-def finish(file: BinaryIO) -> None:
+def flush_and_close(file: BinaryIO) -> None:
     """Flush a file to the disk and close it."""
     file.flush()
     os.fsync(file.fileno())
@@ -125,7 +125,7 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def sha256_of(path: str | os.PathLike[str]) -> str:
+def hash_file(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes, in hex digits. Raises FileError if it is unreadable."""
     try:
         with Path(path).open("rb") as file:
@@ -134,7 +134,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
         raise FileError(path, error.strerror or "unreadable") from None
 
 
-def saved(text: str, path: str | os.PathLike[str] | None) -> str:
+def save_text(text: str, path: str | os.PathLike[str] | None) -> str:
     """Return a text, and write it to `path` if there is one, its line ends as they are."""
     if path is not None:
         Path(path).write_text(text, encoding="utf-8", newline="")
@@ -150,16 +150,16 @@ def read_text(path: str | os.PathLike[str]) -> str:
         data = Path(path).read_bytes()
     except OSError as error:
         raise FileError(path, error.strerror or "unreadable") from None
-    if is_wide(data):
-        raise FileError(path, not_utf_8(data), line=1)
+    if is_utf_16(data):
+        raise FileError(path, describe_wrong_encoding(data), line=1)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileError(path, not_utf_8(data), line=line) from None
+        raise FileError(path, describe_wrong_encoding(data), line=line) from None
 
 
-def is_wide(data: bytes) -> bool:
+def is_utf_16(data: bytes) -> bool:
     """Return whether bytes are UTF-16: by their mark, or by a zero beside each plain letter.
 
     Without the mark they are UTF-8 as well, where a zero byte is a character that hardly anybody
@@ -169,7 +169,7 @@ def is_wide(data: bytes) -> bool:
     return has_mark or data.count(0) * 3 > len(data)
 
 
-def not_utf_8(data: bytes) -> str:
+def describe_wrong_encoding(data: bytes) -> str:
     """Say what bytes are that are no text in UTF-8."""
-    wide = " but UTF-16, or binary: save it as UTF-8" if is_wide(data) else ""
+    wide = " but UTF-16, or binary: save it as UTF-8" if is_utf_16(data) else ""
     return f"it is not UTF-8{wide}"

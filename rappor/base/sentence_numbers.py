@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def counted(n: int, noun: str) -> str:
+def format_count(n: int, noun: str) -> str:
     """Write a number with its noun: 1 report, 1,000 reports."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 

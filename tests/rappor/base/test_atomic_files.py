@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from rappor.base.atomic_files import create_folder, lock_folder, read_text, replace_file
 from rappor.base.errors import FileError
-from rappor.base.files import alone, filling, read_text, replacing
 
 
 def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
     """After the block the new content is there, alone."""
     path = tmp_path / "x"
     path.write_bytes(b"old")
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -40,9 +40,9 @@ def test_a_finished_file_is_durable_before_it_has_its_name(
 
     sys.setprofile(watch)
     try:
-        with replacing(tmp_path / "x") as file:
+        with replace_file(tmp_path / "x") as file:
             file.write(b"new")
-        with filling(tmp_path / "out") as fresh:
+        with create_folder(tmp_path / "out") as fresh:
             (fresh / "a").write_text("1")
     finally:
         sys.setprofile(None)
@@ -53,7 +53,7 @@ def test_a_failed_block_changes_nothing(tmp_path: Path) -> None:
     """The old content stays and nothing is left beside it."""
     path = tmp_path / "x"
     path.write_bytes(b"old")
-    with pytest.raises(TypeError), replacing(path) as file:
+    with pytest.raises(TypeError), replace_file(path) as file:
         file.writelines([b"new", "text"])  # type: ignore[list-item]
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -66,7 +66,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/dev/null")
     names = [tmp_path / "pipe", tmp_path / "folder", tmp_path / "link", Path("/dev/rappor-test")]
     for path in names:
-        with pytest.raises(FileExistsError, match="it must be a file"), replacing(path) as file:
+        with pytest.raises(FileExistsError, match="it must be a file"), replace_file(path) as file:
             file.write(b"x")
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
@@ -75,11 +75,11 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
 
 def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
     """Errors of writing have no name of their own, and those of opening a hidden one."""
-    with pytest.raises(OSError, match=rf"full.*{tmp_path}/x'"), replacing(tmp_path / "x"):
+    with pytest.raises(OSError, match=rf"full.*{tmp_path}/x'"), replace_file(tmp_path / "x"):
         raise OSError(errno.ENOSPC, "full")
     with (
         pytest.raises(FileNotFoundError, match=f"{tmp_path}/none/x'"),
-        replacing(tmp_path / "none" / "x"),
+        replace_file(tmp_path / "none" / "x"),
     ):
         pass
 
@@ -99,7 +99,7 @@ def test_text_is_read_as_utf_8_or_refused(tmp_path: Path) -> None:
 def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
     """Before that it has another name; an empty folder of its name gives way."""
     (tmp_path / "out").mkdir()
-    with filling(tmp_path / "out") as fresh:
+    with create_folder(tmp_path / "out") as fresh:
         (fresh / "a").write_text("1")
         assert not any((tmp_path / "out").iterdir())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -108,7 +108,7 @@ def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_filled_is_gone(tmp_path: Path) -> None:
     """Whatever was in it; a failure passes through."""
-    with pytest.raises(TypeError), filling(tmp_path / "out") as fresh:
+    with pytest.raises(TypeError), create_folder(tmp_path / "out") as fresh:
         (fresh / "a").write_bytes("text")  # type: ignore[arg-type]
     assert not any(tmp_path.iterdir())
 
@@ -120,9 +120,9 @@ def test_a_taken_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full" / "a").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("file", "full", "link"):
-        with pytest.raises(FileError, match="there already"), filling(tmp_path / name):
+        with pytest.raises(FileError, match="there already"), create_folder(tmp_path / name):
             pass
-    with pytest.raises(FileError, match="there already"), filling(tmp_path / "new"):
+    with pytest.raises(FileError, match="there already"), create_folder(tmp_path / "new"):
         (tmp_path / "new").write_text("mine")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full", "link", "new"]
     assert (tmp_path / "new").read_text() == "mine"
@@ -134,7 +134,7 @@ def test_the_current_folder_may_be_filled(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from rappor.base.files import filling\nwith filling('.') as f:\n"
+            "from rappor.base.atomic_files import create_folder\nwith create_folder('.') as f:\n"
             "    (f / 'a').write_text('1')",
         ],
         cwd=tmp_path,
@@ -150,11 +150,11 @@ def test_a_folder_is_held_alone(tmp_path: Path) -> None:
     order: list[str] = []
 
     def second() -> None:
-        with alone(tmp_path):
+        with lock_folder(tmp_path):
             order.append("second")
 
     waiting = threading.Thread(target=second)
-    with alone(tmp_path):
+    with lock_folder(tmp_path):
         waiting.start()
         waiting.join(0.1)
         order.append("first")

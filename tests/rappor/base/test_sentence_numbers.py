@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rappor.base.plurals import counted
+from rappor.base.sentence_numbers import format_count
 
 
 def test_one_is_singular() -> None:
     """Every other number, 0 too, has a plural."""
-    assert [counted(n, "report") for n in (0, 1, 2_000)] == [
+    assert [format_count(n, "report") for n in (0, 1, 2_000)] == [
         "0 reports",
         "1 report",
         "2,000 reports",
