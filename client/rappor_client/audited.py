@@ -49,7 +49,7 @@ def answer(
             "bits": encode_base64url(each.bits),
             "due": due,
         }
-        for each, due in zip(contents.waiting, contents.due, strict=True)
+        for each, due in zip(contents.queued_reports, contents.send_after, strict=True)
     ]
     return {"waiting": waiting, "spent": contents.spent.nats}
 

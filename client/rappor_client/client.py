@@ -402,14 +402,14 @@ class Client:
 
     def _opened(self) -> Writer:
         """Finish an interrupted withdrawal, and open the folder; it runs in the folder's thread."""
-        from rappor_client.person.opening import opened  # noqa: PLC0415 - loaded at opening
+        from rappor_client.person.opening import open_identity  # noqa: PLC0415 - loaded at opening
 
         settings = self._settings
         if not settings.folder.is_dir():  # a disk that hangs lets an existing folder be read
             settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         close_to_others(settings.folder)
         return Writer(
-            opened(settings.folder, settings.options.clock),
+            open_identity(settings.folder, settings.options.clock),
             settings,
             self._stops,
             self._thread,

@@ -3,7 +3,7 @@
 with Device(folder) as device:          # or the fixture `rappor_device` of pytest
     client = device.open(registry)
     client.record("theme", "dark")
-    assert len(device.contents.waiting) == 1
+    assert len(device.contents.queued_reports) == 1
     assert client.flush()
     assert device.transport.reports[0].metric == "theme"
 """

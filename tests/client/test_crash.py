@@ -168,8 +168,8 @@ def reports_of(body: bytes) -> list[tuple[str, bytes]]:
 def waiting_reports(folder: Path, accepted: dict[str, bytes]) -> list[tuple[str, bytes]]:
     """Return the reports that wait, but for those of pending uploads that were accepted."""
     contents = peek(folder)
-    waiting = Counter((report.metric, report.bits) for report in contents.waiting)
-    for upload in contents.pending:
+    waiting = Counter((report.metric, report.bits) for report in contents.queued_reports)
+    for upload in contents.tried_uploads:
         if upload.id in accepted:
             waiting.subtract(reports_of(upload.body))
     return list(waiting.elements())

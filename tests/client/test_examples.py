@@ -91,7 +91,7 @@ def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCol
         days.add(datetime.datetime.now(datetime.UTC).date())
         tool.run("search", "duckduckgo")
         days.add(datetime.datetime.now(datetime.UTC).date())
-    (held,) = peek(tool.home / "telemetry").held
+    (held,) = peek(tool.home / "telemetry").pending_reports
     assert held.metric == "search_engine"
     assert len(collector.reports) < len(days)  # two, if this test met midnight
 
@@ -109,8 +109,8 @@ def test_tool_records_sends_shows_and_erases(
     assert tool.run("telemetry", "off") == "Telemetry is off, and nothing is kept.\n"
     contents = peek(tool.home / "telemetry")
     assert not contents.has_secret
-    assert contents.sent == ()
-    assert contents.waiting == ()
+    assert contents.sent_uploads == ()
+    assert contents.queued_reports == ()
     assert sum(contents.spent.reserved.values()) > 2
     tool.run("search", "duckduckgo")
     assert len(collector.reports) == 2
@@ -192,7 +192,7 @@ def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> 
             site.visit(person, theme=theme)
     contents = site.contents()
     assert [one.has_secret for one in contents] == [True, True]
-    assert [len(one.waiting) for one in contents] == [2, 2]
+    assert [len(one.queued_reports) for one in contents] == [2, 2]
     assert len({one.scopes[0].permanent for one in contents}) == 2
     assert [one.spent.metrics["theme"].scopes for one in contents] == [1, 1]
     assert collector.reports == []  # a request only records
@@ -208,7 +208,7 @@ def test_person_may_withdraw_and_delete(site: Site) -> None:
     site.visit("anna", consent="no")
     (contents,) = site.contents()
     assert not contents.has_secret
-    assert contents.waiting == ()
+    assert contents.queued_reports == ()
     assert sum(contents.spent.reserved.values()) > 0
     site.visit("anna", consent="yes")
     assert "deleted" in site.visit("anna", delete="yes")

@@ -220,8 +220,8 @@ class Lives(RuleBasedStateMachine):
         assert self.programs[n].record(name, VALUES[0]) == Outcome.SKIPPED
         with contextlib.suppress(FileError):  # it may be damaged
             contents = peek(self.folder)
-            assert name not in {each.metric for each in contents.waiting}
-            assert name not in {each.metric for each in contents.held}
+            assert name not in {each.metric for each in contents.queued_reports}
+            assert name not in {each.metric for each in contents.pending_reports}
         self.restart(n)
 
     def expect(self, name: str, value: str, *, is_kept: bool) -> None:
@@ -242,7 +242,7 @@ class Lives(RuleBasedStateMachine):
             self.clock.now += HOUR
             self.programs[n].flush(timeout=30.0)
             with contextlib.suppress(FileError):  # it may be damaged
-                assert {each.metric for each in peek(self.folder).waiting} <= set(SPANS_OF)
+                assert {each.metric for each in peek(self.folder).queued_reports} <= set(SPANS_OF)
             while self.programs[n].queued_count():  # they follow one by one
                 self.pass_time(DAY)
                 assert self.programs[n].flush(timeout=30.0).reason is not FlushReason.FAILED

@@ -29,5 +29,5 @@ def test_local_device_collects_and_sends_nothing(tmp_path: Path) -> None:
     """Without a collector: people can look, no socket is made and no sender is started."""
     (tmp_path / "metrics.toml").write_text(toml_of(interval="'none'"))
     run_python("-c", LOCAL, folder=tmp_path)
-    (report,) = peek(tmp_path / "device").waiting
+    (report,) = peek(tmp_path / "device").queued_reports
     assert report.metric == "page"

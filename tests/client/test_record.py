@@ -119,7 +119,7 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
         assert client.record("page", "x")
     assert client.queued_count() == 41
     assert client.privacy_spent().metrics["page"].scopes == 1
-    bits = {report.bits for report in peek(home.folder).waiting}
+    bits = {report.bits for report in peek(home.folder).queued_reports}
     assert len(bits) == 41  # of 128 fresh coins each: two are equal with probability below 2^-60
 
 

@@ -51,17 +51,17 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     assert client.flush(timeout=0.0).reason is FlushReason.UNREACHABLE
     contents = peek(home.folder)
     assert contents.has_secret
-    assert [report.metric for report in contents.waiting] == ["page", "page"]
-    (pending,) = contents.pending
+    assert [report.metric for report in contents.queued_reports] == ["page", "page"]
+    (pending,) = contents.tried_uploads
     assert pending.body == transport.bodies[1]
     assert pending.backoff_until == pytest.approx(home.clock() + 5)
-    assert [held.metric for held in contents.held] == ["slow"]
-    assert contents.held[0].ends == FixedClock("2026-11-19")()
+    assert [held.metric for held in contents.pending_reports] == ["slow"]
+    assert contents.pending_reports[0].ends == FixedClock("2026-11-19")()
     (scope,) = contents.scopes
     assert (scope.metric, scope.epoch) == ("page", "2026-11")
     assert contents.spent == client.privacy_spent()
     assert scope.price == contents.spent.nats
-    assert list(contents.sent) == client.sent_uploads()
+    assert list(contents.sent_uploads) == client.sent_uploads()
     assert contents.counters == client.event_counts() == {"accepted": 1, "recorded": 3}
 
 
@@ -69,7 +69,9 @@ def test_peek_at_nothing_is_empty_and_leaves_nothing(tmp_path: Path) -> None:
     """A folder that does not exist holds nothing, and still does not exist afterwards."""
     contents = peek(tmp_path / "absent")
     assert not contents.has_secret
-    assert not any([contents.waiting, contents.scopes, contents.sent, contents.held])
+    assert not any(
+        [contents.queued_reports, contents.scopes, contents.sent_uploads, contents.pending_reports]
+    )
     assert contents.spent.nats == 0
     assert not (tmp_path / "absent").exists()
 
@@ -80,7 +82,7 @@ def test_example_of_the_module_runs(tmp_path: Path) -> None:
     folder, registry = tmp_path / "device", registry_of(metric_of("theme"))
     given = {"folder": folder, "registry": registry, **vars(rappor_client.testing)}
     exec(program, given)  # noqa: S102 - our own docstring
-    assert [upload.reports[0].status for upload in peek(folder).sent] == ["accepted"]
+    assert [upload.reports[0].status for upload in peek(folder).sent_uploads] == ["accepted"]
 
 
 SUITE = """
@@ -92,13 +94,13 @@ TOML = REGISTRY
 def test_recording(rappor_device):
     client = rappor_device.open(Registry.loads(TOML))
     assert client.record("theme", "dark")
-    assert len(rappor_device.contents.waiting) == 1
+    assert len(rappor_device.contents.queued_reports) == 1
     assert client.flush().sent == 1
     assert [report.metric for report in rappor_device.transport.reports] == ["theme"]
 
 
 def test_next_run(rappor_device):
-    assert rappor_device.contents.waiting == ()
+    assert rappor_device.contents.queued_reports == ()
     rappor_device.open(Registry.loads(TOML)).record("theme", "dark")
     rappor_device.clock.advance(days=1)
     assert rappor_device.open(Registry.loads(TOML)).flush()

@@ -115,8 +115,8 @@ def main(name: str, folder: Path) -> None:
     if "flush" in name:
         client.flush(timeout=30.0)
     contents = peek(folder)
-    statuses = [report.status for upload in contents.sent for report in upload.reports]
-    waiting = len(contents.waiting) - statuses.count("unanswered")
+    statuses = [report.status for upload in contents.sent_uploads for report in upload.reports]
+    waiting = len(contents.queued_reports) - statuses.count("unanswered")
     show([contents.has_secret, waiting, statuses, len(transport.bodies)])
 
 

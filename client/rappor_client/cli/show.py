@@ -45,11 +45,11 @@ def _report_in_words(report: ReportRecord) -> str:
 def _in_words(contents: Contents) -> str:
     counters = ", ".join(f"{name} {n}" for name, n in contents.counters.items())
     lines = [
-        *map(upload_in_words, contents.sent),
-        *(f"Waiting: {json.dumps(_waiting(report))}" for report in contents.waiting),
+        *map(upload_in_words, contents.sent_uploads),
+        *(f"Waiting: {json.dumps(_waiting(report))}" for report in contents.queued_reports),
         str(contents.spent),
-        f"{format_count(len(contents.waiting), 'report')} waiting to be sent, "
-        f"{format_count(len(contents.held), 'report')} kept until its interval ends.",
+        f"{format_count(len(contents.queued_reports), 'report')} waiting to be sent, "
+        f"{format_count(len(contents.pending_reports), 'report')} kept until its interval ends.",
         f"Counters: {counters or 'none'}",
     ]
     return "\n".join(lines)
@@ -75,14 +75,14 @@ def _document(contents: Contents) -> dict[str, Any]:
                 for report in upload.reports
             ],
         }
-        for upload in contents.sent
+        for upload in contents.sent_uploads
     ]
     return {
         "uploads": uploads,
-        "reports": [_waiting(report) for report in contents.waiting],
+        "reports": [_waiting(report) for report in contents.queued_reports],
         "spent": _finite(dataclasses.asdict(contents.spent)),
-        "waiting": len(contents.waiting),
-        "held": len(contents.held),
+        "waiting": len(contents.queued_reports),
+        "held": len(contents.pending_reports),
         "counters": dict(contents.counters),
     }
 

@@ -104,7 +104,7 @@ def _status(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _L
         with host.open() as client:
             if client.disabled_reason:
                 yield f"It cannot work now: {client.disabled_reason}."
-            held = len(read_contents(host.folder).held)
+            held = len(read_contents(host.folder).pending_reports)
             until = f", {held} kept until the day is over" if held else ""
             sent = len(client.sent_uploads())
             yield f"{sent} reports sent, {client.queued_count()} waiting{until}."
@@ -156,8 +156,8 @@ def _view(host: Host, chosen: argparse.Namespace, _uses: Sequence[str]) -> _Line
 
 def _log(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     contents = read_contents(host.folder)
-    yield from (f"{upload.day} {upload.body.decode()}" for upload in contents.sent)
-    yield str(contents.spent) if contents.sent else "Nothing has been sent."
+    yield from (f"{upload.day} {upload.body.decode()}" for upload in contents.sent_uploads)
+    yield str(contents.spent) if contents.sent_uploads else "Nothing has been sent."
 
 
 def _send(host: Host, _chosen: argparse.Namespace, _uses: Sequence[str]) -> _Lines:

@@ -202,8 +202,8 @@ class Host:
         from rappor_client.person.contents import read_contents
 
         contents = read_contents(self.folder)
-        over = any(each.ends <= self.clock() for each in contents.held)
-        return over or bool(contents.waiting)
+        over = any(each.ends <= self.clock() for each in contents.pending_reports)
+        return over or bool(contents.queued_reports)
 
     def send(self, *, timeout: float = 10.0) -> Any:
         """Send what waits, if telemetry is on; return what `Client.flush` returns, else None."""

@@ -32,11 +32,14 @@ def html(name: str, state: str, registry: Registry, folder: Path) -> str:
 
 
 def _sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yield titles and texts; the device keeps no value, so what it recorded is noisy already."""
-    held = [f"{each.metric}: one report, kept until its day is over" for each in contents.held]
-    answered = [f"{each.metric}: answered for {each.epoch}" for each in contents.scopes]
-    yield "Recorded", "\n".join([*held, *answered]) or "Nothing."
-    sent = [f"{each.day} {each.body.decode()}" for each in contents.sent]
+    """Yield title and text of each section. The device stores no value, only noisy bits."""
+    pending = [
+        f"{report.metric}: one report, kept until its day is over"
+        for report in contents.pending_reports
+    ]
+    answered = [f"{scope.metric}: answered for {scope.epoch}" for scope in contents.scopes]
+    yield "Recorded", "\n".join([*pending, *answered]) or "Nothing."
+    sent = [f"{upload.day} {upload.body.decode()}" for upload in contents.sent_uploads]
     yield "Sent", "\n".join(sent) or "Nothing."
     yield "Would be sent", "\n".join(payload.lines(registry, contents.bodies, None))
     yield "Privacy loss", str(contents.spent)

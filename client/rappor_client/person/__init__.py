@@ -1,1 +1,1 @@
-"""The device and its person: who it is, what it has kept, and how all of it is erased."""
+"""A device and its person: opening an identity, showing its contents, and erasing it."""

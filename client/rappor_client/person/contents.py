@@ -1,7 +1,7 @@
-"""What a device's folder holds: all of it at one moment, for people and for tests.
+"""Contents of a device's folder at one moment, for people, commands and tests.
 
-Nothing true is in it: reports are noisy, permanent responses go by keyed names, and of the secret
-it tells only whether there is one.
+The contents reveal no recorded value: reports are noisy, the scopes contain noisy bits, and of the
+secret only its existence is shown.
 """
 
 from __future__ import annotations
@@ -31,56 +31,76 @@ from rappor_client.folder.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a device's folder holds.
+    """Contents of a device's folder.
 
-    `waiting` are the finished reports without an answer; the first of them are in the uploads
-    `pending`. `due` are the moments from which they may leave, in seconds since 1970, None where
-    it was tried. `held` are the reports that wait for the end of their interval. `scopes` are what
-    the device has answered for, which `spent` sums up. `sent` is the log of uploads, `bodies` what
-    is to leave, byte by byte, what is held included.
+    Attributes
+    ----------
+    has_secret : bool
+        Whether the folder has a valid secret.
+    queued_reports : tuple of Report
+        Finished reports without a result from the collector. Reports that were tried come first.
+    send_after : tuple of float or None
+        Time from which each queued report may be sent, in seconds since 1970. None for a report
+        that was tried.
+    tried_uploads : tuple of QueuedUpload
+        Uploads of the queued reports that were tried, in the same order.
+    pending_reports : tuple of Held
+        Reports of open intervals. A later event may still replace the report of its interval.
+    scopes : tuple of Scope
+        Scopes that have reported, from which `spent` is computed.
+    spent : PrivacySpent
+        Privacy loss so far, in nats.
+    sent_uploads : tuple of SentUpload
+        Log of the uploads that have left the device.
+    bodies : tuple of bytes
+        Bodies of all uploads that may leave: of queued reports, then of pending reports.
+    counters : mapping of str to int
+        Numbers of events by name, for example "accepted".
     """
 
     has_secret: bool
-    waiting: tuple[Report, ...] = ()
-    due: tuple[float | None, ...] = ()
-    pending: tuple[QueuedUpload, ...] = ()
-    held: tuple[Held, ...] = ()
+    queued_reports: tuple[Report, ...] = ()
+    send_after: tuple[float | None, ...] = ()
+    tried_uploads: tuple[QueuedUpload, ...] = ()
+    pending_reports: tuple[Held, ...] = ()
     scopes: tuple[Scope, ...] = ()
     spent: PrivacySpent = NOTHING_SPENT
-    sent: tuple[SentUpload, ...] = ()
+    sent_uploads: tuple[SentUpload, ...] = ()
     bodies: tuple[bytes, ...] = field(default=(), repr=False)
     counters: Mapping[str, int]
 
 
 def read_contents(folder: str | os.PathLike[str]) -> Contents:
-    """Read what a folder holds; FileError where it cannot be read.
+    """Read the contents of a device's folder.
 
-    A folder without telemetry, or no folder at all, has empty contents.
+    A folder without a device, and a folder that does not exist, have empty contents. Raises
+    FileError if the folder cannot be read.
     """
-    place = Path(folder).expanduser()
-    with _failing_as_file_error(place):
-        known = read_state(place)
-        spent = read_spent(place)
+    path = Path(folder).expanduser()
+    with _translate_errors(path):
+        known = read_state(path)
+        spent = read_spent(path)
         if known is None:
             return Contents(has_secret=False, spent=spent, counters={})
-        state, path = known
+        state, spool_path = known
         scopes = tuple(state.scopes.values())
-        store = Store(path)
+        store = Store(spool_path)
         if not store.exists():
             return Contents(has_secret=True, scopes=scopes, spent=spent, counters={})
         try:
             with store.reading() as db:
-                held, waiting = tuple(admission.held(db)), spool.waiting_rows(db)
+                pending = tuple(admission.held(db))
+                rows = spool.waiting_rows(db)
                 return Contents(
                     has_secret=True,
-                    waiting=tuple(report for report, _, _ in waiting),
-                    due=tuple(due for _, due, _ in waiting),
-                    pending=tuple(spool.pending(db)),
-                    held=held,
+                    queued_reports=tuple(report for report, _, _ in rows),
+                    send_after=tuple(send_after for _, send_after, _ in rows),
+                    tried_uploads=tuple(spool.pending(db)),
+                    pending_reports=pending,
                     scopes=scopes,
                     spent=spent,
-                    sent=tuple(spool.log(db)),
-                    bodies=(*(body for _, _, body in waiting), *(each.body for each in held)),
+                    sent_uploads=tuple(spool.log(db)),
+                    bodies=(*(body for _, _, body in rows), *(report.body for report in pending)),
                     counters=counters(db),
                 )
         finally:
@@ -88,7 +108,10 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
 
 
 def read_spent(folder: Path) -> PrivacySpent:
-    """Return what a folder's device has spent: of its state, or of the line of a withdrawal."""
+    """Read the privacy loss of a folder's device.
+
+    After a withdrawal there is no state. Then the result has the reserved nats of the record only.
+    """
     known = read_state(folder)
     if known is None:
         return PrivacySpent.of((), remainder.read_years(folder, 0))
@@ -96,14 +119,20 @@ def read_spent(folder: Path) -> PrivacySpent:
 
 
 def check_telemetry(folder: Path) -> None:
-    """Raise FileError unless a folder holds anything of a device, if only what it has reserved."""
+    """Raise FileError for a folder without a device, and without a record of reserved nats.
+
+    A misspelt path would otherwise look like a device that has sent nothing.
+    """
     if not ((folder / NAME).exists() or (folder / remainder.NAME).exists()):
         raise FileError(folder, "there is no telemetry in it")
 
 
 @contextlib.contextmanager
-def _failing_as_file_error(folder: Path) -> Iterator[None]:
-    """Raise FileError for what the disk does not allow when a caller only looks."""
+def _translate_errors(folder: Path) -> Iterator[None]:
+    """Raise FileError for a failure of the disk, the database or a lock.
+
+    The message names the kind of failure. A message of SQLite might quote a row.
+    """
     try:
         yield
     except UnusableError as error:

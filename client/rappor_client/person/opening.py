@@ -1,4 +1,20 @@
-"""Opens a device's folder: a new one, or one that was being erased."""
+"""Opening of a device's folder: of an existing identity, a new one, or one that is being erased.
+
+A host's folder is in one of three states:
+
+    state       files                              who changes it
+    settled     device/                            nobody; any number of processes may open it
+    empty       neither device/ nor a rest of it   the first process creates device/
+    unfinished  device.withdrawn.HEX/              the next process finishes the erasure, and then
+                                                   creates device/
+
+Only a settled folder may be opened without the lock of the host's folder. A process changes either
+of the other two states under the lock only, so two processes that start together never create two
+identities.
+A process that finds the lock taken looks again every 10 ms: as soon as the first process has
+created device/, the others open it. So thirty workers that start together wait for the first one
+only, also on a slow disk.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +37,33 @@ from rappor_client.periods import Clock, day_of
 from rappor_client.person import withdrawal
 
 
-def opened(host: Path, clock: Clock) -> Identity:
-    """Return the identity of a host's folder, which must be there.
+def open_identity(host: Path, clock: Clock) -> Identity:
+    """Return the identity in a host's folder, a new one if there is none. The folder must exist.
 
-    Raises OSError where the system does not allow it, UnusableError for a folder of another user
-    or another version, and BusyError where another process is at its beginning or end for too long.
+    Raises OSError if the system does not allow the access, UnusableError for a folder of another
+    user or of another version, and BusyError if another process holds the lock for too long.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
-        if _is_at_rest(host):  # also as soon as another process has seen to it
-            with contextlib.suppress(FileNotFoundError):  # a withdrawal was faster
+        if _is_settled(host):  # true also as soon as another process has created the identity
+            with contextlib.suppress(FileNotFoundError):  # a withdrawal was faster than this call
                 return Identity(host, clock)
         with alone_in(host, patience=0.0) as is_inside:
             if is_inside:
-                return _settled(host, clock)
+                return _settle(host, clock)
         if time.monotonic() > deadline:
-            OwnFolder(host).close()  # OSError where not a lock but the system keeps us out
+            # `alone_in` also yields False for a folder that the system does not let us open. Then
+            # this line raises OSError, and the host reads the true reason.
+            OwnFolder(host).close()
             raise BusyError
         time.sleep(RETRY_SECONDS)
 
 
-def _settled(host: Path, clock: Clock) -> Identity:
+def _settle(host: Path, clock: Clock) -> Identity:
+    """Finish an interrupted withdrawal, create an identity if there is none, and open it.
+
+    The caller holds the lock of the host's folder.
+    """
     now = clock()
     if withdrawal.is_unfinished(host):
         withdrawal.finish(host, now=now)
@@ -50,6 +72,6 @@ def _settled(host: Path, clock: Clock) -> Identity:
     return Identity(host, clock)
 
 
-def _is_at_rest(host: Path) -> bool:
-    """Return whether a folder has an identity, and no withdrawal to finish."""
+def _is_settled(host: Path) -> bool:
+    """Return whether a folder has an identity, and no unfinished withdrawal."""
     return os.path.lexists(host / NAME) and not withdrawal.is_unfinished(host)

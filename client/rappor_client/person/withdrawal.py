@@ -1,8 +1,39 @@
-"""The end of consent: the secret first, then everything else, then a check that it is gone.
+"""Withdrawal of consent: erase the secret first, then all other files, and verify the result.
 
-The identity's folder is renamed away, so that no process finds it any more, and one that was
-stopped writes into what is gone. Nothing but the state has to be understood to be erased. The
-result is what was seen afterwards, never what was meant to happen.
+Files in the host's folder, by name:
+
+    device/                 the identity in use: two copies of the state, with the secret, and the
+                            spool
+    device.begun/           a new identity that was not complete when its process was killed
+    device.withdrawn.HEX/   an identity whose erasure has begun
+    budget                  the record: nats reserved by calendar year. The only file that stays
+
+An erasure has these steps, under the lock of the host's folder:
+
+    1. rename   device/ becomes device.withdrawn.HEX/. No process finds the identity any more. A
+                process that was paused with the folder open writes into the renamed folder.
+    2. secret   Read the reserved nats from the valid copies of the state. Overwrite both copies in
+                place by a state that has the reserved nats and no secret.
+    3. sending  Look into the spool for an upload that another process has just claimed.
+    4. record   Write the reserved nats to `budget`.
+    5. remove   Overwrite and remove all files and the folders.
+    6. verify   List the files that are still there. The result contains what was seen, never what
+                was intended.
+
+Invariant: from the first step to the last, the reserved nats of every year are in a copy of the
+state or in the record. Without them, consent after a withdrawal would renew the budget of the
+device, and one person could lose twice the privacy that the registry promises.
+
+A kill after any step leaves a folder device.withdrawn.HEX/, so `is_unfinished` is true, and the
+next opening of the client finishes the erasure. The steps may be repeated any number of times.
+
+Example: a registry with `total = 16` has reserved 16 nats in 2026, and the person withdraws consent
+in May and agrees again in June. `budget` contains {"2026": 16.0} in between. The new device has a
+new secret, and records nothing before 2027.
+
+Of the files, only the state must be readable. A damaged or foreign file is erased like any other;
+if no copy of the state is readable, the reserved nats are unknown, so the whole year counts as used
+up.
 """
 
 from __future__ import annotations
@@ -29,39 +60,56 @@ from rappor_client.folder.wiping import overwrite, wipe
 from rappor_client.periods import day_of
 
 _WITHDRAWN: Final = f"{NAME}.withdrawn"
-_TRIES: Final = 3
-"""A process that is alive may write into a folder while it is emptied."""
+_REMOVE_ATTEMPTS: Final = 3
+"""Number of times that the files of a folder are removed. A live process may write a file into the
+folder while the folder is emptied; more attempts leave such a file less often."""
 
 UNDER_WAY: Final = "an upload under way"
-"""Named in `left` if a transport cannot be closed, or another process is sending."""
+"""Entry of `Withdrawal.left` for an upload that is being sent. The transport cannot be closed, or
+another process is sending."""
 UNVERIFIED: Final = "everything, because the disk did not answer in time"
-"""Named in `left` if nothing could be verified. The erasure is done as soon as the disk answers."""
+"""Entry of `Withdrawal.left` if nothing could be verified. The erasure is done as soon as the disk
+answers."""
 _ERASE_SECONDS: Final = 5.0
-"""Longest time that a caller waits for the end of an erasure."""
+"""Longest time, in seconds, that a caller waits for the end of an erasure. A larger value holds the
+host longer beside a disk that hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawal:
-    """What was verified after an erasure: true if nothing is left.
+    """Verified result of an erasure; true if nothing is left.
 
-    `secret_gone` is whether no file of the folder holds the secret any more. `left` names the
-    files that could not be erased, and an upload that could not be severed. The numbers that
-    stay, the nats reserved by year, do not count as left.
+    Attributes
+    ----------
+    secret_gone : bool
+        Whether no file of the folder contains the secret any more.
+    left : tuple of str
+        Paths of the files that could not be erased, relative to the folder, and
+        `an upload under way` if an upload could not be aborted. The record of the nats reserved by
+        year always stays and is not in the list.
+
+    Examples
+    --------
+    >>> from rappor_client import Withdrawal
+    >>> bool(Withdrawal(secret_gone=True))
+    True
+    >>> print(Withdrawal(secret_gone=True, left=("an upload under way",)))
+    The secret is gone; still there: an upload under way.
     """
 
     secret_gone: bool
     left: tuple[str, ...] = ()
 
-    def with_left(self, more: str) -> Self:
-        """Return the same with something more that is left."""
-        return self if more in self.left else replace(self, left=(*self.left, more))
+    def with_left(self, entry: str) -> Self:
+        """Return a copy with one more entry in `left`."""
+        return self if entry in self.left else replace(self, left=(*self.left, entry))
 
     def __bool__(self) -> bool:
         """Return whether the secret and everything else is gone."""
         return self.secret_gone and not self.left
 
     def __str__(self) -> str:
-        """Say it in plain words."""
+        """Return the result as a sentence for the person."""
         if UNVERIFIED in self.left:
             return f"Nothing could be verified; maybe still there: {', '.join(self.left)}."
         secret = "The secret is gone" if self.secret_gone else "The secret could not be erased"
@@ -76,10 +124,21 @@ def erase_within(
     now: float,
     close: Callable[[], None] = lambda: None,
 ) -> Withdrawal:
-    """Erase a folder in a thread, and return within five seconds what was verified.
+    """Erase a folder in the folder's thread, and return the verified result within five seconds.
 
-    Nothing is raised. `close` closes the caller's own files first. A disk
-    that hangs is erased as soon as it answers, if the program still lives then.
+    The function raises nothing. A disk that hangs is erased as soon as it answers, if the program
+    still lives then.
+
+    Parameters
+    ----------
+    thread
+        Thread that makes the system calls.
+    host
+        Folder of the host.
+    now
+        Time of the withdrawal, in seconds since 1970.
+    close
+        Closes the files of the calling client, before the erasure.
     """
 
     def run() -> Withdrawal:
@@ -98,173 +157,196 @@ def erase_within(
 
 
 def erase(host: Path, *, now: float) -> Withdrawal:
-    """Erase a folder's secret, waiting reports, state and log, as far as the system lets it.
+    """Erase the secret, queued reports, state and log of a folder, as far as the system allows.
 
-    The caller has ended everything of its own that sends; what another client or process has begun
-    to send in the last seconds before `now` is named in `left`. This year counts as used up where
-    nothing says what was reserved.
+    The caller has stopped its own sender. An upload that another client or process claimed in the
+    last seconds before `now` is an entry of `left`. The year of `now` counts as used up if no file
+    contains the reserved nats.
     """
-    if not (_folders(host) or remainder.is_unreadable(host)):
+    if not (_list_folders(host) or remainder.is_unreadable(host)):
         return Withdrawal(secret_gone=True)
-    with alone_in(host):  # or beside a process that was stopped inside: nothing keeps this waiting
+    # The erasure goes on without the lock if another process does not release it: that process may
+    # have been stopped (SIGSTOP), and a withdrawal must not wait for it.
+    with alone_in(host):
         return finish(host, now=now)
 
 
 def finish(host: Path, *, now: float) -> Withdrawal:
-    """Erase as `erase` does; nobody else begins or ends an identity meanwhile.
+    """Erase a folder as `erase` does. The caller holds the lock of the host's folder, if possible.
 
-    What a state says is read before the line: who erases it elsewhere writes the line first.
+    The record is read after the states. A second withdrawal beside this one, which removes a state,
+    has written the record before: so this function sees the reserved nats in one of the two.
     """
     year = day_of(now).year
     years: dict[int, float] = {}
-    folders = _renamed(host)
+    folders = _rename_identity(host)
     for folder in folders:
-        years = remainder.greater(years, _ended(folder, year))
+        years = remainder.greater(years, _overwrite_secret(folder, year))
     try:
         years = remainder.greater(years, remainder.read_years(host, year))
-    except (OSError, ForeignError):  # nobody knows what an unreadable record reserves
+    except (OSError, ForeignError):  # an unreadable record may contain any reservation
         years = {**years, year: math.inf}
-    is_sending = any(_is_sending(folder, now) for folder in folders)
+    is_sending = any(_has_claimed_upload(folder, now) for folder in folders)
     secret_gone = _erase_files(host, folders, years)
-    left = [str(path.relative_to(host)) for path in _left(host, folders)]
+    left = [str(path.relative_to(host)) for path in _list_remaining(host, folders)]
     return Withdrawal(
         secret_gone=secret_gone, left=(*left, UNDER_WAY) if is_sending else tuple(left)
     )
 
 
 def is_unfinished(host: Path) -> bool:
-    """Return whether an erasure has begun and not ended: `erase` finishes it."""
+    """Return whether an erasure was begun and interrupted. `finish` completes it."""
     return any(host.glob(f"{_WITHDRAWN}.*"))
 
 
-def _renamed(host: Path) -> list[Path]:
-    """Rename the identity's folder away; return the folders to erase.
+def _rename_identity(host: Path) -> list[Path]:
+    """Rename the folder of the identity, and return all folders to erase.
 
-    What has the name afterwards is a new device's, unless the system does not let us rename, or it
-    is empty, which no new device's is.
+    A folder `device` that appears after the rename belongs to a new device and is not in the list.
+    Two cases are exceptions. The system may refuse the rename: then `device` is erased in its
+    place. An empty `device` is in the list, because a new device's folder is never empty.
     """
     try:
         if not _is_empty(host / NAME):
             (host / NAME).rename(host / f"{_WITHDRAWN}.{os.urandom(8).hex()}")
     except FileNotFoundError:
         pass
-    except OSError:
-        return _folders(host)
-    return [path for path in _folders(host) if path.name != NAME or _is_empty(path)]
+    except OSError:  # a folder of another user, or a read-only disk
+        return _list_folders(host)
+    return [path for path in _list_folders(host) if path.name != NAME or _is_empty(path)]
 
 
-def _is_empty(place: Path) -> bool:
+def _is_empty(path: Path) -> bool:
+    """Return whether a path is a folder without files. False if the folder cannot be read."""
     try:
-        return not place.is_symlink() and place.is_dir() and not any(place.iterdir())
-    except OSError:  # it may be locked away from us
+        return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+    except OSError:
         return False
 
 
-def _folders(host: Path) -> list[Path]:
-    """Return the folders there are of identities, ended ones too."""
-    own = [host / NAME, host / BEGUN, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
-    return [path for path in own if os.path.lexists(path)]
+def _list_folders(host: Path) -> list[Path]:
+    """Return the existing folders of identities: in use, incomplete, and withdrawn."""
+    paths = [host / NAME, host / BEGUN, *sorted(host.glob(f"{_WITHDRAWN}.*"))]
+    return [path for path in paths if os.path.lexists(path)]
 
 
-def _ended(place: Path, year: int) -> dict[int, float]:
-    """Take the secret out of a folder's state; return what it had reserved by year.
+def _overwrite_secret(path: Path, year: int) -> dict[int, float]:
+    """Overwrite the secret in the copies of a folder's state; return the nats reserved by year.
 
-    What another withdrawal has emptied meanwhile is in the line: it wrote that first.
+    The given year is infinite if the folder is an identity's and no copy of its state is readable.
     """
-    if place.is_symlink() or not place.is_dir():
+    if path.is_symlink() or not path.is_dir():
         return {}
     years: dict[int, float] = {}
-    is_known = place.name == BEGUN
+    # An incomplete identity has recorded nothing, so it has reserved nothing.
+    is_known = path.name == BEGUN
     with contextlib.suppress(OSError, ForeignError):
-        folder = OwnFolder(place)
+        folder = OwnFolder(path)
         try:
             for copy in copies.read(folder):
                 if (state := State.from_text(copy.text)) is not None:
                     is_known = True
                     years = remainder.greater(years, state.reserved.by_year())
                     data = copies.written(copy.number, state.ended().to_text())
-                    for path in _secrets(place):
-                        overwrite(path, data)
+                    for copy_path in _copy_paths(path):
+                        overwrite(copy_path, data)
         finally:
             folder.close()
-    is_known |= place.name != NAME and (_is_empty(place) or not place.exists())
+    # Another withdrawal may have emptied a withdrawn folder beside this one. It wrote the record
+    # before, so nothing is lost; without this line the whole year counted as used up.
+    is_known |= path.name != NAME and (_is_empty(path) or not path.exists())
     return years if is_known else {year: math.inf}
 
 
-def _secrets(place: Path) -> list[Path]:
-    return [place / name for name in copies.NAMES]
+def _copy_paths(path: Path) -> list[Path]:
+    """Return the paths of both copies of a folder's state."""
+    return [path / name for name in copies.NAMES]
 
 
 def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bool:
-    """Leave the one line, and nothing else; return whether the secret is gone."""
+    """Write the record and remove all other files; return whether the secret is gone."""
     # A process that was killed while it wrote the record left a draft beside it. Nobody else writes
     # the record now: the caller holds the lock of the host's folder.
     for draft in host.glob(f".{remainder.NAME}.*.tmp"):
         wipe(draft)
-    is_kept = _keep(host, years)
-    if not is_kept:  # what gives room goes, but for what says the same as the line
+    is_written = _write_record(host, years)
+    # The disk is full. All files go but the copies of the state, which contain the same reserved
+    # nats, and the record is tried again in the freed space. Before, the old record was erased to
+    # gain space, and a kill at that moment renewed the budget.
+    if not is_written:
         for folder in folders:
-            _empty(folder, but_ended=True)
-        is_kept = _keep(host, years)
-    if not is_kept and remainder.is_unreadable(host):
+            _remove_files(folder, except_copies=True)
+        is_written = _write_record(host, years)
+    # An unreadable record, of any other content, must not outlive consent.
+    if not is_written and remainder.is_unreadable(host):
         wipe(host / remainder.NAME)
-    for _ in range(_TRIES):
+    for _ in range(_REMOVE_ATTEMPTS):
         for folder in folders:
-            _empty(folder)
-    if not is_kept:
-        _keep(host, years)
-    return not any(_holds_something(path) for path in _with_secret(folders))
+            _remove_files(folder)
+    if not is_written:  # the last files have gone, so there may be space now
+        _write_record(host, years)
+    return not any(_may_contain_secret(path) for path in _list_secret_files(folders))
 
 
-def _keep(host: Path, years: Mapping[int, float]) -> bool:
-    """Write the line, if there is anything to say; false where the disk does not allow it."""
+def _write_record(host: Path, years: Mapping[int, float]) -> bool:
+    """Write the record of reserved nats; return False if the disk does not allow it.
+
+    A device that never reserved anything has no record.
+    """
     try:
         if years or remainder.is_unreadable(host):
             remainder.write(host, years)
         else:
-            (host / remainder.NAME).unlink(missing_ok=True)  # nothing was ever reserved
+            (host / remainder.NAME).unlink(missing_ok=True)
     except OSError:
         return False
     return True
 
 
-def _empty(folder: Path, *, but_ended: bool = False) -> None:
-    """Remove a folder, or what is in it but for copies of a state without a secret."""
+def _remove_files(folder: Path, *, except_copies: bool = False) -> None:
+    """Overwrite and remove the files of a folder, and the folder.
+
+    With `except_copies` the copies of a state without a secret stay.
+    """
+    # A link in the place of a folder is removed itself: its target belongs to somebody else.
     if folder.is_symlink():
         wipe(folder)
         return
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
-            if not (but_ended and path.name in copies.NAMES and not _holds_something(path)):
+            is_copy = path.name in copies.NAMES
+            if not (except_copies and is_copy and not _may_contain_secret(path)):
                 wipe(path)
         folder.rmdir()
 
 
-def _with_secret(folders: list[Path]) -> list[Path]:
-    """Return the files that may hold the secret, or half of it."""
+def _list_secret_files(folders: list[Path]) -> list[Path]:
+    """Return the paths of files that may contain the secret: copies of the state and drafts."""
     drafts = [path for folder in folders for path in folder.glob(".state.*")]
-    states = [path for folder in folders for path in _secrets(folder)]
+    states = [path for folder in folders for path in _copy_paths(folder)]
     return [*drafts, *states]
 
 
-def _left(host: Path, folders: list[Path]) -> list[Path]:
-    """Return the files there are that must not outlive consent."""
-    found = list[Path]()
+def _list_remaining(host: Path, folders: list[Path]) -> list[Path]:
+    """Return the existing paths that must not outlive consent."""
+    remaining = list[Path]()
     for folder in filter(os.path.lexists, folders):
         inside = sorted(folder.iterdir()) if folder.is_dir() else []
-        found += inside or [folder]
-    return [*found, host / remainder.NAME] if remainder.is_unreadable(host) else found
+        remaining += inside or [folder]
+    return [*remaining, host / remainder.NAME] if remainder.is_unreadable(host) else remaining
 
 
-def _is_sending(place: Path, now: float) -> bool:
-    """Return whether somebody has claimed an upload a moment ago; not in a damaged database.
+def _has_claimed_upload(path: Path, now: float) -> bool:
+    """Return whether a process has claimed an upload of a folder's spool in the last seconds.
 
-    Who claims later finds no folder.
+    False for a damaged spool. A process that claims an upload later finds no folder.
     """
-    for path in place.glob("spool-*.sqlite3"):
-        store = Store(path)
+    for database in path.glob("spool-*.sqlite3"):
+        store = Store(database)
         try:
-            for look in (store.transaction, store.reading):  # a lock that is kept leaves the latter
+            # A transaction waits until a claim that is being written is committed. If another
+            # process keeps the write lock, a read sees at least the claims of before.
+            for look in (store.transaction, store.reading):
                 with contextlib.suppress(Exception), look() as db:  # damaged in whatever way
                     if any(
                         now < upload.claimed_until <= now + CLAIM_SECONDS
@@ -277,17 +359,20 @@ def _is_sending(place: Path, now: float) -> bool:
     return False
 
 
-def _holds_something(path: Path) -> bool:
-    """Return whether a file is there that may hold a secret: neither zeros nor a state without."""
+def _may_contain_secret(path: Path) -> bool:
+    """Return whether a file exists that may contain a secret.
+
+    Zeros are harmless, and so is a state whose secret was overwritten.
+    """
     try:
         data = read_file(path)
     except FileNotFoundError:
         return False
-    except OSError:
+    except OSError:  # a file that cannot be read may contain anything
         return True
     try:
         state = copies.parsed(data)
-    except ForeignError:
+    except ForeignError:  # a state in the format of another version may have a secret
         return True
     ended = state is not None and State.from_text(state.text)
     return any(data) and not (ended and ended.secret is None)

@@ -41,7 +41,7 @@ def test_interval_ends_with_its_epoch(home: Home) -> None:
     client = home.open(metric("year", "week"), collector=home.transport)
     home.clock.set("2026-12-30T12:00:00")  # a Wednesday
     assert client.record("page", "old") == HELD
-    (held,) = peek(home.folder).held
+    (held,) = peek(home.folder).pending_reports
     home.clock.set("2027-01-01T00:00:00")
     assert held.ends == home.clock()
     assert client.record("page", "new") == HELD
@@ -62,7 +62,7 @@ def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(home: Home) -> N
     """Its week is a whole one."""
     client = home.open(metric("life", "week"), clock=FixedClock("2026-12-30T12:00:00"))
     assert client.record("page", "a") == HELD
-    assert peek(home.folder).held[0].ends == FixedClock("2027-01-04")()
+    assert peek(home.folder).pending_reports[0].ends == FixedClock("2027-01-04")()
 
 
 @pytest.mark.parametrize("values", ["abcabc", "abbcca"])
@@ -223,4 +223,4 @@ def test_report_that_waited_in_memory_closes_no_later_interval(home: Home) -> No
         assert other.record("page", "a") == HELD
     slow.close()
     assert other.queued_count() == 1  # the first day's
-    assert len(peek(home.folder).held) == 1
+    assert len(peek(home.folder).pending_reports) == 1

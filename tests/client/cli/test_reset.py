@@ -20,7 +20,7 @@ def test_reset_needs_a_yes(answer: str, home: Home) -> None:
     assert "Erase the identity and all records in" in ended.stdout
     assert "Traceback" not in ended.stderr
     assert peek(home.folder).has_secret
-    assert len(peek(home.folder).waiting) == 1
+    assert len(peek(home.folder).queued_reports) == 1
 
 
 @pytest.mark.parametrize("how", ["asked", "--yes"])
@@ -37,7 +37,7 @@ def test_reset_erases(how: str, home: Home, capsys: pytest.CaptureFixture[str]) 
     assert "Erased. What was reserved is kept: epsilon = 4.00 in 2026." in printed
     contents = peek(home.folder)
     assert not contents.has_secret
-    assert contents.waiting == ()
+    assert contents.queued_reports == ()
     assert contents.scopes == ()
     assert home.open().privacy_spent().reserved == {2026: pytest.approx(4, abs=1e-3)}
 

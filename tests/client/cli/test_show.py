@@ -59,7 +59,7 @@ def test_show_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> Non
     assert document["spent"]["metrics"]["page"]["scopes"] == 1
     assert (document["waiting"], document["held"]) == (1, 0)
     (waits,) = document["reports"]
-    (waiting,) = peek(home.folder).waiting
+    (waiting,) = peek(home.folder).queued_reports
     assert decode_base64url("bits", waits.pop("bits")) == waiting.bits
     assert waits == {"metric": "page", "params": waiting.params, "cohort": waiting.cohort}
     assert document["counters"] == {"accepted": 1, "recorded": 2}

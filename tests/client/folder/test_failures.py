@@ -408,11 +408,11 @@ def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
     """Or it says that it is not yet, where another process keeps the lock."""
     client = home.open(metric_of(durable=True))
     assert client.record("page", "x") == Outcome.RECORDED
-    assert len(testing.peek(home.folder).waiting) == 1
+    assert len(testing.peek(home.folder).queued_reports) == 1
     with locked(home.folder):
         assert client.record("page", "x").reason is SkipReason.LOCKED
     assert client.record("page", "x") == Outcome.RECORDED
-    assert len(testing.peek(home.folder).waiting) == 3
+    assert len(testing.peek(home.folder).queued_reports) == 3
 
 
 def test_repeated_events_write_nothing(home: Home) -> None:
@@ -436,7 +436,7 @@ def test_what_a_program_records_last_is_written_at_its_end(tmp_path: Path) -> No
         f"open_device(Path({str(tmp_path / 'device')!r})).record('page', 'x')\n"
     )
     run_python("-c", program)
-    assert len(testing.peek(tmp_path / "device").waiting) == 1
+    assert len(testing.peek(tmp_path / "device").queued_reports) == 1
 
 
 # Room, as it is when a report is kept

@@ -70,7 +70,7 @@ def test_device_works_where_folders_have_no_handles(tmp_path: Path) -> None:
     assert [each.returncode for each in both] == [0, 0]
     contents = peek(tmp_path / "d")
     assert contents.counters["recorded"] == 40
-    assert len(ids) <= 40 <= len(ids) + len(contents.waiting)
+    assert len(ids) <= 40 <= len(ids) + len(contents.queued_reports)
     assert (tmp_path / "d" / "device" / "lock").exists()
     ended = begin(tmp_path, "withdraws")
     ended.communicate()

@@ -103,7 +103,7 @@ assert host.folder == os.path.join(os.environ["LOCALAPPDATA"], "my-tool", "telem
 assert not host.obstacle() and not question.is_answerable()
 host.agree()
 host.work("build")
-assert len(peek(host.folder).held) == 1
+assert len(peek(host.folder).pending_reports) == 1
 assert host.refuse()
 assert not peek(host.folder).has_secret
 assert worker.start(host.folder, [host.folder, sys.argv[1], "", ""], "build")

@@ -90,13 +90,13 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
         tool = Tool(tmp_path, collector=collector.url)
         host = agree(tool, at=last_day_but_one())
         host.work("build")
-        assert len(peek(tool.folder).held) == 1
+        assert len(peek(tool.folder).pending_reports) == 1
         with database(tool.folder) as db:  # as if its day had ended today
             db.execute("UPDATE held SET ends = ?", (time.time() // 86400 * 86400,))
         tool.run("build")
         until(lambda: len(collector.reports) == 1)
         assert [each.metric for each in collector.reports] == ["command"]
-        until(lambda: len(peek(tool.folder).sent) == 1)
+        until(lambda: len(peek(tool.folder).sent_uploads) == 1)
         log = tool.run("telemetry", "log")
         assert log.count('"metric":"command') == 1
         assert "Privacy loss so far: epsilon = 4" in log

@@ -150,13 +150,13 @@ def test_what_waits_leaves_within_its_month_or_never(person: Person, later: str,
     """The next month has its own report, on its own day."""
     person.clock.set("2026-12-30T12:00:00")
     person.use("check")
-    assert len(read_contents(person.host.folder).held) == 1
+    assert len(read_contents(person.host.folder).pending_reports) == 1
     person.clock.set(f"{later}T12:00:00")
     person.host.send()
     assert len(person.transport.reports) == n
     contents = read_contents(person.host.folder)
-    assert not contents.held
-    assert not contents.waiting
+    assert not contents.pending_reports
+    assert not contents.queued_reports
 
 
 def test_a_use_of_the_last_day_of_a_month_is_not_recorded(person: Person) -> None:
@@ -164,8 +164,8 @@ def test_a_use_of_the_last_day_of_a_month_is_not_recorded(person: Person) -> Non
     person.clock.set("2026-12-31T12:00:00")
     person.use("check")
     contents = read_contents(person.host.folder)
-    assert not contents.held
-    assert not contents.waiting
+    assert not contents.pending_reports
+    assert not contents.queued_reports
 
 
 def test_metrics_of_a_later_registry_are_off_until_they_are_agreed_to(

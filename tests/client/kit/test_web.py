@@ -247,7 +247,7 @@ def test_an_account_is_a_device(
     site = give(app, collector=transport)
     get("/user/secret", "anna")
     (device,) = until(lambda: list((tmp_path / "devices").glob("*")))
-    until(lambda: peek(device).held)
+    until(lambda: peek(device).pending_reports)
     page = site.page("anna")
     assert "command: one report, kept until its day is over" in page
     assert site.manage(["send"]) == 0

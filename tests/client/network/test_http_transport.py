@@ -364,7 +364,7 @@ def test_time_that_was_the_callers_own_earns_no_waiting(home: Home) -> None:
         client.record("page", "x")
         assert not client.flush(timeout=0.05)
         server.is_over.set()
-    (pending,) = peek(home.folder).pending
+    (pending,) = peek(home.folder).tried_uploads
     assert pending.attempts == 1
     assert pending.backoff_until <= FixedClock("2026-11-18T12:00:00")()
 

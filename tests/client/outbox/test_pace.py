@@ -60,7 +60,7 @@ def test_what_waited_for_days_leaves_one_by_one(
     transport = MemoryTransport()
     client = home.open(metric_of(interval=interval), collector=transport, coins=FixedCoins(seed=2))
     assert client.queued_count() == n - 1  # and the last is held until somebody writes
-    dues = [due for due in peek(tmp_path / "device").due if due is not None]
+    dues = [due for due in peek(tmp_path / "device").send_after if due is not None]
     late = sum(due < clock() - WEEK for due in dues)
     came = lived(client, transport, clock, interval, is_flush=is_flush)
     assert {len(ids) for ids in came.values()} == {1}

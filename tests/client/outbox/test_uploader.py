@@ -37,7 +37,7 @@ def put_by(open_client: Opener, *values: str) -> None:
 
 def retry_at(folder: Path) -> float:
     """Return when the background sender tries the pending upload again."""
-    (pending,) = peek(folder).pending
+    (pending,) = peek(folder).tried_uploads
     return pending.backoff_until
 
 
@@ -46,7 +46,7 @@ def test_upload_holds_one_report(home: Home) -> None:
     client = home.open(metric_of("one"), metric_of("two"), collector=home.transport)
     for name in ("one", "one", "two", "one"):
         client.record(name, "x")
-    waiting = peek(home.folder).waiting
+    waiting = peek(home.folder).queued_reports
     assert client.flush()
     read = [parse_upload(body, client.registry.lookup) for body in home.transport.bodies]
     assert [upload_id for upload_id, _ in read] == list(dict.fromkeys(ids_of(home.transport)))
@@ -155,8 +155,8 @@ def test_spool_is_bounded(bound: str, home: Home) -> None:
     recorded = []
     for _ in range(11):
         assert client.record("page", "x") == Outcome.RECORDED
-        recorded.append(peek(home.folder).waiting[-1].bits)
-    assert [report.bits for report in peek(home.folder).waiting] == recorded[-3:]
+        recorded.append(peek(home.folder).queued_reports[-1].bits)
+    assert [report.bits for report in peek(home.folder).queued_reports] == recorded[-3:]
     assert client.event_counts()["dropped_full"] == 9
 
 
