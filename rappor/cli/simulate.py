@@ -18,6 +18,7 @@ from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
+    flag_field,
     json_option,
     metric_option,
     option_field,
@@ -103,11 +104,17 @@ class _Target:
     to: str | None = option_field(
         "URL", "Address of a collector, which gets the reports over HTTP as from devices, today."
     )
+    allow_http: bool = flag_field(
+        "Send by http, without encryption, to a host name without a dot, such as a service of a "
+        "container network. Whoever can read that network then sees every report. For trials."
+    )
 
     def __post_init__(self) -> None:
         """Ask for one of both."""
         if (self.out is None) == (self.to is None):
             raise click.UsageError("give either --out or --to")
+        if self.allow_http and self.to is None:
+            raise click.UsageError("--allow-http needs --to")
 
     @property
     def as_reports(self) -> bool:
@@ -312,7 +319,7 @@ def _send(
 
     statuses: Counter[str] = Counter()
     with Slow() as slow:
-        transport = HttpExchange(str(target.to))
+        transport = HttpExchange(str(target.to), allow_http=target.allow_http)
         for share in shares:
             reports = _reports(population, metric, share, slow)
             statuses += send_reports(transport, reports)

@@ -60,9 +60,22 @@ Exchange = Callable[[Ask], Response]
 class HttpExchange:
     """Sends requests to one collector, through the system's proxies, and follows no redirect."""
 
-    def __init__(self, url: str, *, most_bytes: int = MOST_BYTES) -> None:
-        """Read the address; ParamsError unless it is https, or http to this very machine."""
-        self._base = _base(url)
+    def __init__(self, url: str, *, most_bytes: int = MOST_BYTES, allow_http: bool = False) -> None:
+        """Parse the address of the collector.
+
+        Parameters
+        ----------
+        url : an https address, or an http address of this machine.
+        most_bytes : largest response, in bytes.
+        allow_http : True also accepts http to a host name without a dot, such as the name of a
+            service in a network of containers. Whoever can read that network reads the requests.
+
+        Raises
+        ------
+        ParamsError
+            The address is none of these.
+        """
+        self._base = _parse_url(url, allow_http=allow_http)
         self._opener = _opener(self._base)
         self._most_bytes = most_bytes
 
@@ -130,8 +143,8 @@ def _opener(base: SplitResult) -> OpenerDirector:
     return build_opener(HTTPSHandler(context=ssl.create_default_context()), _NoRedirect)
 
 
-def _base(url: str) -> SplitResult:
-    """Read a collector's address."""
+def _parse_url(url: str, *, allow_http: bool) -> SplitResult:
+    """Parse the address of a collector, or raise ParamsError."""
     if not isinstance(url, str) or not all("!" <= letter <= "~" for letter in url):
         raise ParamsError("url must be an https address in ASCII without spaces")
     try:
@@ -139,15 +152,30 @@ def _base(url: str) -> SplitResult:
         known = parts.hostname and parts.port != 0
     except ValueError:
         known = False
-    is_local = known and parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if not known or not (parts.scheme == "https" or is_local):
+    is_allowed = known and (
+        parts.scheme == "https"
+        or (parts.scheme == "http" and _is_near(str(parts.hostname), allow_http=allow_http))
+    )
+    if not is_allowed:
+        # "127.0.0.1:8080" has no scheme: the most frequent mistake. The address itself is not
+        # repeated, because it may contain a password.
+        scheme = url.partition("://")[0] if "://" in url else "no scheme"
         raise ParamsError(
-            "url must be an https address (http only to localhost): reach a collector on another "
-            "machine by TLS or by a tunnel"
+            f"url must be an https address (http only to localhost), got {scheme}: write for "
+            "example http://127.0.0.1:8080, and reach a collector on another machine by TLS or "
+            "by a tunnel"
         )
     if "@" in parts.netloc or "?" in url or "#" in url:
         raise ParamsError("url must have no user name, ? or #; give the token separately")
     return parts._replace(path=parts.path.rstrip("/"))
+
+
+def _is_near(host: str, *, allow_http: bool) -> bool:
+    """Tell whether http is acceptable to a host: this machine, or a neighbour if it is allowed.
+
+    A name without a dot is not a public domain. It is resolved by the network of the containers.
+    """
+    return host in _LOOPBACK or (allow_http and "." not in host and ":" not in host)
 
 
 def _told(reason: object) -> str:

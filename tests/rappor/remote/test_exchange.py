@@ -9,7 +9,7 @@ import time
 import pytest
 from sockets import answering
 
-from rappor.base.errors import CollectorError
+from rappor.base.errors import CollectorError, ParamsError
 from rappor.remote.exchange import Ask, HttpExchange
 
 
@@ -88,3 +88,37 @@ def test_nobody_there_is_one_sentence() -> None:
     timed_out = pytest.raises(CollectorError, match="was not reached: timed out")
     with answering(silent) as url, timed_out:
         HttpExchange(f"{url}/base/")(ask(0.3))
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme"),
+    [
+        ("http://collector:8080", "http"),
+        ("10.0.0.7:80", "no scheme"),
+        ("ftp://a.example", "ftp"),
+    ],
+)
+def test_a_refused_address_names_its_scheme(url: str, scheme: str) -> None:
+    """An address without "http://" is the most frequent mistake; the address is not repeated."""
+    with pytest.raises(ParamsError, match=f"got {scheme}: write for example") as error:
+        HttpExchange(url)
+    assert url.rpartition("/")[2] not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_accepted"),
+    [
+        ("http://collector:8080", True),
+        ("https://collector:8080", True),
+        ("http://collector.example.org", False),
+        ("http://192.0.2.1", False),
+        ("http://[2001:db8::1]", False),
+    ],
+)
+def test_http_is_accepted_to_names_without_a_dot_only(url: str, is_accepted: bool) -> None:
+    """The flag is for the services of one container network, not for the internet."""
+    if is_accepted:
+        assert "collector" in repr(HttpExchange(url, allow_http=True))
+    else:
+        with pytest.raises(ParamsError, match="url must be an https address"):
+            HttpExchange(url, allow_http=True)
