@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,11 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from markdown_it import MarkdownIt
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 from places import ROOT
 
 EXAMPLES = ROOT / "rappor" / "examples"
@@ -169,11 +174,42 @@ def test_a_device_needs_one_library(shipped: Distribution) -> None:
 
 
 def test_version_is_the_newest_in_the_changelog(shipped: Distribution) -> None:
-    """A release has its entry, and nothing stands above it."""
+    """The first entry is of this version; a release candidate belongs to the entry it leads to."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## (\d+\.\d+\.\d+) - ", changelog, flags=re.MULTILINE)
     assert newest is not None
-    assert newest[1] == shipped.version
+    assert newest[1] == Version(shipped.version).base_version
+
+
+def test_every_place_names_the_same_version(shipped: Distribution) -> None:
+    """The wheel, the citation and the JavaScript package are released together."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    package = json.loads((ROOT / "client" / "javascript" / "package.json").read_text("utf-8"))
+    assert citation["version"] == shipped.version
+    assert Version(package["version"]) == Version(shipped.version)
+
+
+def test_constraints_pin_what_the_tests_install(shipped: Distribution) -> None:
+    """Every direct dependency is pinned to one version within its range, without an address."""
+    lines = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {canonicalize_name(name): version for name, version in (x.split("==") for x in lines)}
+    assert lines == sorted(lines, key=str.casefold)
+    for text in shipped.requires or []:
+        requirement = Requirement(text)
+        # pyspark-client and pyspark exclude each other: tests install the second one.
+        if requirement.name not in ("rappor", "pyspark-client"):
+            assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").iterdir()), ids=str)
+def test_workflows_name_files_that_exist(path: Path) -> None:
+    """A file or folder in a command of a workflow is in the repository."""
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    names = re.findall(r"(?<![\w/.])(?:tests|\.ci|client|server)/[\w/.]+", " ".join(commands))
+    assert commands
+    for name in names:
+        assert (ROOT / name).exists(), name
 
 
 def test_long_description_renders(shipped: Distribution) -> None:
