@@ -107,25 +107,13 @@ def squares_by_pace(
     the reports received in it. A device that has drawn new noise in a new epoch still holds its
     value, so it is taken for the same.
     """
-    return squares_by_paces(((pace,), *period) for period in periods)
-
-
-def squares_by_paces(
-    periods: Iterable[tuple[tuple[str, ...], datetime.date, datetime.date, int]],
-) -> int | None:
-    """Return what `squares_by_pace` does where each period has paces, of which any may hold.
-
-    Reports of two periods are of one interval only if they are by each of their paces.
-    """
-    reports: Counter[tuple[tuple[str, int, int], ...]] = Counter()
-    for paces, first, last, n in periods:
-        if "none" in paces:
-            return None
-        spans = ((pace, _number(pace, first), most_reports(pace, first, last)) for pace in paces)
-        reports[tuple(spans)] += n
-    return squares_of_periods(
-        (n, max(most for *_, most in spans)) for spans, n in reports.items() if n
-    )
+    if pace == "none":
+        return None
+    reports: Counter[tuple[int, int]] = Counter()
+    for first, last, n in periods:
+        # Reports of two periods are of one interval only if both periods begin in the interval.
+        reports[_number(pace, first), most_reports(pace, first, last)] += n
+    return squares_of_periods((n, most) for (_, most), n in reports.items() if n)
 
 
 def most_reports(pace: str, first: datetime.date, last: datetime.date) -> int:

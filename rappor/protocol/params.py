@@ -227,6 +227,14 @@ class Params:
         return hash((self.k, self.f, self.p, self.q, self.part))
 
     @property
+    def pace(self) -> str:
+        """Time in which a device sends at most one report: an interval, or a whole epoch.
+
+        The pace is empty for parameters outside a registry.
+        """
+        return self.epoch if self.interval == "epoch" else self.interval
+
+    @property
     def fingerprint(self) -> str:
         """The first 8 bytes of SHA-256 over the canonical JSON, as 16 hex digits."""
         return _fingerprints(self)[0]

@@ -184,7 +184,7 @@ class Metric:
     @property
     def pace(self) -> str:
         """The time in which a device reports at most once: an interval, or a whole epoch."""
-        return self.epoch if self.interval == "epoch" else self.interval
+        return self.params.pace
 
     def check_active(self, today: datetime.date) -> None:
         """Raise MetricError once the last day of collection is over."""

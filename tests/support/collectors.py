@@ -25,8 +25,10 @@ import registries
 from programs import until
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
+from rappor_server.operations.closing import close_all
 from rappor_server.releases import releases
 from rappor_server.storage import day_tables, schema, tokens
+from rappor_server.storage.blocks import Rules, rules_in_force
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import open_database, utc_today, write_transaction
 from rappor_server.storage.inbox import Batch, open_inbox
@@ -119,6 +121,16 @@ def released(engine: Engine, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
     return releases.release(engine, metric, datetime.date.min, datetime.date.max)
+
+
+def rules_of(*metrics: Metric) -> dict[str, Rules]:
+    """Return the rules of blocks under a registry that has these metrics."""
+    return rules_in_force([registries.registry_of(*metrics)])
+
+
+def close_days(engine: Engine, metric: Metric, today: datetime.date) -> None:
+    """Close the blocks of all days of a metric before today."""
+    close_all(engine, rules_of(metric), today)
 
 
 def there(found: T | None) -> T:

@@ -26,7 +26,7 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.upload_keys import UploadKeys
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.operations.activity import TICK_SECONDS, Activity
-from rappor_server.operations.closing import earlier_of_clocks, keep_closing, metrics_due
+from rappor_server.operations.closing import earlier_of_clocks, keep_closing, select_due
 from rappor_server.operations.health import Health
 from rappor_server.operations.prometheus import Metrics
 from rappor_server.queries.candidate_lists import CandidateLists
@@ -37,7 +37,7 @@ from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.results import Results
 from rappor_server.queries.worker import Limits, Pool
 from rappor_server.storage.batch_commit import Receiver, Result, Writer
-from rappor_server.storage.blocks import last_day, note_rules
+from rappor_server.storage.blocks import Rules, last_day, rules_in_force
 from rappor_server.storage.database import open_checked, ping, utc_today
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
@@ -150,6 +150,7 @@ class Collector:
         known = inputs.accepted_params(self.settings, today=self.today())
         self._keys = inputs.upload_keys(self.settings)
         self.accepted_params = known
+        self._rules = rules_in_force((known.registry, *known.older))
         self.metrics.show_registry(known.digest, known.registry)
         logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
 
@@ -160,12 +161,10 @@ class Collector:
         asked = functools.partial(ask, self.engine, *arguments, **more)
         return await self._loop.run_in_executor(self._look_ups, asked)
 
-    async def _find_due(self) -> list[Metric]:
-        """Return the metrics that have days whose blocks are to be closed; note their rules."""
-        metrics = list(self.accepted_params.registry.values())
+    async def _find_due(self) -> dict[str, Rules]:
+        """Return the rules of the metrics that have days whose blocks are to be closed."""
         today = await self.look_up(earlier_of_clocks, self.today())
-        await self.look_up(note_rules, metrics, today)
-        return await self.look_up(metrics_due, metrics, today)
+        return await self.look_up(select_due, self._rules, today)
 
     async def find_candidates(self, metric: Metric, digest: str = "") -> CandidateSource | None:
         """Return the list of a digest; else the registry's candidates, else the newest list."""

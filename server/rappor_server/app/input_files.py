@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import ssl
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -15,6 +16,7 @@ from rappor.registry.registry import Registry
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
 from rappor_server.ingest.accepted_params import AcceptedParams, why_unfit
+from rappor_server.ingest.registry_changes import find_conflicts
 from rappor_server.ingest.stops import Stops
 from rappor_server.ingest.upload_keys import UploadKeys
 
@@ -54,13 +56,8 @@ class InputFiles:
 
     def accepted_params(self, settings: Settings, *, today: datetime.date) -> AcceptedParams:
         """Return what may be accepted; what has expired before this year costs nothing."""
-        current = Registry.loads(self.registry, path=settings.registry, today=today)
-        for reason in filter(None, map(why_unfit, current.values())):
-            raise ConfigError(f"{settings.registry}: {reason}")
-        older = [
-            Registry.loads(text, path=path, today=today)
-            for path, text in zip(settings.older, self.older, strict=True)
-        ]
+        texts = (self.registry, *self.older)
+        current, *older = _parse_registries(texts, settings, today)
         stops = Stops()
         if settings.stop_file:
             stops = Stops.loads(self.stops, path=settings.stop_file, metrics=current, today=today)
@@ -84,6 +81,36 @@ class InputFiles:
                     "tls_certificate and tls_key must be PEM files that belong together, the key "
                     "without a passphrase"
                 ) from None
+
+
+def read_registries(settings: Settings, *, today: datetime.date) -> list[Registry]:
+    """Return the current registry and the older ones, as `serve` reads and checks them."""
+    return _parse_registries(map(read_text, _registry_paths(settings)), settings, today)
+
+
+def _registry_paths(settings: Settings) -> tuple[str, ...]:
+    return (settings.registry, *settings.older)
+
+
+def _parse_registries(
+    texts: Iterable[str], settings: Settings, today: datetime.date
+) -> list[Registry]:
+    """Return the registries in force; ConfigError if the current one conflicts with an older one.
+
+    Reports under all of these registries arrive side by side, so the release of the current
+    registry must keep what the older ones promised.
+    """
+    paths = _registry_paths(settings)
+    current, *older = (
+        Registry.loads(text, path=path, today=today)
+        for path, text in zip(paths, texts, strict=True)
+    )
+    for reason in filter(None, map(why_unfit, current.values())):
+        raise ConfigError(f"{settings.registry}: {reason}")
+    for path, registry in zip(settings.older, older, strict=True):
+        for conflict in find_conflicts(registry, current):
+            raise ConfigError(f"{settings.registry}, after {path}: {conflict.text}")
+    return [current, *older]
 
 
 def _read(path: str) -> str:

@@ -34,7 +34,9 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
 
     The command warns of weak parameters, of metrics that expire within 30 days, and of candidate
     files that cannot be read. It shows how much of a device's budget each metric reserves, what a
-    change costs a device, and which metrics have too many cohorts for their devices. The exit code
+    change costs a device, and which metrics have too many cohorts for their devices. With
+    --against, it also warns if reports that wait would be released more finely than their devices
+    were promised: if min_cohort falls, or if min_reports falls to 0 or rises from 0. The exit code
     is 1 if the registry must not be served: a change is refused, or a metric that reports every
     event has no min_cohort of its own.
     """

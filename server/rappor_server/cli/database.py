@@ -15,6 +15,7 @@ from rappor.registry.registry import Registry
 from rappor_server.base.errors import StoreError
 from rappor_server.cli.options import (
     check_database,
+    closing_options,
     database_options,
     open_database,
     read_settings,
@@ -89,7 +90,7 @@ def restore(path: Path, **options: Any) -> None:
     examples=("rappor-server prune --registry metrics.toml",),
 )
 @flag("--yes", "Delete even if no collector has run on days near today: the clock is right.")
-@database_options
+@closing_options
 def prune(*, yes: bool, **options: Any) -> None:
     """Delete the keys of uploads after 14 days.
 
@@ -98,8 +99,10 @@ def prune(*, yes: bool, **options: Any) -> None:
     more than two days before that day, or of more than 14 days between uploads.
     Its exit code is not 0 while groups of uploads are set apart that cannot be read.
     """
+    from rappor_server.app.input_files import read_registries
     from rappor_server.operations import retention
     from rappor_server.operations.closing import close_all, earlier_of_clocks
+    from rappor_server.storage.blocks import rules_in_force
     from rappor_server.storage.database import translate_errors
     from rappor_server.storage.inbox import count_unreadable
     from rappor_server.storage.merge import merge_all
@@ -112,9 +115,9 @@ def prune(*, yes: bool, **options: Any) -> None:
         keys = retention.prune(engine, today=utc_today())
     click.echo(f"deleted {format_count(keys, 'upload key')}")
     # Last, so that a registry that cannot be read stops nothing else.
-    registry = Registry.load(settings.registry, today=utc_today())
+    rules = rules_in_force(read_registries(settings, today=utc_today()))
     with open_database(settings) as engine:
-        close_all(engine, registry.values(), earlier_of_clocks(engine, utc_today()))
+        close_all(engine, rules, earlier_of_clocks(engine, utc_today()))
         with translate_errors(), engine.connect() as db:
             failed = count_unreadable(db)
         if failed:

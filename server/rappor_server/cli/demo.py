@@ -157,14 +157,15 @@ def _run(
 
 def _link(settings: Settings) -> str:
     """Close the blocks of all days that have ended, and return the secret of a link to sign in."""
-    from rappor.registry.registry import Registry
+    from rappor_server.app.input_files import read_registries
     from rappor_server.cli.options import open_database
     from rappor_server.operations.closing import close_all
     from rappor_server.storage import tokens, visits
+    from rappor_server.storage.blocks import rules_in_force
 
     with open_database(settings) as engine:
-        registry = Registry.load(settings.registry, today=utc_today())
-        close_all(engine, registry.values(), utc_today())
+        rules = rules_in_force(read_registries(settings, today=utc_today()))
+        close_all(engine, rules, utc_today())
         token = tokens.create(engine, metrics=None, expires=utc_today(), today=utc_today())
         return visits.begin(engine, token.split(".")[1], once=True)
 

@@ -99,6 +99,8 @@ def _option(name: str, *, is_hidden: bool) -> Decorator:
 
 database_options = setting_options("registry", "database")
 """Adds --registry, --database and --config to a command."""
+closing_options = setting_options("registry", "older", "database")
+"""Adds the same options and --older to a command that closes blocks."""
 
 
 def _show_all(context: click.Context, _: click.Parameter, is_asked: bool) -> None:

@@ -11,13 +11,17 @@ from rappor.base.errors import RapporError
 from rappor.cli.commands import Command
 from rappor.cli.options import option
 from rappor.registry.metric import Metric
-from rappor.registry.registry import Registry
+from rappor_server.app.input_files import read_registries
 from rappor_server.app.settings import Settings
-from rappor_server.cli.options import database_options, open_database, read_settings
+from rappor_server.cli.options import closing_options, open_database, read_settings
 from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Engine
+
+    from rappor_server.storage.blocks import Rules
 
 
 @click.command(
@@ -42,39 +46,49 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     required=True,
 )
-@database_options
+@closing_options
 def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
     """Write the last eight whole weeks of metrics as editions of a static site.
 
     The site is that of `rappor publish`. Run the command once a week from a timer: the same weeks
     are the same edition. Everything in the folder is public, including the candidates.
     """
+    from rappor_server.storage.blocks import rules_in_force
+
     settings = read_settings(options)
-    registry = Registry.load(settings.registry, today=utc_today())
+    registries = read_registries(settings, today=utc_today())
+    registry, rules = registries[0], rules_in_force(registries)
     chosen = [registry.metric(name) for name in metrics]
     with open_database(settings) as engine:
         for metric in chosen or [each for each in registry.values() if each.min_reports]:
             try:
-                click.echo(_publish(engine, metric, settings, out))
+                click.echo(_publish(engine, metric, rules, settings, out))
             except RapporError as error:
                 if chosen:
                     raise
                 click.echo(f"{metric.name}: not published: {error}")
 
 
-def _publish(engine: Engine, metric: Metric, settings: Settings, out: Path) -> str:
+def _publish(
+    engine: Engine,
+    metric: Metric,
+    rules: Mapping[str, Rules],
+    settings: Settings,
+    out: Path,
+) -> str:
     """Publish one metric and say where it is."""
     from rappor.cli.site_files import write_edition
     from rappor.comparison.trend import trend
     from rappor.estimator.error_control import ErrorControl
-    from rappor_server.operations.closing import close_days, earlier_of_clocks
+    from rappor_server.operations.closing import close_all, earlier_of_clocks
     from rappor_server.queries.candidate_lists import CandidateLists
     from rappor_server.queries.candidate_sources import find_candidates
     from rappor_server.queries.page_queries import whole_weeks
     from rappor_server.queries.query import Subject
     from rappor_server.storage.blocks import last_day
 
-    close_days(engine, metric, earlier_of_clocks(engine, utc_today()))
+    rules_of_metric = {name: rules[name] for name in rules if name == metric.name}
+    close_all(engine, rules_of_metric, earlier_of_clocks(engine, utc_today()))
     lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
     source = find_candidates(metric, "", registry=settings.registry, lists=lists)
     subject = Subject(metric=metric, source=source, detection=ErrorControl())

@@ -69,6 +69,7 @@ class AcceptedParams:
     Attributes
     ----------
     registry : the current registry
+    older : earlier registries under which reports are still accepted
     text : text of the registry file
     digest : digest of the text
     find : returns the `Accepted` of (metric name, fingerprint), or None
@@ -84,7 +85,7 @@ class AcceptedParams:
         stops: Stops | None = None,
     ) -> None:
         """Index the current registry, and older registries for devices that lag behind."""
-        self.registry = current
+        self.registry, self.older = current, tuple(older)
         self.text = text
         self.digest = digest
         self.stops = stops or Stops()

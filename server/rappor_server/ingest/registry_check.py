@@ -5,44 +5,31 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from rappor.base.errors import FileError, MissingExtraError
 from rappor.base.sentence_numbers import format_count
 from rappor.candidates.candidates import Candidates
-from rappor.counts.devices import most_reports
 from rappor.planning.changed_params import can_decode_together
 from rappor.privacy.notice import late_days
 from rappor.privacy.parameter_changes import cost_of_change
 from rappor.privacy.small_cohorts import Filling
-from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import reserve, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_server.ingest.accepted_params import why_unfit
+from rappor_server.ingest.registry_changes import Finding, find_conflicts
 
 _WEAK_EPSILON_1: Final = 4.01
 _WEAK_EPSILON_INF: Final = 6.01
 """Nats; the named profile with the least noise, at 4 and 6, is not called weak."""
-_Level = Literal["refused", "warning", "note"]
 _SOON_DAYS: Final = 30
-_DAYS: Final = {"day": 1, "week": 7, "month": 31, "quarter": 91, "year": 366}
-"""Days that an interval or an epoch has at most."""
-_BEGIN: Final = datetime.date(2024, 1, 1)
-"""A day on which a week, a month, a quarter and a year begin: a Monday, the first of January."""
 _REPORTS: Final = 10
 """Reports of a value before and after a change, as `rappor privacy` counts unless told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence about a metric; a registry with a "refused" one must not be served."""
-
-    level: _Level
-    text: str
+_REFUSAL: Final = ". `serve` refuses this registry while `older` names the registry before"
+"""End of the warning of a conflict that holds only while both registries are in force."""
 
 
 def check_registry(registry: Registry, *, folder: Path, today: datetime.date) -> list[Finding]:
@@ -84,19 +71,13 @@ def explain_cohorts(registry: Registry, *, devices: int | None) -> list[Finding]
 
 
 def check_edit(old: Registry, new: Registry) -> list[Finding]:
-    """Return what an edit changes: what is refused, and the consequences of what is allowed."""
+    """Return the conflicts of an edit, and the consequences of every other change."""
     findings = []
-    for name, metric in old.items():
-        if name not in new:
-            findings.append(
-                Finding(
-                    "refused",
-                    f"{name}: a metric must stay, with expires in the past, so that its name is "
-                    "not used again for another",
-                )
-            )
-        else:
-            findings.extend(_compare(metric, new[name]))
+    for finding in find_conflicts(old, new):
+        is_warning = finding.level == "warning"
+        findings.append(Finding(finding.level, finding.text + (_REFUSAL if is_warning else "")))
+    for name in old.keys() & new.keys():
+        findings.extend(_explain_changes(old[name], new[name]))
     return findings + list(_check_year(old, new))
 
 
@@ -155,47 +136,10 @@ def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
         )
 
 
-def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
-    removed = [each for each in old.params.categories if each not in new.params.categories]
-    kind = encoding_of(old.params)
-    if removed and kind.names_values and kind.takes_values_of(new.params):
-        yield Finding(
-            "refused",
-            f"{old.name}: a category must stay, got none of {', '.join(removed)}: devices still "
-            "hold it",
-        )
-    if old.description != new.description and not kind.takes_values_of(new.params):
-        yield Finding(
-            "refused",
-            f"{old.name}: a name must keep its meaning, got another description and encoding: "
-            "use a new name",
-        )
-    elif changes := list(_changes(old, new)):
-        level: Literal["warning", "note"] = "note" if old.epoch == new.epoch else "warning"
-        yield Finding(level, f"{old.name}: {' and '.join(changes)}. {' '.join(_costs(old, new))}")
-        yield from _slower(old, new)
-
-
-def _slower(old: Metric, new: Metric) -> Iterator[Finding]:
-    """Warn where devices that are not updated report more often than blocks expect."""
-    if new.pace not in _DAYS or old.pace == new.pace or not new.min_reports:
-        return
-    if old.pace == "none":
-        often, remedy = "for every event", "a larger min_cohort"
-    else:
-        last = _BEGIN + datetime.timedelta(_DAYS[new.pace] - 1)
-        n = most_reports(old.pace, _BEGIN, last) // most_reports(new.pace, _BEGIN, last)
-        if n <= 1:
-            return
-        often, remedy = f"up to {n} times in each {new.pace}", f"min_cohort = {n * new.min_cohort}"
-    # a scope that has begun is in force until its epoch ends
-    is_later = new.interval == "epoch" and old.epoch != "life"
-    later = f" and the {old.epoch} in which they were has ended" if is_later else ""
-    yield Finding(
-        "warning",
-        f"{old.name}: devices that are not updated report {often}, so one of them may make more "
-        f"than one in {new.min_cohort:,} of a block. Write {remedy} until they are updated{later}",
-    )
+def _explain_changes(old: Metric, new: Metric) -> Iterator[Finding]:
+    changes = list(_changes(old, new))
+    if changes:
+        yield Finding("note", f"{old.name}: {' and '.join(changes)}. {' '.join(_costs(old, new))}")
 
 
 def _check_year(old: Registry, new: Registry) -> Iterator[Finding]:
@@ -247,4 +191,7 @@ def _costs(old: Metric, new: Metric) -> Iterator[str]:
     if not can_decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."
     if not old.accepted.keys() <= new.accepted.keys():
-        yield "Clients that are not updated are refused unless --older names the old registry."
+        yield (
+            "Clients that are not updated are refused, and their reports that wait are not "
+            "released, unless --older names the old registry."
+        )

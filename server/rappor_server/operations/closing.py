@@ -10,18 +10,17 @@ import datetime
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Engine
 
 from rappor.base.errors import RapporError
-from rappor.registry.metric import Metric
 from rappor_server.base import logs
 from rappor_server.operations.retention import check_uploads
 from rappor_server.queries.worker import ReportStep
-from rappor_server.storage.blocks import close_blocks, due, rule_of
+from rappor_server.storage.blocks import Rules, close_blocks, due
 from rappor_server.storage.database import read_today, translate_errors
 from rappor_server.storage.merge import merge_all
 
@@ -33,9 +32,12 @@ _POLL_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseTask:
-    """Merge the inbox, then close blocks of some metrics for about `seconds` seconds."""
+    """Merge the inbox, then close blocks of some metrics for about `seconds` seconds.
 
-    metrics: Sequence[Metric]
+    `rules` has the rules of each metric, as `rules_in_force` returns them.
+    """
+
+    rules: Mapping[str, Rules]
     today: datetime.date
     seconds: float = _TASK_SECONDS
 
@@ -44,7 +46,7 @@ class CloseTask:
         report_step("closing")
         merge_all(engine)
         today = earlier_of_clocks(engine, self.today)
-        close_all(engine, self.metrics, today, until=time.monotonic() + self.seconds)
+        close_all(engine, self.rules, today, until=time.monotonic() + self.seconds)
 
 
 def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
@@ -61,27 +63,22 @@ def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
     return today
 
 
-def close_days(
-    engine: Engine, metric: Metric, today: datetime.date, *, until: float = math.inf
-) -> bool:
-    """Close the blocks of all ended days of a metric that has a minimum of reports.
+def close_all(
+    engine: Engine,
+    rules: Mapping[str, Rules],
+    today: datetime.date,
+    *,
+    until: float = math.inf,
+) -> None:
+    """Close the blocks of each metric; raise the first error after all metrics were tried.
 
-    Returns whether all days are done. The function stops soon after `until`, a time of
+    `rules` has the rules of each metric. The function stops soon after `until`, a time of
     `time.monotonic`.
     """
-    if not metric.min_reports:
-        return True
-    return close_blocks(engine, metric.name, rule_of(engine, metric), today=today, until=until)
-
-
-def close_all(
-    engine: Engine, metrics: Iterable[Metric], today: datetime.date, *, until: float = math.inf
-) -> None:
-    """Close the blocks of each metric; raise the first error after all metrics were tried."""
     errors: list[Exception] = []
-    for metric in metrics:
+    for metric, rules_of_metric in rules.items():
         try:
-            if not close_days(engine, metric, today, until=until):
+            if not close_blocks(engine, metric, rules_of_metric, today=today, until=until):
                 return
         except Exception as error:  # noqa: BLE001 - damaged counters of one metric stop no other
             errors.append(error)
@@ -91,16 +88,17 @@ def close_all(
         raise errors[0]
 
 
-def metrics_due(engine: Engine, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:
-    """Return the metrics that have ended days in no block."""
-    bounded = {metric.name: metric for metric in metrics if metric.min_reports}
-    return [bounded[name] for name in due(engine, list(bounded), today=today)]
+def select_due(
+    engine: Engine, rules: Mapping[str, Rules], today: datetime.date
+) -> dict[str, Rules]:
+    """Return the rules of the metrics that have ended days in no block."""
+    return {metric: rules[metric] for metric in due(engine, rules.keys(), today=today)}
 
 
 async def keep_closing(
     run: Callable[[CloseTask], Awaitable[None]],
     stop_idle: Callable[[], Awaitable[None]],
-    look: Callable[[], Awaitable[Sequence[Metric]]],
+    look: Callable[[], Awaitable[Mapping[str, Rules]]],
     today: Callable[[], datetime.date],
     *,
     then: Callable[[], Awaitable[None]] | None = None,
@@ -108,15 +106,15 @@ async def keep_closing(
 ) -> None:
     """Close what is due when a collector starts, and after each midnight (UTC).
 
-    `look` returns the metrics that are due; when there are none any more, whoever runs the tasks
-    may `stop_idle`, and what follows from closed blocks may be done `then`. It is asked again after
-    `pause` seconds.
+    `look` returns the rules of the metrics that are due, and is called every `pause` seconds. When
+    no metric is due any more, `stop_idle` ends the idle processes, and `then` does the work that
+    follows from closed blocks.
     """
     is_failing = False
     while True:
         try:
-            while metrics := await look():
-                await run(CloseTask(metrics=metrics, today=today()))
+            while rules := await look():
+                await run(CloseTask(rules=rules, today=today()))
             await stop_idle()
             if then is not None:
                 await then()

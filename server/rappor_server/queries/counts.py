@@ -85,7 +85,7 @@ class CountsTask:
 class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of one metric: its entry in the registry, released days, warning signs.
 
-    `small_blocks` are released reports of blocks that were closed under an earlier, weaker rule.
+    `small_blocks` are released reports of blocks that were closed under a smaller `min_cohort`.
     """
 
     name: str

@@ -9,7 +9,6 @@ metric without a minimum shows whatever has come.
 from __future__ import annotations
 
 import datetime
-import functools
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Set
@@ -34,12 +33,11 @@ from sqlalchemy import (
 from rappor.base.errors import ParamsError, ReportError
 from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
-from rappor.counts.devices import squares_by_paces
+from rappor.counts.devices import squares_by_pace
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
-from rappor_server.storage.blocks import rule_of
 from rappor_server.storage.database import translate_errors
 from rappor_server.storage.tallies import Tally
 
@@ -277,7 +275,7 @@ def overview(engine: Engine, metric: Metric) -> Overview:
                 for key, day, n in db.execute(by_day.group_by(shown.c.params, shown.c.day))
             }
         )
-        sets = _sets(db, {key for key, _ in days})
+        sets = read_params(db, {key for key, _ in days})
         cohorts = {key: np.zeros(params.m, dtype=np.int64) for key, params in sets.items()}
         for key, j, n in db.execute(by_cohort.group_by(shown.c.params, cohort)):
             cohorts[key][j] = int(n)
@@ -295,8 +293,8 @@ def overview(engine: Engine, metric: Metric) -> Overview:
 _Days = Counter[tuple[str, datetime.date]]
 """(fingerprint, day) -> reports."""
 
-_Period = tuple[tuple[str, ...], datetime.date, datetime.date, int]
-"""The paces that held, the first and last day of a block of one cohort, and its reports."""
+_Period = tuple[datetime.date, datetime.date, int]
+"""First and last day of a block of one cohort, and its number of reports."""
 
 
 def _least(metric: Metric) -> int:
@@ -321,21 +319,15 @@ def _withheld(
 def _add_rows(engine: Engine, asked: BlockQuery, stretches: _Stretches) -> None:
     """Add what may be shown, and the days not yet released, each to its stretch of days."""
     sets: dict[str, Params] = {}
-    rule = rule_of(engine, asked.metric)
-
-    @functools.cache
-    def paces(first: datetime.date) -> tuple[str, ...]:
-        return tuple(sorted({each.pace for each in rule.since(first)}))
-
     with translate_errors(), engine.connect() as db:
         for day in asked.waiting(db):
             stretches.of(day).waiting.add(day)
         rows = db.execute(select(asked.shown("reports", "ones")))
         for key, cohort, first, day, number, data in rows:
             if key not in sets:
-                sets |= _sets(db, {key})
+                sets |= read_params(db, {key})
             one = stretches.of(day).sum_of(key, sets[key])
-            one.add(cohort, (paces(first), first, day, number), bytes(data))
+            one.add(cohort, (first, day, number), bytes(data))
 
 
 @dataclass(slots=True)
@@ -376,7 +368,8 @@ class _Sum:
     def counts(self, metric: Metric) -> Counts:
         """Return the counts; StoreError if they are impossible."""
         squares: int | None = 0  # the most that it can be; a device is in one cohort
-        for each in map(squares_by_paces, self.periods.values()):
+        for periods in self.periods.values():
+            each = squares_by_pace(self.params.pace, periods)
             squares = None if squares is None or each is None else squares + each
         try:
             return Counts(self.params, self.ones, self.reports, metric.name, squares)
@@ -455,7 +448,7 @@ class _Stretches:
         return self.found[days]
 
 
-def _sets(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
+def read_params(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
     """Return parameter sets by their fingerprints."""
     columns = schema.params.c
     query = select(columns.fingerprint, columns.document).where(

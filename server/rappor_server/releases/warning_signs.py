@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import Engine, func, select
 
 from rappor.registry.metric import Metric
-from rappor_server.releases.releases import CohortReports
+from rappor_server.releases.releases import CohortReports, read_params
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import Rule
 from rappor_server.storage.database import translate_errors
@@ -73,26 +73,27 @@ def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> 
 def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
     """Return the number of released reports in blocks below the metric's present minimum.
 
-    Such a block was closed under an earlier rule with a smaller `min_cohort` or another interval.
-    In such a block, one device may have sent more than 1 / min_cohort of the reports.
+    Such a block was closed while `min_cohort` was smaller. In such a block, one device may have
+    sent more than 1 / min_cohort of the reports.
     """
-    columns, rule = schema.block.c, Rule.of(metric)
-    days = (columns.first, columns.last)
+    columns = schema.block.c
+    kinds = (columns.params, columns.first, columns.last)
     is_released = (columns.metric == metric.name, columns.closed)
-    smallest = select(*days, func.min(columns.reports)).where(*is_released).group_by(*days)
+    smallest = select(*kinds, func.min(columns.reports)).where(*is_released).group_by(*kinds)
+    n_reports = 0
     with translate_errors(), engine.connect() as db:
-        return sum(
-            db.execute(
-                select(func.sum(columns.reports)).where(
-                    *is_released,
-                    columns.first == first,
-                    columns.last == last,
-                    columns.reports < rule.least(first, last),
+        rows = db.execute(smallest).all()
+        sets = read_params(db, {row.params for row in rows})
+        for fingerprint, first, last, reports in rows:
+            pace = sets[fingerprint].pace
+            least = Rule(pace=pace, min_cohort=metric.min_cohort).least(first, last)
+            if reports < least:
+                is_small = (*is_released, columns.params == fingerprint, columns.reports < least)
+                query = select(func.sum(columns.reports)).where(
+                    *is_small, columns.first == first, columns.last == last
                 )
-            ).scalar_one()
-            for first, last, reports in db.execute(smallest).all()
-            if reports < rule.least(first, last)
-        )
+                n_reports += db.execute(query).scalar_one()
+    return n_reports
 
 
 def n_released(engine: Engine, metric: str) -> tuple[int, int]:

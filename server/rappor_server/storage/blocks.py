@@ -14,15 +14,16 @@ import itertools
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Self
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, Delete, Engine, delete, func, or_, select
 
 from rappor.counts.devices import most_reports, same_interval
 from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
@@ -53,32 +54,23 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When a block of a metric may be shown.
+    """Number of reports that a block of one fingerprint needs before it may be shown.
 
-    `pace` is the time in which a device lets at most one report leave, as `Metric.pace`;
-    `min_cohort` is the number of reports for each of these times. `earlier` are the rules that
-    were in force until some days: what came on these, or the day after, is judged by them too.
+    Attributes
+    ----------
+    pace : time in which a device sends at most one report under the fingerprint (`Params.pace`)
+    min_cohort : reports of a block for each of these times that its days touch
     """
 
     pace: str
     min_cohort: int
-    earlier: tuple[tuple[datetime.date, Rule], ...] = ()
-
-    @classmethod
-    def of(cls, metric: Metric) -> Self:
-        """Return the rule of a metric."""
-        return cls(pace=metric.pace, min_cohort=metric.min_cohort)
 
     def least(self, first: datetime.date, last: datetime.date) -> int:
-        """Return from how many reports on no device has more than one in `min_cohort`.
+        """Return the number of reports from which no device made more than 1 / min_cohort.
 
-        Where devices report every event, it asks for `min_cohort` reports in all.
+        A device sends at most `most_reports` reports on the days from first to last.
         """
-        return max(r.min_cohort * most_reports(r.pace, first, last) for r in self.since(first))
-
-    def since(self, day: datetime.date) -> list[Rule]:
-        """Return the rules by which what comes on a day, or later, is judged."""
-        return [self, *(rule for until, rule in self.earlier if until + _DAY >= day)]
+        return self.min_cohort * most_reports(self.pace, first, last)
 
     def shows(self, block: Block) -> bool:
         """Return whether a block may be shown."""
@@ -127,31 +119,33 @@ _Blocks = defaultdict[tuple[str, int], list[Block]]
 """Those of a metric by the fingerprint of their parameters and their cohort."""
 
 
-def note_rules(engine: Engine, metrics: Iterable[Metric], today: datetime.date) -> None:
-    """Note that the rules of metrics are in force today: a registry is edited while reports wait.
+Rules = Mapping[str, Rule]
+"""Rules of a metric, by the fingerprint of the reports."""
 
-    A device that reported each day under an earlier entry may be many times in a week's block, so
-    the rule of that entry holds for the days on which it was in force.
+
+def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
+    """Return the rules of each metric that has a minimum of reports in the current registry.
+
+    `registries` are all registries under which reports are accepted, the current one first.
+
+    The pace of a rule is the pace of the fingerprint's own parameters. Devices that were not
+    updated after an interval became slower report as often as before, but under the fingerprint of
+    the older registry, so their reports are judged by the quicker pace.
+
+    `min_cohort` does not belong to the fingerprint. Its largest value in all registries that have
+    the fingerprint counts, because devices of any of these registries may be in the block.
     """
-    *own, last = schema.rule.columns
-    rows = [(m.name, m.pace, m.min_cohort, today) for m in metrics]
-    with translate_errors(), engine.connect() as db:
-        known = {tuple(row) for row in db.execute(select(*own).where(last >= today))}
-    if new := sorted(row for row in rows if row[:-1] not in known):
-        with write_transaction(engine) as db:
-            insert_rows(db, schema.rule, new, update="last = excluded.last")
-
-
-def rule_of(engine: Engine, metric: Metric) -> Rule:
-    """Return the rule of a metric, with those that were in force before."""
-    columns = schema.rule.c
-    query = select(columns.last, columns.pace, columns.min_cohort)
-    with translate_errors(), engine.connect() as db:
-        earlier = tuple(
-            (last, Rule(pace=pace, min_cohort=least))
-            for last, pace, least in db.execute(query.where(columns.metric == metric.name))
-        )
-    return replace(Rule.of(metric), earlier=earlier)
+    rules: dict[str, dict[str, Rule]] = {
+        name: {} for name, metric in registries[0].items() if metric.min_reports
+    }
+    for registry in registries:
+        for name in rules.keys() & registry.keys():
+            metric, rules_of_metric = registry[name], rules[name]
+            for fingerprint, params in metric.accepted.items():
+                known = rules_of_metric.get(fingerprint)
+                min_cohort = max(metric.min_cohort, known.min_cohort if known else 0)
+                rules_of_metric[fingerprint] = Rule(pace=params.pace, min_cohort=min_cohort)
+    return dict(rules)
 
 
 def last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> datetime.date:
@@ -183,13 +177,15 @@ def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> li
 def close_blocks(
     engine: Engine,
     metric: str,
-    rule: Rule,
+    rules: Rules,
     *,
     today: datetime.date,
     until: float = math.inf,
 ) -> bool:
     """Move the counts of all days before today into blocks.
 
+    Counts under a fingerprint without a rule stay where they are, because nobody knows how many
+    reports a block of them needs. They wait until a registry in force has the fingerprint again.
     No transaction begins after `until`, a time of `time.monotonic`, but the first one always does.
     Returns whether all counts were moved.
     """
@@ -200,7 +196,7 @@ def close_blocks(
             lock_maintenance(db)
             enough = time.monotonic() + _TRANSACTION_SECONDS
             while pieces:
-                _move_piece(db, metric, pieces.popleft(), rule)
+                _move_piece(db, metric, pieces.popleft(), rules)
                 if time.monotonic() > enough:
                     break
         if time.monotonic() > until:
@@ -232,19 +228,19 @@ def _through(db: Connection, metric: str) -> datetime.date:
     return datetime.date.min if found is None else found
 
 
-def _move_piece(db: Connection, metric: str, piece: _Piece, rule: Rule) -> None:
+def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> None:
     """Move the counts of a piece, and those that came late for days before it.
 
     It does nothing if another one has moved the day meanwhile.
     """
     if _through(db, metric) >= piece.day:
         return
-    added, waiting = _take_counts(db, metric, piece), _Blocks(list)
+    added, waiting = _take_counts(db, metric, piece, rules), _Blocks(list)
     for params, some in itertools.groupby(sorted(added), lambda own: own[0]):
         waiting |= _take_open(db, metric, params, [cohort for _, cohort in some])
     rows, set_aside = [], 0
     for own, days in added.items():
-        settled = _settle(rule, waiting[own], days, piece.day)
+        settled = _settle(rules[own[0]], waiting[own], days, piece.day)
         set_aside += settled.set_aside
         for each in filter(None, (settled.closed, *settled.waiting)):
             of_block = each.last, each.first, each is settled.closed, each.tally.reports
@@ -271,7 +267,9 @@ def _settle(
     return settled
 
 
-def _take_counts(db: Connection, metric: str, piece: _Piece) -> _Blocks:
+def _take_counts(
+    db: Connection, metric: str, piece: _Piece, fingerprints: Collection[str]
+) -> _Blocks:
     """Delete the counters of some cohorts, of all days up to one, and return them.
 
     A collector whose clock lags writes before that and is included, or finds its counters gone.
@@ -287,6 +285,7 @@ def _take_counts(db: Connection, metric: str, piece: _Piece) -> _Blocks:
     )
     gone = delete(schema.tally).where(
         columns.metric == metric,
+        columns.params.in_(fingerprints),
         columns.day <= piece.day,
         columns.cohort >= piece.start,
         columns.cohort < piece.start + _COHORTS,

@@ -169,16 +169,6 @@ blocked: Final = Table(
     comment="How far the counts of each metric have been moved into blocks",
 )
 
-rule: Final = Table(
-    "rule",
-    metadata,
-    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
-    Column("pace", String(8), primary_key=True, comment="Time in which a device reports once"),
-    Column("min_cohort", Integer, primary_key=True, autoincrement=False, comment="Its min_cohort"),
-    Column("last", Date, nullable=False, comment="Last day (UTC) on which it was in force"),
-    comment="The rules by which blocks are closed, of earlier entries of the registry too",
-)
-
 visit: Final = Table(
     "visit",
     metadata,

@@ -17,7 +17,6 @@ from rappor.counts.counts import Counts
 from rappor.counts.devices import (
     add_squares,
     squares_by_pace,
-    squares_by_paces,
     squares_of_days,
 )
 from rappor.decoding.decoder import decode
@@ -183,26 +182,6 @@ def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
     assert squares_by_pace("week", [*weeks, (days[1], days[2], 100)]) == 500 * 5 + 100
     assert squares_by_pace("none", each_day) is None
     assert squares_by_pace("day", []) == 0
-
-
-@given(
-    st.sets(st.sampled_from(["day", "week", "month", "quarter"]), min_size=1),
-    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9), st.integers(0, 50))),
-)
-def test_periods_under_several_rules_are_bounded_by_each(
-    paces: set[str], given: list[tuple[int, int, int]]
-) -> None:
-    """Whichever of them held, its own bound is not above; one that is alone gives its own."""
-    start = datetime.date(2026, 11, 20)
-    days = [
-        (start + datetime.timedelta(first), datetime.timedelta(more)) for first, more, _ in given
-    ]
-    periods = [(day, day + more, n) for (day, more), (*_, n) in zip(days, given, strict=True)]
-    bound = squares_by_paces((tuple(paces), *period) for period in periods)
-    own = [squares_by_pace(pace, periods) for pace in paces]
-    assert bound is not None
-    assert bound == own[0] if len(own) == 1 else bound >= max(each or 0 for each in own)
-    assert squares_by_paces([(("day", "none"), start, start, 1)]) is None
 
 
 @given(st.integers(0, 10**30), st.integers(0, 10**30))

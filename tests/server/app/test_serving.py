@@ -89,6 +89,23 @@ def test_keys_stops_and_registry_are_read_again(tmp_path: Path) -> None:
         assert "sesame" not in running.log.read_text() + figures
 
 
+def test_a_registry_that_breaks_a_promise_of_an_older_one_is_not_reloaded(tmp_path: Path) -> None:
+    """The registry before stays in force, and the log says which metric and why."""
+    older = tmp_path / "older.toml"
+    older.write_text(REGISTRY)
+    with serving_file(tmp_path, "--older", str(older)) as running:
+        before = registry_of(running)
+        lower = REGISTRY.replace("min_cohort = 2", "min_cohort = 1")
+        (tmp_path / "metrics.toml").write_text(lower)
+        reload(running)
+        assert registry_of(running) == before
+        (refused,) = running.events("reload refused")
+        assert "small: min_cohort must not fall from 2 to 1" in refused["reason"]
+        (tmp_path / "metrics.toml").write_text(REGISTRY.replace("min_cohort = 2", "min_cohort = 3"))
+        reload(running)
+        assert registry_of(running) != before
+
+
 def serial_at(port: int, authority: Path) -> bytes:
     """Return the certificate that a server shows."""
     context = ssl.create_default_context(cafile=str(authority))

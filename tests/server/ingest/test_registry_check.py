@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import REGISTRY, TODAY, metric_of
+from collectors import REGISTRY, TODAY, UNBOUNDED, entry, metric_of
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
@@ -52,8 +52,8 @@ def levels(old: Metric, *new: Metric) -> list[str]:
         (metric_of(), [metric_of(), metric_of("more")], []),
         (metric_of(), [metric_of("other")], ["refused"]),
         (metric_of(), [metric_of(params=STRICT)], ["note"]),
-        (metric_of(), [metric_of(epoch="month")], ["warning"]),
-        (metric_of(), [metric_of(params=ONEHOT, description="new")], ["refused"]),
+        (metric_of(), [metric_of(epoch="month")], ["note"]),
+        (metric_of(), [metric_of(params=ONEHOT, description="new")], ["refused", "note"]),
         (metric_of(), [metric_of(params=ONEHOT)], ["note"]),
         (metric_of(params=ONEHOT), [metric_of(params=onehot("a", "b", "c", "d"))], ["note"]),
         (metric_of(params=ONEHOT), [metric_of(params=onehot("a", "b"))], ["refused", "note"]),
@@ -172,28 +172,53 @@ def test_a_metric_of_every_event_needs_a_minimum_of_its_own(
         InputFiles.read(Settings(registry=str(path)), today=TODAY)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "told"),
-    [
-        ("day", "week", "min_cohort = 70"),
-        ("day", "epoch", "min_cohort = 910"),
-        ("none", "day", "a larger min_cohort"),
-        ("week", "day", ""),
-        ("day", "none", ""),
-    ],
+MINIMUMS = (
+    ({"min_cohort": 20}, {"min_cohort": 19}, "min_cohort must not fall from 20 to 19"),
+    ({"min_cohort": 19}, {"min_cohort": 20}, ""),
+    ({"min_reports": 5}, {"min_reports": 0}, "min_reports must not fall from 5 to 0"),
+    ({"min_reports": 0}, {"min_reports": 5}, "min_reports must not rise from 0 to 5"),
+    ({"min_reports": 0, "min_cohort": 20}, {"min_reports": 0, "min_cohort": 1}, ""),
+    ({"min_reports": 7}, {"min_reports": 5}, ""),
+    ({"interval": "day"}, {"interval": "week"}, ""),
+    ({"epoch": "month"}, {"epoch": "life"}, ""),
 )
-def test_a_slower_interval_needs_a_larger_minimum_for_a_while(
-    before: str, after: str, told: str
+
+
+@pytest.mark.parametrize(("before", "after", "reason"), MINIMUMS)
+def test_minimums_that_break_a_promise_are_warned_of_and_not_served(
+    before: dict[str, Any], after: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    """Devices with the registry of before would be in a block more often than it expects."""
-    old, new = (
-        registry_of(metric_of(params=ONEHOT, interval=each, epoch="quarter", min_cohort=10))
-        for each in (before, after)
-    )
-    found = [each.text for each in check_edit(old, new) if "not updated report" in each.text]
-    assert len(found) == bool(told)
-    end = " and the quarter in which they were has ended" if after == "epoch" else ""
-    assert all(text.endswith(f"Write {told} until they are updated{end}") for text in found)
+    """The check warns; `serve` refuses the registry while `older` names the one before.
+
+    Other changes of minimums and parameters are allowed, a slower interval too.
+    """
+    fields = {"interval": "day", "k": 16, "m": 4, "min_reports": 5}
+    texts = [UNBOUNDED + entry("page", **fields | changed) for changed in (before, after)]
+    findings = check_edit(*(Registry.loads(text, today=TODAY) for text in texts))
+    warnings = [finding.text for finding in findings if finding.level != "note"]
+    for name, text in zip(("old.toml", "new.toml"), texts, strict=True):
+        (tmp_path / name).write_text(text)
+    old, new = (str(tmp_path / name) for name in ("old.toml", "new.toml"))
+    settings = Settings(registry=new, older=(old,))
+    if not reason:
+        assert warnings == []
+        InputFiles.read(settings, today=TODAY)
+        return
+    (warning,) = warnings
+    assert warning.startswith(f"page: {reason}: ")
+    assert warning.endswith("`serve` refuses this registry while `older` names the registry before")
+    with pytest.raises(ConfigError, match=f"new.toml, after .*old.toml: page: {reason}: "):
+        InputFiles.read(settings, today=TODAY)
+    InputFiles.read(Settings(registry=new), today=TODAY)
+
+
+def test_a_metric_that_older_clients_still_report_must_stay(tmp_path: Path) -> None:
+    """What the check refuses is not served either."""
+    for name, metric in (("old.toml", "page"), ("new.toml", "sound")):
+        (tmp_path / name).write_text(UNBOUNDED + entry(metric, encoding="boolean"))
+    settings = Settings(registry=str(tmp_path / "new.toml"), older=(str(tmp_path / "old.toml"),))
+    with pytest.raises(ConfigError, match="page: a metric must stay"):
+        InputFiles.read(settings, today=TODAY)
 
 
 def test_weak_and_expiring_metrics_are_warned_of() -> None:

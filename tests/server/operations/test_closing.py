@@ -15,30 +15,34 @@ import pytest
 from collectors import (
     ACCEPTED,
     TODAY,
+    close_days,
     commit,
     count_group,
     day,
     make_token,
     report_of,
+    rules_of,
     serving,
     submission_of,
     upload_of,
 )
 from programs import become, until
 from rappor_server.base.errors import StoreError
+from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.operations import closing
-from rappor_server.operations.closing import CloseTask, metrics_due
+from rappor_server.operations.closing import CloseTask, close_all, select_due
 from rappor_server.releases import releases
-from rappor_server.releases.releases import DayReports
 from rappor_server.storage import blocks, schema
-from rappor_server.storage.blocks import note_rules, rule_of
+from rappor_server.storage.blocks import Rules, rules_in_force
 from rappor_server.storage.database import migrate, open_database, utc_today, write_transaction
+from registries import registry_of
 from sqlalchemy import Engine, event, insert, literal, select, update
 
-from rappor import Metric, Params
+from rappor import Params
 
-SMALL = dataclasses.replace(ACCEPTED.registry["small"], interval="none")
-"""Released from five reports on, and two of a cohort; devices report every event."""
+SMALL = ACCEPTED.registry["small"]
+"""A daily metric. Its minimum is five reports, and two reports of a cohort for each day."""
+RULES = rules_of(SMALL)
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 N_DAYS = 6
 
@@ -56,19 +60,19 @@ def test_readers_close_nothing(engine: Engine) -> None:
     waiting = releases.release(engine, SMALL, *ALL_DAYS)
     assert (waiting.n_reports, waiting.withheld) == (0, tuple(map(day, range(N_DAYS))))
     assert releases.overview(engine, SMALL).withheld == waiting.withheld
-    closing.close_days(engine, SMALL, day(N_DAYS))
+    close_days(engine, SMALL, day(N_DAYS))
     assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
 def test_a_backlog_is_closed_in_pieces(engine: Engine) -> None:
     """A task without any time closes some days, and the next ones the rest; sums are the same."""
     fill(engine)
-    first = CloseTask(metrics=[SMALL], today=day(2), seconds=0)
+    first = CloseTask(rules=RULES, today=day(2), seconds=0)
     first.run(engine, lambda _: None)
     assert releases.release(engine, SMALL, *ALL_DAYS).n_reports in (6, 12)
     n_tasks = 0
-    while found := metrics_due(engine, [SMALL], day(N_DAYS)):
-        CloseTask(metrics=found, today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
+    while due := select_due(engine, RULES, day(N_DAYS)):
+        CloseTask(rules=due, today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
         n_tasks += 1
     assert 1 <= n_tasks <= N_DAYS
     (counts,) = releases.release(engine, SMALL, *ALL_DAYS).collections
@@ -88,7 +92,7 @@ def test_a_task_ends_in_time(engine: Engine) -> None:
     def be_slow(*_: object) -> None:
         time.sleep(2 * blocks._TRANSACTION_SECONDS)
 
-    CloseTask(metrics=[SMALL], today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
+    CloseTask(rules=RULES, today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
     assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6
 
 
@@ -97,16 +101,16 @@ def test_pieces_that_another_one_has_moved_are_left_alone(engine: Engine) -> Non
     fill(engine)
     with engine.connect() as db:
         pieces = list(blocks._pieces(db, "small", day(2)))
-    closing.close_days(engine, SMALL, day(2))
+    close_days(engine, SMALL, day(2))
     before = releases.release(engine, SMALL, *ALL_DAYS)
-    commit(engine, upload_of(*[report_of("small", cohort=3)] * 2), today=day(0))
+    commit(engine, upload_of(*[report_of("small", cohort=3)] * 6), today=day(0))
     with write_transaction(engine) as db:
         for piece in pieces:
-            blocks._move_piece(db, "small", piece, blocks.Rule(pace="none", min_cohort=2))
+            blocks._move_piece(db, "small", piece, RULES["small"])
     assert releases.release(engine, SMALL, *ALL_DAYS).collections == before.collections
-    closing.close_days(engine, SMALL, day(3))
+    close_days(engine, SMALL, day(3))
     assert releases.release(engine, SMALL, day(2), day(2)).n_reports == 6
-    assert releases.release(engine, SMALL, day(0), day(2)).n_reports == 3 * 6 + 2
+    assert releases.release(engine, SMALL, day(0), day(2)).n_reports == 3 * 6 + 6
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -120,18 +124,18 @@ def test_damaged_counters_of_a_metric_stop_no_other(engine: Engine) -> None:
     damaged = dataclasses.replace(SMALL, name="damaged")
     for _ in range(2):
         with pytest.raises(StoreError, match="sums in it are damaged"):
-            CloseTask(metrics=[damaged, SMALL], today=day(N_DAYS)).run(engine, lambda _: None)
+            CloseTask(rules=rules_of(damaged, SMALL), today=day(N_DAYS)).run(engine, lambda _: None)
         assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
 @pytest.mark.parametrize("pace", ["day", "week"])
 def test_a_late_report_and_the_next_one_count_as_two_of_a_device(engine: Engine, pace: str) -> None:
     """Devices of a lagging collector are twice in the next block, which needs twice as many."""
-    rule = blocks.Rule(pace=pace, min_cohort=4)
+    rules = {SMALL.fingerprint: blocks.Rule(pace=pace, min_cohort=4)}
 
     def close(reports: int, on: int, today: int) -> list[tuple[Any, ...]]:
         commit(engine, upload_of(*[report_of("small")] * reports), today=day(on))
-        blocks.close_blocks(engine, "small", rule, today=day(today))
+        blocks.close_blocks(engine, "small", rules, today=day(today))
         columns = schema.block.c
         found = select(columns.first, columns.last, columns.reports, columns.closed)
         with engine.connect() as db:
@@ -146,20 +150,59 @@ def test_a_late_report_and_the_next_one_count_as_two_of_a_device(engine: Engine,
     assert close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
 
 
-def test_reports_that_wait_are_judged_by_the_rules_of_their_days(engine: Engine) -> None:
-    """Those of a daily metric that became a weekly one; what comes two days later is not."""
-    daily, weekly = (
-        dataclasses.replace(SMALL, interval=interval, min_cohort=10) for interval in ("day", "week")
+def test_no_block_is_of_a_device_that_was_not_updated(engine: Engine) -> None:
+    """An interval becomes slower, and the only device of cohort 0 goes on daily for 24 days.
+
+    By the slower interval, the block of cohort 0 would be released with 24 reports of one device.
+    """
+    daily, slower = (
+        dataclasses.replace(SMALL, interval=interval, epoch="year", min_cohort=10)
+        for interval in ("day", "epoch")
     )
-    # TODAY is a Saturday: both days before day 2 are of one week, which has twelve reports of ten
-    for on, served, n_reports in ((0, daily, 6), (1, weekly, 6), (2, weekly, 10)):
-        for _ in range(2):
-            note_rules(engine, [served], day(on))
+    registries = [registry_of(slower), registry_of(daily)]
+    accepted, rules = AcceptedParams(registries[0], registries[1:]), rules_in_force(registries)
+    for on in range(24):
+        cohorts = [0, *[1] * 12]
+        reports = [report_of("small", cohort=j, params=daily.params) for j in cohorts]
+        if on == 0:
+            reports += [report_of("small", cohort=0, params=slower.params)] * 12
+        count_group(engine, [submission_of(upload_of(*reports), accepted)], today=day(on))
+        close_all(engine, rules, day(on + 1))
+    ended = [(1, day(on), 12) for on in range(24)]
+    assert blocks_of(engine, daily.params, is_closed=True) == ended
+    assert sum(n for *_, n in blocks_of(engine, daily.params, is_closed=False)) == 24
+    assert blocks_of(engine, slower.params, is_closed=True) == [(0, day(0), 12)]
+
+
+def test_the_larger_min_cohort_of_two_registries_holds(engine: Engine) -> None:
+    """Reports of one fingerprint wait until they are enough for both."""
+    current, older = (dataclasses.replace(SMALL, min_cohort=min_cohort) for min_cohort in (3, 5))
+    rules = rules_in_force([registry_of(current), registry_of(older)])
+    for on, n_reports in enumerate((4, 5)):
         commit(engine, upload_of(*[report_of("small")] * n_reports), today=day(on))
-        closing.close_days(engine, served, day(on + 1))
-        shown = releases.release(engine, weekly, *ALL_DAYS).days
-        assert shown == ((DayReports(day(2), 10),) if on == 2 else ())
-    assert {rule.pace for _, rule in rule_of(engine, weekly).earlier} == {"day", "week"}
+        close_all(engine, rules, day(on + 1))
+    # day 0 has 4 reports, both days have 9, and day 1 alone has enough
+    assert blocks_of(engine, SMALL.params, is_closed=True) == [(1, day(1), 5)]
+
+
+def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
+    """Nobody knows how many reports their block needs until a registry in force has them again."""
+    weekly = dataclasses.replace(SMALL, interval="week")
+    known, both = (
+        rules_in_force([registry_of(metric) for metric in metrics])
+        for metrics in ([weekly], [weekly, SMALL])
+    )
+    for on in range(3):
+        commit(engine, upload_of(*[report_of("small")] * 6), today=day(on))
+        close_all(engine, both if on == 0 else known, day(on + 1))
+        assert select_due(engine, known, day(on + 1)) == {}
+    first = [(1, day(0), 6)]
+    assert blocks_of(engine, SMALL.params) == first
+    shown = releases.release(engine, weekly, *ALL_DAYS)
+    assert (shown.n_reports, shown.withheld) == (6, (day(1), day(2)))
+    close_all(engine, both, day(4))
+    assert blocks_of(engine, SMALL.params, is_closed=True) == [*first, (1, day(3), 12)]
+    assert releases.release(engine, weekly, *ALL_DAYS).n_reports == 18
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -168,7 +211,7 @@ def test_a_host_whose_clock_is_ahead_ends_no_day(engine: Engine) -> None:
     today = utc_today()
     commit(engine, upload_of(*[report_of("small")] * 6), today=today)
     ahead = today + datetime.timedelta(days=30)
-    CloseTask(metrics=[SMALL], today=ahead).run(engine, lambda _: None)
+    CloseTask(rules=RULES, today=ahead).run(engine, lambda _: None)
     assert releases.release(engine, SMALL, *ALL_DAYS).withheld == (today,)
     assert closing.earlier_of_clocks(engine, ahead) - today in (day(0) - day(0), day(1) - day(0))
     assert closing.earlier_of_clocks(engine, day(-9)) == day(-9)
@@ -181,28 +224,29 @@ def test_a_clock_that_is_far_ahead_ends_no_day(engine: Engine) -> None:
     for ahead in (400, 401):
         commit(engine, upload_of(*[report_of("small")] * 6), today=day(ahead))
         with pytest.raises(StoreError, match="run prune --yes"):
-            CloseTask(metrics=[SMALL], today=day(ahead)).run(engine, lambda _: None)
+            CloseTask(rules=RULES, today=day(ahead)).run(engine, lambda _: None)
     fill(engine, day(N_DAYS))
-    CloseTask(metrics=[SMALL], today=day(2 * N_DAYS)).run(engine, lambda _: None)
+    CloseTask(rules=RULES, today=day(2 * N_DAYS)).run(engine, lambda _: None)
     assert releases.release(engine, SMALL, day(0), day(2 * N_DAYS)).n_reports == 12 * N_DAYS
 
 
 def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
     """Not those whose days have not ended, nor those whose late counts wait for the next day."""
     fill(engine)
-    assert metrics_due(engine, [SMALL, ACCEPTED.registry["page"]], day(0)) == []
-    assert metrics_due(engine, [SMALL, ACCEPTED.registry["page"]], day(1)) == [SMALL]
-    closing.close_days(engine, SMALL, day(N_DAYS))
+    rules = rules_of(SMALL, dataclasses.replace(ACCEPTED.registry["page"], min_reports=5))
+    assert select_due(engine, rules, day(0)) == {}
+    assert select_due(engine, rules, day(1)) == RULES
+    close_days(engine, SMALL, day(N_DAYS))
     commit(engine, upload_of(report_of("small")), today=day(0))
-    assert metrics_due(engine, [SMALL], day(N_DAYS)) == []
-    assert metrics_due(engine, [SMALL], day(N_DAYS + 1)) == [SMALL]
-    open_to_all = dataclasses.replace(SMALL, min_reports=0)
-    assert metrics_due(engine, [open_to_all], day(N_DAYS + 1)) == []
+    assert select_due(engine, RULES, day(N_DAYS)) == {}
+    assert select_due(engine, RULES, day(N_DAYS + 1)) == RULES
+    assert rules_of(dataclasses.replace(SMALL, min_reports=0)) == {}
 
 
 def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
     """Cohorts that were moved before the interruption stay, and what came meanwhile comes later."""
-    params = dataclasses.replace(SMALL.params, m=65_536)
+    metric = dataclasses.replace(SMALL, params=dataclasses.replace(SMALL.params, m=65_536))
+    params, rules = metric.params, rules_of(metric)
     rows: list[dict[str, Any]] = [
         {
             "metric": "small",
@@ -221,23 +265,28 @@ def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
     with write_transaction(engine) as db:
         first, *_ = blocks._pieces(db, "small", day(1))
         assert not first.is_last
-        blocks._move_piece(db, "small", first, blocks.Rule(pace="none", min_cohort=2))
+        blocks._move_piece(db, "small", first, rules["small"])
     with write_transaction(engine) as db:
         db.execute(update(schema.tally).values(reports=4))
         db.execute(insert(schema.tally), rows[:1])
-    closing.close_days(engine, SMALL, day(1))
+    close_days(engine, metric, day(1))
     assert blocks_of(engine, params) == [(0, day(0), 2), (5000, day(0), 4), (65_535, day(0), 4)]
     commit(engine, upload_of(report_of("small")), today=day(1))
-    closing.close_days(engine, SMALL, day(2))
+    close_days(engine, metric, day(2))
     assert blocks_of(engine, params)[1] == (0, day(1), 2)
 
 
-def blocks_of(engine: Engine, params: Params) -> list[tuple[int, datetime.date, int]]:
-    """Return cohort, last day and reports of the blocks of a parameter set."""
+def blocks_of(
+    engine: Engine, params: Params, *, is_closed: bool | None = None
+) -> list[tuple[int, datetime.date, int]]:
+    """Return cohort, last day and reports of the blocks of a parameter set: all, or some."""
     columns = schema.block.c
     query = select(columns.cohort, columns.last, columns.reports)
+    query = query.where(columns.params == params.fingerprint)
+    if is_closed is not None:
+        query = query.where(columns.closed == is_closed)
     with engine.connect() as db:
-        rows = db.execute(query.where(columns.params == params.fingerprint)).all()
+        rows = db.execute(query).all()
     return sorted((cohort, last, reports) for cohort, last, reports in rows)
 
 
@@ -247,7 +296,7 @@ def test_open_blocks_are_found_without_looking_at_closed_ones(engine: Engine) ->
     fill(engine)
     asked: list[tuple[str, Any]] = []
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
-    closing.close_days(engine, SMALL, day(1))
+    close_days(engine, SMALL, day(1))
     (deleted,) = [each for each in asked if each[0].startswith("DELETE FROM block ")]
     with engine.connect() as db:
         plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {deleted[0]}", deleted[1])
@@ -282,8 +331,8 @@ async def test_a_collector_goes_on_after_a_failure(engine: Engine) -> None:
     fill(engine)
     pool = _Pool(engine)
 
-    async def look() -> list[Metric]:
-        return metrics_due(engine, [SMALL], day(N_DAYS))
+    async def look() -> dict[str, Rules]:
+        return select_due(engine, RULES, day(N_DAYS))
 
     task = asyncio.create_task(
         closing.keep_closing(pool.run, pool.stop_idle, look, lambda: day(N_DAYS), pause=0.01)
@@ -343,7 +392,7 @@ def test_readers_at_once_close_each_block_once(engine: Engine) -> None:
     assert seen <= final
     assert len({shown for shown, *_ in final}) == len(final)
     last = day(3 * N_DAYS)
-    closing.close_days(engine, AT_ONCE, last)
+    close_days(engine, AT_ONCE, last)
     everything = releases.release(engine, AT_ONCE, day(0), last)
     assert 0 <= 300 - everything.n_reports < 4 * AT_ONCE.min_cohort
 
@@ -352,7 +401,7 @@ def answers_of(
     engine: Engine, i: int, *, later: int = 0
 ) -> list[tuple[datetime.date, int, tuple[int, ...]]]:
     """Return the day, reports and sums of what is shown of one day."""
-    closing.close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
+    close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
     shown = releases.release(engine, AT_ONCE, day(i), day(i))
     return [
         (day(i), each.n_reports, tuple(each.bit_counts.ravel().tolist()))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from collectors import ACCEPTED, TODAY, commit, count_group, day, report_of, upload_of
-from rappor_server.operations.closing import close_all
+from collectors import ACCEPTED, TODAY, close_days, commit, count_group, day, report_of, upload_of
 from rappor_server.operations.metric_health import HealthReport, HealthTask, Refused
 from rappor_server.pages.rendering import spans
 from rappor_server.storage.blocks import SET_ASIDE
@@ -70,7 +69,7 @@ def test_many_days_that_wait_are_sparse(engine: Engine) -> None:
     """A released week does not hide that the days of a cohort wait; a page writes spans."""
     full = [report_of("small", cohort=(0, 2, 3)[i % 3]) for i in range(36)]
     commit(engine, upload_of(*full), today=TODAY - DAY)
-    close_all(engine, [ACCEPTED.registry["small"]], TODAY)
+    close_days(engine, ACCEPTED.registry["small"], TODAY)
     for days in (0, 1, 2, 3, 5, 6, 7, 8):
         commit(engine, upload_of(report_of("small")), today=TODAY - days * DAY)
     assert health(engine, "small").metrics[0].state.word == "good"

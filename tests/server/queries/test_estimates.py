@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from collectors import ACCEPTED, commit, day, report_of, upload_of
-from rappor_server.operations.closing import close_days
+from collectors import ACCEPTED, close_days, commit, day, report_of, upload_of
 from rappor_server.queries.candidate_sources import CandidatesFile
 from rappor_server.queries.counts import CSV, JSON
 from rappor_server.queries.estimates import EstimateBody, EstimatesQuery

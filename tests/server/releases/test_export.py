@@ -6,16 +6,15 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from collectors import ACCEPTED, REGISTRY, commit, day, report_of, upload_of
-from rappor_server.operations.closing import close_days
+from collectors import ACCEPTED, close_days, commit, day, report_of, upload_of
 from rappor_server.releases.export import export_counts
 from rappor_server.releases.releases import release
 from sqlalchemy import Engine
 
-from rappor import Counts, Registry
+from rappor import Counts
 from rappor.base.errors import FileError, RapporError
 
-METRICS = Registry.loads(REGISTRY.replace('interval = "day"', 'interval = "none"'))
+METRICS = ACCEPTED.registry
 
 
 def test_counts_are_what_may_be_read_and_no_more(engine: Engine, tmp_path: Path) -> None:
@@ -57,14 +56,16 @@ def test_exports_one_after_the_other_leave_no_block_out(engine: Engine, tmp_path
     """A block that crosses the border of two exports is in the one of its last day."""
     metric = METRICS["small"]
     for offset in range(6):
-        n = 5 if offset % 2 else 6  # cohort 1: days are blocks; cohort 2: two days are one
-        reports = [report_of("small", cohort=2), *(report_of("small") for _ in range(n))]
+        # Each day of cohort 1 is a block. Two days of cohort 2 are one block of 1 + 3 reports.
+        n_days, n_pairs = (5, 3) if offset % 2 else (6, 1)
+        cohorts = [1] * n_days + [2] * n_pairs
+        reports = [report_of("small", cohort=cohort) for cohort in cohorts]
         commit(engine, *map(upload_of, reports), today=day(offset))
     close_days(engine, metric, day(7))
     expected = release(engine, metric, day(0), day(5)).n_reports
-    assert expected == 3 * (5 + 6) + 6
+    assert expected == 3 * (5 + 6 + 4)
     days = [(0, 0), (1, 2), (3, 4), (5, 5)]
     written = [export_counts(engine, tmp_path, metric, first=day(a), last=day(b)) for a, b in days]
     sums = [Counts.from_parquet(path).n_reports for paths in written for path in paths]
-    assert sums == [6, 5 + 2 + 6, 5 + 2 + 6, 5 + 2]
+    assert sums == [6, 5 + 4 + 6, 5 + 4 + 6, 5 + 4]
     assert sum(sums) == expected

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from collectors import (
     REGISTRY,
+    close_days,
     commit,
     count_group,
     day,
@@ -26,7 +27,7 @@ from collectors import (
 from numpy.typing import NDArray
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
-from rappor_server.operations import closing
+from rappor_server.operations.closing import close_all
 from rappor_server.queries.counts import JSON
 from rappor_server.queries.estimates import EstimatesQuery
 from rappor_server.queries.query import QueryResult, Subject
@@ -35,7 +36,7 @@ from rappor_server.releases.release_json import write_releases
 from rappor_server.releases.releases import DayReports
 from rappor_server.releases.warning_signs import Refusals, refusals
 from rappor_server.storage import schema
-from rappor_server.storage.blocks import SET_ASIDE, note_rules
+from rappor_server.storage.blocks import SET_ASIDE, rules_in_force
 from rappor_server.storage.database import write_transaction
 from registries import registry_of
 from sqlalchemy import Engine, event
@@ -46,9 +47,8 @@ from rappor.counts.released import Released
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Dimension
 
-DAILY = Registry.loads(REGISTRY)["small"]
-SMALL = dataclasses.replace(DAILY, interval="none")
-"""Released from five reports on, and two of a cohort; devices report every event."""
+SMALL = Registry.loads(REGISTRY)["small"]
+"""A daily metric. Its minimum is five reports, and two reports of a cohort for each day."""
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 
 
@@ -67,7 +67,7 @@ def read(
     metric: Metric = SMALL,
 ) -> releases.Release:
     """Close blocks on a day, and return what is released of the days from first to last."""
-    closing.close_days(engine, metric, day(on))
+    close_days(engine, metric, day(on))
     days = (
         ALL_DAYS[0] if first is None else day(first),
         ALL_DAYS[1] if last is None else day(last),
@@ -89,10 +89,10 @@ def test_days_of_a_cohort_wait_until_their_block_holds_enough(engine: Engine) ->
     assert by_cohort(before) == [4, 0, 3, 0]
     assert before.days == (DayReports(day(0), 5), DayReports(day(1), 2))
     assert before.withheld == (day(0), day(1))
-    send(engine, 1, on=5)
-    after = read(engine, on=6)
-    assert by_cohort(after) == [4, 2, 3, 0]
-    assert after.days == (DayReports(day(0), 5), DayReports(day(1), 2), DayReports(day(5), 2))
+    send(engine, *[1] * 5, on=2)
+    after = read(engine, on=3)
+    assert by_cohort(after) == [4, 6, 3, 0]
+    assert after.days == (DayReports(day(0), 5), DayReports(day(1), 2), DayReports(day(2), 6))
     assert after.withheld == (day(1),)
 
 
@@ -100,8 +100,8 @@ def test_a_range_is_a_sum_of_whole_blocks(engine: Engine) -> None:
     """A block that begins before a range, or ends after it, is not in it."""
     send(engine, *[0] * 6, 1, on=0)
     send(engine, *[0] * 5, on=1)
-    send(engine, *[0] * 5, 1, on=2)
-    assert by_cohort(read(engine, 0, 2)) == [16, 2, 0, 0]
+    send(engine, *[0] * 5, *[1] * 5, on=2)
+    assert by_cohort(read(engine, 0, 2)) == [16, 6, 0, 0]
     assert by_cohort(read(engine, 0, 1)) == [11, 0, 0, 0]
     assert by_cohort(read(engine, 1, 2)) == [10, 0, 0, 0]
     assert read(engine, 0, 1).withheld == (day(0),)
@@ -132,10 +132,10 @@ def test_blocks_never_change(engine: Engine) -> None:
     send(engine, 0, on=0, bits=1)
     late = dataclasses.replace(first, withheld=(day(0),))
     assert read(engine, 0, 0, on=2) == late
-    send(engine, 0, on=3)
+    send(engine, *[0] * 7, on=3)
     assert read(engine, 0, 0, on=4) == late
-    assert read(engine, on=4).n_reports == 8
-    assert read(engine, 1, 3, on=4).withheld == (day(3),)  # two reports, five are the least
+    assert read(engine, on=4).n_reports == 6 + 8
+    assert read(engine, 1, 3, on=4).withheld == (day(3),)  # the block begins before the range
 
 
 def test_without_a_minimum_everything_shows_at_once(engine: Engine) -> None:
@@ -268,22 +268,21 @@ def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> 
 
 
 def test_counts_know_how_often_a_device_may_have_reported(engine: Engine) -> None:
-    """By the interval and the days of each cohort: a report a day at most, unknown by event."""
+    """By the interval and the days of each cohort, a device sends one report a day at most."""
     send(engine, 0, 0, 0, 1, 1, 1, 1)
     send(engine, 0, 0, 1, on=1)
-    (one,) = read(engine, 0, 0, metric=DAILY).collections
+    (one,) = read(engine, 0, 0).collections
     assert one.sum_squared_reports == 7
-    (both,) = read(engine, 0, 1, metric=DAILY).collections
+    (both,) = read(engine, 0, 1).collections
     # The two of the second day may be among the three of the first. The lone report waits.
     assert (both.n_reports, both.sum_squared_reports) == (9, 3 + 2 + 2 * 2 + 4)
-    assert read(engine, metric=SMALL).collections[0].sum_squared_reports is None
 
 
 def test_a_block_of_several_days_counts_as_many_reports_of_a_device(engine: Engine) -> None:
     """Two reports are in one block, of different days, so a device may have sent two of four."""
     send(engine, 0, *[1] * 5)
     send(engine, 0, 0, 0, on=1)
-    (counts,) = read(engine, metric=DAILY).collections
+    (counts,) = read(engine).collections
     assert counts.sum_squared_reports == 4 * 2 + 5
 
 
@@ -291,14 +290,14 @@ def test_reports_that_no_block_may_show_are_counted(engine: Engine) -> None:
     """A lone report may be of a later day's device: it is set aside once that day has enough."""
     send(engine, 0, *[1] * 5)
     send(engine, 0, on=2)
-    assert by_cohort(read(engine, on=3, metric=DAILY)) == [0, 5, 0, 0]
+    assert by_cohort(read(engine, on=3)) == [0, 5, 0, 0]
     assert refusals(engine) == []
     send(engine, 0, 0, on=4)
-    assert by_cohort(read(engine, on=5, metric=DAILY)) == [2, 5, 0, 0]
+    assert by_cohort(read(engine, on=5)) == [2, 5, 0, 0]
     assert refusals(engine) == [Refusals(day(4), "small", SET_ASIDE, 2)]
     send(engine, 1, on=5)
     send(engine, 1, 1, 1, on=6)
-    assert by_cohort(read(engine, on=7, metric=DAILY)) == [2, 9, 0, 0]
+    assert by_cohort(read(engine, on=7)) == [2, 9, 0, 0]
 
 
 def read_by(engine: Engine, by: str, first: int, last: int) -> list[releases.Release]:
@@ -310,15 +309,16 @@ def read_by(engine: Engine, by: str, first: int, last: int) -> list[releases.Rel
 def test_stretches_add_up_to_the_range(engine: Engine) -> None:
     """A block counts where it ends; each day has its sums, its reports and its withheld days."""
     send(engine, *[0] * 6, 1)
-    send(engine, *[0] * 5, 1, on=1)
+    send(engine, *[0] * 5, *[1] * 3, on=1)
     send(engine, *[2] * 4, on=2)
     by_day = read_by(engine, "day", 0, 5)
     assert [(each.first, each.last) for each in by_day] == [(day(i), day(i)) for i in range(3)]
-    assert [by_cohort(each) for each in by_day[:2]] == [[6, 0, 0, 0], [5, 2, 0, 0]]
+    assert [by_cohort(each) for each in by_day[:2]] == [[6, 0, 0, 0], [5, 4, 0, 0]]
     assert by_day[2].collections == ()
     assert by_day[2].withheld == (day(2),)
     whole = read(engine, 0, 1).collections[0]
-    assert sum(each.collections[0] for each in by_day[:2]) == whole
+    parts = [as_vector(stretch.collections[0]) for stretch in by_day[:2]]
+    assert np.array_equal(np.sum(parts, axis=0), as_vector(whole))
 
 
 def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
@@ -326,8 +326,8 @@ def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
     sizes = {0: 6, 1: 2, 2: 4, 4: 8, 5: 2}
     for offset, number in sizes.items():
         send(engine, *[0] * number, on=offset)
-    found = read(engine, metric=DAILY)
-    by_day = releases.release_by_day(engine, DAILY, *ALL_DAYS)
+    found = read(engine)
+    by_day = releases.release_by_day(engine, SMALL, *ALL_DAYS)
     assert dataclasses.replace(by_day, collections=(), parts=()) == dataclasses.replace(
         found, collections=()
     )
@@ -343,13 +343,13 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     """What the endpoint says is what days that were read apart say."""
     for offset in range(6):
         send(engine, *[0, 1, 2, 3] * 10, on=offset, bits=0x0F0F if offset % 2 else 0x0FF0)
-    read(engine, metric=DAILY)
-    days = releases.releases_by(engine, releases.BlockQuery(DAILY, *ALL_DAYS), "day")
+    read(engine)
+    days = releases.releases_by(engine, releases.BlockQuery(SMALL, *ALL_DAYS), "day")
     apart = decode([counts for each in days for counts in each.collections], ["a", "b"])
-    together = decode(releases.release(engine, DAILY, *ALL_DAYS).collections, ["a", "b"])
+    together = decode(releases.release(engine, SMALL, *ALL_DAYS).collections, ["a", "b"])
     body = b'{"candidates": ["a", "b"], "all": true}'
     query = EstimatesQuery(
-        subject=Subject(metric=DAILY, source=None, detection=ErrorControl()),
+        subject=Subject(metric=SMALL, source=None, detection=ErrorControl()),
         body=body,
         beside=None,
         media_type=JSON,
@@ -362,22 +362,22 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("least", [0, 5])
-def test_errors_count_what_devices_reported_under_the_rule_of_each_day(
-    engine: Engine, least: int
-) -> None:
-    """Daily on day 0, weekly from day 1 on, which is judged by both; TODAY is a Saturday."""
-    daily, weekly, event = (
-        dataclasses.replace(DAILY, interval=each, min_reports=least, min_cohort=1)
-        for each in ("day", "week", "none")
+def test_repeats_are_bounded_by_the_pace_of_each_fingerprint(engine: Engine, least: int) -> None:
+    """Daily devices go on beside weekly ones; all four days are of one week."""
+    daily, weekly = (
+        dataclasses.replace(SMALL, interval=interval, min_reports=least, min_cohort=1)
+        for interval in ("day", "week")
     )
-    for metric, on, number in ((daily, 0, 100), (weekly, 1, 50), (weekly, 2, 30), (weekly, 4, 20)):
-        note_rules(engine, [metric], day(on))
-        send(engine, *[0] * number, on=on)
-    (counts,) = read(engine, 0, 4, metric=weekly).collections
-    # of one device at most one report on each of days 0 and 1, and one in the week of days 2 and 4
-    assert counts.sum_squared_reports == 100 + 50 + 50 + 2 * (50 + 50 + 50)
-    note_rules(engine, [event], day(4))
-    assert read(engine, 0, 4, metric=weekly).collections[0].sum_squared_reports is None
+    registries = [registry_of(weekly), registry_of(daily)]
+    accepted = AcceptedParams(registries[0], registries[1:])
+    for metric, on, number in ((daily, 2, 30), (daily, 3, 20), (weekly, 3, 10), (weekly, 4, 5)):
+        reports = [report_of("small", params=metric.params)] * number
+        count_group(engine, [submission_of(upload_of(*reports), accepted)], today=day(on))
+    close_all(engine, rules_in_force(registries), day(5))
+    shown = releases.release(engine, weekly, day(2), day(4)).collections
+    squares = {counts.params.interval: counts.sum_squared_reports for counts in shown}
+    # The 20 devices of day 3 may be among the 30 of day 2. A weekly device reports once.
+    assert squares == {"day": 30 + 20 + 2 * 20, "week": 15}
 
 
 def test_weeks_begin_on_monday_and_end_with_the_range(engine: Engine) -> None:
@@ -427,7 +427,7 @@ def test_stretches_are_one_document(engine: Engine, tmp_path: Path) -> None:
     assert (found.first, found.last, found.withheld) == (day(0), day(5), ())
 
 
-SPLIT = dataclasses.replace(DAILY, segments=(Dimension("version", ("1", "2")),))
+SPLIT = dataclasses.replace(SMALL, segments=(Dimension("version", ("1", "2")),))
 """Devices tell a version; each segment is released from five reports on."""
 
 
@@ -443,7 +443,7 @@ def test_segments_are_one_sum_unless_they_are_asked_for(engine: Engine) -> None:
     """Their counts name them, and add up to the sum, also by day; devices have one cohort."""
     send_segment(engine, "1", *[0, 0, 1, 1, 2, 2])
     send_segment(engine, "2", *[0, 0, 1, 1, 3, 3], on=1)
-    closing.close_days(engine, SPLIT, day(5))
+    close_days(engine, SPLIT, day(5))
     whole = releases.release(engine, SPLIT, *ALL_DAYS)
     apart = releases.release(engine, SPLIT, *ALL_DAYS, segments=True)
     (together,) = whole.collections
@@ -466,7 +466,7 @@ def test_a_small_segment_is_in_no_sum(engine: Engine) -> None:
     """Else it could be subtracted out; its days wait."""
     send_segment(engine, "1", *[0, 0, 1, 1, 2, 2])
     send_segment(engine, "2", *[0, 0, 1, 1])
-    closing.close_days(engine, SPLIT, day(5))
+    close_days(engine, SPLIT, day(5))
     whole = releases.release(engine, SPLIT, *ALL_DAYS)
     apart = releases.release(engine, SPLIT, *ALL_DAYS, segments=True)
     assert whole.n_reports == apart.n_reports == 6

@@ -29,21 +29,23 @@ def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) 
     assert overfull_cohorts([cohorts]) == expected
 
 
-def test_blocks_of_an_earlier_rule_are_counted(engine: Engine) -> None:
-    """They stay as they are; the metric's interval and minimum say which are too small now."""
+def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
+    """They stay as they are; the interval of their fingerprint says which are too small now."""
+    daily, weekly = (metric_of(interval=interval) for interval in ("day", "week"))
     blocks = [(0, 0, 10, True), (1, 10, 10, True), (11, 12, 20, True), (13, 13, 3, False)]
     with write_transaction(engine) as db:
-        for first, last, reports, closed in blocks:
-            days = (TODAY + datetime.timedelta(each) for each in (first, last))
-            row = dict(zip(("first", "last"), days, strict=True), reports=reports, closed=closed)
-            own = insert(schema.block).values(metric="page", params="p", cohort=1, ones=b"", **row)
-            db.execute(own)
-    for fields, found in (
-        ({}, 10),
-        ({"min_cohort": 11}, 40),
-        ({"interval": "week"}, 10),
-        ({"interval": "none"}, 0),
-        ({"interval": "epoch", "epoch": "quarter"}, 0),
-    ):
-        assert n_of_small_blocks(engine, metric_of(**fields)) == found
+        for params in (daily.params, weekly.params):
+            document = params.to_json()
+            known = insert(schema.params).values(fingerprint=params.fingerprint, document=document)
+            db.execute(known)
+            for first, last, reports, closed in blocks:
+                days = (TODAY + datetime.timedelta(each) for each in (first, last))
+                row = dict(zip(("first", "last"), days, strict=True), reports=reports)
+                row |= {"metric": "page", "params": params.fingerprint, "closed": closed}
+                db.execute(insert(schema.block).values(cohort=1, ones=b"", **row))
+    # TODAY is a Saturday, so the second block touches three weeks. Of ten days, it needs ten times
+    # `min_cohort`.
+    for min_cohort, small in ((1, 0), (3, 10), (4, 20), (11, 60)):
+        metric = metric_of(interval="week", min_cohort=min_cohort)
+        assert n_of_small_blocks(engine, metric) == small
     assert n_of_small_blocks(engine, metric_of("sound")) == 0

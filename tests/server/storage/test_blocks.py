@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 import random
@@ -10,14 +11,21 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from collectors import metric_of
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_server.storage.blocks import Block, Rule, _settle
+from rappor_server.storage.blocks import Block, Rule, _settle, rules_in_force
 from rappor_server.storage.tallies import Tally
+from registries import registry_of
+
+from rappor import Params
+from rappor.protocol.parts import Part
+from rappor.protocol.segments import Dimension
 
 START = datetime.date(2026, 11, 1)
 LEAST = 10
 PACES = ("day", "week", "month", "quarter")
+STRICT = Params.profile("strict")
 
 
 def block_of(day: int, reports: int) -> Block:
@@ -127,29 +135,52 @@ def test_no_device_has_more_than_a_tenth_of_a_block(pace: str, devices: int, lat
     assert n_blocks > 10 or devices == 100
 
 
-def test_a_slower_interval_shows_no_device_more_than_before() -> None:
-    """What came under the quicker one, and waits, is judged by it, until blocks begin later."""
-    change, days = 10, 40
-    before = Rule(pace="day", min_cohort=LEAST)
-    until = START + datetime.timedelta(change)
-    rule = Rule(pace="week", min_cohort=LEAST, earlier=((until, before),))
-    lives = [[day <= change or day % 7 == 0 for day in range(days)] for _ in range(30)]
-    shown = []
-    for n_devices in (*range(1, 2 * LEAST), 30):
-        own = lives[:n_devices]
-        blocks, _, _ = run(rule, [sum(each) for each in zip(*own, strict=True)])
-        for block in blocks:
-            first, last = ((each - START).days for each in (block.first, block.last))
-            most = max(sum(life[first : last + 1]) for life in own)
-            assert LEAST * most <= block.tally.reports
-        shown += blocks
-    assert {block.first <= until for block in shown} == {True, False}
+def test_each_fingerprint_is_judged_by_its_own_interval() -> None:
+    """Devices with the registry before a slower interval go on as often as before."""
+    daily, weekly, once = (
+        metric_of(params=STRICT, interval=interval, epoch="quarter")
+        for interval in ("day", "week", "epoch")
+    )
+    rules = rules_in_force([registry_of(once), registry_of(weekly), registry_of(daily)])["page"]
+    paces = {fingerprint: rule.pace for fingerprint, rule in rules.items()}
+    assert paces == {
+        daily.fingerprint: "day",
+        weekly.fingerprint: "week",
+        once.fingerprint: "quarter",
+    }
 
 
-def test_events_are_only_counted() -> None:
-    """Where a device reports every event, nothing bounds its part of a block."""
-    shown, waiting, aside = run(Rule(pace="none", min_cohort=LEAST), [4, 0, 3, 4, 5])
-    assert [(each.tally.reports, each.first, each.last) for each in shown] == [
-        (11, START, START + datetime.timedelta(3))
-    ]
-    assert (waiting, aside) == (5, 0)
+def test_the_largest_min_cohort_in_force_holds() -> None:
+    """It is in no fingerprint, so devices of both registries may be in a block."""
+    current, older, other = (
+        metric_of(params=params, min_cohort=least)
+        for params, least in ((STRICT, 20), (STRICT, 30), (Params.profile("balanced"), 40))
+    )
+    gone = metric_of("gone")
+    orders = ([current, older, other], [older, current, other], [current, other, older])
+    for first, *others in orders:
+        registries = [registry_of(first), *(registry_of(metric, gone) for metric in others)]
+        rules = rules_in_force(registries)
+        least = {fingerprint: rule.min_cohort for fingerprint, rule in rules["page"].items()}
+        assert least == {current.fingerprint: 30, other.fingerprint: 40}
+        assert rules.keys() == {"page"}  # a metric that left the current registry has no rule
+
+
+def test_every_part_and_segment_has_a_rule() -> None:
+    """Devices of a segment that the current registry has no more are judged, too."""
+    old = metric_of(
+        params=STRICT,
+        epoch="quarter",
+        parts=(Part("prefix:3", 0.25), Part("whole")),
+        segments=(Dimension("version", ("1", "2")),),
+    )
+    new = dataclasses.replace(old, segments=(Dimension("version", ("2", "3")),))
+    rules = rules_in_force([registry_of(new), registry_of(old)])["page"]
+    assert rules.keys() == old.accepted.keys() | new.accepted.keys()
+    assert len(rules) == 2 * (1 + 4)  # no segment, versions 1, 2, 3 and other
+
+
+def test_metrics_without_a_minimum_have_no_blocks() -> None:
+    """The minimum of the current registry decides."""
+    open_to_all, bounded = metric_of(min_reports=0), metric_of(min_reports=5)
+    assert rules_in_force([registry_of(open_to_all), registry_of(bounded)]) == {}

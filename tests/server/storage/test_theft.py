@@ -25,6 +25,7 @@ import pytest
 from collectors import (
     TODAY,
     UNBOUNDED,
+    close_days,
     count_group,
     entry,
     merge_now,
@@ -36,7 +37,6 @@ from collectors import (
 from collectors import report_of as page_report
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
-from rappor_server.operations import closing
 from rappor_server.operations.backup import backup
 from rappor_server.operations.retention import prune
 from rappor_server.storage.database import (
@@ -231,7 +231,7 @@ def test_no_block_is_one_report(loot: Loot) -> None:
     """What is released the next day is in rows of at least ten reports, and in no other."""
     engine = loot.engine
     for metric in REGISTRY.values():
-        closing.close_days(engine, metric, TOMORROW)
+        close_days(engine, metric, TOMORROW)
     tables = loot.tables()
     assert tables["tally"] == []
     assert all(row["closed"] and row["reports"] >= 10 for row in tables["block"])

@@ -1,0 +1,93 @@
+"""Conflicts between a registry and the registry before it.
+
+Devices are not updated at once, so reports made under both registries arrive side by side. A change
+of parameters is no conflict, because each parameter set has its own fingerprint and its own
+counters. A conflict is a change after which a fingerprint or a name would mean two things, or after
+which reports would be released with fewer others than their devices were promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rappor.protocol.encodings import encoding_of
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence about a metric; a registry with a "refused" finding must not be served."""
+
+    level: Literal["refused", "warning", "note"]
+    text: str
+
+
+def find_conflicts(old: Registry, new: Registry) -> Iterator[Finding]:
+    """Yield the conflicts of a registry with the registry before it, metric by metric.
+
+    A "refused" conflict holds for good. A "warning" holds only while the collector accepts reports
+    of both registries.
+    """
+    for name, metric in old.items():
+        if name not in new:
+            yield Finding(
+                "refused",
+                f"{name}: a metric must stay, with expires in the past, so that its name is "
+                "not used again for another",
+            )
+        else:
+            yield from _compare_values(metric, new[name])
+            yield from _compare_minimums(metric, new[name])
+
+
+def _compare_values(old: Metric, new: Metric) -> Iterator[Finding]:
+    """Yield a category that devices may still send, and a name that gets another meaning."""
+    removed = [
+        category for category in old.params.categories if category not in new.params.categories
+    ]
+    encoding = encoding_of(old.params)
+    has_same_values = encoding.takes_values_of(new.params)
+    if removed and encoding.names_values and has_same_values:
+        yield Finding(
+            "refused",
+            f"{old.name}: a category must stay, got none of {', '.join(removed)}: devices still "
+            "hold it",
+        )
+    if old.description != new.description and not has_same_values:
+        yield Finding(
+            "refused",
+            f"{old.name}: a name must keep its meaning, got another description and encoding: "
+            "use a new name",
+        )
+
+
+def _compare_minimums(old: Metric, new: Metric) -> Iterator[Finding]:
+    """Yield the minimums that would release reports more finely than their devices were promised.
+
+    `min_cohort` and `min_reports` are in no fingerprint. Reports that wait for their block cannot
+    be told from reports that are made after the change.
+    """
+    if old.min_reports and not new.min_reports:
+        # Without a minimum a release adds the counters of the open days, a report at a time.
+        yield Finding(
+            "warning",
+            f"{old.name}: min_reports must not fall from {old.min_reports:,} to 0: reports that "
+            "wait for their block would be shown one by one",
+        )
+    elif new.min_reports and not old.min_reports:
+        # Whoever read the counters after each report can subtract these reports from a block.
+        yield Finding(
+            "warning",
+            f"{old.name}: min_reports must not rise from 0 to {new.min_reports:,}: reports that "
+            "were shown one by one would be in blocks, and could be subtracted from them",
+        )
+    elif new.min_reports and new.min_cohort < old.min_cohort:
+        yield Finding(
+            "warning",
+            f"{old.name}: min_cohort must not fall from {old.min_cohort:,} to {new.min_cohort:,}: "
+            f"reports that wait were sent under the promise that no device makes more than one in "
+            f"{old.min_cohort:,} of a block",
+        )
