@@ -381,7 +381,7 @@ def test_a_missing_library_never_shows_as_such(missing: str) -> None:
     assert set(refused.values()) <= {"analysis"}
     homes = public_names_of("rappor").items()
     heavy = {name for name, home in homes if package_of(home) not in LIGHT | {"trust"}} - {
-        "Detection"
+        "ErrorControl"
     }
     assert set(refused) == heavy if missing == "numpy" else set(refused) <= heavy
 
