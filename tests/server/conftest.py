@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from rappor_server.storage.database import migrate, open_database
 from sqlalchemy import Engine, create_engine, text
 
-DATABASES = ("sqlite", "postgresql")
+DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
+"""Databases of a test with the fixture `database`. The first stage of tests has SQLite only."""
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +60,31 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session")
+def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return the SQLite files of a database without rows, with the schema of this version.
+
+    A migration takes longer than most tests that need its result, so it runs once.
+    """
+    path = tmp_path_factory.mktemp("schema") / "counts.sqlite3"
+    migrate(f"sqlite:///{path}")
+    return sorted(path.parent.iterdir())
+
+
 @pytest.fixture
-def engine(database: str) -> Iterator[Engine]:
-    """An empty database with the schema of this version."""
-    migrate(database)
-    with open_database(database) as found:
-        yield found
+def migrated_database(request: pytest.FixtureRequest, database: str) -> str:
+    """Return the address of a database without rows, with the schema of this version."""
+    if database.startswith("sqlite:///"):
+        folder = Path(database.removeprefix("sqlite:///")).parent
+        for path in request.getfixturevalue("migrated_files"):
+            shutil.copy(path, folder)
+    else:
+        migrate(database)
+    return database
+
+
+@pytest.fixture
+def engine(migrated_database: str) -> Iterator[Engine]:
+    """Open a database without rows, with the schema of this version."""
+    with open_database(migrated_database) as opened:
+        yield opened
