@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from places import ROOT
 from tools import need
 
 CLIENT = ROOT / "client" / "javascript"
 TESTS = ROOT / "tests" / "client" / "javascript"
+
+_SHOWN: Final = 4000
+"""Characters of each output that the message of a failure contains."""
 
 
 def run_node(*words: str, text: str | None = None) -> str:
@@ -28,8 +31,18 @@ def run_node(*words: str, text: str | None = None) -> str:
         cwd=TESTS,
         check=False,
     )
-    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
+    assert ended.returncode == 0, summarize_failure(ended.stdout, ended.stderr)
     return ended.stdout
+
+
+def summarize_failure(stdout: str, stderr: str) -> str:
+    """Return the names of the tests that failed, and the end of both outputs.
+
+    Node prints the result of every test in TAP, and a failure at its place among them. In the
+    output of a long file, the end alone does not contain the failure.
+    """
+    failed = [line.strip() for line in stdout.splitlines() if line.strip().startswith("not ok ")]
+    return "\n".join([*failed, stdout[-_SHOWN:], stderr[-_SHOWN:]])
 
 
 def answers(program: str, questions: Iterable[Any]) -> Iterator[Any]:

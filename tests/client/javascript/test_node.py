@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from node import TESTS, run_node
+from node import TESTS, run_node, summarize_failure
 from tools import need
 
 
@@ -13,8 +13,8 @@ from tools import need
 @pytest.mark.parametrize("path", sorted(TESTS.glob("*.test.mjs")), ids=lambda path: path.name)
 def test_what_node_tests(path: object) -> None:
     """Every test of the file passes, and there are some."""
-    told = run_node("--test", "--test-reporter=tap", str(path))
-    (n_passed,) = (int(line.split()[2]) for line in told.splitlines() if line[:7] == "# pass ")
+    output = run_node("--test", "--test-reporter=tap", str(path))
+    (n_passed,) = (int(line.split()[2]) for line in output.splitlines() if line[:7] == "# pass ")
     assert n_passed > 0
 
 
@@ -25,3 +25,9 @@ def test_types_hold() -> None:
         [str(need("tsc")), "--project", str(TESTS)], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout
+
+
+def test_a_failure_is_named_before_the_end_of_the_output() -> None:
+    """The names of failed tests come first, however long the output after them is."""
+    output = "ok 1 - works\n    not ok 2 - breaks\n" + "#\n" * 9000
+    assert summarize_failure(output, "").startswith("not ok 2 - breaks\n")
