@@ -98,38 +98,57 @@ def squares_of_periods(periods: Iterable[tuple[int, int]]) -> int:
 
 
 def squares_by_pace(
-    pace: str, periods: Iterable[tuple[datetime.date, datetime.date, int]]
+    pace: str, epoch: str, periods: Iterable[tuple[datetime.date, datetime.date, int]]
 ) -> int | None:
-    """Return the largest sum of squares of a metric whose devices report once in each time.
+    """Return the largest sum of squares of a metric whose devices report once in each interval.
 
-    The pace is "day", "week" from Monday on, "month", "quarter", "year", or "none", for
-    which nothing bounds the reports and None is returned. A period is a first and a last day, and
-    the reports received in it. A device that has drawn new noise in a new epoch still holds its
-    value, so it is taken for the same.
+    A device that has drawn new noise in a new epoch still has its value, so it is taken for the
+    same device.
+
+    Parameters
+    ----------
+    pace : length of an interval: "day", "week" from Monday on, "month", "quarter" or "year". It is
+        "none" if nothing limits the reports of a device; the result is None then.
+    epoch : "life", "year", "quarter" or "month". An interval ends with its epoch at the latest.
+    periods : first day, last day, and number of reports received on these days
     """
     if pace == "none":
         return None
-    reports: Counter[tuple[int, int]] = Counter()
+    reports: Counter[tuple[tuple[int, int], int]] = Counter()
     for first, last, n in periods:
         # Reports of two periods are of one interval only if both periods begin in the interval.
-        reports[_number(pace, first), most_reports(pace, first, last)] += n
+        reports[_interval(pace, epoch, first), most_reports(pace, epoch, first, last)] += n
     return squares_of_periods((n, most) for (_, most), n in reports.items() if n)
 
 
-def most_reports(pace: str, first: datetime.date, last: datetime.date) -> int:
+def most_reports(pace: str, epoch: str, first: datetime.date, last: datetime.date) -> int:
     """Return the most reports that one device sends on the days from first to last.
 
     It is 1 for each interval that has one of these days; 1 too for the pace "none", where nothing
-    is known. The pace is as for `squares_by_pace`.
+    is known. Pace and epoch are as for `squares_by_pace`.
     """
     if pace == "none":
         return 1
-    return _number(pace, last) - _number(pace, first) + 1
+    number = _number(pace, last) - _number(pace, first) + 1
+    if epoch in _MONTHS:
+        for i in range(_number(epoch, first) + 1, _number(epoch, last) + 1):
+            year, month = divmod(i * _MONTHS[epoch], 12)
+            begin = datetime.date(year, month + 1, 1)
+            # An epoch that begins on a Wednesday ends the interval of Monday and Tuesday. A device
+            # may send a report on Tuesday and one on Wednesday, though they are of one week.
+            if same_interval(pace, "life", begin, begin - datetime.timedelta(days=1)):
+                number += 1
+    return number
 
 
-def same_interval(pace: str, first: datetime.date, second: datetime.date) -> bool:
+def same_interval(pace: str, epoch: str, first: datetime.date, second: datetime.date) -> bool:
     """Return whether two days are of one interval; all days are where the pace is "none"."""
-    return pace == "none" or _number(pace, first) == _number(pace, second)
+    return pace == "none" or _interval(pace, epoch, first) == _interval(pace, epoch, second)
+
+
+def _interval(pace: str, epoch: str, day: datetime.date) -> tuple[int, int]:
+    """Return the numbers of the pace and of the epoch to which a day belongs."""
+    return _number(pace, day), _number(epoch, day) if epoch in _MONTHS else 0
 
 
 def _number(pace: str, day: datetime.date) -> int:

@@ -54,4 +54,5 @@ def _squares(metric: Metric, days: dict[datetime.date | None, int]) -> int | Non
     """Return the most that the squares of the devices' reports sum to; None if nobody knows."""
     if not all(days):
         return None
-    return squares_by_pace(metric.pace, ((day, day, n) for day, n in days.items() if day))
+    dated = ((day, day, n) for day, n in days.items() if day)
+    return squares_by_pace(metric.pace, metric.epoch, dated)

@@ -37,7 +37,7 @@ from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.results import Results
 from rappor_server.queries.worker import Limits, Pool
 from rappor_server.storage.batch_commit import Receiver, Result, Writer
-from rappor_server.storage.blocks import Rules, last_day, rules_in_force
+from rappor_server.storage.blocks import Rules, find_last_day, rules_in_force
 from rappor_server.storage.database import open_checked, ping, utc_today
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
@@ -174,7 +174,7 @@ class Collector:
 
     async def overview(self, metric: Metric) -> OverviewQuery:
         """Return the query of a metric's page."""
-        through = await self.look_up(last_day, metric, today=self.today())
+        through = await self.look_up(find_last_day, metric, today=self.today())
         source = await self.find_candidates(metric)
         subject = Subject(metric=metric, source=source, detection=ErrorControl())
         return OverviewQuery(subject=subject, through=through)

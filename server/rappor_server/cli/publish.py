@@ -85,14 +85,14 @@ def _publish(
     from rappor_server.queries.candidate_sources import find_candidates
     from rappor_server.queries.page_queries import whole_weeks
     from rappor_server.queries.query import Subject
-    from rappor_server.storage.blocks import last_day
+    from rappor_server.storage.blocks import find_last_day
 
     rules_of_metric = {name: rules[name] for name in rules if name == metric.name}
     close_all(engine, rules_of_metric, earlier_of_clocks(engine, utc_today()))
     lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
     source = find_candidates(metric, "", registry=settings.registry, lists=lists)
     subject = Subject(metric=metric, source=source, detection=ErrorControl())
-    found = whole_weeks(engine, subject, last_day(engine, metric, today=utc_today()))
+    found = whole_weeks(engine, subject, find_last_day(engine, metric, today=utc_today()))
     if not found.periods:
         return f"{metric.name}: no whole week is released yet"
     candidates = subject.candidates()

@@ -20,7 +20,7 @@ from rappor.base.errors import RapporError
 from rappor_server.base import logs
 from rappor_server.operations.retention import check_uploads
 from rappor_server.queries.worker import ReportStep
-from rappor_server.storage.blocks import Rules, close_blocks, due
+from rappor_server.storage.blocks import Rules, close_blocks, list_due_metrics
 from rappor_server.storage.database import read_today, translate_errors
 from rappor_server.storage.merge import merge_all
 
@@ -92,7 +92,8 @@ def select_due(
     engine: Engine, rules: Mapping[str, Rules], today: datetime.date
 ) -> dict[str, Rules]:
     """Return the rules of the metrics that have ended days in no block."""
-    return {metric: rules[metric] for metric in due(engine, rules.keys(), today=today)}
+    due = list_due_metrics(engine, rules.keys(), today=today)
+    return {metric: rules[metric] for metric in due}
 
 
 async def keep_closing(

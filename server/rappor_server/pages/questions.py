@@ -41,7 +41,7 @@ from rappor_server.queries.page_queries import (
 )
 from rappor_server.queries.query import Range, Subject, read_day
 from rappor_server.queries.results import NIGHT, ResultState
-from rappor_server.storage.blocks import last_day
+from rappor_server.storage.blocks import find_last_day
 
 _WAITING: Final = "waiting for a process"
 _WAIT_SECONDS: Final = 0.5
@@ -156,7 +156,7 @@ async def _shown(reader: Reader, asked: Question, found: ResultState | None) -> 
         needs_list = not asked.query.subject.has_candidates
         more |= {"status": status, "detail": found.step, "needs_list": needs_list, "others": ()}
         return reader.render("unanswered.html", **more)
-    latest = await collector.look_up(last_day, metric, today=collector.today())
+    latest = await collector.look_up(find_last_day, metric, today=collector.today())
     return reader.render("answer.html", page=read_page(found), latest=f"{latest}", **more)
 
 
@@ -188,7 +188,7 @@ async def _question(request: Request, reader: Reader) -> Question:
     kind = request.path_params["question"]
     if kind not in _QUERIES:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such question")
-    latest = await collector.look_up(last_day, metric, today=collector.today())
+    latest = await collector.look_up(find_last_day, metric, today=collector.today())
     given = Form(dict(request.query_params), {})
     fields = {name: given.text(name) for name in _FIELDS if given.text(name)}
     fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}

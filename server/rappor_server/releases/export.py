@@ -21,7 +21,7 @@ from rappor.base.errors import FileError, RapporError
 from rappor.counts.tables import write_parquet as write_table
 from rappor.registry.metric import Metric
 from rappor_server.releases.releases import release
-from rappor_server.storage.blocks import due
+from rappor_server.storage.blocks import list_due_metrics
 
 _DAY: Final = datetime.timedelta(days=1)
 
@@ -37,7 +37,7 @@ def export_counts(
     """
     base = folder / "counts" / f"metric={metric.name}"
     _check_apart(base, first, last)
-    if metric.min_reports and due(engine, [metric.name], today=last + _DAY):
+    if metric.min_reports and list_due_metrics(engine, [metric.name], today=last + _DAY):
         raise RapporError(
             f"blocks of {metric.name} up to {last} are not closed yet: when the day has ended, "
             "rappor-server prune closes them"

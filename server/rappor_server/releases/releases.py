@@ -369,7 +369,7 @@ class _Sum:
         """Return the counts; StoreError if they are impossible."""
         squares: int | None = 0  # the most that it can be; a device is in one cohort
         for periods in self.periods.values():
-            each = squares_by_pace(self.params.pace, periods)
+            each = squares_by_pace(self.params.pace, self.params.epoch, periods)
             squares = None if squares is None or each is None else squares + each
         try:
             return Counts(self.params, self.ones, self.reports, metric.name, squares)

@@ -85,10 +85,11 @@ def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
         rows = db.execute(smallest).all()
         sets = read_params(db, {row.params for row in rows})
         for fingerprint, first, last, reports in rows:
-            pace = sets[fingerprint].pace
-            least = Rule(pace=pace, min_cohort=metric.min_cohort).least(first, last)
-            if reports < least:
-                is_small = (*is_released, columns.params == fingerprint, columns.reports < least)
+            params = sets[fingerprint]
+            rule = Rule(pace=params.pace, epoch=params.epoch, min_cohort=metric.min_cohort)
+            required = rule.required_reports(first, last)
+            if reports < required:
+                is_small = (*is_released, columns.params == fingerprint, columns.reports < required)
                 query = select(func.sum(columns.reports)).where(
                     *is_small, columns.first == first, columns.last == last
                 )

@@ -1,9 +1,49 @@
-"""Blocks: consecutive whole days of one cohort that hold enough reports to be shown together.
+"""Blocks: the unit in which reports are released.
 
-The README says when they are closed. Whatever arrives for a day that was moved already, because
-some collector's clock lags, goes into the next block, which then begins on that day: a device may
-be in it with a report of each of its days. Days are moved in short transactions, so collectors
-write between them, and one that is interrupted goes on where it was.
+Theory of operation
+-------------------
+A sum of one report is the report itself. So analysts read sums of blocks only. A block contains the
+reports of consecutive whole days, of one metric, fingerprint and cohort. It may be released when it
+has so many reports that no device made more than one in `min_cohort` of them:
+
+    reports >= min_cohort * (intervals that the days of the block touch)
+
+because a device sends at most one report in an interval. The interval is that of the fingerprint.
+
+A report passes through these states:
+
+    counter      row of `tally` for one day. The day has not ended, or was not moved yet
+      |          the day has ended, and `close_blocks` moves it
+    open block   row of `block` with closed = false. It waits for more reports, and nobody reads it
+      |          it has enough reports                  | a later interval has enough by itself
+    closed block it can be read and never changes       set aside: deleted, and counted as refused
+
+Days are moved in order. `blocked.through` is the last day of a metric that was moved.
+
+Invariants:
+
+1. A closed block is never changed or deleted.
+2. A cohort has at most two open blocks under a fingerprint. The first one ends before the interval
+   in which the second one begins.
+3. `through` never decreases. A day is moved once.
+4. Every report that was counted is in a counter, in an open block, in a closed block, or set aside.
+
+Example: a daily metric with `min_cohort` = 10, and two of its cohorts.
+
+    cohort 1    Mon 4, Tue 9    wait, because 4 < 10, 4 + 9 < 20 and 9 < 10
+                Wed 30          one block of three days, because 4 + 9 + 30 >= 30
+    cohort 2    Mon 1           waits
+                Tue 12          1 + 12 < 20, but 12 >= 10. Tuesday is closed, Monday is set aside
+
+Monday of cohort 2 is set aside because it could otherwise wait for ever. Reports of many quiet days
+need many reports of later days, and the days in between would wait with them.
+
+A collector whose clock lags may count reports for a day that was moved already. These late reports
+go into the next block, which then begins on their day. The block may have a report of a device for
+each of its days, and needs as many reports as all its days do.
+
+Days are moved in short transactions, so collectors write between them. A run that was interrupted
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -36,16 +76,17 @@ from rappor_server.storage.merge import add_refusals
 from rappor_server.storage.tallies import Tally
 
 _DAY: Final = datetime.timedelta(days=1)
-_COHORTS: Final = 4096
-"""Those of a day that are moved at once."""
+_COHORTS_PER_PIECE: Final = 4096
+"""Largest number of cohorts of a day that are moved at once. A larger piece makes the transactions
+longer, and uploads wait for a transaction."""
 _TRANSACTION_SECONDS: Final = 0.02
-"""How long a transaction goes on taking pieces, while uploads wait."""
+"""Time after which a transaction takes no further piece, in seconds. Uploads wait about as long."""
 SET_ASIDE: Final = "set aside"
-"""The reason under which reports are counted that no block may ever show."""
+"""Reason under which reports are counted that no block may ever show."""
 
 
 class _Piece(NamedTuple):
-    """Some cohorts of a day, from `start` on."""
+    """The cohorts of a day from `start` on, at most `_COHORTS_PER_PIECE` of them."""
 
     day: datetime.date
     start: int
@@ -54,60 +95,77 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Number of reports that a block of one fingerprint needs before it may be shown.
+    """Number of reports that a block of one fingerprint needs before it may be read.
 
     Attributes
     ----------
-    pace : time in which a device sends at most one report under the fingerprint (`Params.pace`)
-    min_cohort : reports of a block for each of these times that its days touch
+    pace : length of the fingerprint's interval, in which a device sends at most one report
+    epoch : the fingerprint's epoch. An interval ends with its epoch at the latest
+    min_cohort : reports of a block for each interval that its days touch
     """
 
     pace: str
+    epoch: str
     min_cohort: int
 
-    def least(self, first: datetime.date, last: datetime.date) -> int:
-        """Return the number of reports from which no device made more than 1 / min_cohort.
+    def required_reports(self, first: datetime.date, last: datetime.date) -> int:
+        """Return the number of reports that a block of these days needs.
 
-        A device sends at most `most_reports` reports on the days from first to last.
+        A device sends at most `most_reports` reports on these days. So no device made more than one
+        in `min_cohort` of the reports of the block.
         """
-        return self.min_cohort * most_reports(self.pace, first, last)
+        return self.min_cohort * most_reports(self.pace, self.epoch, first, last)
 
-    def shows(self, block: Block) -> bool:
-        """Return whether a block may be shown."""
-        return block.tally.reports >= self.least(block.first, block.last)
+    def allows(self, block: Block) -> bool:
+        """Return whether a block has enough reports to be read."""
+        return block.tally.reports >= self.required_reports(block.first, block.last)
 
-    def settle(self, blocks: Sequence[Block]) -> Settled:
-        """Decide on the open blocks of a cohort, by their first days; the last one is a day."""
-        whole = functools.reduce(Block.joined, blocks)
-        if self.shows(whole):
-            return Settled(closed=whole)
-        newest = [each for each in blocks if same_interval(self.pace, each.first, whole.last)]
+    def decide(self, blocks: Sequence[Block]) -> Decision:
+        """Decide which open blocks of a cohort are closed, wait, or are set aside.
+
+        `blocks` are ordered by their first days. The last block is the day that is being moved.
+        """
+        whole = functools.reduce(Block.join, blocks)
+        if self.allows(whole):
+            return Decision(closed=whole)
+        # An interval is not divided: a device sends one report in it, on any of its days.
+        newest = [
+            block
+            for block in blocks
+            if same_interval(self.pace, self.epoch, block.first, whole.last)
+        ]
         earlier = blocks[: len(blocks) - len(newest)]
-        last = functools.reduce(Block.joined, newest)
+        last = functools.reduce(Block.join, newest)
         if not earlier:
-            return Settled(waiting=(last,))
-        before = functools.reduce(Block.joined, earlier)
-        if self.shows(last):
-            return Settled(closed=last, set_aside=before.tally.reports)
-        return Settled(waiting=(before, last))
+            return Decision(waiting=(last,))
+        before = functools.reduce(Block.join, earlier)
+        if self.allows(last):
+            # The cohort has enough devices now, and had too few before. Together with the earlier
+            # days, today would wait for reports that may never come.
+            return Decision(closed=last, set_aside=before.tally.reports)
+        return Decision(waiting=(before, last))
 
 
 class Block(NamedTuple):
-    """Counts of a cohort on consecutive days."""
+    """Counts of a cohort under one fingerprint, on consecutive days."""
 
     first: datetime.date
     last: datetime.date
     tally: Tally
 
-    def joined(self, later: Block) -> Block:
-        """Return this block and one that does not begin before it as one."""
+    def join(self, later: Block) -> Block:
+        """Return one block of the days of this block and of a block that begins no earlier."""
         return Block(self.first, max(self.last, later.last), self.tally + later.tally)
 
 
-class Settled(NamedTuple):
-    """What becomes of the open blocks of a cohort.
+class Decision(NamedTuple):
+    """What happens to the open blocks of a cohort.
 
-    Of those that wait, the first one ends before the interval of the second one.
+    Attributes
+    ----------
+    closed : the block that can be read from now on, or None
+    waiting : blocks that stay open. The first one ends before the interval of the second one
+    set_aside : number of reports that are deleted and never shown
     """
 
     closed: Block | None = None
@@ -116,7 +174,7 @@ class Settled(NamedTuple):
 
 
 _Blocks = defaultdict[tuple[str, int], list[Block]]
-"""Those of a metric by the fingerprint of their parameters and their cohort."""
+"""Blocks of a metric by (fingerprint, cohort), ordered by their first days."""
 
 
 Rules = Mapping[str, Rule]
@@ -128,9 +186,9 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
 
     `registries` are all registries under which reports are accepted, the current one first.
 
-    The pace of a rule is the pace of the fingerprint's own parameters. Devices that were not
-    updated after an interval became slower report as often as before, but under the fingerprint of
-    the older registry, so their reports are judged by the quicker pace.
+    The interval of a rule is the interval of the fingerprint's own parameters. Devices that were
+    not updated after an interval became slower report as often as before, but under the fingerprint
+    of the older registry, so their reports are judged by the quicker interval.
 
     `min_cohort` does not belong to the fingerprint. Its largest value in all registries that have
     the fingerprint counts, because devices of any of these registries may be in the block.
@@ -141,34 +199,47 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
     for registry in registries:
         for name in rules.keys() & registry.keys():
             metric, rules_of_metric = registry[name], rules[name]
-            for fingerprint, params in metric.accepted.items():
+            for fingerprint in metric.accepted:
                 known = rules_of_metric.get(fingerprint)
-                min_cohort = max(metric.min_cohort, known.min_cohort if known else 0)
-                rules_of_metric[fingerprint] = Rule(pace=params.pace, min_cohort=min_cohort)
+                rules_of_metric[fingerprint] = Rule(
+                    pace=metric.pace,
+                    epoch=metric.epoch,
+                    min_cohort=max(metric.min_cohort, known.min_cohort if known else 0),
+                )
     return dict(rules)
 
 
-def last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> datetime.date:
-    """Return the last day whose reports may be read: the last one that is in blocks.
+def find_last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> datetime.date:
+    """Return the last day whose reports may be read: the last day that was moved into blocks.
 
-    A metric without a minimum has its last day with reports, today's too.
+    For a metric without a minimum it is the last day with reports, which may be today.
     """
-    day, through = schema.tally.c.day, schema.blocked.c.through
-    own = select(func.max(day)).where(schema.tally.c.metric == metric.name, day <= today)
-    last = select(through).where(schema.blocked.c.metric == metric.name)
+    if metric.min_reports:
+        columns = schema.blocked.c
+        query = select(columns.through).where(columns.metric == metric.name)
+        default = today - _DAY
+    else:
+        day = schema.tally.c.day
+        # A day after today is of a clock that is ahead.
+        query = select(func.max(day)).where(schema.tally.c.metric == metric.name, day <= today)
+        default = today
     with translate_errors(), engine.connect() as db:
-        found = db.execute(last if metric.min_reports else own).scalar_one_or_none()
-    return found or (today - _DAY if metric.min_reports else today)
+        return db.execute(query).scalar_one_or_none() or default
 
 
-def due(engine: Engine, metrics: Collection[str], *, today: datetime.date) -> list[str]:
-    """Return which of the metrics have counts of days before today that no block holds."""
+def list_due_metrics(
+    engine: Engine, metrics: Collection[str], *, today: datetime.date
+) -> list[str]:
+    """Return the metrics that have counters of ended days while `through` is before yesterday.
+
+    Late counters alone make a metric due once a day, because they wait for the next day.
+    """
     tally, blocked = schema.tally.c, schema.blocked
-    is_open = or_(blocked.c.through.is_(None), blocked.c.through < today - _DAY)
+    has_days_to_move = or_(blocked.c.through.is_(None), blocked.c.through < today - _DAY)
     query = (
         select(tally.metric)
         .outerjoin(blocked, blocked.c.metric == tally.metric)
-        .where(tally.metric.in_(metrics), tally.day < today, is_open)
+        .where(tally.metric.in_(metrics), tally.day < today, has_days_to_move)
     )
     with translate_errors(), engine.connect() as db:
         return sorted(db.execute(query.distinct()).scalars())
@@ -182,17 +253,20 @@ def close_blocks(
     today: datetime.date,
     until: float = math.inf,
 ) -> bool:
-    """Move the counts of all days before today into blocks.
+    """Move the counters of all days before today into blocks.
 
-    Counts under a fingerprint without a rule stay where they are, because nobody knows how many
+    Counters under a fingerprint without a rule stay where they are, because nobody knows how many
     reports a block of them needs. They wait until a registry in force has the fingerprint again.
-    No transaction begins after `until`, a time of `time.monotonic`, but the first one always does.
-    Returns whether all counts were moved.
+
+    No transaction begins after `until`, a time of `time.monotonic`, but the first transaction
+    always begins. Returns whether all days were moved.
     """
     with translate_errors(), engine.connect() as db:
-        pieces = deque(_pieces(db, metric, today))
+        pieces = deque(_list_pieces(db, metric, today))
     while pieces:
         with write_transaction(engine) as db:
+            # On PostgreSQL, another collector, a merge or `prune` must not change the same rows
+            # meanwhile. SQLite has one writer at a time anyway.
             lock_maintenance(db)
             enough = time.monotonic() + _TRANSACTION_SECONDS
             while pieces:
@@ -201,50 +275,53 @@ def close_blocks(
                     break
         if time.monotonic() > until:
             break
+        # Without a pause, the next transaction would take SQLite's lock before a waiting upload.
         time.sleep(PAUSE_SECONDS)
     return not pieces
 
 
-def _pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[_Piece]:
-    """Yield what is to be moved, day by day."""
+def _list_pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[_Piece]:
+    """Yield the pieces to move, in the order of their days and cohorts."""
     columns = schema.tally.c
-    next_day = _through(db, metric) + _DAY
-    own = (columns.metric == metric, columns.day < today)
-    days = db.execute(select(columns.day).where(*own).distinct()).scalars().all()
+    next_day = _read_through(db, metric) + _DAY
+    is_ended = (columns.metric == metric, columns.day < today)
+    days = db.execute(select(columns.day).where(*is_ended).distinct()).scalars().all()
     ends = select(func.min(columns.cohort), func.max(columns.cohort))
-    first, last = db.execute(ends.where(*own)).one()
-    if first is None:  # there is nothing, or another one has moved all of it meanwhile
+    first, last = db.execute(ends.where(*is_ended)).one()
+    if first is None:  # another process moved the counters after this metric was found due
         return
+    # A late counter, of a day up to `through`, is moved with the first day that follows.
     for day in sorted({max(day, next_day) for day in days}):
         if day < today:
-            for start in range(first, last + 1, _COHORTS):
-                yield _Piece(day, start, is_last=start + _COHORTS > last)
+            for start in range(first, last + 1, _COHORTS_PER_PIECE):
+                yield _Piece(day, start, is_last=start + _COHORTS_PER_PIECE > last)
 
 
-def _through(db: Connection, metric: str) -> datetime.date:
-    """Return the last day that was moved."""
+def _read_through(db: Connection, metric: str) -> datetime.date:
+    """Return the last day of a metric that was moved into blocks; the first day ever if none."""
     columns = schema.blocked.c
-    found = db.execute(select(columns.through).where(columns.metric == metric)).scalar()
-    return datetime.date.min if found is None else found
+    query = select(columns.through).where(columns.metric == metric)
+    return db.execute(query).scalar() or datetime.date.min
 
 
 def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> None:
-    """Move the counts of a piece, and those that came late for days before it.
+    """Move the counters of a piece into blocks, and the late counters of days before it.
 
-    It does nothing if another one has moved the day meanwhile.
+    The function does nothing if another process moved the day after the piece was listed.
     """
-    if _through(db, metric) >= piece.day:
+    if _read_through(db, metric) >= piece.day:
         return
-    added, waiting = _take_counts(db, metric, piece, rules), _Blocks(list)
-    for params, some in itertools.groupby(sorted(added), lambda own: own[0]):
-        waiting |= _take_open(db, metric, params, [cohort for _, cohort in some])
+    added, waiting = _take_counters(db, metric, piece, rules.keys()), _Blocks(list)
+    for fingerprint, keys in itertools.groupby(sorted(added), lambda key: key[0]):
+        waiting |= _take_open_blocks(db, metric, fingerprint, [cohort for _, cohort in keys])
     rows, set_aside = [], 0
-    for own, days in added.items():
-        settled = _settle(rules[own[0]], waiting[own], days, piece.day)
-        set_aside += settled.set_aside
-        for each in filter(None, (settled.closed, *settled.waiting)):
-            of_block = each.last, each.first, each is settled.closed, each.tally.reports
-            rows.append((metric, *own, *of_block, each.tally.to_bytes()))
+    for key, days in added.items():
+        decision = _decide(rules[key[0]], waiting[key], days, piece.day)
+        set_aside += decision.set_aside
+        for block in filter(None, (decision.closed, *decision.waiting)):
+            is_closed = block is decision.closed
+            numbers = (block.last, block.first, is_closed, block.tally.reports)
+            rows.append((metric, *key, *numbers, block.tally.to_bytes()))
     insert_rows(db, schema.block, rows)
     if set_aside:
         add_refusals(db, {(piece.day, metric, SET_ASIDE): set_aside})
@@ -252,30 +329,44 @@ def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> Non
         insert_rows(db, schema.blocked, [(metric, piece.day)], update="through = excluded.through")
 
 
-def _settle(
+def _decide(
     rule: Rule, waiting: Sequence[Block], days: Sequence[Block], day: datetime.date
-) -> Settled:
-    """Decide on a cohort's blocks when a day is moved; `days` has its counts, and late ones."""
-    open_ones = [*waiting, *days]
+) -> Decision:
+    """Decide on the blocks of a cohort when a day is moved.
+
+    Parameters
+    ----------
+    waiting : open blocks of the cohort
+    days : counters of the cohort for this day and for earlier days that came late, as blocks
+    day : the day that is being moved
+    """
+    open_blocks = [*waiting, *days]
     is_late = days[0].first < day
     if days[-1].first < day:
-        open_ones.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
-    # an interrupted run may have left a block of a later day
-    settled = rule.settle(sorted(open_ones, key=lambda each: each.first))
-    if is_late and settled.waiting:  # as one: a closed block may end on a day that came late
-        return Settled(waiting=(functools.reduce(Block.joined, settled.waiting),))
-    return settled
+        # Only late counters came. The block must still reach to the day that is being moved, or
+        # its last day could be that of a closed block, which has the same key in the table.
+        open_blocks.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
+    # A run that was interrupted may have left a block of a later day. Without sorting, it would be
+    # joined twice: once by its position and once by its interval.
+    decision = rule.decide(sorted(open_blocks, key=lambda block: block.first))
+    if is_late and decision.waiting:
+        # The first of two waiting blocks would end on a late day, on which a closed block may end.
+        return Decision(waiting=(functools.reduce(Block.join, decision.waiting),))
+    return decision
 
 
-def _take_counts(
+def _take_counters(
     db: Connection, metric: str, piece: _Piece, fingerprints: Collection[str]
 ) -> _Blocks:
-    """Delete the counters of some cohorts, of all days up to one, and return them.
+    """Delete the counters of the cohorts of a piece, up to its day, and return them as blocks.
 
-    A collector whose clock lags writes before that and is included, or finds its counters gone.
-    Where an interrupted run has closed the block of this day already, they stay for the next day.
+    A collector whose clock lags may write a counter of these days at the same time. Either its
+    transaction comes first, and the counter is included. Or the collector finds its counter gone,
+    and begins a new one, which is late.
     """
     columns, block = schema.tally.c, schema.block.c
+    # A run that was interrupted may have closed a block of this day in some cohorts. Counters that
+    # came afterwards stay for the next day, because a closed block never changes.
     is_closed = select(block.metric).where(
         block.metric == columns.metric,
         block.params == columns.params,
@@ -283,32 +374,41 @@ def _take_counts(
         block.last == piece.day,
         block.closed,
     )
-    gone = delete(schema.tally).where(
+    statement = delete(schema.tally).where(
         columns.metric == metric,
         columns.params.in_(fingerprints),
         columns.day <= piece.day,
         columns.cohort >= piece.start,
-        columns.cohort < piece.start + _COHORTS,
+        columns.cohort < piece.start + _COHORTS_PER_PIECE,
         ~is_closed.exists(),
     )
-    return _returned(db, gone, columns.day.label("first"), columns.day.label("last"))
+    return _delete_and_return(db, statement, columns.day.label("first"), columns.day.label("last"))
 
 
-def _take_open(db: Connection, metric: str, params: str, cohorts: Collection[int]) -> _Blocks:
-    """Delete the open blocks of cohorts and return what they held."""
+def _take_open_blocks(
+    db: Connection, metric: str, fingerprint: str, cohorts: Collection[int]
+) -> _Blocks:
+    """Delete the open blocks of some cohorts and return them."""
     columns = schema.block.c
-    same = (columns.metric == metric, columns.params == params, columns.cohort.in_(cohorts))
-    gone = delete(schema.block).where(*same, ~columns.closed)
-    return _returned(db, gone, columns.first, columns.last)
+    # The columns of an index: otherwise a year of closed blocks would be read to find an open one.
+    statement = delete(schema.block).where(
+        columns.metric == metric,
+        columns.params == fingerprint,
+        columns.cohort.in_(cohorts),
+        ~columns.closed,
+    )
+    return _delete_and_return(db, statement, columns.first, columns.last)
 
 
-def _returned(db: Connection, gone: Delete, *days: ColumnElement[datetime.date]) -> _Blocks:
-    """Delete rows and return them as the blocks of each cohort, in order."""
-    columns, found = gone.table.c, _Blocks(list)
-    own = gone.returning(columns.params, columns.cohort, *days, columns.reports, columns.ones)
-    for params, cohort, first, last, reports, ones in db.execute(own):
+def _delete_and_return(
+    db: Connection, statement: Delete, *days: ColumnElement[datetime.date]
+) -> _Blocks:
+    """Delete rows and return them as blocks. `days` are the columns of the first and last day."""
+    columns, blocks = statement.table.c, _Blocks(list)
+    rows = statement.returning(columns.params, columns.cohort, *days, columns.reports, columns.ones)
+    for fingerprint, cohort, first, last, reports, ones in db.execute(rows):
         block = Block(first, last, Tally.from_bytes(reports, bytes(ones)))
-        found[params, cohort].append(block)
-    for blocks in found.values():
-        blocks.sort(key=lambda each: each.first)
-    return found
+        blocks[fingerprint, cohort].append(block)
+    for blocks_of_cohort in blocks.values():
+        blocks_of_cohort.sort(key=lambda block: block.first)
+    return blocks

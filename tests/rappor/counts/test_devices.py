@@ -16,6 +16,8 @@ from rappor.base.errors import FileError, ReportError
 from rappor.counts.counts import Counts
 from rappor.counts.devices import (
     add_squares,
+    most_reports,
+    same_interval,
     squares_by_pace,
     squares_of_days,
 )
@@ -140,33 +142,58 @@ def test_days_bound_the_squares(days: list[list[bool]]) -> None:
 
 @given(
     st.sampled_from(["day", "week"]),
+    st.sampled_from(["life", "month", "quarter"]),
     st.lists(st.sets(st.integers(0, 30)), min_size=1, max_size=6),
     st.sets(st.integers(1, 30)),
 )
 def test_interval_and_days_bound_the_squares(
-    interval: str, devices: list[set[int]], ends: set[int]
+    interval: str, epoch: str, devices: list[set[int]], ends: set[int]
 ) -> None:
     """Whichever intervals a device reports in, and however days are summed into periods."""
-    start = datetime.date(2026, 11, 20)  # a Friday, so that weeks begin inside
+    start = START
     starts = sorted({0, *ends})
     periods = []
     for first, end in itertools.pairwise([*starts, 31]):
-        n = sum(first <= day < end for days in devices for day in _used(interval, days))
+        n = sum(first <= day < end for days in devices for day in _used(interval, epoch, days))
         last = start + datetime.timedelta(days=end - 1)
         periods.append((start + datetime.timedelta(days=first), last, n))
-    squares = sum(len(_used(interval, days)) ** 2 for days in devices)
-    bound = squares_by_pace(interval, periods)
+    squares = sum(len(_used(interval, epoch, days)) ** 2 for days in devices)
+    bound = squares_by_pace(interval, epoch, periods)
     assert bound is not None
     assert squares <= bound
 
 
-def _used(interval: str, days: set[int]) -> set[int]:
+START = datetime.date(2026, 12, 18)
+"""A Friday, so that weeks begin inside the days after it. A year begins on a Friday, too."""
+
+
+def _used(interval: str, epoch: str, days: set[int]) -> set[int]:
     """Return the days on which a device that tries on these days does report."""
-    if interval != "week":
-        return days
-    return {
-        min(day for day in days if (day + 4) // 7 == week) for week in {(d + 4) // 7 for d in days}
-    }
+    first: dict[tuple[int, ...], int] = {}
+    for day in sorted(days):
+        date = START + datetime.timedelta(days=day)
+        number = date.toordinal() if interval == "day" else (date.toordinal() - 1) // 7
+        is_new_year = date.year > START.year and epoch != "life"
+        first.setdefault((number, is_new_year), day)
+    return set(first.values())
+
+
+@given(st.sampled_from(["month", "quarter", "year"]), st.integers(0, 1500), st.integers(0, 800))
+def test_a_week_in_which_an_epoch_begins_is_two_intervals(
+    epoch: str, offset: int, length: int
+) -> None:
+    """A device reports on Tuesday and on Wednesday if a month begins on Wednesday."""
+    first = datetime.date(2024, 1, 1) + datetime.timedelta(days=offset)
+    days = [first + datetime.timedelta(days=i) for i in range(length + 1)]
+    months = {"month": 1, "quarter": 3, "year": 12}[epoch]
+    intervals = [
+        ((day.toordinal() - 1) // 7, (12 * day.year + day.month - 1) // months) for day in days
+    ]
+    assert most_reports("week", epoch, first, days[-1]) == len(set(intervals))
+    is_same = intervals[0] == intervals[-1]
+    assert same_interval("week", epoch, first, days[-1]) == is_same
+    assert most_reports("day", epoch, first, days[-1]) == length + 1
+    assert most_reports("week", "life", first, days[-1]) == len({week for week, _ in intervals})
 
 
 def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
@@ -174,14 +201,14 @@ def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
     first = datetime.date(2026, 11, 1)  # a Sunday, and a week of its own
     days = [first + datetime.timedelta(days=i) for i in range(30)]
     each_day = [(day, day, 100) for day in days]
-    assert squares_by_pace("day", each_day) == 3000 * 30
-    assert squares_by_pace("day", [(days[0], days[-1], 3000)]) == 3000 * 30
+    assert squares_by_pace("day", "life", each_day) == 3000 * 30
+    assert squares_by_pace("day", "life", [(days[0], days[-1], 3000)]) == 3000 * 30
     weeks = [(day, day, 100) for day in days if day.weekday() == 6]
-    assert squares_by_pace("week", weeks) == 500 * 5
+    assert squares_by_pace("week", "life", weeks) == 500 * 5
     # Other devices of one week more: on Monday and Tuesday, before its Sunday.
-    assert squares_by_pace("week", [*weeks, (days[1], days[2], 100)]) == 500 * 5 + 100
-    assert squares_by_pace("none", each_day) is None
-    assert squares_by_pace("day", []) == 0
+    assert squares_by_pace("week", "life", [*weeks, (days[1], days[2], 100)]) == 500 * 5 + 100
+    assert squares_by_pace("none", "life", each_day) is None
+    assert squares_by_pace("day", "life", []) == 0
 
 
 @given(st.integers(0, 10**30), st.integers(0, 10**30))
@@ -207,7 +234,7 @@ def test_counts_known_by_days_and_interval_alone_are_covered() -> None:
         days = simulate_days(people, params, n_devices=10_000, n_days=n_days, churn=0.05, seed=seed)
         dated = [(today + datetime.timedelta(days=i), day.n_reports) for i, day in enumerate(days)]
         total = sum(days[1:], days[0])
-        squares = squares_by_pace("day", ((day, day, n) for day, n in dated))
+        squares = squares_by_pace("day", "life", ((day, day, n) for day, n in dated))
         bounded = Counts(
             params, total.bit_counts, total.cohort_reports, sum_squared_reports=squares
         )

@@ -100,7 +100,7 @@ def test_pieces_that_another_one_has_moved_are_left_alone(engine: Engine) -> Non
     """What came late for their day counts in a later block, also by who found the day earlier."""
     fill(engine)
     with engine.connect() as db:
-        pieces = list(blocks._pieces(db, "small", day(2)))
+        pieces = list(blocks._list_pieces(db, "small", day(2)))
     close_days(engine, SMALL, day(2))
     before = releases.release(engine, SMALL, *ALL_DAYS)
     commit(engine, upload_of(*[report_of("small", cohort=3)] * 6), today=day(0))
@@ -131,7 +131,7 @@ def test_damaged_counters_of_a_metric_stop_no_other(engine: Engine) -> None:
 @pytest.mark.parametrize("pace", ["day", "week"])
 def test_a_late_report_and_the_next_one_count_as_two_of_a_device(engine: Engine, pace: str) -> None:
     """Devices of a lagging collector are twice in the next block, which needs twice as many."""
-    rules = {SMALL.fingerprint: blocks.Rule(pace=pace, min_cohort=4)}
+    rules = {SMALL.fingerprint: blocks.Rule(pace=pace, epoch="life", min_cohort=4)}
 
     def close(reports: int, on: int, today: int) -> list[tuple[Any, ...]]:
         commit(engine, upload_of(*[report_of("small")] * reports), today=day(on))
@@ -263,7 +263,7 @@ def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
         db.execute(insert(schema.params).values(fingerprint=params.fingerprint, document=document))
         db.execute(insert(schema.tally), rows)
     with write_transaction(engine) as db:
-        first, *_ = blocks._pieces(db, "small", day(1))
+        first, *_ = blocks._list_pieces(db, "small", day(1))
         assert not first.is_last
         blocks._move_piece(db, "small", first, rules["small"])
     with write_transaction(engine) as db:

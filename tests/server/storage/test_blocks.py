@@ -1,4 +1,4 @@
-"""The rule of blocks: no device has more than one report in `min_cohort` of what is shown."""
+"""The rule of blocks: no device made more than one in `min_cohort` of the reports of a block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from collectors import metric_of
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_server.storage.blocks import Block, Rule, _settle, rules_in_force
+from rappor_server.storage.blocks import Block, Rule, _decide, rules_in_force
 from rappor_server.storage.tallies import Tally
 from registries import registry_of
 
@@ -23,116 +23,152 @@ from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 
 START = datetime.date(2026, 11, 1)
-LEAST = 10
-PACES = ("day", "week", "month", "quarter")
+MIN_COHORT = 10
+CALENDARS = [
+    ("day", "life"),
+    ("week", "life"),
+    ("week", "month"),
+    ("month", "month"),
+    ("quarter", "quarter"),
+]
+"""Pairs of a pace and an epoch."""
 STRICT = Params.profile("strict")
 
 
-def block_of(day: int, reports: int) -> Block:
-    """Make a block of one bit."""
-    on = START + datetime.timedelta(day)
-    return Block(on, on, Tally(reports, np.array([reports])))
+def make_rule(calendar: tuple[str, str], min_cohort: int = MIN_COHORT) -> Rule:
+    """Return the rule of a pace and an epoch."""
+    pace, epoch = calendar
+    return Rule(pace=pace, epoch=epoch, min_cohort=min_cohort)
 
 
-def run(rule: Rule, counts: Sequence[int]) -> tuple[list[Block], int, int]:
-    """Give a cohort's reports of each day; return what is shown, waits and was set aside."""
-    shown: list[Block] = []
+def make_block(day: int, reports: int) -> Block:
+    """Return a block of one day and one bit."""
+    date = START + datetime.timedelta(day)
+    return Block(date, date, Tally(reports, np.array([reports])))
+
+
+def close_days(rule: Rule, counts: Sequence[int]) -> tuple[list[Block], int, int]:
+    """Close the days of a cohort one by one.
+
+    Returns the closed blocks, the number of reports that wait, and the number that was set aside.
+    """
+    closed: list[Block] = []
     waiting: tuple[Block, ...] = ()
-    aside = 0
+    set_aside = 0
     for day, reports in enumerate(counts):
         if not reports:
             continue
-        settled = rule.settle([*waiting, block_of(day, reports)])
-        shown += [] if settled.closed is None else [settled.closed]
-        waiting = settled.waiting
-        aside += settled.set_aside
-    return shown, sum(each.tally.reports for each in waiting), aside
+        decision = rule.decide([*waiting, make_block(day, reports)])
+        closed += [] if decision.closed is None else [decision.closed]
+        waiting = decision.waiting
+        set_aside += decision.set_aside
+    return closed, sum(block.tally.reports for block in waiting), set_aside
 
 
 @given(
-    pace=st.sampled_from(PACES),
-    least=st.integers(1, 12),
+    calendar=st.sampled_from(CALENDARS),
+    min_cohort=st.integers(1, 12),
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=60),
 )
-def test_every_report_is_shown_waits_or_is_set_aside(
-    pace: str, least: int, counts: list[int]
+def test_every_report_is_closed_waits_or_is_set_aside(
+    calendar: tuple[str, str], min_cohort: int, counts: list[int]
 ) -> None:
-    """Blocks are of different days in order, and at most two wait."""
-    rule = Rule(pace=pace, min_cohort=least)
-    shown, waiting, aside = run(rule, counts)
-    assert sum(each.tally.reports for each in shown) + waiting + aside == sum(counts)
-    for one, two in itertools.pairwise(shown):
+    """The days of closed blocks do not overlap."""
+    closed, n_waiting, set_aside = close_days(make_rule(calendar, min_cohort), counts)
+    assert sum(block.tally.reports for block in closed) + n_waiting + set_aside == sum(counts)
+    for one, two in itertools.pairwise(closed):
         assert one.last < two.first
 
 
 @given(
-    pace=st.sampled_from(PACES),
-    least=st.integers(1, 12),
+    calendar=st.sampled_from(CALENDARS),
+    min_cohort=st.integers(1, 12),
     days=st.dictionaries(st.integers(0, 9), st.integers(1, 40), min_size=1),
     moved=st.integers(0, 9),
     n_waiting=st.integers(0, 2),
 )
 def test_late_reports_beside_a_block_of_a_later_day_count_once(
-    pace: str, least: int, days: dict[int, int], moved: int, n_waiting: int
+    calendar: tuple[str, str], min_cohort: int, days: dict[int, int], moved: int, n_waiting: int
 ) -> None:
-    """An interrupted run has left that block, and then reports came for a day before it."""
-    blocks = [block_of(day, reports) for day, reports in sorted(days.items())]
-    late = [each for each in blocks if each.first <= START + datetime.timedelta(moved)]
+    """An interrupted run left the block, and then reports came for a day before it."""
+    blocks = [make_block(day, reports) for day, reports in sorted(days.items())]
+    day = START + datetime.timedelta(moved)
+    late = [block for block in blocks if block.first <= day]
     if not late:
         return
-    waiting = [each for each in blocks if each not in late][:n_waiting]
-    day = START + datetime.timedelta(moved)
-    settled = _settle(Rule(pace=pace, min_cohort=least), waiting, late, day)
-    kept = [each for each in (settled.closed, *settled.waiting) if each is not None]
-    given = sum(each.tally.reports for each in (*waiting, *late))
-    assert sum(each.tally.reports for each in kept) + settled.set_aside == given
+    waiting = [block for block in blocks if block not in late][:n_waiting]
+    decision = _decide(make_rule(calendar, min_cohort), waiting, late, day)
+    kept = [block for block in (decision.closed, *decision.waiting) if block is not None]
+    n_reports = sum(block.tally.reports for block in (*waiting, *late))
+    assert sum(block.tally.reports for block in kept) + decision.set_aside == n_reports
 
 
-def sent(rng: random.Random, pace: str, days: int) -> list[int]:
-    """Draw the days on which a device's reports arrive: at most one an interval, some late.
+def draw_arrivals(rng: random.Random, calendar: tuple[str, str], days: int) -> list[int]:
+    """Draw the days on which the reports of a device arrive: at most one in an interval, some late.
 
-    It joins and leaves, is offline for days, and the collector is out of reach for a week. What
-    waits follows one by one.
+    The device joins and leaves, is offline for days, and the collector is out of reach for a week.
+    Reports that wait are sent one by one, each in an interval of its own.
     """
-    joined, gone = sorted(rng.sample(range(days), 2))
-    active, online = rng.choice((0.3, 0.7, 1.0)), rng.choice((0.4, 0.9, 1.0))
-    waiting, answered, left, arrived = 0, None, None, []
-    for day in range(joined, gone):
+    joined, left = sorted(rng.sample(range(days), 2))
+    p_active, p_online = rng.choice((0.3, 0.7, 1.0)), rng.choice((0.4, 0.9, 1.0))
+    n_waiting, recorded, sent, arrivals = 0, None, None, []
+    for day in range(joined, left):
         date = START + datetime.timedelta(day)
         interval = {
-            "day": date.toordinal(),
-            "week": (date.toordinal() - 1) // 7,
-            "month": date.month,
-        }[pace]
-        if interval != answered and rng.random() < active:
-            waiting, answered = waiting + 1, interval
-        is_out = 20 <= day < 27
-        if waiting and interval != left and not is_out and rng.random() < online:
-            waiting, left = waiting - 1, interval
-            arrived.append(day)
-    return arrived
+            ("day", "life"): date.toordinal(),
+            ("week", "life"): (date.toordinal() - 1) // 7,
+            ("week", "month"): ((date.toordinal() - 1) // 7, date.month),
+            ("month", "month"): date.month,
+        }[calendar]
+        if interval != recorded and rng.random() < p_active:
+            n_waiting, recorded = n_waiting + 1, interval
+        is_collector_away = 20 <= day < 27
+        can_send = interval != sent and not is_collector_away and rng.random() < p_online
+        if n_waiting and can_send:
+            n_waiting, sent = n_waiting - 1, interval
+            arrivals.append(day)
+    return arrivals
 
 
-@pytest.mark.parametrize("pace", ["day", "week", "month"])
-@pytest.mark.parametrize(("devices", "later"), [(100, 0), (400, 0), (100, 1500)])
-def test_no_device_has_more_than_a_tenth_of_a_block(pace: str, devices: int, later: int) -> None:
+@pytest.mark.parametrize("calendar", CALENDARS[:4])
+@pytest.mark.parametrize(("devices", "newcomers"), [(100, 0), (400, 0), (100, 1500)])
+def test_no_device_has_more_than_a_tenth_of_a_block(
+    calendar: tuple[str, str], devices: int, newcomers: int
+) -> None:
     """In 128 cohorts, or 16: few devices, enough, and a population that grows."""
-    rng = random.Random(f"{pace} {devices} {later}")  # noqa: S311  # a seeded population
-    rule, days, n_blocks = Rule(pace=pace, min_cohort=LEAST), 92, 0
-    lives = [sent(rng, pace, days) for _ in range(devices)]
-    lives += [[day for day in sent(rng, pace, days) if day > 45] for _ in range(later)]
+    rng = random.Random(f"{calendar} {devices} {newcomers}")  # noqa: S311 - a seeded population
+    rule, days, n_blocks = make_rule(calendar), 92, 0
+    population = [draw_arrivals(rng, calendar, days) for _ in range(devices)]
+    population += [
+        [day for day in draw_arrivals(rng, calendar, days) if day > 45] for _ in range(newcomers)
+    ]
     for m in (128, 16):
-        cohorts = [rng.randrange(m) for _ in lives]
+        cohorts = [rng.randrange(m) for _ in population]
         for cohort in range(m):
-            own = [life for life, j in zip(lives, cohorts, strict=True) if j == cohort]
-            reports = Counter(day for life in own for day in life)
-            shown, _, _ = run(rule, [reports[day] for day in range(days)])
-            n_blocks += len(shown)
-            for block in shown:
-                first, last = ((each - START).days for each in (block.first, block.last))
-                most = max(sum(first <= day <= last for day in life) for life in own)
-                assert LEAST * most <= block.tally.reports
+            members = [
+                arrivals for arrivals, j in zip(population, cohorts, strict=True) if j == cohort
+            ]
+            reports = Counter(day for arrivals in members for day in arrivals)
+            closed, _, _ = close_days(rule, [reports[day] for day in range(days)])
+            n_blocks += len(closed)
+            for block in closed:
+                first, last = ((day - START).days for day in (block.first, block.last))
+                most = max(sum(first <= day <= last for day in arrivals) for arrivals in members)
+                assert MIN_COHORT * most <= block.tally.reports
     assert n_blocks > 10 or devices == 100
+
+
+def test_a_week_in_which_a_month_begins_needs_twice_as_many_reports() -> None:
+    """Five weekly devices that report before and after the first of the month are no ten devices.
+
+    December 2026 begins on a Tuesday.
+    """
+    monday, tuesday = make_block(29, 5), make_block(30, 5)
+    rule = make_rule(("week", "month"))
+    assert rule.decide([monday, tuesday]).closed is None
+    assert make_rule(("week", "life")).decide([monday, tuesday]).closed is not None
+    decision = rule.decide([make_block(29, 5), make_block(30, 10)])
+    assert (decision.closed, decision.set_aside) == (make_block(30, 10), 5)
 
 
 def test_each_fingerprint_is_judged_by_its_own_interval() -> None:
@@ -142,27 +178,26 @@ def test_each_fingerprint_is_judged_by_its_own_interval() -> None:
         for interval in ("day", "week", "epoch")
     )
     rules = rules_in_force([registry_of(once), registry_of(weekly), registry_of(daily)])["page"]
-    paces = {fingerprint: rule.pace for fingerprint, rule in rules.items()}
-    assert paces == {
-        daily.fingerprint: "day",
-        weekly.fingerprint: "week",
-        once.fingerprint: "quarter",
+    assert rules == {
+        daily.fingerprint: make_rule(("day", "quarter")),
+        weekly.fingerprint: make_rule(("week", "quarter")),
+        once.fingerprint: make_rule(("quarter", "quarter")),
     }
 
 
 def test_the_largest_min_cohort_in_force_holds() -> None:
-    """It is in no fingerprint, so devices of both registries may be in a block."""
+    """`min_cohort` is in no fingerprint, so devices of both registries may be in a block."""
     current, older, other = (
-        metric_of(params=params, min_cohort=least)
-        for params, least in ((STRICT, 20), (STRICT, 30), (Params.profile("balanced"), 40))
+        metric_of(params=params, min_cohort=min_cohort)
+        for params, min_cohort in ((STRICT, 20), (STRICT, 30), (Params.profile("balanced"), 40))
     )
-    gone = metric_of("gone")
+    removed = metric_of("removed")
     orders = ([current, older, other], [older, current, other], [current, other, older])
     for first, *others in orders:
-        registries = [registry_of(first), *(registry_of(metric, gone) for metric in others)]
+        registries = [registry_of(first), *(registry_of(metric, removed) for metric in others)]
         rules = rules_in_force(registries)
-        least = {fingerprint: rule.min_cohort for fingerprint, rule in rules["page"].items()}
-        assert least == {current.fingerprint: 30, other.fingerprint: 40}
+        minimums = {fingerprint: rule.min_cohort for fingerprint, rule in rules["page"].items()}
+        assert minimums == {current.fingerprint: 30, other.fingerprint: 40}
         assert rules.keys() == {"page"}  # a metric that left the current registry has no rule
 
 
@@ -182,5 +217,5 @@ def test_every_part_and_segment_has_a_rule() -> None:
 
 def test_metrics_without_a_minimum_have_no_blocks() -> None:
     """The minimum of the current registry decides."""
-    open_to_all, bounded = metric_of(min_reports=0), metric_of(min_reports=5)
-    assert rules_in_force([registry_of(open_to_all), registry_of(bounded)]) == {}
+    without, bounded = metric_of(min_reports=0), metric_of(min_reports=5)
+    assert rules_in_force([registry_of(without), registry_of(bounded)]) == {}
