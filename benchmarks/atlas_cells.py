@@ -22,7 +22,7 @@ from rappor.protocol.encodings import ENCODINGS, encoder
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import PROFILES
 from rappor.simulation.population import Population
-from rappor.simulation.repeated import simulate_days, simulate_repeated
+from rappor.simulation.repeated_reports import simulate_days, simulate_repeated
 
 Level = str | int
 Cell = Mapping[str, Level]

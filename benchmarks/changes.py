@@ -31,7 +31,7 @@ from rappor.counts.released import Period, Released
 from rappor.protocol.params import Params
 from rappor.simulation.collection import draw_ones
 from rappor.simulation.population import Population
-from rappor.simulation.true_bits import true_bits
+from rappor.simulation.true_bits import compute_true_bits
 
 Shares = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ def draw_panel(  # noqa: PLR0913 - devices, and how they change
     churn : part of the devices that other devices replace before the next sample.
     """
     rng = np.random.default_rng(seed)
-    table = true_bits(Population(list(values), [1.0] * len(values)), params)
+    table = compute_true_bits(Population(list(values), [1.0] * len(values)), params)
     bits = np.zeros((len(values), params.m, params.k), dtype=np.int64)
     for i in range(len(values)):
         table.add_ones(bits[i], slice(i, i + 1), np.ones((1, params.m), dtype=np.int64))

@@ -25,7 +25,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 from rappor.protocol.parts import WHOLE, Part, cut, prefix_length
 from rappor.simulation.collection import simulate
-from rappor.simulation.parts import simulate_parts, split_devices
+from rappor.simulation.part_collections import simulate_parts, split_devices
 from rappor.simulation.population import Population
 
 LETTERS: Final = string.ascii_lowercase

@@ -19,13 +19,13 @@ from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.part_by_part import discover
-from rappor.privacy.small_cohorts import cohorts_of_list
+from rappor.privacy.small_cohorts import choose_list_cohorts
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import MIN_COHORT
 from rappor.simulation.collection import simulate_counts
-from rappor.simulation.parts import simulate_parts
+from rappor.simulation.part_collections import simulate_parts
 from rappor.simulation.population import Population, english_words
 
 LISTED: Final = {"vscode": 0.40, "neovim": 0.20, "emacs": 0.10, "vim": 0.05, "helix": 0.03}
@@ -109,7 +109,7 @@ def listed(*, quick: bool) -> list[Table]:
         note=f"min_cohort = {MIN_COHORT} for each interval that a block touches. An epoch is a "
         "month, of which a device draws a day.",
     )
-    m = cohorts_of_list(_FEW, min_cohort=MIN_COHORT)
+    m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     for interval, pairs in PAIR_BLOCKS.items():
         own = first_block(f"list, m = {m}", _FEW, m, interval, n=4 if quick else _COLLECTIONS)
         blocks.rows += [[interval, *row] for row in (*pairs, own)]
@@ -159,7 +159,7 @@ def _many(profile: str, quick: bool) -> Iterator[Found]:  # noqa: FBT001 - as th
 
 def _few_devices(profile: str, *, quick: bool) -> Iterator[Found]:
     """Yield what few devices show of the list, with as many cohorts as they fill."""
-    m = cohorts_of_list(_FEW, min_cohort=MIN_COHORT)
+    m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     params = dataclasses.replace(Params.profile(profile), m=m, insecure=True)
     devices, rare = population()
     estimates = [

@@ -19,7 +19,7 @@ from benchmarks.tables import Table
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 _CLIENT = Path(__file__).resolve().parents[1] / "client" / "javascript"
 _MEASURE = """async ([registry, n]) => {
@@ -104,7 +104,7 @@ def _registry(n: int) -> Any:
         for name in (f"{letter}{i}" for letter in "mn" for i in range(n))
     ]
     registry = Registry(metrics, total=math.inf)
-    return json.loads(sealed_json(registry, dict.fromkeys(registry, "-")))
+    return json.loads(format_sealed_json(registry, dict.fromkeys(registry, "-")))
 
 
 @contextlib.contextmanager

@@ -19,10 +19,10 @@ from benchmarks.accuracy import LEVEL, TOP, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
 from rappor.estimator.error_control import ErrorControl
-from rappor.privacy.report_linkage import link
+from rappor.privacy.report_linkage import linkability
 from rappor.protocol.params import Params
 from rappor.simulation.population import english_words
-from rappor.simulation.repeated import simulate_repeated
+from rappor.simulation.repeated_reports import simulate_repeated
 
 DEVICES: Final = 100_000
 ASKED: Final = 10_000
@@ -117,7 +117,7 @@ def permanent(*, quick: bool) -> list[Table]:
     with start_pool() as pool:
         for name, (params, each) in CELLS.items():
             runs = run_many(partial(measure, name=name), n_runs, pool)
-            linked = link(params, DEVICES, (2,)).recognised[0].probability
+            linked = linkability(params, DEVICES, (2,)).recognised[0].probability
             table.rows.append([name, *_summary(runs), linked if each > 1 else math.nan])
     return [table]
 

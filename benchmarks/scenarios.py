@@ -21,7 +21,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
-from rappor.simulation.scenarios import SCENARIOS, Scenario, simulate_scenario
+from rappor.simulation.upload_scenarios import SCENARIOS, Scenario, simulate_scenario
 
 N_DEVICES: Final = 100_000
 RUNS: Final = 40

@@ -25,9 +25,9 @@ from rappor.estimator.error_control import ErrorControl as ErrorControl
 from rappor.planning.planner import plan as plan
 from rappor.planning.planner import predict_power as predict_power
 from rappor.planning.plans import Plan as Plan
+from rappor.privacy.assessment import PrivacyReport as PrivacyReport
+from rappor.privacy.assessment import privacy_report as privacy_report
 from rappor.privacy.notice import privacy_notice as privacy_notice
-from rappor.privacy.report import PrivacyReport as PrivacyReport
-from rappor.privacy.report import privacy_report as privacy_report
 from rappor.protocol.loss import epsilon_1 as epsilon_1
 from rappor.protocol.loss import epsilon_inf as epsilon_inf
 from rappor.protocol.params import Params as Params
@@ -36,6 +36,6 @@ from rappor.protocol.wire import Upload as Upload
 from rappor.protocol.wire import parse_upload as parse_upload
 from rappor.registry.metric import Metric as Metric
 from rappor.registry.registry import Registry as Registry
-from rappor.remote.collector import CollectorClient as CollectorClient
+from rappor.remote.collector_client import CollectorClient as CollectorClient
 from rappor.simulation.collection import simulate_counts as simulate_counts
 from rappor.simulation.population import Population as Population

@@ -15,7 +15,7 @@ from places import ROOT
 from rappor.auditing import inference_attack
 from rappor.base.sentence_numbers import format_belief
 from rappor.planning.category_noise import CategoryNoise
-from rappor.privacy import link, posterior_bound
+from rappor.privacy import linkability, posterior_bound
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import PROFILES
@@ -108,7 +108,9 @@ def test_what_forced_bits_change_is_what_the_library_computes() -> None:
         )
         assert epsilon_inf(each) == pytest.approx(4, abs=1e-4)
     losses = [", ".join(f"{epsilon_n(each, n):.2f}" for n in (2, 3)) for each in both]
-    linked = [f"{100 * link(each, reports=(2,)).recognised[0].probability:.0f} %" for each in both]
+    linked = [
+        f"{100 * linkability(each, reports=(2,)).recognised[0].probability:.0f} %" for each in both
+    ]
     ours, theirs = (
         CategoryNoise(params=each, n_reports=1, repeated=30).errors(np.array([0, 0.15, 0.17, 0.5]))
         for each in both
@@ -146,7 +148,7 @@ def test_the_threat_model_is_what_the_library_computes() -> None:
 def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> None:
     """Among a million devices, by sets of 1, 2 and 5 reports."""
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
-    linked = link(Params.profile(name), reports=(1, 2, 5))
+    linked = linkability(Params.profile(name), reports=(1, 2, 5))
     cells = [f"{100 * each.probability:.0f} %" for each in linked.recognised[:3]]
     assert f"| {name} | {' | '.join(cells)} | {linked.permanent_bits:.0f} bits |" in page
     assert f"of which {linked.cohort_devices:,} are in its cohort" in page

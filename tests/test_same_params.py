@@ -19,7 +19,7 @@ from rappor.planning.noise import format_forced_probabilities, format_probabilit
 from rappor.protocol.params import NOISE
 from rappor.protocol.parts import Part
 from rappor.protocol.profiles import PROFILES
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 ENCODINGS: dict[str, tuple[str, ...]] = {
     "bloom": (),
@@ -74,7 +74,7 @@ def saved(params: Params, folder: Path) -> Params:
 
 
 def sealed(params: Params) -> Params:
-    document = json.loads(sealed_json(Registry([metric(params)], total=1e9), {"page": "-"}))
+    document = json.loads(format_sealed_json(Registry([metric(params)], total=1e9), {"page": "-"}))
     return Params.from_json(json.dumps(document["metrics"][0]["params"]))
 
 

@@ -50,7 +50,7 @@ from rappor.base.ranges import read_count
 from rappor.counts.arrays import Booleans, Integers
 from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.loss import epsilon_1
-from rappor.registry.budget import scope_price
+from rappor.registry.budget import scope_cost
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
@@ -486,7 +486,7 @@ class _ClientComparison:
             return mark_not_seen(name, "devices count no nats")
         scopes = len({day.epoch for day in self._calendar.days})
         least = epsilon_1(self.member.params)
-        most = scopes * scope_price(self.member.metric)
+        most = scopes * scope_cost(self.member.metric)
         falling = sum(
             (now.spent or 0) < (then.spent or 0) for then, now in self._list_state_changes()
         )

@@ -12,7 +12,7 @@ from rappor.cli.commands import command
 from rappor.cli.options import argument_field, json_option, registry_option
 from rappor.privacy.notice import privacy_notice
 from rappor.registry.registry import Registry
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 _WIDTH = 92
 
@@ -42,7 +42,7 @@ def collects(
         if names:
             raise click.UsageError("METRICS must be absent with --json: a registry is whole")
         notices = {name: privacy_notice(metric) for name, metric in registry.items()}
-        click.echo(sealed_json(registry, notices))
+        click.echo(format_sealed_json(registry, notices))
         return
     asked = dict.fromkeys(registry.metric(name).name for name in names or registry)
     texts = [privacy_notice(registry[name], today=today) for name in asked]

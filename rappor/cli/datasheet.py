@@ -10,12 +10,16 @@ import click
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
 from rappor.cli.options import json_option, option_field, registry_option
-from rappor.privacy.consent import consent_texts
-from rappor.privacy.datasheet import datasheet as datasheet_of
-from rappor.privacy.impact import impact_assessment
+from rappor.privacy.consent_text import write_consent_texts
+from rappor.privacy.impact_assessment import write_impact_assessment
+from rappor.privacy.registry_datasheet import write_datasheet
 from rappor.registry.registry import Registry
 
-_PAPERS: Final = {"datasheet": datasheet_of, "dpia": impact_assessment, "consent": consent_texts}
+_PAPERS: Final = {
+    "datasheet": write_datasheet,
+    "dpia": write_impact_assessment,
+    "consent": write_consent_texts,
+}
 
 
 @command(

@@ -19,7 +19,7 @@ from rappor.cli.options import (
     registry_option,
 )
 from rappor.estimator.error_control import ErrorControl
-from rappor.privacy.small_cohorts import cohorts_of_list
+from rappor.privacy.small_cohorts import choose_list_cohorts
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import EPOCHS, INTERVALS, MAX_HASHES, Params
@@ -176,7 +176,7 @@ class Subject:
         if metric is None or not metric.listed or reports is None:
             return None
         expected = metric.smallest_part * reports / reports_per_device
-        return cohorts_of_list(expected, min_cohort=metric.min_cohort)
+        return choose_list_cohorts(expected, min_cohort=metric.min_cohort)
 
     def entry(self, params: Params) -> str:
         """Return the metric's entry with the planned numbers, as `write_numbers` writes it."""

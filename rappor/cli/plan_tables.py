@@ -12,7 +12,7 @@ from rappor.base.sentence_numbers import format_count
 from rappor.cli.console import print_parts, table
 from rappor.cli.numbers import even_odds_become
 from rappor.cli.privacy_tables import staying_section
-from rappor.privacy.staying import staying
+from rappor.privacy.unchanged_values import list_unchanged_losses
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS, NOISE, Params
@@ -46,7 +46,7 @@ def print_plan(
         print_parts(f"\n{remark}")
     if compared:
         print_parts("\nWhat repeated reports of the same devices bring:\n", _repeated(compared))
-    title, stays, choice = staying_section(staying(planned.params))
+    title, stays, choice = staying_section(list_unchanged_losses(planned.params))
     print_parts(f"\n{title}:\n", stays, choice)
     print_parts(
         "\nOther designs with the same epsilon, k and m (variance of a rare string's count, per "
@@ -88,7 +88,7 @@ def _summary(planned: Plan) -> Table:
     summary.add_row("epsilon_1", _loss(epsilon_1(params)))
     summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
     summary.add_row("report size", f"{format_count(params.n_bytes, 'byte')} of bits")
-    if planned.filling.m_is_too_large:
+    if planned.filling.is_m_too_large:
         summary.add_row("m is too large", planned.filling.summary)
     _add_prediction(summary, planned)
     return summary

@@ -22,7 +22,7 @@ from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, subject_options
 from rappor.planning.changed_params import can_decode_together, compute_joint_error
 from rappor.planning.detection_limit import compute_detection_limit, compute_standard_error
-from rappor.privacy.report import ShuffledBatch, Usage, privacy_report, privacy_report_of
+from rappor.privacy.assessment import ShuffledBatch, Usage, privacy_report, privacy_report_of
 from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 

@@ -12,15 +12,15 @@ from rappor.base.sentence_numbers import format_count
 from rappor.cli.console import escape, print_parts, section, table
 from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.planning.changed_params import JointError
-from rappor.privacy.parameter_changes import EntryChange
-from rappor.privacy.report import (
+from rappor.privacy.assessment import (
     Loss,
     PersonLoss,
     PrivacyReport,
     Shuffling,
 )
+from rappor.privacy.parameter_changes import EntryChange
 from rappor.privacy.report_linkage import Linkability
-from rappor.privacy.staying import Staying
+from rappor.privacy.unchanged_values import UnchangedValueLoss
 from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import (
     format_largest_belief,
@@ -86,7 +86,7 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         section("If the entry changes", *_change(report.change, error, limit.devices))
 
 
-def staying_section(rows: tuple[Staying, ...]) -> tuple[str, Table, str]:
+def staying_section(rows: tuple[UnchangedValueLoss, ...]) -> tuple[str, Table, str]:
     """Return the title, the table and what to choose."""
     shown = table("epoch", "a year (nats)", "from 50 %", "named", "two years (nats)", "named")
     for one, two in zip(rows[::2], rows[1::2], strict=True):
@@ -100,7 +100,7 @@ def staying_section(rows: tuple[Staying, ...]) -> tuple[str, Table, str]:
     return f"A value that stays, and how often it is named {among}", shown, _CHOICE
 
 
-def _share_named(row: Staying) -> str:
+def _share_named(row: UnchangedValueLoss) -> str:
     return "" if row.named is None else format_percent(row.named, 0)
 
 

@@ -58,7 +58,7 @@ def pull(
 
     A token is never an argument, because others could see it.
     """
-    from rappor.remote.collector import CollectorClient
+    from rappor.remote.collector_client import CollectorClient
     from rappor.remote.token import read_token
 
     collector = CollectorClient(url, read_token(token_file))

@@ -27,7 +27,7 @@ from rappor.cli.options import (
     seed_option,
 )
 from rappor.protocol.params import Params
-from rappor.registry.budget import MOST_DAYS
+from rappor.registry.budget import LONGEST_EPOCH_DAYS
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -226,7 +226,7 @@ def _save(collections: Iterable[tuple[str, Counts]], out: str) -> Iterator[tuple
 
 def _shares(metric: Metric, size: _Size, seed: int | None) -> Iterator[_Share]:
     """Yield the devices of each part of the metric, or all of them if it has none."""
-    from rappor.simulation.parts import split_devices
+    from rappor.simulation.part_collections import split_devices
 
     if not metric.parts:
         yield _Share(params=metric.params, n_devices=size.n_devices, seed=seed, suffix="")
@@ -255,7 +255,7 @@ def _draw(
 ) -> Iterator[tuple[str, Counts]]:
     """Draw the counts of each share, where there are days one of each day."""
     from rappor.simulation.collection import simulate_counts
-    from rappor.simulation.repeated import simulate_days, simulate_repeated
+    from rappor.simulation.repeated_reports import simulate_days, simulate_repeated
 
     for share in shares:
         if size.days is not None:
@@ -265,7 +265,7 @@ def _draw(
                 n_devices=share.n_devices,
                 n_days=size.days,
                 churn=size.churn or 0.0,
-                once_in=MOST_DAYS[metric.epoch] if metric.interval == "epoch" else None,
+                once_in=LONGEST_EPOCH_DAYS[metric.epoch] if metric.interval == "epoch" else None,
                 seed=share.seed,
                 metric=metric.name,
             )
@@ -314,8 +314,8 @@ def _send(
     as_json: bool,
 ) -> None:
     """Send each share's reports, and say what became of them."""
-    from rappor.remote.exchange import HttpExchange
-    from rappor.remote.sending import send_reports
+    from rappor.remote.bulk_upload import send_reports
+    from rappor.remote.http_exchange import HttpExchange
 
     statuses: Counter[str] = Counter()
     with Slow() as slow:

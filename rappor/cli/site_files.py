@@ -35,11 +35,11 @@ class Published:
 
 def _under_other_params(released: Released, metric: Metric) -> Iterator[str]:
     """Say what protected the reports that were not made under the metric's own parameters."""
-    from rappor.privacy.notice import describe_other
+    from rappor.privacy.notice import describe_other_params
 
     sets = {each.params.fingerprint: each.params for each in released.collections if each.n_reports}
     for fingerprint in sorted(sets.keys() - metric.accepted.keys()):
-        yield describe_other(sets[fingerprint])
+        yield describe_other_params(sets[fingerprint])
 
 
 def write_edition(

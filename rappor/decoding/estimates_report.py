@@ -24,7 +24,7 @@ from rappor.decoding.contrasts import Contrast
 from rappor.decoding.diagnostics import FIT_FALSE_ALARM, IMBALANCE
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.fit import TAPER
-from rappor.privacy.report import Loss, loss_of
+from rappor.privacy.assessment import Loss, compute_loss
 from rappor.protocol.params import Params
 
 LISTED: Final = 1000
@@ -273,7 +273,7 @@ def _report_collection(collected: Collected) -> CollectedReport:
     sent = math.ceil(collected.repetition.reports_per_device)
     return CollectedReport(
         collected=collected,
-        losses=tuple(loss_of(collected.params, n) for n in (1, sent, None)),
+        losses=tuple(compute_loss(collected.params, n) for n in (1, sent, None)),
         cohorts=tuple(_summarise_cohorts(collected)),
         residuals=None
         if collected.residuals is None

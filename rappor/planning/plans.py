@@ -14,8 +14,8 @@ from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import DetectionTarget, Prediction, predict
-from rappor.privacy.small_cohorts import Filling
-from rappor.privacy.staying import staying
+from rappor.privacy.small_cohorts import CohortFilling
+from rappor.privacy.unchanged_values import list_unchanged_losses
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import LETTERS, Params
@@ -104,10 +104,10 @@ class Plan(DisplayedRecord):
         return max(self.prediction.parts, key=lambda name: self.prediction.parts[name])
 
     @property
-    def filling(self) -> Filling:
+    def filling(self) -> CohortFilling:
         """Distribution of the devices over cohorts, if each device reports in every interval."""
         devices = round(self.reports / self.question.reports_per_device)
-        return Filling(devices=devices, m=self.params.m, min_cohort=MIN_COHORT)
+        return CohortFilling(devices=devices, m=self.params.m, min_cohort=MIN_COHORT)
 
     def to_toml(
         self,
@@ -193,7 +193,7 @@ class Plan(DisplayedRecord):
             "binding": self.binding,
             "staying": [
                 {**asdict(row), "epsilon": number_or_none(row.epsilon)}
-                for row in staying(self.params)
+                for row in list_unchanged_losses(self.params)
             ],
             "alternatives": [
                 {

@@ -43,7 +43,7 @@ class PrivacyCost:
         return n_people * self.epsilon
 
 
-def account(
+def compose_losses(
     metrics: Iterable[Metric], *, values: int = 1, reports: int | None = None
 ) -> PrivacyCost:
     """Add up what a device loses that reports this many distinct values for each metric.

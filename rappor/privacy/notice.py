@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from rappor.base.sentence_numbers import format_belief, format_count
-from rappor.privacy.report_linkage import link
-from rappor.privacy.staying import staying_of
+from rappor.privacy.report_linkage import linkability
+from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf, posterior_bound
 from rappor.protocol.params import Params
@@ -37,17 +37,17 @@ def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str
         f"Collected by {metric.owner} {_format_expiry(metric, today)}.",
         f"Recorded{_format_interval(metric)}{_describe_sampling(metric)}: "
         f"{encoding_of(metric.params).described}.{_describe_noise(metric.params)}",
-        *late_days(metric),
-        *told_beside(metric),
-        *losses(metric),
-        promise(metric),
+        *describe_late_days(metric),
+        *describe_segments(metric),
+        *describe_losses(metric),
+        describe_promise(metric),
         _describe_linking(metric),
         f"The collector keeps sums by day and cohort, not reports. {_describe_release(metric)}",
     ]
     return "\n".join(lines)
 
 
-def describe_other(params: Params) -> str:
+def describe_other_params(params: Params) -> str:
     """Return a sentence about reports made under other parameters than the metric's own."""
     return (
         f"Some of these reports have other parameters ({params.fingerprint}). "
@@ -72,7 +72,7 @@ def _format_interval(metric: Metric) -> str:
     return f"{pace}, and written to the disk at once" if metric.durable else pace
 
 
-def late_days(metric: Metric) -> Iterator[str]:
+def describe_late_days(metric: Metric) -> Iterator[str]:
     """Yield a sentence about devices whose drawn day is later than the metric's last day."""
     if metric.interval != "epoch":
         return
@@ -101,7 +101,7 @@ def _describe_sampling(metric: Metric) -> str:
     return f" on {100 * metric.sampling_rate:.3g} % of the devices ({drawn})"
 
 
-def told_beside(metric: Metric) -> Iterator[str]:
+def describe_segments(metric: Metric) -> Iterator[str]:
     """Yield sentences about properties that a device sends without noise."""
     if not metric.segments:
         return
@@ -120,10 +120,10 @@ def _describe_one_report(params: Params) -> str:
     epsilon = epsilon_1(params)
     if math.isinf(epsilon):
         return "WARNING: one report can reveal the value with certainty."
-    return f"One report: {observer_belief(epsilon)}."
+    return f"One report: {describe_belief(epsilon)}."
 
 
-def losses(metric: Metric) -> Iterator[str]:
+def describe_losses(metric: Metric) -> Iterator[str]:
     """Yield sentences about the privacy loss of one report, and of all reports of a scope."""
     yield _describe_one_report(metric.params)
     if most_reports(metric) != 1:
@@ -134,10 +134,10 @@ def losses(metric: Metric) -> Iterator[str]:
 
 def _describe_year(metric: Metric) -> Iterator[str]:
     """Yield sentences about the privacy loss of a value that stays the same for a year."""
-    stays = staying_of(metric)
+    stays = compute_unchanged_loss(metric)
     if math.isinf(stays.epsilon):
         return
-    text = f"A value that stays the same for a year: {observer_belief(stays.epsilon)}"
+    text = f"A value that stays the same for a year: {describe_belief(stays.epsilon)}"
     if stays.named is not None:
         text += (
             f". Somebody who links all reports of a device can pick its value out of "
@@ -149,14 +149,14 @@ def _describe_year(metric: Metric) -> Iterator[str]:
 def _describe_all_reports(epsilon: float, span: str) -> str:
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty."
-    return f"All reports of one value{span}: {observer_belief(epsilon)}."
+    return f"All reports of one value{span}: {describe_belief(epsilon)}."
 
 
 def _format_epoch(metric: Metric) -> str:
     return "" if metric.epoch == "life" else f" in one {metric.epoch}"
 
 
-def observer_belief(epsilon: float) -> str:
+def describe_belief(epsilon: float) -> str:
     """Return a sentence about the largest belief of an observer who believed 50 % before."""
     _, high = posterior_bound(epsilon, _EVEN_ODDS)
     sure = (
@@ -167,7 +167,7 @@ def observer_belief(epsilon: float) -> str:
     return f"somebody who was half sure what your answer is can {sure}"
 
 
-def promise(metric: Metric) -> str:
+def describe_promise(metric: Metric) -> str:
     """Return a sentence about what the loss of a scope limits, and what it does not hide."""
     span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
     what = ", and its properties, do" if metric.segments else " does"
@@ -191,7 +191,7 @@ def _describe_linking(metric: Metric) -> str:
             f"Linking: a device sends one report a {metric.epoch}, and draws its noise anew for "
             f"each. Only {others} or the time of sending can link those of several {metric.epoch}s."
         )
-    linked = link(metric.params, reports=(_LINKED_REPORTS,))
+    linked = linkability(metric.params, reports=(_LINKED_REPORTS,))
     found = f"{100 * linked.recognised[0].probability:.0f} %"
     cohorts = metric.params.m
     own, alike = ("its properties, ", " with the same properties") if metric.segments else ("", "")

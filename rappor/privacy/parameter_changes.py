@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from rappor.base.sentence_numbers import format_count
 from rappor.protocol.loss import epsilon_inf, epsilon_n, epsilon_reports
 from rappor.protocol.params import Params
-from rappor.registry.budget import reserve, scope_names
+from rappor.registry.budget import reserve, scope_identity
 from rappor.registry.metric import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class ChangeLoss:
     """What a device loses, in nats, by reports of one value before and after a change.
 
     `kept` tells that the permanent response stays. `epsilon_inf` is the loss by any number of
@@ -26,9 +26,9 @@ class Cost:
     epsilon_inf: float
 
 
-def change_cost(
+def compute_change_loss(
     old: Params, new: Params, *, before: int, after: int, for_life: bool = True
-) -> Cost:
+) -> ChangeLoss:
     """Account for numbers of reports of one value before and after the change.
 
     A change of p and q alone keeps the permanent response, and so epsilon_inf. Any
@@ -37,8 +37,8 @@ def change_cost(
     """
     if for_life and old.permanent_fingerprint == new.permanent_fingerprint:
         reports = {old: before + after} if old == new else {old: before, new: after}
-        return Cost(kept=True, epsilon=epsilon_reports(reports), epsilon_inf=epsilon_inf(old))
-    return Cost(
+        return ChangeLoss(kept=True, epsilon=epsilon_reports(reports), epsilon_inf=epsilon_inf(old))
+    return ChangeLoss(
         kept=False,
         epsilon=epsilon_n(old, before) + epsilon_n(new, after),
         epsilon_inf=epsilon_inf(old) + epsilon_inf(new),
@@ -107,8 +107,8 @@ def cost_of_change(old: Metric, new: Metric, *, reports: int) -> EntryChange:
     higher one where the scopes are the same.
     """
     is_for_life = old.epoch == new.epoch == "life"
-    same_scopes = scope_names(old) == scope_names(new)
-    cost = change_cost(
+    same_scopes = scope_identity(old) == scope_identity(new)
+    cost = compute_change_loss(
         old.params, new.params, before=reports, after=reports, for_life=is_for_life and same_scopes
     )
     before, after = reserve(old).total, reserve(new).total

@@ -72,18 +72,18 @@ class _Counts:
         return (1 - r) * (1 - s) / (1 - self.share) + r * s / self.share
 
 
-def recognition(params: Params, n: int, devices: int) -> float:
+def recognition_probability(params: Params, n: int, devices: int) -> float:
     """Return the probability that two sets of n reports of a device are found to be its own."""
-    ones = true_ones(params)
+    ones = count_true_bits(params)
     counts = _counts(params, n, ones / params.k)
     few = math.comb(params.k + (n + 1) ** 2 - 1, params.k) <= _MOST_PAIRS
     found = (_by_enumeration if few else _by_normal)(counts, params.k, ones, devices)
-    return min(found, recognition_inf(params, devices))
+    return min(found, recognition_limit(params, devices))
 
 
-def recognition_inf(params: Params, devices: int) -> float:
+def recognition_limit(params: Params, devices: int) -> float:
     """Return the probability by any number of reports: by the permanent responses themselves."""
-    ones = true_ones(params)
+    ones = count_true_bits(params)
     shown = _sum_of_hits(params.k - ones, params.f1, ones, 1 - params.f0)
     return sum(
         weight * _first(0.0, _same_response(params, ones, c), devices)
@@ -92,7 +92,7 @@ def recognition_inf(params: Params, devices: int) -> float:
     )
 
 
-def binomial(n: int, x: int, probability: float) -> float:
+def binomial_probability(n: int, x: int, probability: float) -> float:
     """Return the probability of x hits in n."""
     if probability in (0, 1):
         return float(x == n * probability)
@@ -100,15 +100,15 @@ def binomial(n: int, x: int, probability: float) -> float:
     return math.exp(ways + x * math.log(probability) + (n - x) * math.log1p(-probability))
 
 
-def true_ones(params: Params) -> int:
+def count_true_bits(params: Params) -> int:
     """Return how many bits a device's value sets."""
     return round(params.k * params.density) if encoding_of(params).hashed else 0
 
 
 def _counts(params: Params, n: int, density: float) -> _Counts:
     share = params.f1 + density * (1 - params.f)
-    low = [binomial(n, x, params.p) for x in range(n + 1)]
-    high = [binomial(n, x, params.q) for x in range(n + 1)]
+    low = [binomial_probability(n, x, params.p) for x in range(n + 1)]
+    high = [binomial_probability(n, x, params.q) for x in range(n + 1)]
     of_any = _mix(low, high, share)
     ones = [share * each for each in high]
     return _Counts(
@@ -270,5 +270,5 @@ def _sum_of_hits(n: int, p: float, more: int, q: float) -> list[float]:
     """Return the probabilities of hits in n trials of probability p and more of probability q."""
     total = [0.0] * (n + more + 1)
     for x, y in itertools.product(range(n + 1), range(more + 1)):
-        total[x + y] += binomial(n, x, p) * binomial(more, y, q)
+        total[x + y] += binomial_probability(n, x, p) * binomial_probability(more, y, q)
     return total

@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.base.ranges import check_integer
-from rappor.privacy.recognition import binomial, recognition, recognition_inf, true_ones
+from rappor.privacy.recognition import (
+    binomial_probability,
+    count_true_bits,
+    recognition_limit,
+    recognition_probability,
+)
 from rappor.protocol.params import Params
 
 REPORTS: Final = (1, 2, 5, 20)
@@ -60,7 +65,9 @@ class Linkability:
     reports_to_recover: int | None
 
 
-def link(params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPORTS) -> Linkability:
+def linkability(
+    params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPORTS
+) -> Linkability:
     """Return what links the reports of one device among `devices` in all.
 
     Two sets of reports are compared, for each number of `reports` in a set, and at last for any
@@ -70,12 +77,13 @@ def link(params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPO
     check_integer("devices", devices, 1)
     for n in reports:
         check_integer("reports", n, 1, _MOST_IN_A_SET)
-    cohort_devices, ones = max(1, round(devices / params.m)), true_ones(params)
+    cohort_devices, ones = max(1, round(devices / params.m)), count_true_bits(params)
     recognised = [
-        Recognition(reports=n, probability=recognition(params, n, cohort_devices)) for n in reports
+        Recognition(reports=n, probability=recognition_probability(params, n, cohort_devices))
+        for n in reports
     ]
     recognised.append(
-        Recognition(reports=None, probability=recognition_inf(params, cohort_devices))
+        Recognition(reports=None, probability=recognition_limit(params, cohort_devices))
     )
     return Linkability(
         devices=devices,
@@ -107,7 +115,9 @@ def reports_to_recover(params: Params) -> int | None:
 
     def enough(n: int) -> bool:
         # Half the overlap of both states is how often the reports of a bit mislead.
-        zero, one = ([binomial(n, x, p) for x in range(n + 1)] for p in (params.p, params.q))
+        zero, one = (
+            [binomial_probability(n, x, p) for x in range(n + 1)] for p in (params.p, params.q)
+        )
         misled = sum(map(min, zero, one)) / 2
         return params.k * math.log1p(-misled) >= math.log(_CERTAIN)
 

@@ -70,7 +70,7 @@ _TIGHT: Final = 1e-12
 """Relative distance at which a search ends."""
 
 
-def shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
+def bound_shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
     """Return the loss of one of n shuffled reports that each lose at most `local` nats.
 
     It is never above `local`, and never below the true loss at delta.
@@ -90,7 +90,7 @@ def shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
     return 0.0 if excess(0.0) <= 0 else _search(excess, good=local, bad=0.0)
 
 
-def local_for(epsilon: float, n: int, *, delta: float) -> float:
+def find_local_epsilon(epsilon: float, n: int, *, delta: float) -> float:
     """Return the largest local loss that a shuffled batch of n turns into at most `epsilon`.
 
     It is `epsilon` itself where the batch is too small to hide anything.
@@ -115,7 +115,7 @@ def local_for(epsilon: float, n: int, *, delta: float) -> float:
     return _search(excess, good=good, bad=bad)
 
 
-def likely_smallest_cohort(n: int, m: int, *, delta: float) -> int:
+def bound_smallest_cohort(n: int, m: int, *, delta: float) -> int:
     """Return a size that every cohort reaches with probability at least 1 - `delta`.
 
     n devices fall into m cohorts uniformly. Chernoff: a cohort of mean s = n / m has fewer

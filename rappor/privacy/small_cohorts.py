@@ -24,7 +24,7 @@ _LEAST_LIST_COHORTS, _MOST_LIST_COHORTS = 4, 128
 128 gain a list little, and link the reports of a device more."""
 
 
-def cohorts_of_list(reports: float, *, min_cohort: int) -> int:
+def choose_list_cohorts(reports: float, *, min_cohort: int) -> int:
     """Return the cohorts of a string metric with a list, a power of 2 from 4 to 128.
 
     It is the largest that gives each cohort three times `min_cohort` expected reports.
@@ -46,7 +46,7 @@ def cohorts_of_list(reports: float, *, min_cohort: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
+class CohortFilling:
     """How the devices that are active in one interval fill m cohorts.
 
     `devices` are those that report in an interval, such as a day; for a metric that reports every
@@ -58,7 +58,7 @@ class Filling:
     min_cohort: int
 
     @property
-    def m_is_too_large(self) -> bool:
+    def is_m_too_large(self) -> bool:
         """Return whether fewer cohorts would show more."""
         return self.m > self.largest_m
 

@@ -17,13 +17,13 @@ from rappor.base.errors import MetricError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.registry.metric import Metric
 
-MOST_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
+LONGEST_EPOCH_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
 """Days of an epoch at most."""
 
 _EPOCHS_A_YEAR: Final = {"life": 1, "year": 1, "quarter": 4, "month": 12}
 
 
-class Reserved(NamedTuple):
+class Reservation(NamedTuple):
     """What one metric reserves of a calendar year: a price for each scope that touches it."""
 
     metric: str
@@ -40,7 +40,7 @@ def most_reports(metric: Metric) -> int | None:
     """Return the most reports that a device sends in one epoch; None if nothing bounds them."""
     if metric.epoch == "life" or metric.interval == "none":
         return None
-    days = MOST_DAYS[metric.epoch]
+    days = LONGEST_EPOCH_DAYS[metric.epoch]
     match metric.interval:
         case "epoch":
             return 1
@@ -59,7 +59,7 @@ def scope_loss(metric: Metric, reports: int | None = None) -> float:
     return epsilon_inf(metric.params) if n is None else epsilon_n(metric.params, n)
 
 
-def scope_price(metric: Metric) -> float:
+def scope_cost(metric: Metric) -> float:
     """Return what one scope can cost at most, in nats, rounded up to a thousandth.
 
     The parts of a metric have the same noise, and a device answers for one.
@@ -68,13 +68,13 @@ def scope_price(metric: Metric) -> float:
     return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
 
 
-def scope_names(metric: Metric) -> str:
+def scope_identity(metric: Metric) -> str:
     """Return what a metric's scopes depend on beyond its name; other scopes cost anew."""
     parts = " ".join(params.permanent_fingerprint for params in metric.part_sets)
     return f"{metric.epoch} {parts}"
 
 
-def reserve(metric: Metric, *, year: int | None = None) -> Reserved:
+def reserve(metric: Metric, *, year: int | None = None) -> Reservation:
     """Return what a metric reserves of a calendar year, or of a whole one if none is named.
 
     Epochs that begin after the metric has expired are not reserved.
@@ -84,12 +84,12 @@ def reserve(metric: Metric, *, year: int | None = None) -> Reserved:
         last = min(metric.expires, datetime.date(year, 12, 31))
         days = (datetime.date(year, month, 1) for month in range(1, 13))
         scopes = len({metric.epoch_at(day) for day in days if day <= last})
-    return Reserved(metric.name, scope_price(metric), scopes)
+    return Reservation(metric.name, scope_cost(metric), scopes)
 
 
 def check_budget(
     metrics: Iterable[Metric], total: float, *, year: int | None = None
-) -> tuple[Reserved, ...]:
+) -> tuple[Reservation, ...]:
     """Return what each metric reserves; MetricError, with the total that would do, if too much."""
     reserved = tuple(reserve(metric, year=year) for metric in metrics)
     needed = math.fsum(each.total for each in reserved)

@@ -27,7 +27,7 @@ from rappor.protocol.segments import (
     segments_of,
 )
 from rappor.protocol.wire import METRIC_NAME
-from rappor.registry.toml_file import fault
+from rappor.registry.toml_file import metric_error
 
 _EPOCH_FORMS: Final[Mapping[str, tuple[str, str]]] = {
     "life": ("empty, for life", r""),
@@ -50,7 +50,7 @@ _LARGEST: Final = 2**53 - 1
 """The largest integer that every reader of JSON and every database takes exactly."""
 
 
-def epochs_at(day: datetime.date) -> dict[str, str]:
+def name_epochs(day: datetime.date) -> dict[str, str]:
     """Return the names of the epochs that a day (UTC) belongs to, by their lengths."""
     year = f"{day.year:04}"
     quarter, month = f"{year}-Q{(day.month + 2) // 3}", f"{year}-{day.month:02}"
@@ -101,11 +101,11 @@ class Metric:
                 f"a metric's name must match {METRIC_NAME.pattern}, got {format_value(self.name)}"
             )
         if not isinstance(self.params, Params):
-            raise fault(self.name, "params", "Params", self.params)
+            raise metric_error(self.name, "params", "Params", self.params)
         self._check_text("description", self.description)
         self._check_text("owner", self.owner)
         if not _is_date(self.expires):
-            raise fault(self.name, "expires", "a date as 2026-11-30", self.expires)
+            raise metric_error(self.name, "expires", "a date as 2026-11-30", self.expires)
         this = f"metric {self.name!r}"
         check_choice(f"{this}: epoch", self.epoch, EPOCHS, error=MetricError)
         if isinstance(self.interval, str) and self.interval in _REMOVED_INTERVALS:
@@ -193,17 +193,17 @@ class Metric:
 
     def epoch_at(self, day: datetime.date) -> str:
         """Return the epoch that a day (UTC) belongs to; empty for life."""
-        return epochs_at(day)[self.epoch]
+        return name_epochs(day)[self.epoch]
 
     def check_epoch(self, text: str) -> None:
         """Raise MetricError unless the text is written as this metric's epochs are."""
         form, pattern = _EPOCH_FORMS[self.epoch]
         if not re.fullmatch(pattern, text):
-            raise fault(self.name, "epoch", form, text)
+            raise metric_error(self.name, "epoch", form, text)
 
     def _check_text(self, key: str, text: object) -> None:
         if not isinstance(text, str) or not text.strip():
-            raise fault(self.name, key, "a non-empty text", text)
+            raise metric_error(self.name, key, "a non-empty text", text)
 
     def _check_candidates(self) -> None:
         """Refuse candidates that no string of the metric can be, and equal ones."""
@@ -235,28 +235,28 @@ class Metric:
         normalized = set()
         for candidate in candidates:
             if not isinstance(candidate, str):
-                raise fault(self.name, "candidates", "a list of texts", candidate)
+                raise metric_error(self.name, "candidates", "a list of texts", candidate)
             check_name(candidate, "candidates")
             text = normalize(normalizer, candidate)
             # Two spellings of one value would be one row of the result. An empty text is what
             # devices report of every value of which the normalizer leaves nothing.
             if not text:
                 required = f"non-empty after normalising by {normalizer}"
-                raise fault(self.name, "candidates", required, candidate)
+                raise metric_error(self.name, "candidates", required, candidate)
             if text in normalized:
                 required = f"distinct after normalising by {normalizer}"
-                raise fault(self.name, "candidates", required, candidate)
+                raise metric_error(self.name, "candidates", required, candidate)
             normalized.add(text)
 
     def _check_flag(self, key: str, value: object) -> None:
         if not isinstance(value, bool):
-            raise fault(self.name, key, "true or false", value)
+            raise metric_error(self.name, key, "true or false", value)
 
     def _check_whole(self, key: str, value: object, least: int) -> None:
         if type(value) is not int or value < least:
-            raise fault(self.name, key, f"an integer of at least {least}", value)
+            raise metric_error(self.name, key, f"an integer of at least {least}", value)
         if value > _LARGEST:
-            raise fault(self.name, key, f"an integer of at most {_LARGEST}", value)
+            raise metric_error(self.name, key, f"an integer of at most {_LARGEST}", value)
 
     def _check_once(self) -> None:
         if self.interval == "epoch" and self.epoch == "life":
@@ -270,7 +270,7 @@ class Metric:
         share = self.sampling_rate
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if not is_number or not 0 < share <= 1 or threshold(share) == 0:
-            raise fault(self.name, "sampling_rate", "a share of devices in (0, 1]", share)
+            raise metric_error(self.name, "sampling_rate", "a share of devices in (0, 1]", share)
 
     def _check_complete(self) -> None:
         self._check_flag("complete", self.complete)

@@ -21,7 +21,7 @@ from rappor.registry.registry import Registry
 _Document = dict[str, Any]
 
 
-def sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
+def format_sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
     """Return one line of JSON; `notices` say by name what each metric collects, for people.
 
     The total is a text, as ECMAScript writes numbers, and `Infinity` where nothing bounds it.

@@ -114,7 +114,7 @@ def check_known(name: str, known: Collection[str], what: str, *, place: str = ""
         raise MetricError(f"{place}unknown {what} {format_value(name)}; {hint}")
 
 
-def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
+def metric_error(name: str, key: str, constraint: str, got: object) -> MetricError:
     """Return the error that says what is wrong with one key of one metric."""
     value = "nothing" if got is None else format_value(got)
     return MetricError(f"metric {format_value(name)}: {key} must be {constraint}, got {value}")
@@ -188,14 +188,14 @@ def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
     parts = []
     for table in tables:
         if not isinstance(table, dict) or not {"name"} <= table.keys() <= {"name", "share"}:
-            raise fault(name, "parts", "a list of {name = ..., share = ...}", entries)
+            raise metric_error(name, "parts", "a list of {name = ..., share = ...}", entries)
         parts.append(Part(table["name"], table.get("share")))
     return tuple(parts)
 
 
 def _read_segments(name: str, entries: object) -> tuple[Dimension, ...]:
     if not isinstance(entries, dict) or not all(isinstance(v, list) for v in entries.values()):
-        raise fault(name, "segments", "a table of lists, as {version = [...]}", entries)
+        raise metric_error(name, "segments", "a table of lists, as {version = [...]}", entries)
     return tuple(Dimension(each, tuple(values)) for each, values in entries.items())
 
 
@@ -210,7 +210,7 @@ def _read_date(value: object) -> object:
 def _read_params(name: str, entry: _Entry) -> Params:
     encoding = encoding_named(entry["encoding"])
     if not isinstance(insecure := entry.get("insecure", False), bool):
-        raise fault(name, "insecure", "true or false", insecure)
+        raise metric_error(name, "insecure", "true or false", insecure)
     categories = _read_categories(name, entry, encoding)
     return Params(
         **_read_letters(name, entry, encoding, categories),
@@ -260,14 +260,14 @@ def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tupl
     if own is None:
         return ()
     if not isinstance(items := entry.get(own), list):
-        raise fault(name, own, "a list", items)
+        raise metric_error(name, own, "a list", items)
     read = _read_edge if own == "edges" else _read_category
     return tuple(read(name, item) for item in items)
 
 
 def _read_category(name: str, category: object) -> str:
     if not isinstance(category, str):
-        raise fault(name, "categories", "a list of texts", category)
+        raise metric_error(name, "categories", "a list of texts", category)
     return category
 
 
@@ -277,4 +277,4 @@ def _read_edge(name: str, edge: object) -> str:
             return edge_text(edge)
     except OverflowError:  # an integer beyond binary64
         pass
-    raise fault(name, "edges", "a list of finite numbers", edge)
+    raise metric_error(name, "edges", "a list of finite numbers", edge)

@@ -12,7 +12,7 @@ from rappor.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
 from rappor.planning.plans import Plan
-from rappor.privacy.report import PrivacyReport
+from rappor.privacy.assessment import PrivacyReport
 from rappor.protocol.params import NOISE, Params
 from rappor.reporting.comparison_page import change_columns
 from rappor.reporting.contrast_table import contrasts_table

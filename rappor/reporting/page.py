@@ -15,7 +15,7 @@ from rappor.decoding.estimates_report import (
     ResidualGrid,
     report,
 )
-from rappor.privacy.report import Loss
+from rappor.privacy.assessment import Loss
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
 from rappor.reporting.contrast_table import contrasts_table

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rappor.privacy.papers import Paper, Section
+from rappor.privacy.documents import Document, Section
 from rappor.reporting.document import document, header
 from rappor.reporting.markup import Markup, tag, visible
 from rappor.reporting.tables import table
 
 
-def paper_markdown(paper: Paper) -> str:
+def paper_markdown(paper: Document) -> str:
     """Return a paper as Markdown, with its version below the title."""
     lines = [f"# {_inline(paper.title)}", "", f"Version `{paper.version}`", ""]
     for section in paper.sections:
@@ -18,7 +18,7 @@ def paper_markdown(paper: Paper) -> str:
     return "\n".join(lines)
 
 
-def paper_page(paper: Paper) -> str:
+def paper_page(paper: Document) -> str:
     """Return a paper as one HTML file."""
     parts = (_section(section) for section in paper.sections)
     return document(paper.title, header(paper.title, f"Version {paper.version}"), *parts)

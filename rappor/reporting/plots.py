@@ -15,7 +15,7 @@ from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.estimates_report import masses
 from rappor.planning.plans import Plan
-from rappor.privacy.report import Loss, PrivacyReport
+from rappor.privacy.assessment import Loss, PrivacyReport
 from rappor.protocol.loss import posterior_bound
 from rappor.reporting.charts import Chart, Panels
 from rappor.reporting.dots import Dot, Row, dots

@@ -1,9 +1,9 @@
 from rappor.simulation.collection import simulate_counts as simulate_counts
 from rappor.simulation.collection import simulate_reports as simulate_reports
-from rappor.simulation.parts import simulate_parts as simulate_parts
+from rappor.simulation.part_collections import simulate_parts as simulate_parts
 from rappor.simulation.population import Population as Population
 from rappor.simulation.population import english_words as english_words
-from rappor.simulation.repeated import simulate_days as simulate_days
-from rappor.simulation.repeated import simulate_repeated as simulate_repeated
-from rappor.simulation.scenarios import SCENARIOS as SCENARIOS
-from rappor.simulation.scenarios import simulate_scenario as simulate_scenario
+from rappor.simulation.repeated_reports import simulate_days as simulate_days
+from rappor.simulation.repeated_reports import simulate_repeated as simulate_repeated
+from rappor.simulation.upload_scenarios import SCENARIOS as SCENARIOS
+from rappor.simulation.upload_scenarios import simulate_scenario as simulate_scenario

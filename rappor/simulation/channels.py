@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.protocol.params import ONE, Params
+from rappor.simulation.compiled_loops import break_ties, compare_high_bytes
 from rappor.simulation.keystream import Keystream
-from rappor.simulation.loops import break_ties, compare
 
 _BYTE: Final = 8
 _LOW_BITS: Final = 56
@@ -65,7 +65,7 @@ class Channel:
         )
 
 
-def n_in_piece(n_bytes: int) -> int:
+def reports_per_piece(n_bytes: int) -> int:
     """Return how many reports of a length are drawn at a time."""
     return max(_PIECE // n_bytes, 1)
 
@@ -75,7 +75,7 @@ class ChannelNoise:
 
     def __init__(self, channel: Channel, stream: Keystream, k: int) -> None:
         """Prepare the thresholds for reports of k bits."""
-        self._thresholds = threshold_words(channel)
+        self._thresholds = build_threshold_words(channel)
         self._first, self._rest = stream.spawn(0), stream.spawn(1)
         self._last_byte = np.uint8(0xFF >> -k % 8)
 
@@ -86,7 +86,7 @@ class ChannelNoise:
         a call ends a piece.
         """
         answers = np.empty_like(bits)
-        step = n_in_piece(bits.shape[1])
+        step = reports_per_piece(bits.shape[1])
         for start in range(0, len(bits), step):
             self._answer(bits[start : start + step], answers[start : start + step])
         if len(bits):
@@ -99,14 +99,16 @@ class ChannelNoise:
         planes = np.empty((_BYTE, len(truth)), dtype=np.uint64)
         self._first.fill(planes)
         answer, tied = np.empty_like(truth), np.empty_like(truth)
-        rest = np.empty(compare(truth, planes, self._thresholds, answer, tied), dtype="<u8")
+        rest = np.empty(
+            compare_high_bytes(truth, planes, self._thresholds, answer, tied), dtype="<u8"
+        )
         self._rest.fill(rest)
         rest = rest.astype(np.uint64, copy=False)
         break_ties(truth, tied, rest, self._thresholds, answer)
         answers.reshape(-1)[:] = answer.view(np.uint8)[: bits.size]
 
 
-def threshold_words(channel: Channel) -> NDArray[np.uint64]:
+def build_threshold_words(channel: Channel) -> NDArray[np.uint64]:
     """Return what the loops compare with, (3, 8) uint64.
 
     Rows 0 and 1 are the highest bytes of both thresholds, a word for each bit, 0 or all ones: the

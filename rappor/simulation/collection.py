@@ -19,11 +19,11 @@ from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_integer, read_count
 from rappor.counts.counts import Counts
 from rappor.protocol.params import Params
-from rappor.simulation.channels import Channel, ChannelNoise, n_in_piece
+from rappor.simulation.channels import Channel, ChannelNoise, reports_per_piece
 from rappor.simulation.keystream import Keystream
-from rappor.simulation.picks import Weighted, draw_cohorts
 from rappor.simulation.population import Population
-from rappor.simulation.true_bits import TrueBits, true_bits
+from rappor.simulation.true_bits import TrueBits, compute_true_bits
+from rappor.simulation.weighted_sampler import WeightedSampler, draw_cohorts
 
 MOST_DEVICES: Final = (1 << 62) - 1
 """Devices that can be simulated: twice as many still fit the 64-bit integers of Counts."""
@@ -78,7 +78,7 @@ def simulate(
         The encoding cannot encode a value of the population.
     """
     n_reports = read_count("n_reports", n_reports, 0, MOST_DEVICES)
-    people = People(population, params)
+    people = DeviceSampler(population, params)
     rng = Keystream(seed).generator()
     devices, reports, true_ones = people.draw(rng, n_reports)
     counts = add_noise(rng, params, reports, true_ones, metric=metric)
@@ -128,7 +128,7 @@ def simulate_counts(
     return simulate(population, params, n_reports=n_reports, seed=seed, metric=metric).counts
 
 
-class People:
+class DeviceSampler:
     """Devices with values of a population, spread over the cohorts of a parameter set.
 
     Raises ParamsError and ReportError as `simulate` does.
@@ -139,7 +139,7 @@ class People:
         _check_order(population, params)
         self._weights = population.weights
         self._params = params
-        self._truth = true_bits(population, params)
+        self._truth = compute_true_bits(population, params)
 
     def draw(
         self, rng: np.random.Generator, n_devices: int
@@ -198,14 +198,16 @@ def simulate_reports(
     """
     _check_order(population, params)
     check_integer("block", block, 1)
-    keystream, at_once = Keystream(seed), n_in_piece(params.n_bytes)
+    keystream, at_once = Keystream(seed), reports_per_piece(params.n_bytes)
     if values is None:
         n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
         picks = _draw_values(population, keystream.spawn(0), n_devices, at_once)
     else:
         _check_values(values, len(population))
         picks = (values[start : start + at_once] for start in range(0, len(values), at_once))
-    return _in_blocks(_draw_reports(true_bits(population, params), picks, params, keystream), block)
+    return _in_blocks(
+        _draw_reports(compute_true_bits(population, params), picks, params, keystream), block
+    )
 
 
 def _check_values(values: NDArray[np.int64], n_values: int) -> None:
@@ -217,7 +219,7 @@ def _check_values(values: NDArray[np.int64], n_values: int) -> None:
 def _draw_values(
     population: Population, stream: Keystream, n_devices: int, at_once: int
 ) -> Iterator[NDArray[np.int64]]:
-    weighted = Weighted(population.weights)
+    weighted = WeightedSampler(population.weights)
     for start in range(0, n_devices, at_once):
         yield weighted.draw(stream, min(at_once, n_devices - start))
 

@@ -14,7 +14,7 @@ from rappor.candidates.texts import Texts
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.bloom import LAYOUT, Bloom
 from rappor.protocol.params import Params
-from rappor.simulation.loops import add_devices, set_hashed
+from rappor.simulation.compiled_loops import add_hashed_devices, set_hashed_bits
 from rappor.simulation.population import Population
 
 
@@ -30,7 +30,7 @@ class TrueBits(Protocol):
         """Return (n, ceil(k/8)) packed true bits of n devices."""
 
 
-def true_bits(population: Population, params: Params) -> TrueBits:
+def compute_true_bits(population: Population, params: Params) -> TrueBits:
     """Hash or encode every value once.
 
     Raises ParamsError for a foreign hash layout, ReportError for a value of another encoding.
@@ -54,14 +54,14 @@ class _BloomBits:
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
         cells = bloom_cells(self._digests[values], self._params)
-        add_devices(cells, devices, self._params.h, ones.reshape(-1))
+        add_hashed_devices(cells, devices, self._params.h, ones.reshape(-1))
 
     def of_devices(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
         """Hash each device in its own cohort only."""
         packed = np.zeros((len(values), self._params.n_bytes), dtype=np.uint8)
-        set_hashed(self._digests, values, cohorts, self._params.k, self._params.h, packed)
+        set_hashed_bits(self._digests, values, cohorts, self._params.k, self._params.h, packed)
         return packed
 
 

@@ -22,10 +22,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.base.ranges import read_count
-from rappor.privacy.shuffling import local_for
+from rappor.privacy.shuffling import find_local_epsilon
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params
-from rappor.trust.noise import CountNoise, GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise
+from rappor.trust.noise_distributions import (
+    CountNoise,
+    GaussianNoise,
+    GeometricNoise,
+    LaplaceNoise,
+    LocalNoise,
+)
 from rappor.trust.survey import MOST_LOCAL, CoinSurvey, check_epsilon
 
 _MOST_DEVICES: Final = 2**53
@@ -33,7 +39,7 @@ _MOST_DEVICES: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class TrustModel:
     """One way to answer the question: who is trusted, what is lost and which noise is added.
 
     All losses are in nats. `epsilon` is the loss of one answer to everybody who sees what is
@@ -50,7 +56,9 @@ class Model:
     noise: CountNoise
 
 
-def trust_models(epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0.25) -> list[Model]:
+def trust_models(
+    epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0.25
+) -> list[TrustModel]:
     """Return the models of trust, each with the noise that keeps an answer's loss to epsilon.
 
     `delta` is for the shuffled batch and for Gaussian noise, `beta` for the survey that is not
@@ -60,12 +68,12 @@ def trust_models(epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0
     """
     check_epsilon(epsilon)
     n = read_count("n", n, 1, _MOST_DEVICES)
-    batch = CoinSurvey.at(min(local_for(epsilon, n, delta=delta), MOST_LOCAL))
+    batch = CoinSurvey.at(min(find_local_epsilon(epsilon, n, delta=delta), MOST_LOCAL))
     return [
         _survey(f"survey by coins, beta = {beta:g}", CoinSurvey.at(epsilon, beta)),
         _survey("symmetric randomized response", CoinSurvey.at(epsilon)),
-        _rappor(rappor_bit(epsilon)),
-        Model(
+        _rappor(choose_bit_params(epsilon)),
+        TrustModel(
             name="shuffled batch",
             trusted="the shuffler",
             epsilon=epsilon,
@@ -80,7 +88,7 @@ def trust_models(epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0
     ]
 
 
-def rappor_bit(epsilon: float) -> Params:
+def choose_bit_params(epsilon: float) -> Params:
     """Return RAPPOR of one bit, symmetric: epsilon_1 is epsilon, epsilon_inf twice that.
 
     p* = 1 / (e^eps + 1) as in symmetric randomized response, a = f/2 = 1 / (e^(2 eps) + 1),
@@ -93,8 +101,8 @@ def rappor_bit(epsilon: float) -> Params:
     return Params(k=1, encoding="boolean", f=2 * a, p=p, q=1 - p)
 
 
-def _survey(name: str, survey: CoinSurvey) -> Model:
-    return Model(
+def _survey(name: str, survey: CoinSurvey) -> TrustModel:
+    return TrustModel(
         name=name,
         trusted="nobody",
         epsilon=survey.epsilon,
@@ -104,9 +112,9 @@ def _survey(name: str, survey: CoinSurvey) -> Model:
     )
 
 
-def _rappor(params: Params) -> Model:
+def _rappor(params: Params) -> TrustModel:
     epsilon = epsilon_n(params, 1)
-    return Model(
+    return TrustModel(
         name="RAPPOR",
         trusted="nobody",
         epsilon=epsilon,
@@ -116,8 +124,8 @@ def _rappor(params: Params) -> Model:
     )
 
 
-def _central(name: str, epsilon: float, noise: CountNoise, *, delta: float = 0) -> Model:
-    return Model(
+def _central(name: str, epsilon: float, noise: CountNoise, *, delta: float = 0) -> TrustModel:
+    return TrustModel(
         name=name,
         trusted="the curator",
         epsilon=epsilon,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.base.ranges import check_integer, read_count
-from rappor.trust.models import Model
+from rappor.trust.models import TrustModel
 
 _MOST_RUNS: Final = 10**7
 """Estimates that fit in 80 MB."""
@@ -26,7 +26,9 @@ class Trial:
     observed: float
 
 
-def try_model(model: Model, *, n_held: int, n: int, runs: int, seed: int | None = None) -> Trial:
+def try_model(
+    model: TrustModel, *, n_held: int, n: int, runs: int, seed: int | None = None
+) -> Trial:
     """Compare a model's standard error with the error of trials.
 
     Raises ParamsError for counts outside their range.
@@ -39,7 +41,7 @@ def try_model(model: Model, *, n_held: int, n: int, runs: int, seed: int | None 
 
 
 def run_trials(
-    model: Model, *, n_held: int, n: int, runs: int, seed: int | None = None
+    model: TrustModel, *, n_held: int, n: int, runs: int, seed: int | None = None
 ) -> NDArray[np.float64]:
     """Return (runs,) float64, estimates of how many of n devices have what `n_held` of them have.
 

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Self
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, Upload
-from rappor.registry.metric import epochs_at
+from rappor.registry.metric import name_epochs
 from rappor_client.budget.prepared import Prepared
 from rappor_client.budget.scopes import Answer, Scope, answer
 from rappor_client.budget.state import State
@@ -239,7 +239,7 @@ class Admission:
 
     def _is_open_elsewhere(self, scope: Scope, moment: Moment) -> bool:
         """Return whether an earlier registry's epoch that holds the day has an open interval."""
-        epochs = epochs_at(day_of(moment.at)).values()
+        epochs = name_epochs(day_of(moment.at)).values()
         query = "SELECT epoch, ends, seconds FROM held WHERE metric = ? AND epoch <> ? AND ends > ?"
         rows = self._db.execute(query, (scope.metric, scope.epoch, moment.at))
         return any(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
-from rappor.registry.budget import reserve, scope_names
+from rappor.registry.budget import reserve, scope_identity
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.settings import BudgetCap
@@ -193,4 +193,4 @@ def _price(metric: Metric, year: int) -> float:
     return reserve(metric, year=year).total
 
 
-_scopes = functools.lru_cache(maxsize=256)(scope_names)
+_scopes = functools.lru_cache(maxsize=256)(scope_identity)

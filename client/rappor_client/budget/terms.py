@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from rappor.protocol.loss import epsilon_inf
 from rappor.protocol.segments import Dimension
-from rappor.registry.budget import most_reports, scope_price
+from rappor.registry.budget import most_reports, scope_cost
 from rappor.registry.metric import Metric
 from rappor_client.periods import epoch_days
 
@@ -36,7 +36,7 @@ class MetricRules(NamedTuple):
     def of(metric: Metric, day: datetime.date) -> MetricRules:
         """Return what the registry says now."""
         first_day, last_day = days_of(metric, day)
-        price = scope_price(metric)
+        price = scope_cost(metric)
         return MetricRules(
             day=day.isoformat(),
             first_day=first_day,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.encode import encode_value
-from rappor.privacy.notice import losses, told_beside
+from rappor.privacy.notice import describe_losses, describe_segments
 from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, Coins, system_coins
 from rappor.protocol.wire import Upload
@@ -62,7 +62,7 @@ def preview_of(
     told = ["The id, the cohort and the bits are random. Each device has others."]
     if not encoder(metric.params).fits(value):
         told += [f"{metric.name} has no place for this value: the report holds noise only."]
-    told += [*told_beside(metric), *losses(metric)]
+    told += [*describe_segments(metric), *describe_losses(metric)]
     return Preview(body=body, sentences=tuple(told))
 
 

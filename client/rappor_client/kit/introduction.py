@@ -13,7 +13,7 @@ from typing import Final
 
 from rappor.base.errors import ParamsError
 from rappor.privacy.notice import privacy_notice
-from rappor.privacy.small_cohorts import cohorts_of_list
+from rappor.privacy.small_cohorts import choose_list_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
@@ -211,7 +211,7 @@ def _list_lines(uses: Sequence[str], devices: int) -> str:
         f'{{name = "{part.name}"' + ("" if part.share is None else f", share = {part.share}") + "}"
         for part in _PARTS
     )
-    cohorts = cohorts_of_list(_smallest_share() * devices, min_cohort=MIN_COHORT)
+    cohorts = choose_list_cohorts(_smallest_share() * devices, min_cohort=MIN_COHORT)
     return _LIST.format(names=_quoted(uses), parts=parts, cohorts=cohorts)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from rappor.encode import encode_value
-from rappor.privacy.notice import observer_belief
+from rappor.privacy.notice import describe_belief
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.wire import Upload
 from rappor.registry.registry import Registry
@@ -37,6 +37,6 @@ def what_it_reveals(registry: Registry) -> str:
     """Say in one sentence what anybody could learn of one use from these bytes."""
     loss = epsilon_1(registry[METRIC].params)
     return (
-        f"What anybody could learn from it, the collector included: {observer_belief(loss)}. While "
+        f"What anybody could learn from it, the collector included: {describe_belief(loss)}. While "
         "it is received, the collector also sees the network address."
     )

@@ -28,7 +28,7 @@ from typing import Final
 
 from rappor.protocol.params import INTERVALS, ONE
 from rappor.protocol.randomizer import Coins
-from rappor.registry.metric import epochs_at
+from rappor.registry.metric import name_epochs
 from rappor_client.budget import admission
 from rappor_client.folder import spool
 from rappor_client.folder.counters import read_state, write_state
@@ -235,7 +235,7 @@ class Uploader:
 
     def _is_same_epoch(self, db: sqlite3.Connection, name: str, one: float, other: float) -> bool:
         epochs = {params.epoch for params in spool.waiting_params(db, name)}
-        before, after = epochs_at(day_of(one)), epochs_at(day_of(other))
+        before, after = name_epochs(day_of(one)), name_epochs(day_of(other))
         return any(before[epoch] == after[epoch] for epoch in epochs)
 
     def _dues(self, db: sqlite3.Connection, now: float) -> dict[str, float]:

@@ -12,9 +12,9 @@ from rappor.base.errors import FileError, MissingExtraError
 from rappor.base.sentence_numbers import format_count
 from rappor.candidates.candidates import Candidates
 from rappor.planning.changed_params import can_decode_together
-from rappor.privacy.notice import late_days
+from rappor.privacy.notice import describe_late_days
 from rappor.privacy.parameter_changes import cost_of_change
-from rappor.privacy.small_cohorts import Filling
+from rappor.privacy.small_cohorts import CohortFilling
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import reserve, scope_loss
 from rappor.registry.metric import Metric
@@ -91,8 +91,8 @@ def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[Finding]:
     if devices is None:
         return
     each = devices // metric.n_segments
-    filling = Filling(devices=each, m=metric.params.m, min_cohort=metric.min_cohort)
-    if filling.m_is_too_large:
+    filling = CohortFilling(devices=each, m=metric.params.m, min_cohort=metric.min_cohort)
+    if filling.is_m_too_large:
         many = f" in each of {metric.n_segments:,} segments" if metric.segments else ""
         told = f"{format_count(each, 'device')}{many}"
         text = f"m is too large for {told}: {filling.summary}"
@@ -111,7 +111,7 @@ def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
         yield Finding("warning", f"{metric.name}: expired on {metric.expires}")
     elif (metric.expires - today).days <= _SOON_DAYS:
         yield Finding("warning", f"{metric.name}: expires on {metric.expires}")
-    for told in late_days(metric) if today <= metric.expires else ():
+    for told in describe_late_days(metric) if today <= metric.expires else ():
         yield Finding("warning", f"{metric.name}: {told[:1].lower()}{told[1:-1]}")
 
 

@@ -16,7 +16,7 @@ from rappor_client.budget.reservation import Reserved
 
 from rappor import Metric, Params
 from rappor.privacy import cost_of_change
-from rappor.registry.budget import scope_price
+from rappor.registry.budget import scope_cost
 
 SKIPPED = Outcome.SKIPPED
 
@@ -137,7 +137,7 @@ def test_cheaper_metric_keeps_the_room_that_it_has_reserved(home: Home) -> None:
     dear, cheap = (
         metric_of("x", BARE, epoch="month", interval=interval) for interval in ("day", "week")
     )
-    caps = BudgetCap(total=12 * scope_price(dear) + 0.01)
+    caps = BudgetCap(total=12 * scope_cost(dear) + 0.01)
     client = home.open(dear, budget_cap=caps)
     assert client.record("x", True) == Outcome.RECORDED
     client.close()

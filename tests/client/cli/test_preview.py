@@ -15,7 +15,7 @@ from rappor_client.testing import Device, constant_coins
 from registries import entry_of, registry_of, toml_of
 
 from rappor import Registry
-from rappor.privacy.notice import observer_belief
+from rappor.privacy.notice import describe_belief
 from rappor.protocol.wire import Report, parse_upload
 
 DAY = datetime.date(2026, 11, 21)
@@ -77,8 +77,8 @@ def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
     _, (report,) = parse_upload(body.encode(), own.lookup)
     assert isinstance(report, Report)
     assert report.params == own["search_engine"].fingerprint
-    assert f"One report: {observer_belief(2)}." in told
-    assert f"All reports of one value in one quarter: {observer_belief(4)}." in told
+    assert f"One report: {describe_belief(2)}." in told
+    assert f"All reports of one value in one quarter: {describe_belief(4)}." in told
 
 
 def test_what_fits_nowhere_is_said() -> None:

@@ -12,7 +12,7 @@ from tools import need
 from rappor import Registry
 from rappor.auditing import JsonLines, audit_client, audit_exactly, compute_reference_outputs
 from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 REGISTRY = """
 [budget]
@@ -69,7 +69,7 @@ def client_passes(folder: Path, devices: int) -> None:
     path = folder / "metrics.toml"
     path.write_text(REGISTRY)
     registry = Registry.load(path)
-    path.with_suffix(".json").write_text(sealed_json(registry, {"page": "-"}))
+    path.with_suffix(".json").write_text(format_sealed_json(registry, {"page": "-"}))
     command = program("audited_client.mjs")
     found = audit_client(command, registry.metric("page"), path, devices=devices)
     assert found.passed, faults_of(found)

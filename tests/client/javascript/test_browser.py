@@ -22,7 +22,7 @@ from tools import need
 from websites import Site, the_readmes_site
 
 from rappor import Metric, Params, Registry
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 pytestmark = pytest.mark.slow  # a browser and a collector
 
@@ -563,7 +563,9 @@ def test_tables_of_hosts_are_loaded_if_a_metric_asks(profile: BrowserContext) ->
     expires = datetime.date(2100, 1, 1)
     fields: dict[str, Any] = {"description": "d", "owner": "o", "epoch": "quarter"}
     metric = Metric(name="search_engine", params=params, expires=expires, **fields)
-    document = json.loads(sealed_json(Registry([metric], total=24.0), {"search_engine": "-"}))
+    document = json.loads(
+        format_sealed_json(Registry([metric], total=24.0), {"search_engine": "-"})
+    )
     asked: list[str] = []
     profile.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
     tab(profile)

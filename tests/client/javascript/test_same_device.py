@@ -20,7 +20,7 @@ from rappor_client.periods import interval_end
 from rappor import Metric, Params, Registry
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 DAY = 86_400
 START = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
@@ -226,7 +226,8 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
 def question(history: dict[str, Any]) -> dict[str, Any]:
     """Return a history as the other client reads it."""
     documents = [
-        json.loads(sealed_json(each, dict.fromkeys(each, ""))) for each in history["registries"]
+        json.loads(format_sealed_json(each, dict.fromkeys(each, "")))
+        for each in history["registries"]
     ]
     return {
         "secret": history["secret"].hex(),

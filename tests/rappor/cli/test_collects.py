@@ -10,7 +10,7 @@ from shell import Shell, ok
 
 from rappor import Registry
 from rappor.privacy.notice import privacy_notice
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 BARE = toml_of(
     "bare", encoding='"boolean"', interval='"none"', durable="true", f="0.0", p="0.25", q="0.75"
@@ -32,7 +32,9 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
 def test_collects_json_is_the_sealed_registry(shell: Shell) -> None:
     """One line, with the notice of each metric."""
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
-    sealed = sealed_json(registry, {name: privacy_notice(each) for name, each in registry.items()})
+    sealed = format_sealed_json(
+        registry, {name: privacy_notice(each) for name, each in registry.items()}
+    )
     assert ok(shell("collects", "--registry", "metrics.toml", "--json")) == f"{sealed}\n"
 
 

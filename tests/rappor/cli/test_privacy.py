@@ -16,7 +16,7 @@ from shell import Shell, ok, refused
 
 from rappor import Counts, Params, Registry
 from rappor.cli.console import print_json
-from rappor.privacy.report import ShuffledBatch, Usage, privacy_report
+from rappor.privacy.assessment import ShuffledBatch, Usage, privacy_report
 
 Answer = tuple[int, str, str]
 

@@ -16,12 +16,12 @@ from rappor.base.errors import ParamsError
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.planning.changed_params import can_decode_together, compute_joint_error
 from rappor.planning.detection_limit import compute_standard_error
-from rappor.privacy.accountant import account
-from rappor.privacy.parameter_changes import change_cost
-from rappor.privacy.report import privacy_report
+from rappor.privacy.accountant import compose_losses
+from rappor.privacy.assessment import privacy_report
+from rappor.privacy.parameter_changes import compute_change_loss
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
-from rappor.registry.budget import scope_price
+from rappor.registry.budget import scope_cost
 
 BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")
 OLD = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.25, q=0.75)
@@ -31,7 +31,7 @@ REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 def test_losses_add_over_metrics_values_and_people() -> None:
     """Each metric's loss by a value, times the values, summed, times the people."""
-    total = account(
+    total = compose_losses(
         [metric_of(BALANCED, "a"), metric_of(STRICT, "b", epoch="year")], values=3, reports=5
     )
     each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
@@ -44,18 +44,22 @@ def test_losses_add_over_metrics_values_and_people() -> None:
 
 def test_without_a_number_of_reports_it_is_for_ever() -> None:
     """Then each value costs its loss for ever, which may be infinite."""
-    assert account([metric_of(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
+    assert compose_losses([metric_of(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
     endless = Params(k=4, f=0.0, p=0.25, q=0.75)
-    assert account([metric_of(endless, "a"), metric_of(STRICT, "b")]).epsilon == math.inf
-    assert account([]).epsilon == 0
+    assert compose_losses([metric_of(endless, "a"), metric_of(STRICT, "b")]).epsilon == math.inf
+    assert compose_losses([]).epsilon == 0
 
 
 @pytest.mark.parametrize("params", [BALANCED, Params(k=4, f=0.2, g=0.0, p=0.25, q=0.75)])
 def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) -> None:
     """Once in a quarter it is epsilon_1, whatever is asked, as the registry reserves."""
     once = metric_of(params, epoch="quarter", interval="epoch")
-    assert account([once]).epsilon == account([once], reports=10).epsilon == epsilon_1(params)
-    assert 0 <= scope_price(once) - epsilon_1(params) < 0.001
+    assert (
+        compose_losses([once]).epsilon
+        == compose_losses([once], reports=10).epsilon
+        == epsilon_1(params)
+    )
+    assert 0 <= scope_cost(once) - epsilon_1(params) < 0.001
     assert [each.reports for each in privacy_report(once).losses] == [1]
 
 
@@ -63,11 +67,11 @@ def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) ->
 def test_counts_are_counts(bad: Any) -> None:
     """Values, reports and people are positive integers."""
     with pytest.raises(ParamsError, match="values must be an integer of at least 1, got"):
-        account([], values=bad)
+        compose_losses([], values=bad)
     with pytest.raises(ParamsError, match="reports must be an integer of at least 1, got"):
-        account([], reports=bad)
+        compose_losses([], reports=bad)
     with pytest.raises(ParamsError, match="n_people must be an integer of at least 1, got"):
-        account([]).of_group(bad)
+        compose_losses([]).of_group(bad)
 
 
 def mixed_law(bit: bytes, reports: list[Params]) -> Distribution:
@@ -86,12 +90,12 @@ def mixed_law(bit: bytes, reports: list[Params]) -> Distribution:
 def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     """With p and q alone changed one permanent response serves both; else the losses add."""
     values = (b"\0", b"\1")
-    kept = change_cost(OLD, FAINTER, before=before, after=after)
+    kept = compute_change_loss(OLD, FAINTER, before=before, after=after)
     laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
     assert kept.epsilon == pytest.approx(worst_ratio(laws), rel=1e-9)
     assert kept.epsilon_inf == epsilon_inf(OLD)
-    redrawn = change_cost(OLD, REDRAWN, before=before, after=after)
+    redrawn = compute_change_loss(OLD, REDRAWN, before=before, after=after)
     parts = (mixed_law(bit, [OLD] * before) for bit in values)
     others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
@@ -101,9 +105,9 @@ def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
 
 def test_no_change_costs_nothing_and_epochs_add() -> None:
     """The same parameters go on as before; with epochs a change waits for the next one."""
-    same = change_cost(OLD, OLD, before=2, after=3)
+    same = compute_change_loss(OLD, OLD, before=2, after=3)
     assert (same.kept, same.epsilon) == (True, epsilon_n(OLD, 5))
-    waits = change_cost(OLD, FAINTER, before=2, after=3, for_life=False)
+    waits = compute_change_loss(OLD, FAINTER, before=2, after=3, for_life=False)
     assert waits.epsilon == epsilon_n(OLD, 2) + epsilon_n(FAINTER, 3)
 
 
@@ -111,7 +115,7 @@ def test_no_change_costs_nothing_and_epochs_add() -> None:
 def test_other_bits_draw_other_responses(change: dict[str, Any]) -> None:
     """Whatever changes the bits ends the permanent response."""
     new = dataclasses.replace(BALANCED, **change)
-    assert not change_cost(BALANCED, new, before=1, after=1).kept
+    assert not compute_change_loss(BALANCED, new, before=1, after=1).kept
     assert can_decode_together(BALANCED, new) == ("normalize" not in change)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from registries import metric_of
 
-from rappor.privacy.parameter_changes import change_cost
+from rappor.privacy.parameter_changes import compute_change_loss
 from rappor.protocol.encodings import encoder
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
@@ -203,7 +203,7 @@ CHANGES: dict[str, tuple[Params, Params, tuple[object, ...]]] = {
 def test_a_change_of_parameters_costs_what_is_said(name: str, before: int, after: int) -> None:
     """All histories before and after it, in every cohort of both scopes."""
     old, new, values = CHANGES[name]
-    cost = change_cost(old, new, before=before, after=after)
+    cost = compute_change_loss(old, new, before=before, after=after)
     assert cost.kept == name.startswith("p and q")
     both = metric_of(old), metric_of(new)
     for here, there in itertools.product(range(old.m), range(new.m)):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rappor.base.errors import ParamsError
-from rappor.privacy.report_linkage import cohort_bits, link, reports_to_recover
+from rappor.privacy.report_linkage import cohort_bits, linkability, reports_to_recover
 from rappor.protocol.params import ONE, Params
 
 PAPER_52 = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
@@ -65,7 +65,7 @@ def test_devices_among_a_million(
 ) -> None:
     """Other people's simulation of 40 devices by 1, 2 and 5 reports, within 2 of its errors."""
     f, p, q = noise
-    found = link(Params(k=128, m=128, f=f, p=p, q=q), 1_000_000, (1, 2, 5))
+    found = linkability(Params(k=128, m=128, f=f, p=p, q=q), 1_000_000, (1, 2, 5))
     assert (found.devices, found.cohort_devices, found.cohort_bits) == (1_000_000, 7_812, 7)
     assert found.permanent_bits == pytest.approx(entropy, abs=0.6)
     assert [each.reports for each in found.recognised] == [1, 2, 5, None]
@@ -77,7 +77,7 @@ def test_devices_among_a_million(
 def test_more_reports_and_fewer_devices_link_better() -> None:
     """One device alone is always found; a million in a cohort are not found by one report."""
     probabilities = [
-        [each.probability for each in link(BROWSER, devices).recognised]
+        [each.probability for each in linkability(BROWSER, devices).recognised]
         for devices in (8, 800, 8_000_000)
     ]
     assert probabilities[0] == pytest.approx([1.0] * 5)
@@ -98,19 +98,19 @@ def test_several_metrics_of_one_upload_add_their_cohorts() -> None:
 def test_without_permanent_noise_only_values_link() -> None:
     """No entropy; devices of one answer are as good as drawn by lot."""
     flag = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
-    found = link(flag, 50)
+    found = linkability(flag, 50)
     assert found.permanent_bits == 0
     assert [each.probability for each in found.recognised] == pytest.approx([1 / 50] * 5)
     word = Params(k=4, f=0.0, p=0.25, q=0.75)  # four values, all as frequent
     expected = sum(math.comb(49, i) * 0.25**i * 0.75 ** (49 - i) / (i + 1) for i in range(50))
-    assert link(word, 50).recognised[-1].probability == pytest.approx(expected)
+    assert linkability(word, 50).recognised[-1].probability == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, 1001])
 def test_links_of_nonsense_are_refused(bad: Any) -> None:
     """No devices, and sets of no reports or of more than a thousand."""
     with pytest.raises(ParamsError, match=r"reports must be an integer in \[1, 1,000\], got"):
-        link(BROWSER, 100, (1, bad))
+        linkability(BROWSER, 100, (1, bad))
     if bad != 1001:
         with pytest.raises(ParamsError, match="devices must be an integer of at least 1, got"):
-            link(BROWSER, bad)
+            linkability(BROWSER, bad)

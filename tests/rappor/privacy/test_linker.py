@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from linker import recognise
 
-from rappor.privacy.recognition import recognition, recognition_inf
+from rappor.privacy.recognition import recognition_limit, recognition_probability
 from rappor.protocol.params import Params
 
 FALSE_ALARM = 1e-9
@@ -42,7 +42,7 @@ def agrees(share: float, cohorts: int, expected: float) -> bool:
 def check(params: Params, n: int, *, devices: int, near: float, cohorts: int = 2000) -> None:
     """Compare simulation and formula, and see that the comparison can fail."""
     share = float(recognise(params, n, devices=devices, cohorts=cohorts).mean())
-    expected = recognition(params, n, devices)
+    expected = recognition_probability(params, n, devices)
     low, high = max(0.0, expected - near), min(1.0, expected + near)
     assert agrees(share, cohorts, min(max(share, low), high))
     assert not agrees(share, cohorts, min(1.0, high + 0.12))
@@ -54,11 +54,11 @@ def check(params: Params, n: int, *, devices: int, near: float, cohorts: int = 2
 def test_profiles(profile: str, n: int) -> None:
     """Strings of 128 bits in cohorts of 50 devices."""
     params = Params.profile(profile)
-    if recognition(params, n, 50) < 0.85:
+    if recognition_probability(params, n, 50) < 0.85:
         check(params, n, devices=50, near=NEAR)
     else:
         share = float(recognise(params, n, devices=50, cohorts=2000).mean())
-        assert agrees(share, 2000, recognition(params, n, 50))
+        assert agrees(share, 2000, recognition_probability(params, n, 50))
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -85,14 +85,16 @@ def test_profiles_among_a_million(profile: str, n: int) -> None:
     params = Params.profile(profile)
     shares = recognise(params, n, devices=7_812, cohorts=60, targets=100)
     error = shares.std(ddof=1) / math.sqrt(60)
-    assert shares.mean() == pytest.approx(recognition(params, n, 7_812), abs=NEAR + 6 * error)
+    assert shares.mean() == pytest.approx(
+        recognition_probability(params, n, 7_812), abs=NEAR + 6 * error
+    )
 
 
 def test_without_noise_of_reports_permanent_responses_are_compared() -> None:
     """One report shows the permanent response whole; equal ones are drawn by lot."""
     params = Params(**CHOICE, f=0.5, p=0.0, q=1.0)
     share = float(recognise(params, 1, devices=20, cohorts=2000).mean())
-    assert agrees(share, 2000, recognition_inf(params, 20))
+    assert agrees(share, 2000, recognition_limit(params, 20))
 
 
 def test_without_permanent_noise_nobody_is_recognised() -> None:

@@ -11,8 +11,8 @@ import pytest
 from registries import metric_of
 
 from rappor.base.sentence_numbers import format_belief
-from rappor.privacy.notice import observer_belief, privacy_notice
-from rappor.privacy.report_linkage import link
+from rappor.privacy.notice import describe_belief, privacy_notice
+from rappor.privacy.report_linkage import linkability
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension
@@ -28,7 +28,7 @@ make = partial(
 
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, normalize="host")
-FOUND = link(PAPER, reports=(2,)).recognised[0].probability
+FOUND = linkability(PAPER, reports=(2,)).recognised[0].probability
 
 
 def test_a_description_for_life() -> None:
@@ -83,7 +83,7 @@ def test_all_reports_are_those_that_the_price_counts_on() -> None:
     """Six weeks touch a month; where nothing bounds their number, it is the limit of many."""
     params = Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6)
     weekly = privacy_notice(make(params, epoch="month", interval="week"))
-    bound = observer_belief(epsilon_n(params, 6))
+    bound = describe_belief(epsilon_n(params, 6))
     assert f"All reports of one value in one month: {bound}." in weekly.splitlines()
     assert "WARNING: many reports" in privacy_notice(make(params, epoch="month", interval="none"))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from enumeration import histories_of, permanent_of
 
-from rappor.privacy.recognition import recognition, recognition_inf
+from rappor.privacy.recognition import recognition_limit, recognition_probability
 from rappor.protocol.params import Params
 
 pytestmark = pytest.mark.slow  # numerical work of seconds
@@ -52,7 +52,7 @@ def test_few_bits_are_enumerated(
     f, g, p, q = noise
     params = Params(**shape, f=f, g=g, p=p, q=q)
     expected = float(found_by_enumeration(params, n, devices))
-    assert recognition(params, n, devices) == pytest.approx(expected, rel=1e-9)
+    assert recognition_probability(params, n, devices) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 1_000])
@@ -71,24 +71,24 @@ def test_permanent_responses_bound_every_observer(
         for response, weight in permanent_of(bytes([value]), params).items():
             responses[response] = responses.get(response, Fraction(0)) + weight / len(values)
     expected = sum((1 - (1 - share) ** devices) / devices for share in responses.values())
-    assert recognition_inf(params, devices) == pytest.approx(float(expected), rel=1e-9)
+    assert recognition_limit(params, devices) == pytest.approx(float(expected), rel=1e-9)
     for n in (1, 5, 100):
-        assert recognition(params, n, devices) <= recognition_inf(params, devices)
+        assert recognition_probability(params, n, devices) <= recognition_limit(params, devices)
 
 
 def test_many_reports_show_the_permanent_response() -> None:
     """The formula by normal distributions ends where the permanent responses are known."""
     params = Params.profile("low-noise")
-    assert recognition_inf(params, 7_812) < 0.9
-    assert recognition(params, 1000, 7_812) == pytest.approx(
-        recognition_inf(params, 7_812), rel=0.01
+    assert recognition_limit(params, 7_812) < 0.9
+    assert recognition_probability(params, 1000, 7_812) == pytest.approx(
+        recognition_limit(params, 7_812), rel=0.01
     )
 
 
 def test_the_largest_reports_are_computed() -> None:
     """2,040 bits and 16 hashes, a thousand reports, and more devices than there are people."""
     params = Params(k=2040, h=16, m=1, f=0.5, p=0.49, q=0.51)
-    probabilities = [recognition(params, n, 10**15) for n in (1, 100, 1000)]
+    probabilities = [recognition_probability(params, n, 10**15) for n in (1, 100, 1000)]
     assert probabilities == sorted(probabilities)
     assert 0 <= probabilities[0] < 1e-9
     assert 0.5 < probabilities[-1] <= 1

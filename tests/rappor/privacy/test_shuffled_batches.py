@@ -13,7 +13,7 @@ import pytest
 from enumeration import histories_of
 from scipy import stats
 
-from rappor.privacy.shuffling import Clones, local_for, shuffled_epsilon
+from rappor.privacy.shuffling import Clones, bound_shuffled_epsilon, find_local_epsilon
 from rappor.protocol.encodings import encoder
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
@@ -93,7 +93,7 @@ def test_it_holds_for_shuffled_randomized_response(local: float, n: int) -> None
             epsilon = part * local
             assert delta_of(first, second, epsilon) <= delta_bound(epsilon, local, n)
         for delta in (1e-1, 1e-3, 1e-6):
-            stated = shuffled_epsilon(local, n, delta=delta)
+            stated = bound_shuffled_epsilon(local, n, delta=delta)
             assert delta_of(first, second, stated) <= delta
 
 
@@ -134,7 +134,7 @@ def summed_delta(epsilon: float, local: float, n: int) -> float:
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-9])
 def test_larger_batches_are_summed_tightly(local: float, n: int, delta: float) -> None:
     """The stated epsilon has at most the stated delta, and one per cent less has more."""
-    stated = shuffled_epsilon(local, n, delta=delta)
+    stated = bound_shuffled_epsilon(local, n, delta=delta)
     assert summed_delta(stated, local, n) <= delta
     assert stated == 0 or summed_delta(0.99 * stated - delta, local, n) > delta
 
@@ -152,7 +152,7 @@ def closed_form(local: float, n: int, *, delta: float) -> float:
 @pytest.mark.parametrize("local", [0.1, 1.0, 2.0, 4.0, 8.0])
 def test_it_is_below_the_closed_form(local: float, n: int, delta: float) -> None:
     """Wherever its condition holds; and never above the local loss."""
-    stated = shuffled_epsilon(local, n, delta=delta)
+    stated = bound_shuffled_epsilon(local, n, delta=delta)
     assert stated < closed_form(local, n, delta=delta)
     assert stated <= local
 
@@ -160,13 +160,17 @@ def test_it_is_below_the_closed_form(local: float, n: int, delta: float) -> None
 def test_more_reports_and_more_delta_never_add_loss() -> None:
     """Nor does a smaller local loss; beyond 2^53 reports nothing changes."""
     sizes = [1, 2, 10, 100, 1_000, 10**5, 10**9, 2**53, 10**30]
-    losses = [shuffled_epsilon(2.0, n, delta=1e-9) for n in sizes]
+    losses = [bound_shuffled_epsilon(2.0, n, delta=1e-9) for n in sizes]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] == losses[-2]
-    by_delta = [shuffled_epsilon(2.0, 1_000, delta=d) for d in (1e-200, 1e-30, 1e-9, 1e-2, 0.9)]
+    by_delta = [
+        bound_shuffled_epsilon(2.0, 1_000, delta=d) for d in (1e-200, 1e-30, 1e-9, 1e-2, 0.9)
+    ]
     assert by_delta == sorted(by_delta, reverse=True)
     assert by_delta[-1] == 0
-    by_local = [shuffled_epsilon(local, 1_000, delta=1e-6) for local in (0.01, 0.1, 1.0, 3.0, 9.0)]
+    by_local = [
+        bound_shuffled_epsilon(local, 1_000, delta=1e-6) for local in (0.01, 0.1, 1.0, 3.0, 9.0)
+    ]
     assert by_local == sorted(by_local)
 
 
@@ -175,13 +179,13 @@ def test_more_reports_and_more_delta_never_add_loss() -> None:
 )
 def test_what_cannot_be_counted_gains_nothing(local: float, delta: float) -> None:
     """Losses next to 0 or far beyond any batch, and a delta next to 0, keep the local loss."""
-    assert shuffled_epsilon(local, 10**6, delta=delta) == local
+    assert bound_shuffled_epsilon(local, 10**6, delta=delta) == local
     if local < math.inf:
-        assert local_for(local, 10**6, delta=5e-324) == local
+        assert find_local_epsilon(local, 10**6, delta=5e-324) == local
 
 
 def test_a_batch_of_one_hides_nothing_but_delta() -> None:
     """Alone, a symmetric answer of e0 nats has delta = (e^e0 - e^epsilon) / (e^e0 + 1)."""
-    stated = shuffled_epsilon(1.0, 1, delta=0.01)
+    stated = bound_shuffled_epsilon(1.0, 1, delta=0.01)
     assert stated == pytest.approx(math.log(math.e - 0.01 * (math.e + 1)), rel=1e-4)
     assert stated >= math.log(math.e - 0.01 * (math.e + 1))

@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.base.errors import ParamsError
-from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffled_epsilon
+from rappor.privacy.shuffling import (
+    bound_shuffled_epsilon,
+    bound_smallest_cohort,
+    find_local_epsilon,
+)
 
 DELTA = 1e-6
 
@@ -45,7 +49,7 @@ def exact_delta(epsilon: float, low: float, high: float, n: int) -> float:
 @pytest.mark.parametrize("local", [0.1, 0.5, 1.0, 1.4])
 def test_the_loss_holds_for_symmetric_noise(local: float, n: int) -> None:
     """The exact delta is at most the one named, and the loss is near the truth."""
-    epsilon = shuffled_epsilon(local, n, delta=DELTA)
+    epsilon = bound_shuffled_epsilon(local, n, delta=DELTA)
     assert exact_delta(epsilon, *symmetric(local), n) <= DELTA
     assert epsilon < 0.8 * local
     assert exact_delta(0.7 * epsilon, *symmetric(local), n) > DELTA
@@ -54,29 +58,29 @@ def test_the_loss_holds_for_symmetric_noise(local: float, n: int) -> None:
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
 def test_local_loss_for_a_batch(epsilon: float) -> None:
     """It is the largest that the bounds turn into epsilon; hardly more for a device alone."""
-    local = local_for(epsilon, 100_000, delta=DELTA)
-    assert shuffled_epsilon(local, 100_000, delta=DELTA) <= epsilon
-    assert shuffled_epsilon(local * (1 + 1e-9) + 1e-9, 100_000, delta=DELTA) > epsilon
+    local = find_local_epsilon(epsilon, 100_000, delta=DELTA)
+    assert bound_shuffled_epsilon(local, 100_000, delta=DELTA) <= epsilon
+    assert bound_shuffled_epsilon(local * (1 + 1e-9) + 1e-9, 100_000, delta=DELTA) > epsilon
     assert local >= epsilon
-    assert local_for(epsilon, 1, delta=DELTA) == pytest.approx(epsilon, abs=200 * DELTA)
+    assert find_local_epsilon(epsilon, 1, delta=DELTA) == pytest.approx(epsilon, abs=200 * DELTA)
 
 
 def test_the_least_delta_is_a_delta() -> None:
     """Nothing overflows; nothing is promised beyond the local loss."""
     least = math.ulp(0.0)
-    assert shuffled_epsilon(1.0, 1_000, delta=least) == 1.0
-    assert likely_smallest_cohort(1_000, 100, delta=least) == 0
+    assert bound_shuffled_epsilon(1.0, 1_000, delta=least) == 1.0
+    assert bound_smallest_cohort(1_000, 100, delta=least) == 0
 
 
 @pytest.mark.parametrize(("n", "m"), [(1_000, 8), (100_000, 128), (1_000_000, 1024), (50, 128)])
 @pytest.mark.parametrize("delta", [1e-3, 1e-9])
 def test_likely_smallest_cohort(n: int, m: int, delta: float) -> None:
     """Some cohort is below it with probability delta at most, by the exact binomial."""
-    size = likely_smallest_cohort(n, m, delta=delta)
+    size = bound_smallest_cohort(n, m, delta=delta)
     assert m * stats.binom.cdf(size - 1, n, 1 / m) <= delta
     spread = math.sqrt(n / m) * stats.norm.isf(delta / m)
     assert size > n / m - 1.5 * spread - 1
-    assert likely_smallest_cohort(n, 1, delta=delta) == n
+    assert bound_smallest_cohort(n, 1, delta=delta) == n
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_nonsense_is_refused(arguments: tuple[Any, Any, float], message: str) ->
     """One sentence each."""
     local, n, delta = arguments
     with pytest.raises(ParamsError, match=message):
-        shuffled_epsilon(local, n, delta=delta)
+        bound_shuffled_epsilon(local, n, delta=delta)
 
 
 @pytest.mark.parametrize(
@@ -106,4 +110,4 @@ def test_nonsense_is_refused(arguments: tuple[Any, Any, float], message: str) ->
 def test_no_local_loss_for_nonsense(epsilon: float, n: int, delta: float) -> None:
     """One sentence here too."""
     with pytest.raises(ParamsError, match=r"(epsilon|n|delta) must be"):
-        local_for(epsilon, n, delta=delta)
+        find_local_epsilon(epsilon, n, delta=delta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from rappor.privacy.small_cohorts import Filling, cohorts_of_list
+from rappor.privacy.small_cohorts import CohortFilling, choose_list_cohorts
 
 
 @pytest.mark.parametrize("m", [2, 16, 128, 65_536])
@@ -13,15 +13,15 @@ from rappor.privacy.small_cohorts import Filling, cohorts_of_list
 @pytest.mark.parametrize("devices", [0, 1, 9, 100, 2000, 1_000_000])
 def test_share_is_a_binomial_tail(m: int, least: int, devices: int) -> None:
     """A cohort holds a binomial number of the devices; most cohorts do at the largest m."""
-    filling = Filling(devices=devices, m=m, min_cohort=least)
+    filling = CohortFilling(devices=devices, m=m, min_cohort=least)
     assert filling.share == pytest.approx(stats.binom.sf(least - 1, devices, 1 / m), abs=1e-8)
-    assert filling.m_is_too_large == (devices < 2 * least * m)
-    assert filling.m_is_too_large or filling.share > 0.86
+    assert filling.is_m_too_large == (devices < 2 * least * m)
+    assert filling.is_m_too_large or filling.share > 0.86
 
 
 def test_what_is_told() -> None:
     """The sentence has the share, and the m that would do."""
-    told = Filling(devices=1000, m=128, min_cohort=10).summary
+    told = CohortFilling(devices=1000, m=128, min_cohort=10).summary
     assert told.startswith("of 128 cohorts, 26 % have at least 10 reports in an interval")
     assert told.endswith("m = 50 would do")
 
@@ -45,4 +45,4 @@ def test_a_list_has_as_many_cohorts_as_its_reports_fill(
     reports: float, least: int, cohorts: int
 ) -> None:
     """Three times the least reports in each, from 4 cohorts to 128."""
-    assert cohorts_of_list(reports, min_cohort=least) == cohorts
+    assert choose_list_cohorts(reports, min_cohort=least) == cohorts

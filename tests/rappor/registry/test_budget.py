@@ -14,7 +14,7 @@ from rappor.base.errors import MetricError, RapporError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
-from rappor.registry.budget import most_reports, reserve, scope_names, scope_price
+from rappor.registry.budget import most_reports, reserve, scope_cost, scope_identity
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -57,19 +57,19 @@ def test_a_price_is_what_one_scope_can_cost() -> None:
     """Rounded up to a thousandth of a nat; a metric for life has one every year."""
     params = Params(k=64, h=2, m=8, f=0.3, p=0.2, q=0.7)
     weekly = make(params, epoch="month", interval="week")
-    assert 0 <= scope_price(weekly) - epsilon_n(params, 6) < 0.001
-    assert 0 <= scope_price(make(params, epoch="life")) - epsilon_inf(params) < 0.001
+    assert 0 <= scope_cost(weekly) - epsilon_n(params, 6) < 0.001
+    assert 0 <= scope_cost(make(params, epoch="life")) - epsilon_inf(params) < 0.001
     assert reserve(make(params, epoch="life")).scopes == 1
 
 
 def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
     """F = 0 has a price with an epoch and an interval, and none without."""
-    assert scope_price(make(BARE, epoch="month", interval="week")) == pytest.approx(
+    assert scope_cost(make(BARE, epoch="month", interval="week")) == pytest.approx(
         6 * math.log(3), abs=0.001
     )
     for epoch, interval in (("life", "week"), ("month", "none")):
         metric = make(BARE, epoch=epoch, interval=interval)
-        assert scope_price(metric) == math.inf
+        assert scope_cost(metric) == math.inf
         with pytest.raises(MetricError, match="a limit needs a bounded number of reports"):
             Registry([metric], total=1e6)
         assert len(Registry([metric], total=math.inf)) == 1
@@ -89,7 +89,9 @@ def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
 def test_scopes_are_named_by_epoch_and_permanent_noise(changed: dict[str, Any], same: bool) -> None:
     """Of every part: a device that goes on under another name of its scopes pays anew."""
     metric = make(NOISE, parts=(Part("prefix:2", 0.2), Part("whole")))
-    assert (scope_names(dataclasses.replace(metric, **changed)) == scope_names(metric)) == same
+    assert (
+        scope_identity(dataclasses.replace(metric, **changed)) == scope_identity(metric)
+    ) == same
 
 
 def test_what_does_not_fit_is_refused_with_the_total_that_would() -> None:

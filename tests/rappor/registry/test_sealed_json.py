@@ -13,7 +13,7 @@ from registries import metric_of
 from rappor import Metric, Params, Registry
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
-from rappor.registry.sealed_json import sealed_json
+from rappor.registry.sealed_json import format_sealed_json
 
 METRIC = metric_of(
     Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75), description="Häufige Seiten", epoch="quarter"
@@ -23,7 +23,7 @@ METRIC = metric_of(
 def sealed(*metrics: Metric, total: float = 100.0) -> str:
     """Seal a registry whose notices are the names."""
     registry = Registry(metrics, total=total)
-    return sealed_json(registry, {name: f"about {name}" for name in registry})
+    return format_sealed_json(registry, {name: f"about {name}" for name in registry})
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.power import DetectionTarget
 from rappor.privacy import PrivacyReport
-from rappor.privacy.report import privacy_report_of
+from rappor.privacy.assessment import privacy_report_of
 from rappor.reporting.numbers import format_change, format_share
 from rappor.reporting.plots import sorted_rows
 

@@ -10,8 +10,13 @@ from enumeration import histories_of, instantaneous_of, permanent_of
 from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
-from rappor.simulation import loops
-from rappor.simulation.channels import Channel, ChannelNoise, n_in_piece, threshold_words
+from rappor.simulation import compiled_loops
+from rappor.simulation.channels import (
+    Channel,
+    ChannelNoise,
+    build_threshold_words,
+    reports_per_piece,
+)
 from rappor.simulation.keystream import Keystream
 
 NOISES = [
@@ -55,7 +60,7 @@ def test_exactly_as_many_coins_make_a_one_as_the_threshold_says(
     for make in (Channel.permanent, Channel.instantaneous, Channel.report):
         channel = make(params)
         for bit, coins in enumerate((channel.of_zero, channel.of_one)):
-            assert n_ones(threshold_words(channel), bit) == coins
+            assert n_ones(build_threshold_words(channel), bit) == coins
 
 
 def n_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
@@ -64,7 +69,7 @@ def n_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
     planes = np.packbits(every_byte[None] >> np.arange(8)[:, None] & 1, axis=1, bitorder="little")
     truth = np.full(4, 2**64 - 1 if bit else 0, dtype=np.uint64)
     answer, tied = np.empty_like(truth), np.empty_like(truth)
-    n_tied = loops.compare(
+    n_tied = compiled_loops.compare_high_bytes(
         truth, np.ascontiguousarray(planes).view("<u8"), thresholds, answer, tied
     )
     decided = np.bitwise_count(answer & ~tied).sum()
@@ -76,7 +81,7 @@ def n_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
     def is_one(rest: int) -> bool:
         broken = answer.copy()
         coin = np.array([rest << 8], dtype=np.uint64)
-        loops.break_ties(truth, tied, coin, thresholds, broken)
+        compiled_loops.break_ties(truth, tied, coin, thresholds, broken)
         assert not ((broken ^ answer) & ~tied).any()
         return bool((broken & tied).any())
 
@@ -94,15 +99,15 @@ def n_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
 def test_a_report_is_what_its_coins_say(k: int) -> None:
     """Bit by bit, in Python's integers, over several pieces; unused bits stay 0."""
     low = 2**55 + 12345  # so that half of the ties are ones
-    channel, n = Channel(2**61 + low, 2**63 + low), n_in_piece((k + 7) // 8) + 3
+    channel, n = Channel(2**61 + low, 2**63 + low), reports_per_piece((k + 7) // 8) + 3
     true = np.random.default_rng(k).integers(0, 2, (n, k), dtype=np.uint8)
     packed = np.packbits(true, axis=1, bitorder="little")
     answers = ChannelNoise(channel, Keystream(5), k)(packed)
     first, rest = Keystream(5).spawn(0), Keystream(5).spawn(1)
     got = np.unpackbits(answers, axis=1, bitorder="little")
     assert not got[:, k:].any()
-    for start in range(0, n, n_in_piece(packed.shape[1])):
-        piece = packed[start : start + n_in_piece(packed.shape[1])]
+    for start in range(0, n, reports_per_piece(packed.shape[1])):
+        piece = packed[start : start + reports_per_piece(packed.shape[1])]
         planes = first.coins((8, -(-piece.size // 8), 2)).astype("<u4")
         stream = np.unpackbits(planes.view(np.uint8).reshape(8, -1), axis=1, bitorder="little")
         highest = (stream.astype(int) << np.arange(8)[:, None]).sum(axis=0)

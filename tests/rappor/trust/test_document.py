@@ -7,14 +7,14 @@ import math
 import pytest
 from places import ROOT
 
-from rappor.trust.models import Model, trust_models
+from rappor.trust.models import TrustModel, trust_models
 
 FOLDER = ROOT / "rappor" / "trust"
 DOCUMENT = (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("model", trust_models(1.0, 100_000), ids=lambda model: str(model.name))
-def test_the_table_is_what_the_models_say(model: Model) -> None:
+def test_the_table_is_what_the_models_say(model: TrustModel) -> None:
     """Who is trusted, both losses and the standard error of each model."""
     collector = model.epsilon_of_collector
     cells = (

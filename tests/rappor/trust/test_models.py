@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from rappor.base.errors import ParamsError
-from rappor.privacy.shuffling import shuffled_epsilon
+from rappor.privacy.shuffling import bound_shuffled_epsilon
 from rappor.protocol.loss import epsilon_inf, epsilon_n
-from rappor.trust.models import rappor_bit, trust_models
-from rappor.trust.noise import LocalNoise
+from rappor.trust.models import choose_bit_params, trust_models
+from rappor.trust.noise_distributions import LocalNoise
 from rappor.trust.survey import MOST_EPSILON
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0, MOST_EPSILON])
 def test_rappor_of_one_bit(epsilon: float) -> None:
     """epsilon_1 is epsilon and epsilon_inf twice that, as near as 32-bit coins come."""
-    params = rappor_bit(epsilon)
+    params = choose_bit_params(epsilon)
     rough = 1e-7 if epsilon < 5 else 0.02
     assert epsilon_n(params, 1) == pytest.approx(epsilon, rel=rough)
     assert epsilon_inf(params) == pytest.approx(2 * epsilon, rel=rough)
@@ -39,7 +39,7 @@ def test_models_keep_the_same_epsilon(epsilon: float) -> None:
         loss = math.log(max(q / p, (1 - p) / (1 - q)))
         assert model.epsilon_of_collector == pytest.approx(loss, rel=1e-6)
         if model.delta:
-            assert shuffled_epsilon(loss * (1 - 1e-6), 100_000, delta=model.delta) <= epsilon
+            assert bound_shuffled_epsilon(loss * (1 - 1e-6), 100_000, delta=model.delta) <= epsilon
             assert loss > 1.2 * epsilon
         else:
             assert loss == pytest.approx(epsilon, rel=1e-6)
@@ -61,7 +61,7 @@ def test_local_noise_grows_and_central_noise_does_not() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 10.1])
 def test_no_epsilon_of_nonsense(epsilon: float) -> None:
     """Everything that takes an epsilon refuses one that 32-bit coins cannot keep."""
-    for ask in (lambda e: trust_models(e, 10), rappor_bit):
+    for ask in (lambda e: trust_models(e, 10), choose_bit_params):
         with pytest.raises(ParamsError, match=r"epsilon must be a number in \(2\^-30, 10\], got"):
             ask(epsilon)
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rappor.base.errors import ParamsError
 from rappor.trust.models import trust_models
-from rappor.trust.noise import LocalNoise
+from rappor.trust.noise_distributions import LocalNoise
 from rappor.trust.trials import run_trials, try_model
 
 FALSE_ALARM = 1e-9

@@ -25,7 +25,7 @@ from rappor import Metric, Params, Registry
 from rappor.privacy.parameter_changes import cost_of_change
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
-from rappor.registry.budget import scope_price
+from rappor.registry.budget import scope_cost
 
 STRICT = Params.profile("strict")
 OTHER = dataclasses.replace(STRICT, m=64)
@@ -105,7 +105,7 @@ def test_year_without_room_for_a_change_is_warned_of() -> None:
     old, new = (Registry([metric_of(params=params)], total=3.0) for params in (STRICT, OTHER))
     (_, year) = check_edit(old, new)
     assert year.level == "warning"
-    both = sum(scope_price(registry["page"]) for registry in (old, new))
+    both = sum(scope_cost(registry["page"]) for registry in (old, new))
     assert f"reserves {both:g} nats in the year of the change, of 3:" in year.text
     (_,) = check_edit(old, Registry([new["page"]], total=both))
 
@@ -113,9 +113,9 @@ def test_year_without_room_for_a_change_is_warned_of() -> None:
 def test_budget_is_told_metric_by_metric() -> None:
     """The check says what each metric reserves of the total, scope by scope."""
     metrics = [metric_of("page", STRICT, epoch="quarter"), metric_of("sound", STRICT)]
-    price = scope_price(metrics[1])
+    price = scope_cost(metrics[1])
     found = explain_budget(Registry(metrics, total=100))
-    quarter = scope_price(metrics[0])
+    quarter = scope_cost(metrics[0])
     assert [finding.text for finding in found] == [
         f"{4 * quarter + price:g} of 100 nats of a device's calendar year are reserved",
         f"page: it reserves {4 * quarter:g} nats of a calendar year: 4 x {quarter:g}",

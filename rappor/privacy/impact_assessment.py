@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.privacy.datasheet import LEGAL, belief, nats, total_of
-from rappor.privacy.papers import Paper, Section
-from rappor.privacy.report_linkage import link
-from rappor.privacy.staying import staying_of
+from rappor.privacy.documents import Document, Section
+from rappor.privacy.registry_datasheet import (
+    LEGAL,
+    format_largest_belief,
+    format_loss,
+    sum_reserved,
+)
+from rappor.privacy.report_linkage import linkability
+from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
@@ -22,10 +27,10 @@ _EVEN: Final = "from 50 %"
 _Risk = tuple[str, str, str, str]
 
 
-def impact_assessment(registry: Registry) -> Paper:
+def write_impact_assessment(registry: Registry) -> Document:
     """Return the skeleton for all metrics of a registry."""
     risks = [risk for metric in registry.values() for risk in _risks(metric)]
-    return Paper(
+    return Document(
         title="Data protection impact assessment: skeleton",
         sections=(
             Section(
@@ -51,19 +56,19 @@ def impact_assessment(registry: Registry) -> Paper:
 def _risks(metric: Metric) -> Iterator[_Risk]:
     """Yield what can happen to the person by one metric."""
     one, every, name = epsilon_1(metric.params), scope_loss(metric), metric.name
-    noise = f"noise on the device, epsilon {nats(one)} a report"
+    noise = f"noise on the device, epsilon {format_loss(one)} a report"
     yield f"{name}: one report reveals the value", _said(one), noise, _OPEN
     if most_reports(metric) != 1:
-        repeat = f"the permanent response is repeated, epsilon {nats(every)}"
+        repeat = f"the permanent response is repeated, epsilon {format_loss(every)}"
         yield f"{name}: all reports of an epoch reveal it", _said(every), repeat, _OPEN
-        linked = link(metric.params, reports=(2,))
+        linked = linkability(metric.params, reports=(2,))
         yield (
             f"{name}: a device is recognised among {linked.devices:,} by two sets of 2 reports",
             f"{100 * linked.recognised[0].probability:.0f} %",
             "one report an upload, own delays, sums instead of reports",
             _OPEN,
         )
-    stays = staying_of(metric)
+    stays = compute_unchanged_loss(metric)
     if stays.named is not None:
         yield (
             f"{name}: linked epochs name a value that stays a year, of {stays.candidates:,}",
@@ -79,7 +84,7 @@ def _common(registry: Registry) -> Iterator[_Risk]:
     """Yield what does not depend on one metric."""
     yield (
         "all metrics together profile a person in a year",
-        f"at most {nats(total_of(registry))} nats for a device",
+        f"at most {format_loss(sum_reserved(registry))} nats for a device",
         "the registry's total, reserved before anything is sent",
         _OPEN,
     )
@@ -100,4 +105,4 @@ def _common(registry: Registry) -> Iterator[_Risk]:
 
 
 def _said(epsilon: float) -> str:
-    return f"{belief(epsilon)} at most, {_EVEN}"
+    return f"{format_largest_belief(epsilon)} at most, {_EVEN}"

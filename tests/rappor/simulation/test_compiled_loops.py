@@ -12,7 +12,7 @@ from rappor.candidates.sha256 import digest_texts
 from rappor.candidates.texts import Texts
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
-from rappor.simulation import loops
+from rappor.simulation import compiled_loops
 
 WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
 
@@ -26,7 +26,7 @@ def test_bits_are_those_of_the_devices_encoder(k: int, h: int) -> None:
     values, cohorts = np.divmod(np.arange(20), 5)
     packed = np.zeros((20, params.n_bytes), dtype=np.uint8)
     words = digest_texts(Texts.of([text.encode() for text in texts]))
-    loops.set_hashed(words, values, cohorts.astype(np.uint16), params.k, h, packed)
+    compiled_loops.set_hashed_bits(words, values, cohorts.astype(np.uint16), params.k, h, packed)
     encode = encoder(params).encode
     expected = [encode(texts[v], j) for v, j in zip(values, cohorts.tolist(), strict=True)]
     assert [row.tobytes() for row in packed] == expected
@@ -43,7 +43,7 @@ def test_cells_gather_the_devices_that_set_them() -> None:
         for cell in {int(c) for c in cells[s, 3 * j : 3 * j + 3]} - {-1}:
             expected[j, cell - 5 * j] += devices[s, j]
     ones = np.zeros((4, 5), dtype=np.int64)
-    loops.add_devices(cells, devices, 3, ones.reshape(-1))
+    compiled_loops.add_hashed_devices(cells, devices, 3, ones.reshape(-1))
     assert np.array_equal(ones, expected)
 
 
@@ -62,7 +62,7 @@ def test_values_are_those_of_a_search(n: int) -> None:
         [near << np.uint64(11), np.random.default_rng(1).integers(0, 2**64, 500, dtype=np.uint64)]
     )
     values = np.empty(len(words), dtype=np.int64)
-    loops.pick(words, guide, bits, steps, values)
+    compiled_loops.pick_values(words, guide, bits, steps, values)
     fractions = (words >> np.uint64(11)) / 2.0**53
     assert np.array_equal(values, np.searchsorted(steps, fractions, side="right"))
     assert values.min() == 1

@@ -21,7 +21,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paper:
+class Document:
     """A title and its sections; `version` is 16 hex digits."""
 
     title: str

@@ -8,10 +8,12 @@ import pytest
 
 from rappor.base.errors import CollectorError
 from rappor.protocol.wire import Report
-from rappor.remote.exchange import Ask, Response
-from rappor.remote.sending import MOST_REPORTS, send_reports
+from rappor.remote.bulk_upload import REPORTS_PER_UPLOAD, send_reports
+from rappor.remote.http_exchange import HttpRequest, HttpResponse
 
-REPORTS = [Report(metric="a", params="0" * 16, cohort=0, bits=b"\x00")] * (2 * MOST_REPORTS + 1)
+REPORTS = [Report(metric="a", params="0" * 16, cohort=0, bits=b"\x00")] * (
+    2 * REPORTS_PER_UPLOAD + 1
+)
 ACCEPTED = {"status": "accepted"}
 REFUSED = {"status": "refused", "reason": "expired"}
 
@@ -24,7 +26,7 @@ class Collecting:
         self.bodies: list[bytes] = []
         self.waits: list[float] = []
 
-    def __call__(self, ask: Ask) -> Response:
+    def __call__(self, ask: HttpRequest) -> HttpResponse:
         """Keep the attempt and answer it."""
         assert ask.body is not None
         self.bodies.append(ask.body)
@@ -35,7 +37,7 @@ class Collecting:
         if mood == "refused":
             rows[0] = REFUSED
         body = b"[]" if mood == "foreign" else json.dumps({"reports": rows}).encode()
-        return Response(status=mood if isinstance(mood, int) else 200, headers={}, body=body)
+        return HttpResponse(status=mood if isinstance(mood, int) else 200, headers={}, body=body)
 
     def take(self) -> dict[str, int]:
         """Send all reports; return how many have each status."""
@@ -47,7 +49,7 @@ def test_reports_travel_in_full_uploads() -> None:
     collector = Collecting("refused")
     assert collector.take() == {"accepted": len(REPORTS) - 1, "expired": 1}
     uploads = [json.loads(body) for body in collector.bodies]
-    assert [len(each["reports"]) for each in uploads] == [MOST_REPORTS, MOST_REPORTS, 1]
+    assert [len(each["reports"]) for each in uploads] == [REPORTS_PER_UPLOAD, REPORTS_PER_UPLOAD, 1]
     assert len({each["id"] for each in uploads}) == 3
 
 

@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterator
 
 from rappor.base.sentence_numbers import format_belief
-from rappor.privacy.papers import Paper, Section
+from rappor.privacy.documents import Document, Section
 from rappor.protocol.loss import epsilon_1, posterior_bound
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 
-def consent_texts(registry: Registry) -> Paper:
+def write_consent_texts(registry: Registry) -> Document:
     """Return both texts for all metrics of a registry."""
     metrics = tuple(registry.values())
-    return Paper(
+    return Document(
         title="Consent texts",
         sections=(
             Section(title="Short", texts=(_short(metrics),)),

@@ -11,11 +11,17 @@ from rappor_client.settings import QueueLimits
 from rappor_server.storage.day_tables import KEY_DAYS as KEPT_DAYS
 
 from rappor import Registry
-from rappor.privacy.consent import consent_texts
-from rappor.privacy.datasheet import KEY_DAYS, LOGGED, RETRY_DAYS, datasheet, nats
-from rappor.privacy.impact import impact_assessment
-from rappor.privacy.papers import Paper
-from rappor.privacy.staying import staying_of
+from rappor.privacy.consent_text import write_consent_texts
+from rappor.privacy.documents import Document
+from rappor.privacy.impact_assessment import write_impact_assessment
+from rappor.privacy.registry_datasheet import (
+    LOGGED_UPLOADS,
+    RETRY_DAYS,
+    UPLOAD_KEY_DAYS,
+    format_loss,
+    write_datasheet,
+)
+from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.reporting.papers import paper_markdown, paper_page
 
 REGISTRY = """
@@ -41,7 +47,7 @@ interval = "epoch"
 min_cohort = 20
 """
 
-MAKERS = (datasheet, impact_assessment, consent_texts)
+MAKERS = (write_datasheet, write_impact_assessment, write_consent_texts)
 
 
 def registry(text: str = REGISTRY) -> Registry:
@@ -49,7 +55,7 @@ def registry(text: str = REGISTRY) -> Registry:
     return Registry.loads(text)
 
 
-def text_of(paper: Paper) -> str:
+def text_of(paper: Document) -> str:
     """Return all words of a paper."""
     return " ".join(paper_markdown(paper).split())
 
@@ -57,8 +63,8 @@ def text_of(paper: Paper) -> str:
 def test_the_data_sheet_has_what_the_registry_knows() -> None:
     """Owner, fields, recipients, losses by report, epoch, year and for a value that stays."""
     known = registry()
-    said = text_of(datasheet(known))
-    titles = [section.title for section in datasheet(known).sections]
+    said = text_of(write_datasheet(known))
+    titles = [section.title for section in write_datasheet(known).sections]
     assert titles[:4] == [
         "Purpose and owner",
         "Unit of privacy",
@@ -69,13 +75,13 @@ def test_the_data_sheet_has_what_the_registry_knows() -> None:
         assert metric.owner in said
         assert all(fingerprint in said for fingerprint in metric.accepted)
         assert f"one in {metric.min_cohort} of a cohort" in said
-        stays = staying_of(metric)
-        assert f"| {metric.name} | a year | {nats(stays.epsilon)} |" in said
+        stays = compute_unchanged_loss(metric)
+        assert f"| {metric.name} | a year | {format_loss(stays.epsilon)} |" in said
         assert f"{100 * (stays.named or 0):.0f} % of {stays.candidates}" in said
     total = sum(each.total for each in known.reserved)
     assert f"at most {total:g} nats in a calendar year" in said
     assert "system (mac, linux" in said
-    assert "| single noisy reports | not stored |" in text_of(datasheet(registry()))
+    assert "| single noisy reports | not stored |" in text_of(write_datasheet(registry()))
     for word in ("GDPR", "5(3) of the ePrivacy", "pseudonymous data", "not legal advice"):
         assert word in said
 
@@ -83,13 +89,15 @@ def test_the_data_sheet_has_what_the_registry_knows() -> None:
 def test_days_are_those_of_client_and_collector() -> None:
     """The registry does not know them."""
     assert RETRY_DAYS * 86_400 == GIVE_UP_SECONDS
-    assert KEY_DAYS == KEPT_DAYS
-    assert QueueLimits().log == LOGGED
+    assert UPLOAD_KEY_DAYS == KEPT_DAYS
+    assert QueueLimits().log == LOGGED_UPLOADS
 
 
 def test_each_risk_has_a_likelihood_and_a_measure() -> None:
     """A number, or what a person has to write; severity is always a person's."""
-    (risks,) = (each for each in impact_assessment(registry()).sections if each.title == "Risks")
+    (risks,) = (
+        each for each in write_impact_assessment(registry()).sections if each.title == "Risks"
+    )
     assert len(risks.rows) > 8
     for _, likelihood, measure, severity in risks.rows:
         assert re.search(r"\d|certain|filled in", likelihood)
@@ -99,7 +107,7 @@ def test_each_risk_has_a_likelihood_and_a_measure() -> None:
 
 def test_consent_is_short_and_without_formulas() -> None:
     """The short text is three sentences; neither has an epsilon."""
-    short, long = consent_texts(registry()).sections
+    short, long = write_consent_texts(registry()).sections
     assert len(short.texts[0].split()) < 45
     assert "so that nobody can read it back with certainty" in short.texts[0]
     assert not re.search("epsilon|nats|bits|cohort", " ".join((*short.texts, *long.texts)))
@@ -111,25 +119,25 @@ def test_an_unprotected_answer_is_not_called_scrambled() -> None:
     bare = REGISTRY.replace("total = 40", "total = inf").replace(
         'profile = "balanced"', "k = 8\nm = 1\nf = 0.0\np = 0.0\nq = 1.0\ninsecure = true"
     )
-    short, long = consent_texts(registry(bare)).sections
+    short, long = write_consent_texts(registry(bare)).sections
     assert "certainty" not in short.texts[0]
     assert "are not protected" in " ".join(long.texts)
-    assert "no limit" in text_of(datasheet(registry(bare)))
+    assert "no limit" in text_of(write_datasheet(registry(bare)))
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_version_changes_with_the_registry_only(make: Callable[[Registry], Paper]) -> None:
+def test_a_version_changes_with_the_registry_only(make: Callable[[Registry], Document]) -> None:
     """The same registry gives the same paper; another end is another version."""
     paper, other = make(registry()), make(registry(REGISTRY.replace("o@example", "p@example")))
     assert make(registry()) == paper
     assert re.fullmatch("[0-9a-f]{16}", paper.version)
-    assert make is impact_assessment or other.version != paper.version
+    assert make is write_impact_assessment or other.version != paper.version
     assert f"Version `{paper.version}`" in paper_markdown(paper)
     assert f"Version {paper.version}" in paper_page(paper)
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_text_of_a_registry_is_markup(make: Callable[[Registry], Paper]) -> None:
+def test_no_text_of_a_registry_is_markup(make: Callable[[Registry], Document]) -> None:
     """A bar would end a cell, and a tag begin one."""
     paper = make(registry())
     assert "<b>" not in paper_page(paper)

@@ -23,7 +23,7 @@ from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.counts import Counts
 from rappor.protocol.params import Params
-from rappor.simulation.collection import MOST_DEVICES, People, Simulation, draw_ones
+from rappor.simulation.collection import MOST_DEVICES, DeviceSampler, Simulation, draw_ones
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 
@@ -51,7 +51,7 @@ def simulate_repeated(
     >>> drawn.counts.n_reports, drawn.counts.reports_per_device
     (30000000, 30.0)
     """
-    people = People(population, params)
+    people = DeviceSampler(population, params)
     numbers = {each: read_count("devices", n, 0, MOST_DEVICES) for each, n in devices.items()}
     for each in numbers:
         check_integer("reports of a device", each, 1)
@@ -92,7 +92,7 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     Raises ParamsError and ReportError as `rappor.simulation.simulate_counts`, or if churn is not a
     probability.
     """
-    people = People(population, params)
+    people = DeviceSampler(population, params)
     n = read_count("n_devices", n_devices, 0, MOST_DEVICES)
     check_integer("n_days", n_days, 1)
     if once_in is not None:

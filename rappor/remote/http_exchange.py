@@ -34,7 +34,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class HttpRequest:
     """A request: `path` with its query, and at most `seconds` for the whole exchange."""
 
     method: str
@@ -45,7 +45,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class HttpResponse:
     """What a collector answered: names of headers are in lower case."""
 
     status: int
@@ -53,7 +53,7 @@ class Response:
     body: bytes
 
 
-Exchange = Callable[[Ask], Response]
+Exchange = Callable[[HttpRequest], HttpResponse]
 """Sends a request and returns the answer, whatever its status; CollectorError if there is none."""
 
 
@@ -83,7 +83,7 @@ class HttpExchange:
         """Name the host."""
         return f"HttpExchange({self._base.hostname!r})"
 
-    def __call__(self, ask: Ask) -> Response:
+    def __call__(self, ask: HttpRequest) -> HttpResponse:
         """Send a request and read its answer to the end."""
         end = time.monotonic() + ask.seconds
         url = self._base._replace(path=self._base.path + ask.path).geturl()
@@ -96,7 +96,7 @@ class HttpExchange:
             with response:
                 body = self._read(response, end)
                 headers = {name.lower(): value for name, value in response.headers.items()}
-                return Response(status=int(response.status), headers=headers, body=body)
+                return HttpResponse(status=int(response.status), headers=headers, body=body)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise CollectorError(f"the collector was not reached: {_told(reason)}") from None
@@ -118,7 +118,7 @@ class HttpExchange:
         return b"".join(parts)
 
 
-def problem_of(answer: Response) -> CollectorError:
+def read_problem(answer: HttpResponse) -> CollectorError:
     """Return the error that an answer is, with the sentence of its problem document (RFC 9457)."""
     try:
         detail = json.loads(answer.body)["detail"]

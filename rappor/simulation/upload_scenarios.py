@@ -19,9 +19,9 @@ from rappor.counts.counts import Counts
 from rappor.protocol.params import Params
 from rappor.simulation.channels import Channel, ChannelNoise
 from rappor.simulation.keystream import Keystream
-from rappor.simulation.picks import Weighted, draw_cohorts
 from rappor.simulation.population import Population
-from rappor.simulation.true_bits import true_bits
+from rappor.simulation.true_bits import compute_true_bits
+from rappor.simulation.weighted_sampler import WeightedSampler, draw_cohorts
 
 _UNKNOWN: Final = 1000
 """Strings that no list has, by Zipf's law."""
@@ -180,9 +180,9 @@ class _Devices:
         self.params = params
         self.rng = keystream.spawn(0).generator()
         self._scenario = scenario
-        everyone = with_unknown(population, scenario.unknown)
-        self._weighted = Weighted(everyone.weights)
-        self._truth = true_bits(everyone, params)
+        everyone = add_unknown_strings(population, scenario.unknown)
+        self._weighted = WeightedSampler(everyone.weights)
+        self._truth = compute_true_bits(everyone, params)
         self._target = len(population) - 1
         self._to_value, self._to_cohort = keystream.spawn(1), keystream.spawn(2)
         self._permanent = ChannelNoise(Channel.permanent(params), keystream.spawn(3), params.k)
@@ -227,7 +227,7 @@ class _Devices:
         return np.concatenate([honest, forged]), np.concatenate([cohorts, to])
 
 
-def with_unknown(population: Population, share: float) -> Population:
+def add_unknown_strings(population: Population, share: float) -> Population:
     """Add strings that no list has, by Zipf's law, to hold a share of all."""
     if not share:
         return population

@@ -10,7 +10,13 @@ import pytest
 from scipy import integrate, stats
 
 from rappor.base.errors import ParamsError
-from rappor.trust.noise import CountNoise, GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise
+from rappor.trust.noise_distributions import (
+    CountNoise,
+    GaussianNoise,
+    GeometricNoise,
+    LaplaceNoise,
+    LocalNoise,
+)
 
 FALSE_ALARM = 1e-9
 """Probability that one statistical check fails although the code is right."""

@@ -13,7 +13,13 @@ from rappor.base.errors import CollectorError, FileError, ParamsError
 from rappor.base.ranges import check_choice
 from rappor.counts.calendar import STRETCHES
 from rappor.counts.released import Released
-from rappor.remote.exchange import Ask, Exchange, HttpExchange, Response, problem_of
+from rappor.remote.http_exchange import (
+    Exchange,
+    HttpExchange,
+    HttpRequest,
+    HttpResponse,
+    read_problem,
+)
 from rappor.remote.token import check_token
 
 _SECONDS: Final = 300.0
@@ -148,11 +154,11 @@ class CollectorClient:
         *,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send a request; CollectorError unless the answer has the expected status."""
         named = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         answer = self._transport(
-            Ask(
+            HttpRequest(
                 method=method,
                 path=path,
                 headers=named | (headers or {}),
@@ -161,7 +167,7 @@ class CollectorClient:
             )
         )
         if answer.status != expected:
-            raise problem_of(answer)
+            raise read_problem(answer)
         return answer
 
 
@@ -183,7 +189,7 @@ def _strings(candidates: Iterable[str]) -> list[str]:
     return listed
 
 
-def _document(answer: Response) -> dict[str, Any]:
+def _document(answer: HttpResponse) -> dict[str, Any]:
     try:
         document = json.loads(answer.body)
     except (ValueError, RecursionError):

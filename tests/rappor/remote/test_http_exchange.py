@@ -10,12 +10,12 @@ import pytest
 from sockets import answering
 
 from rappor.base.errors import CollectorError, ParamsError
-from rappor.remote.exchange import Ask, HttpExchange
+from rappor.remote.http_exchange import HttpExchange, HttpRequest
 
 
-def ask(seconds: float = 30.0) -> Ask:
+def ask(seconds: float = 30.0) -> HttpRequest:
     """Return a request with a token."""
-    return Ask(
+    return HttpRequest(
         method="GET", path="/v1/metrics", headers={"Authorization": "Bearer x"}, seconds=seconds
     )
 

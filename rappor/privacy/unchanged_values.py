@@ -19,7 +19,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.privacy.recognition import binomial
+from rappor.privacy.recognition import binomial_probability
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_inf, posterior_bound
 from rappor.protocol.params import EPOCHS, Params
@@ -38,7 +38,7 @@ _EPOCHS_A_YEAR: Final = {"year": 1, "quarter": 4, "month": 12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staying:
+class UnchangedValueLoss:
     """The loss of a value that stays for some years, with a permanent response for each epoch.
 
     `epsilon` is in nats, `most` what a belief of 50 % becomes at most, and `named` the share of
@@ -53,7 +53,9 @@ class Staying:
     candidates: int
 
 
-def staying(params: Params, metric: Metric | None = None) -> tuple[Staying, ...]:
+def list_unchanged_losses(
+    params: Params, metric: Metric | None = None
+) -> tuple[UnchangedValueLoss, ...]:
     """Return the losses of an unchanged value under each epoch, after one year and after two.
 
     With a metric, the number of reports follows from the metric's interval. Without a metric, any
@@ -72,26 +74,28 @@ def staying(params: Params, metric: Metric | None = None) -> tuple[Staying, ...]
     return tuple(rows)
 
 
-def staying_of(metric: Metric) -> Staying:
+def compute_unchanged_loss(metric: Metric) -> UnchangedValueLoss:
     """Return the loss of a metric's value that stays the same for a year."""
     once = most_reports(metric) == 1
     return _row(metric.params, metric.epoch, 1, scope_loss(metric), once=once)
 
 
-def _row(params: Params, epoch: str, years: int, loss: float, *, once: bool = False) -> Staying:
+def _row(
+    params: Params, epoch: str, years: int, loss: float, *, once: bool = False
+) -> UnchangedValueLoss:
     epochs = years * _EPOCHS_A_YEAR[epoch] if epoch != "life" else 1
     n = CANDIDATES if encoding_of(params).hashed else params.k
-    return Staying(
+    return UnchangedValueLoss(
         epoch=epoch,
         years=years,
         epsilon=epochs * loss,
         most=posterior_bound(epochs * loss, 0.5)[1],
-        named=named(params, epochs, n, once=once),
+        named=naming_probability(params, epochs, n, once=once),
         candidates=n,
     )
 
 
-def named(params: Params, epochs: int, n: int, *, once: bool = False) -> float | None:
+def naming_probability(params: Params, epochs: int, n: int, *, once: bool = False) -> float | None:
     """Return the probability that an observer of all permanent responses names the value of n.
 
     If each epoch has `once` a report, the observer sees that. None for yes or no,
@@ -102,7 +106,7 @@ def named(params: Params, epochs: int, n: int, *, once: bool = False) -> float |
         return None
     bits = epochs * params.h
     ones = (params.p_star, params.q_star) if once else (params.f1, 1 - params.f0)
-    other, own = ([binomial(bits, x, one) for x in range(bits + 1)] for one in ones)
+    other, own = ([binomial_probability(bits, x, one) for x in range(bits + 1)] for one in ones)
     total, below = 0.0, 0.0
     for mine, equal in zip(own, other, strict=True):
         if equal < _RARE * below:  # the difference of the powers would cancel

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final
 
 from rappor.base.display import DisplayedRecord
 from rappor.base.ranges import check_integer, check_number
-from rappor.privacy.accountant import account
-from rappor.privacy.notice import promise, told_beside
+from rappor.privacy.accountant import compose_losses
+from rappor.privacy.notice import describe_promise, describe_segments
 from rappor.privacy.parameter_changes import EntryChange, cost_of_change
-from rappor.privacy.report_linkage import Linkability, link
-from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
-from rappor.privacy.staying import Staying, staying
+from rappor.privacy.report_linkage import Linkability, linkability
+from rappor.privacy.shuffling import bound_shuffled_epsilon, bound_smallest_cohort
+from rappor.privacy.unchanged_values import UnchangedValueLoss, list_unchanged_losses
 from rappor.protocol.loss import epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.params import Params
 from rappor.registry.budget import most_reports
@@ -126,7 +126,7 @@ class PrivacyReport(DisplayedRecord):
     losses: tuple[Loss, ...]
     promise: str | None = None
     without_noise: str | None = None
-    staying: tuple[Staying, ...]
+    staying: tuple[UnchangedValueLoss, ...]
     shuffling: Shuffling | None
     linkability: Linkability
     account: PersonLoss | None = None
@@ -207,10 +207,10 @@ def privacy_report(
     return replace(
         report,
         metric=metric.name,
-        losses=losses_of(metric.params, most_reports(metric)),
-        promise=promise(metric),
-        without_noise=next(told_beside(metric), None),
-        staying=staying(metric.params, metric),
+        losses=list_losses(metric.params, most_reports(metric)),
+        promise=describe_promise(metric),
+        without_noise=next(describe_segments(metric), None),
+        staying=list_unchanged_losses(metric.params, metric),
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else cost_of_change(metric, changed, reports=usage.reports),
     )
@@ -222,20 +222,20 @@ def privacy_report_of(params: Params, *, batch: ShuffledBatch | None = None) -> 
         params=params,
         epsilon_1=epsilon_n(params, 1),
         epsilon_inf=epsilon_inf(params),
-        losses=losses_of(params),
-        staying=staying(params),
+        losses=list_losses(params),
+        staying=list_unchanged_losses(params),
         shuffling=None if batch is None else _shuffling(params, batch),
-        linkability=link(params),
+        linkability=linkability(params),
     )
 
 
-def losses_of(params: Params, most: int | None = None) -> tuple[Loss, ...]:
+def list_losses(params: Params, most: int | None = None) -> tuple[Loss, ...]:
     """Return the losses of more and more reports of one value; any number last, or the most."""
     fewer = (n for n in REPORTS if most is None or n < most)
-    return tuple(loss_of(params, n) for n in (*fewer, most))
+    return tuple(compute_loss(params, n) for n in (*fewer, most))
 
 
-def loss_of(params: Params, n: int | None) -> Loss:
+def compute_loss(params: Params, n: int | None) -> Loss:
     """Return the loss of n reports of one value, None for any number."""
     epsilon = epsilon_inf(params) if n is None else epsilon_n(params, n)
     bounds = ((prior, *posterior_bound(epsilon, prior)) for prior in PRIORS)
@@ -254,7 +254,7 @@ def _shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
     else:
         # Half of delta is for a cohort that turns out smaller.
         delta = batch.delta / 2
-        smallest = likely_smallest_cohort(devices, params.m, delta=delta)
+        smallest = bound_smallest_cohort(devices, params.m, delta=delta)
     return Shuffling(
         devices=devices,
         smallest_cohort=smallest,
@@ -262,7 +262,7 @@ def _shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
         delta=batch.delta,
         losses=tuple(
             ShuffledLoss(
-                reports=n, local=local, epsilon=shuffled_epsilon(local, smallest, delta=delta)
+                reports=n, local=local, epsilon=bound_shuffled_epsilon(local, smallest, delta=delta)
             )
             for n in (_SHUFFLED if smallest else ())
             for local in [epsilon_n(params, n)]
@@ -272,8 +272,8 @@ def _shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
 
 def _account(registry: Registry, usage: Usage) -> PersonLoss:
     """Add up a person's loss over the registry, after some reports and after any number."""
-    some = account(registry.values(), values=usage.values, reports=usage.reports)
-    every = account(registry.values(), values=usage.values)
+    some = compose_losses(registry.values(), values=usage.values, reports=usage.reports)
+    every = compose_losses(registry.values(), values=usage.values)
     return PersonLoss(
         values=usage.values,
         reports=usage.reports,

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from rappor.base.sentence_numbers import format_belief, format_count
-from rappor.privacy.notice import privacy_notice, promise, told_beside
-from rappor.privacy.papers import Paper, Section
-from rappor.privacy.report_linkage import link
-from rappor.privacy.staying import staying
+from rappor.privacy.documents import Document, Section
+from rappor.privacy.notice import describe_promise, describe_segments, privacy_notice
+from rappor.privacy.report_linkage import linkability
+from rappor.privacy.unchanged_values import list_unchanged_losses
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, posterior_bound
 from rappor.registry.budget import most_reports, scope_loss
@@ -24,10 +24,10 @@ from rappor.registry.registry import Registry
 RETRY_DAYS: Final = 7
 """Days after which a device gives up an upload."""
 
-KEY_DAYS: Final = 14
+UPLOAD_KEY_DAYS: Final = 14
 """Days for which the collector keeps the key of an upload."""
 
-LOGGED: Final = 1000
+LOGGED_UPLOADS: Final = 1000
 """Uploads that a device's log of what was sent holds at most."""
 
 _NEAR_CERTAINTY: Final = 0.999
@@ -62,10 +62,10 @@ LEGAL: Final = (
 )
 
 
-def datasheet(registry: Registry) -> Paper:
+def write_datasheet(registry: Registry) -> Document:
     """Return the data sheet of all metrics of a registry."""
     metrics = tuple(registry.values())
-    return Paper(
+    return Document(
         title="Data sheet of what is collected",
         sections=(
             _purpose(metrics),
@@ -83,12 +83,12 @@ def datasheet(registry: Registry) -> Paper:
     )
 
 
-def total_of(registry: Registry) -> float:
+def sum_reserved(registry: Registry) -> float:
     """Return what all metrics reserve of a calendar year, in nats."""
     return math.fsum(each.total for each in registry.reserved)
 
 
-def nats(epsilon: float) -> str:
+def format_loss(epsilon: float) -> str:
     """Write a loss: no digit more than its price has, rounded up."""
     return "no limit" if math.isinf(epsilon) else f"{math.ceil(round(1000 * epsilon, 6)) / 1000:g}"
 
@@ -124,7 +124,8 @@ def _unit(registry: Registry) -> Section:
             "The unit is one metric on one device in one epoch (NIST SP 800-226). Noise is added "
             "on the device; nobody has to be trusted with values, and there is no delta.",
             "The adversary sees every report of the device and may be the collector.",
-            f"All metrics together cost a device at most {nats(total_of(registry))} nats in a "
+            f"All metrics together cost a device at most "
+            f"{format_loss(sum_reserved(registry))} nats in a "
             "calendar year. The devices of one person add up.",
         ),
     )
@@ -159,8 +160,8 @@ def _retention() -> Section:
         rows=(
             ("device", "secret and state", "until consent is withdrawn"),
             ("device", "reports that wait", f"{RETRY_DAYS} days after the first attempt"),
-            ("device", "a log of what was sent", f"the last {LOGGED:,} uploads"),
-            ("collector", "a key of each upload, not its id", f"{KEY_DAYS} days"),
+            ("device", "a log of what was sent", f"the last {LOGGED_UPLOADS:,} uploads"),
+            ("collector", "a key of each upload, not its id", f"{UPLOAD_KEY_DAYS} days"),
             ("collector", "sums by metric, day and cohort", "no end: they hold no report"),
             ("collector", "single noisy reports", "not stored"),
         ),
@@ -194,12 +195,28 @@ def _losses(metrics: Iterable[Metric]) -> Iterable[Section]:
     rows, stays = [], []
     for metric in metrics:
         one, every = epsilon_1(metric.params), scope_loss(metric)
-        both = nats(one), belief(one), metric.epoch, nats(every), belief(every)
+        both = (
+            format_loss(one),
+            format_largest_belief(one),
+            metric.epoch,
+            format_loss(every),
+            format_largest_belief(every),
+        )
         rows.append((metric.name, *both))
-        for year in (row for row in staying(metric.params, metric) if row.epoch == metric.epoch):
+        for year in (
+            row for row in list_unchanged_losses(metric.params, metric) if row.epoch == metric.epoch
+        ):
             share = "" if year.named is None else f"{100 * year.named:.0f} % of {year.candidates:,}"
             years = "a year" if year.years == 1 else f"{year.years} years"
-            stays.append((metric.name, years, nats(year.epsilon), belief(year.epsilon), share))
+            stays.append(
+                (
+                    metric.name,
+                    years,
+                    format_loss(year.epsilon),
+                    format_largest_belief(year.epsilon),
+                    share,
+                )
+            )
     yield Section(
         title="Privacy losses",
         texts=("In nats; a belief of 50 % becomes at most the one beside it.",),
@@ -218,7 +235,7 @@ def _losses(metrics: Iterable[Metric]) -> Iterable[Section]:
     )
 
 
-def belief(epsilon: float) -> str:
+def format_largest_belief(epsilon: float) -> str:
     """Write the most that a belief of 50 % becomes."""
     high = posterior_bound(epsilon, 0.5)[1]
     return format_belief(high) if high <= _NEAR_CERTAINTY else "almost certain"
@@ -227,7 +244,7 @@ def belief(epsilon: float) -> str:
 def _linking(metric: Metric) -> str:
     if most_reports(metric) == 1:
         return f"{metric.name}: one report an epoch; only address and time link two."
-    linked = link(metric.params, reports=(2,))
+    linked = linkability(metric.params, reports=(2,))
     found = f"{100 * linked.recognised[0].probability:.0f} %"
     cohort = "the cohort and " if metric.params.m > 1 else ""
     return (
@@ -251,10 +268,12 @@ def _withdrawal() -> Section:
 
 
 def _described(metric: Metric) -> Section:
-    lines = [line for line in privacy_notice(metric).splitlines() if line != promise(metric)]
-    kept = [line for line in lines[1:] if line not in set(told_beside(metric))]
+    lines = [
+        line for line in privacy_notice(metric).splitlines() if line != describe_promise(metric)
+    ]
+    kept = [line for line in lines[1:] if line not in set(describe_segments(metric))]
     what = encoding_of(metric.params).described
     return Section(
         title=f"Metric {metric.name}",
-        texts=(f"Answer: {what}.", promise(metric), *told_beside(metric), *kept[2:]),
+        texts=(f"Answer: {what}.", describe_promise(metric), *describe_segments(metric), *kept[2:]),
     )

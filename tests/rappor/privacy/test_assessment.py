@@ -10,19 +10,19 @@ import pytest
 from registries import metric_of
 
 from rappor import Metric, Params, ParamsError, Registry
-from rappor.privacy.accountant import account
-from rappor.privacy.notice import privacy_notice
-from rappor.privacy.parameter_changes import change_cost
-from rappor.privacy.report import (
+from rappor.privacy.accountant import compose_losses
+from rappor.privacy.assessment import (
     ShuffledBatch,
     Shuffling,
     Usage,
-    losses_of,
+    list_losses,
     privacy_report,
     privacy_report_of,
 )
-from rappor.privacy.report_linkage import link
-from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
+from rappor.privacy.notice import privacy_notice
+from rappor.privacy.parameter_changes import compute_change_loss
+from rappor.privacy.report_linkage import linkability
+from rappor.privacy.shuffling import bound_shuffled_epsilon, bound_smallest_cohort
 from rappor.protocol.loss import epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
@@ -40,7 +40,7 @@ def metric(
 
 def test_losses_are_the_librarys_and_any_number_is_last() -> None:
     """Each number of reports has its loss and the bounds of four beliefs."""
-    losses = losses_of(BALANCED)
+    losses = list_losses(BALANCED)
     assert [loss.reports for loss in losses] == [1, 2, 3, 5, 10, 100, None]
     for loss in losses[:-1]:
         assert loss.reports is not None
@@ -64,7 +64,7 @@ def test_parameters_alone_have_no_metric() -> None:
         epsilon_n(BALANCED, 1),
         epsilon_inf(BALANCED),
     )
-    assert report.linkability == link(BALANCED)
+    assert report.linkability == linkability(BALANCED)
 
 
 def test_the_promise_names_the_epoch() -> None:
@@ -84,17 +84,17 @@ def shuffling_of(params: Params, batch: ShuffledBatch) -> Shuffling:
 def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
     """A likely smallest cohort takes half of delta; a counted one, or a single one, takes none."""
     likely = shuffling_of(BALANCED, ShuffledBatch(devices=100_000, delta=1e-6))
-    size = likely_smallest_cohort(100_000, 128, delta=5e-7)
+    size = bound_smallest_cohort(100_000, 128, delta=5e-7)
     assert (likely.devices, likely.smallest_cohort, likely.counted) == (100_000, size, False)
     local = epsilon_n(BALANCED, 1)
-    assert likely.losses[0].epsilon == shuffled_epsilon(local, size, delta=5e-7)
+    assert likely.losses[0].epsilon == bound_shuffled_epsilon(local, size, delta=5e-7)
     sizes = (5_000, 0, 4_000)
     counted = shuffling_of(BALANCED, ShuffledBatch(delta=1e-6, cohorts=sizes))
     assert (counted.devices, counted.smallest_cohort, counted.counted) == (9_000, 4_000, True)
-    assert counted.losses[0].epsilon == shuffled_epsilon(local, 4_000, delta=1e-6)
+    assert counted.losses[0].epsilon == bound_shuffled_epsilon(local, 4_000, delta=1e-6)
     alone = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
     only = shuffling_of(alone, ShuffledBatch(devices=10, delta=1e-6))
-    assert only.losses[0].epsilon == shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
+    assert only.losses[0].epsilon == bound_shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
     assert only.smallest_cohort == 10
 
 
@@ -135,8 +135,8 @@ def test_an_account_adds_a_registry_up() -> None:
     usage = Usage(values=3, reports=5, group=4)
     person = privacy_report(registry["a"], registry=registry, usage=usage).account
     assert person is not None
-    some = account(registry.values(), values=3, reports=5)
-    every = account(registry.values(), values=3)
+    some = compose_losses(registry.values(), values=3, reports=5)
+    every = compose_losses(registry.values(), values=3)
     assert [(each.metric, each.epoch) for each in person.metrics] == [("a", "life"), ("b", "year")]
     assert [each.epsilon for each in person.metrics] == [item.epsilon for item in some.items]
     assert (person.epsilon, person.epsilon_inf) == (some.epsilon, every.epsilon)
@@ -172,7 +172,7 @@ def test_a_change_of_the_entry_is_priced(
         new.epoch,
     )
     for_life = old.epoch == new.epoch == "life"
-    cost = change_cost(old.params, new.params, before=7, after=7, for_life=for_life)
+    cost = compute_change_loss(old.params, new.params, before=7, after=7, for_life=for_life)
     assert (change.epsilon, change.epsilon_inf) == (cost.epsilon, cost.epsilon_inf)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
+from rappor.simulation.compiled_loops import pick_values
 from rappor.simulation.keystream import Keystream
-from rappor.simulation.loops import pick
 
 _MOST_BITS: Final = 22
 """Bits of a guide's index at most: 16 MB."""
 
 
-class Weighted:
+class WeightedSampler:
     """Numbers of values, drawn by weight.
 
     A uniform number falls between the cumulated weights. A guide says for its first bits where to
@@ -35,7 +35,9 @@ class Weighted:
         words = np.empty(n, dtype="<u8")
         stream.fill(words)
         values = np.empty(n, dtype=np.int64)
-        pick(words.astype(np.uint64, copy=False), self._guide, self._bits, self._steps, values)
+        pick_values(
+            words.astype(np.uint64, copy=False), self._guide, self._bits, self._steps, values
+        )
         return values
 
 

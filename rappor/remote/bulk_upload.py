@@ -15,9 +15,9 @@ from typing import Final
 
 from rappor.base.errors import CollectorError
 from rappor.protocol.wire import Report, Upload
-from rappor.remote.exchange import Ask, Exchange, Response, problem_of
+from rappor.remote.http_exchange import Exchange, HttpRequest, HttpResponse, read_problem
 
-MOST_REPORTS: Final = 1000
+REPORTS_PER_UPLOAD: Final = 1000
 """Reports in an upload: a collector's own limit, unless it is set otherwise."""
 
 _ATTEMPTS: Final = 5
@@ -40,15 +40,15 @@ def send_reports(
     """
     statuses: Counter[str] = Counter()
     left = iter(reports)
-    while batch := tuple(itertools.islice(left, MOST_REPORTS)):
+    while batch := tuple(itertools.islice(left, REPORTS_PER_UPLOAD)):
         body = Upload(id=Upload.new_id(), reports=batch).to_json()
         statuses.update(_statuses(_send(transport, body, sleep), len(batch)))
     return statuses
 
 
-def _send(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> Response:
+def _send(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> HttpResponse:
     """Return the answer to an upload."""
-    ask = Ask(
+    ask = HttpRequest(
         method="POST",
         path="/v1/reports",
         headers={"Content-Type": "application/json"},
@@ -65,12 +65,12 @@ def _send(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> R
             if answer.status == _OK:
                 return answer
             if answer.status != _BUSY or attempt == _ATTEMPTS:
-                raise problem_of(answer)
+                raise read_problem(answer)
         sleep(0.2 * 2**attempt)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _statuses(answer: Response, n: int) -> list[str]:
+def _statuses(answer: HttpResponse, n: int) -> list[str]:
     """Return the status of each of n reports, the reason where it is refused."""
     try:
         rows = json.loads(answer.body)["reports"]

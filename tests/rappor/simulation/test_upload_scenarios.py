@@ -13,7 +13,7 @@ from rappor.base.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.population import Population
-from rappor.simulation.scenarios import SCENARIOS, Day, Scenario, simulate_scenario
+from rappor.simulation.upload_scenarios import SCENARIOS, Day, Scenario, simulate_scenario
 
 FALSE_ALARM = 1e-9
 """Probability that a statistical check below fails although the code is right."""

@@ -12,7 +12,11 @@ from places import ROOT
 from registries import metric_of
 
 from rappor import Params
-from rappor.privacy.staying import named, staying, staying_of
+from rappor.privacy.unchanged_values import (
+    compute_unchanged_loss,
+    list_unchanged_losses,
+    naming_probability,
+)
 from rappor.protocol.loss import epsilon_inf, posterior_bound
 
 BALANCED = Params.profile("balanced")
@@ -36,33 +40,39 @@ def enumerated(params: Params, epochs: int, n: int) -> float:
 @pytest.mark.parametrize(("epochs", "n"), [(1, 2), (2, 3), (3, 4), (4, 2)])
 def test_the_share_named_is_that_of_all_responses(epochs: int, n: int) -> None:
     """Enumerated for few values and epochs, ties drawn."""
-    assert named(BALANCED, epochs, n) == pytest.approx(enumerated(BALANCED, epochs, n))
+    assert naming_probability(BALANCED, epochs, n) == pytest.approx(enumerated(BALANCED, epochs, n))
 
 
 def test_more_epochs_name_more_values() -> None:
     """Up to certainty, also where ties are rarer than rounding."""
-    shares = [named(BALANCED, epochs, 100) or 0 for epochs in (1, 2, 4, 8, 12, 40, 200)]
+    shares = [
+        naming_probability(BALANCED, epochs, 100) or 0 for epochs in (1, 2, 4, 8, 12, 40, 200)
+    ]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
 
 
 def test_losses_add_up_over_the_epochs_of_a_year() -> None:
     """One scope for life, four quarters, twelve months; twice as many in two years."""
-    rows = {(row.epoch, row.years): row for row in staying(BALANCED)}
+    rows = {(row.epoch, row.years): row for row in list_unchanged_losses(BALANCED)}
     epochs = {("life", 2): 1, ("year", 1): 1, ("quarter", 1): 4, ("month", 2): 24}
     for key, n in epochs.items():
         assert rows[key].epsilon == n * epsilon_inf(BALANCED)
         assert rows[key].most == posterior_bound(rows[key].epsilon, 0.5)[1]
-    daily = staying_of(METRIC)
+    daily = compute_unchanged_loss(METRIC)
     assert daily == replace(rows["quarter", 1], epsilon=daily.epsilon, most=daily.most)
     once = replace(METRIC, interval="epoch")
-    assert staying_of(once).epsilon == pytest.approx(8, abs=1e-4)
-    assert {row.epoch for row in staying(BALANCED, once)} == {"year", "quarter", "month"}
+    assert compute_unchanged_loss(once).epsilon == pytest.approx(8, abs=1e-4)
+    assert {row.epoch for row in list_unchanged_losses(BALANCED, once)} == {
+        "year",
+        "quarter",
+        "month",
+    }
 
 
 def test_yes_or_no_is_not_named() -> None:
     """Neither of two answers has a bit of its own: one is the absence of the other."""
-    assert named(Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75), 4, 1) is None
+    assert naming_probability(Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75), 4, 1) is None
 
 
 def test_the_page_has_the_numbers() -> None:
@@ -72,6 +82,8 @@ def test_the_page_has_the_numbers() -> None:
     table = re.findall(row, page, re.MULTILINE)
     assert len(table) == 6
     for name, epoch, *cells in table:
-        one, two = (row for row in staying(Params.profile(name)) if row.epoch == epoch)
+        one, two = (
+            row for row in list_unchanged_losses(Params.profile(name)) if row.epoch == epoch
+        )
         shown = [one.epsilon, 100 * (one.named or 0), two.epsilon, 100 * (two.named or 0)]
         assert [round(each) for each in shown] == [int(cell) for cell in cells]

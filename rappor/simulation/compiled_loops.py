@@ -10,7 +10,7 @@ from rappor.candidates.murmur3 import hash_words
 
 
 @compile_kernel
-def set_hashed(
+def set_hashed_bits(
     words: NDArray[np.uint32],
     values: NDArray[np.int64],
     cohorts: NDArray[np.uint16],
@@ -32,7 +32,7 @@ def set_hashed(
 
 
 @compile_kernel
-def add_devices(
+def add_hashed_devices(
     cells: NDArray[np.int32], devices: NDArray[np.int64], h: int, ones: NDArray[np.int64]
 ) -> None:
     """Add to every cell of `ones`, (m * k,), the devices, (n, m), whose string sets it."""
@@ -43,7 +43,7 @@ def add_devices(
 
 
 @compile_kernel
-def pick(
+def pick_values(
     words: NDArray[np.uint64],
     guide: NDArray[np.int32],
     bits: int,
@@ -64,7 +64,7 @@ def pick(
 
 
 @compile_kernel
-def compare(
+def compare_high_bytes(
     truth: NDArray[np.uint64],
     planes: NDArray[np.uint64],
     thresholds: NDArray[np.uint64],

@@ -60,12 +60,12 @@ def split_devices(
 ) -> Iterator[tuple[Part, int, int]]:
     """Draw how many of the devices answer for each part; yield it with these and their own seed."""
     stream = Keystream(seed)
-    numbers = stream.spawn(0).generator().multinomial(n_devices, shares_of(parts))
+    numbers = stream.spawn(0).generator().multinomial(n_devices, part_shares(parts))
     for number, (part, n) in enumerate(zip(parts, numbers.tolist(), strict=True), start=1):
         yield part, n, int.from_bytes(stream.spawn(number).coins(8).tobytes(), "little")
 
 
-def shares_of(parts: Sequence[Part]) -> list[float]:
+def part_shares(parts: Sequence[Part]) -> list[float]:
     """Return the share of the devices that answer for each part."""
     shares = [part.threshold / 2**32 for part in parts[:-1]]
     return [*shares, 1 - sum(shares)]

@@ -12,7 +12,7 @@ from decodings import released
 
 from rappor import CollectorClient, Counts, Params, ParamsError
 from rappor.base.errors import CollectorError
-from rappor.remote.exchange import Ask, Response
+from rappor.remote.http_exchange import HttpRequest, HttpResponse
 
 TELLTALE = "rappor.0123.Telltale-7q"
 PARAMS = Params(k=2, m=2, f=0.5, p=0.25, q=0.75)
@@ -34,25 +34,25 @@ METRIC = {
 }
 
 
-def answer(status: int, document: object, **headers: str) -> Response:
+def answer(status: int, document: object, **headers: str) -> HttpResponse:
     """Return an answer of JSON."""
-    return Response(status=status, headers=headers, body=json.dumps(document).encode())
+    return HttpResponse(status=status, headers=headers, body=json.dumps(document).encode())
 
 
 class Played:
     """A transport that plays answers in their order and keeps what was asked."""
 
-    def __init__(self, answers: Iterable[Response]) -> None:
+    def __init__(self, answers: Iterable[HttpResponse]) -> None:
         self.answers = list(answers)
-        self.asked: list[Ask] = []
+        self.asked: list[HttpRequest] = []
 
-    def __call__(self, ask: Ask) -> Response:
+    def __call__(self, ask: HttpRequest) -> HttpResponse:
         """Keep a request and play the next answer."""
         self.asked.append(ask)
         return self.answers.pop(0)
 
 
-def collector_of(*answers: Response) -> tuple[CollectorClient, Played]:
+def collector_of(*answers: HttpResponse) -> tuple[CollectorClient, Played]:
     """Return a collector that plays answers, and its requests."""
     played = Played(answers)
     return CollectorClient("https://example.org", TELLTALE, transport=played), played
@@ -61,8 +61,8 @@ def collector_of(*answers: Response) -> tuple[CollectorClient, Played]:
 def test_counts_are_asked_for_and_read() -> None:
     """Days and stretches go into the query, the token into a header; the record comes back."""
     collector, played = collector_of(
-        Response(status=200, headers={}, body=RELEASED.to_json()),
-        Response(status=200, headers={}, body=RELEASED.to_json()),
+        HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
+        HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
     )
     assert collector.counts("page", DAY, NEXT, by="day") == RELEASED
     assert collector.counts("pa/ge ü", segments=True) == RELEASED
