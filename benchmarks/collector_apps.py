@@ -13,8 +13,8 @@ import sys
 import uvicorn
 from rappor_server.app.collector import Collector
 from rappor_server.app.settings import Settings
-from rappor_server.http import app
-from rappor_server.http.slow_clients import PunctualProtocol
+from rappor_server.http.application import create_application
+from rappor_server.http.bounded_protocol import BoundedProtocol
 from rappor_server.ingest.validate import Submission
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -36,12 +36,12 @@ def nothing(_: Settings) -> Starlette:
 
 def validation(settings: Settings) -> Starlette:
     """Do all that an upload needs but storing it."""
-    return app.create(settings, open_collector=_Forgetful)
+    return create_application(settings, open_collector=_Forgetful)
 
 
 def collector(settings: Settings) -> Starlette:
     """Be the real one."""
-    return app.create(settings)
+    return create_application(settings)
 
 
 class _Forgetful(Collector):
@@ -61,7 +61,7 @@ def main(name: str, port: str, registry: str, database: str) -> None:
     uvicorn.run(
         kinds[name](settings),
         port=int(port),
-        http="httptools" if name == "nothing" else PunctualProtocol,
+        http="httptools" if name == "nothing" else BoundedProtocol,
         ws="none",
         log_level="warning",
         access_log=False,

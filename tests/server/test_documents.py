@@ -13,7 +13,7 @@ import pytest
 from collectors import run_script
 from places import ROOT
 from rappor_server.app.settings import Settings
-from rappor_server.cli.app import server
+from rappor_server.cli.command_group import server
 from readers import blocks, script_of
 
 FOLDER = ROOT / "server"

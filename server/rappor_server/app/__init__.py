@@ -1,1 +1,1 @@
-"""The collector as a whole: settings, its parts in order, and the server that listens."""
+"""One collector process: settings, input files, start and end of all parts, HTTP server."""

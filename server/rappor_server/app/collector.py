@@ -1,4 +1,20 @@
-"""One running collector: its parts, opened and closed in order."""
+"""One running collector process: opens all parts in order, stores uploads, closes the parts.
+
+How to think about an upload. It passes through these states:
+
+    new        `enqueue` has returned a future of the HTTP response. The upload waits for the end of
+               the current turn of the event loop, which passes all new uploads to the writer in one
+               call.
+    queued     The writer will write the upload with others as one batch into the inbox. The upload
+               has a deadline (`commit_seconds`).
+    resolved   The future has a result. The result is the body of the response if the batch is on
+               the disk. It is a StoreError if the queue is full, the commit failed, or the deadline
+               has passed.
+
+A resolved future never changes. If the deadline passes while the database hangs, the device gets
+503 and retries; if the hanging commit succeeds later, the upload is in the inbox twice. The merge
+then counts it once, because both have the same key (`ingest/retry_keys.py`).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +37,10 @@ from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.base import logs
 from rappor_server.base.errors import SchemaError, StoreError
-from rappor_server.base.request_limits import AddressShare, BodyBudget, RateLimit
+from rappor_server.base.request_limits import BodyAllocation, BodyBudget, RateLimit
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.upload_keys import UploadKeys
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
-from rappor_server.operations.activity import TICK_SECONDS, Activity
 from rappor_server.operations.closing import earlier_of_clocks, keep_closing, select_due
 from rappor_server.operations.health import Health
 from rappor_server.operations.prometheus import Metrics
@@ -42,20 +57,81 @@ from rappor_server.storage.database import open_checked, ping, utc_today
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
 
-Answer = asyncio.Future[bytes]
+ResponseFuture = asyncio.Future[bytes]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _FIRST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 5.0
+"""Seconds between the first two attempts to reach the database at the start. The pause doubles up
+to `_MAX_PAUSE`. A larger value sends fewer queries to a database that is starting."""
+_MAX_PAUSE: Final = 5.0
+"""Largest pause between two attempts, in seconds. A larger value delays the start of the collector
+after the start of the database."""
 _PROBE_SECONDS: Final = 2.0
-_LOOK_UPS: Final = 2
-_MOST_WAITING: Final = 8
-"""Questions that wait for a process of their kind, before others are turned away."""
+"""Seconds between two probes of the database. A larger value notices a failure or a recovery
+later."""
+_QUERY_THREADS: Final = 2
+"""Number of threads for short queries, such as the check of a token. More threads answer more
+analysts while one query hangs, and use more connections to the database."""
+_MAX_WAITING_TASKS: Final = 8
+"""Largest number of tasks that wait for a worker process of a pool. Further tasks get 503. A larger
+value makes analysts wait longer before they learn that the collector is overloaded."""
+_TOTALS_SECONDS: Final = 60.0
+"""Time between two lines of totals in the log, in seconds. A shorter time would reveal more about
+when devices send."""
+
+
+class UploadTotals:
+    """Numbers of uploads, reports and refusals since the last line of totals in the log.
+
+    A timer writes the lines, and not an upload. No line therefore reveals the second in which a
+    device sent an upload.
+    """
+
+    def __init__(self, *, write: Callable[..., None] = logs.log_event) -> None:
+        """Write lines by `write(event, **fields)`."""
+        self._write = write
+        self._uploads = self._reports = self._refused = 0
+
+    def count(self, submissions: Sequence[Submission]) -> None:
+        """Count the uploads of one commit, their accepted reports and their refused reports."""
+        reports = sum(len(submission.accepted) for submission in submissions)
+        refused = sum(sum(submission.refusals.values()) for submission in submissions)
+        self._uploads += len(submissions)
+        self._reports += reports
+        self._refused += refused
+
+    def count_refused(self) -> None:
+        """Count an upload that was refused as a whole."""
+        self._refused += 1
+
+    def write_line(self) -> None:
+        """Write a line if any upload has come since the last line."""
+        uploads, reports, refused = self._uploads, self._reports, self._refused
+        self._uploads = self._reports = self._refused = 0
+        if uploads or refused:
+            self._write("uploads received", uploads=uploads, reports=reports, refused=refused)
 
 
 class Collector:
-    """Everything that the endpoints share; it is created inside the event loop that it serves."""
+    """All parts of a running collector, which the endpoints share.
+
+    It must be created inside the event loop that uses it, and closed by `close`.
+
+    Attributes
+    ----------
+    settings : settings of the collector
+    today : returns the present day (UTC)
+    rate_limit : limit on the uploads of one source
+    body_budget : memory for the bodies of requests
+    health : results of the last commits, probes and merges
+    metrics : counters and gauges for Prometheus
+    readers : worker processes that read counts
+    results : computes estimates and stores them as files
+    lists : uploaded lists of candidates
+    accepted_params : registry in force, and parameters under which reports are accepted
+    engine : the database
+    """
 
     def __init__(
         self,
@@ -64,30 +140,42 @@ class Collector:
         inputs: InputFiles | None = None,
         today: Callable[[], datetime.date] = utc_today,
     ) -> None:
-        """Open the database and start the writer; without inputs, read the files first."""
+        """Open the database, and start the worker processes and background tasks.
+
+        Parameters
+        ----------
+        settings : settings of the collector
+        inputs : contents of the input files, or None to read the files
+        today : returns the present day (UTC)
+        """
         self.settings = settings
         self.today = today
         self.suspicious = Suspicious(settings.suspicious)
-        self.rate = RateLimit(settings.rate)
-        self.bodies = BodyBudget(settings.max_bodies, proxies=settings.proxies)
+        self.rate_limit = RateLimit(settings.rate)
+        self.body_budget = BodyBudget(settings.max_bodies, proxies=settings.proxies)
         self.health = Health()
-        self.readers = _pool(
+        self.readers = _create_pool(
             settings, "rappor-reader", settings.readers, module="rappor_server.queries.counts"
         )
-        self._closer = _pool(settings, "rappor-closer", 1)
+        self._closer = _create_pool(settings, "rappor-closer", 1)
         folder = Path(settings.analysis_folder)
         self.lists = CandidateLists(folder / "lists", days=settings.list_days)
         self.results = Results(
-            _pool(settings, "rappor-decoder", settings.decoders, module="rappor.decoding.decoder"),
+            _create_pool(
+                settings, "rappor-decoder", settings.decoders, module="rappor.decoding.decoder"
+            ),
             self.look_up,
             ResultFiles(folder / "results"),
             per_owner=settings.queries_per_token,
         )
-        self._look_ups = ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="rappor-look-up")
-        self._probe = ThreadPoolExecutor(1, thread_name_prefix="rappor-probe")
+        self._query_threads = ThreadPoolExecutor(
+            _QUERY_THREADS, thread_name_prefix="rappor-look-up"
+        )
+        # Probes have a thread of their own. Queries to a hanging database block the other threads.
+        self._probe_thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-probe")
         self._loop = asyncio.get_running_loop()
-        self._fresh: list[tuple[Submission, Answer]] = []
-        self._waiting: dict[Answer, float] = {}
+        self._new_uploads: list[tuple[Submission, ResponseFuture]] = []
+        self._deadlines: dict[ResponseFuture, float] = {}
         self.metrics = Metrics(lambda: len(self._writer))
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
@@ -96,21 +184,22 @@ class Collector:
         self.engine = wait(lambda: open_checked(settings.database))
         self._receiver = Receiver(
             wait(lambda: open_inbox(self.engine)),
-            merge_bytes=lambda *n: self.accepted_params.merge_bytes(*n),  # noqa: PLW0108 - may be others
+            # A reload replaces `accepted_params`, so the method must be looked up at each call.
+            merge_bytes=lambda *sizes: self.accepted_params.merge_bytes(*sizes),  # noqa: PLW0108
             today=self._day_of_receipt,
         )
         self._n_unreadable = 0
         self._merge_process = MergeProcess(settings.database, self._handle_merge_status)
-        self._activity = Activity()
-        self._writer: Writer[Answer] = Writer(
+        self._totals = UploadTotals()
+        self._writer: Writer[ResponseFuture] = Writer(
             self._receiver.commit,
             deliver=self._deliver,
             observe=self._observe,
             max_queued=settings.max_queue,
         )
         self._tasks = [
-            self._loop.create_task(self._give_up_late()),
-            self._loop.create_task(self._tell_activity()),
+            self._loop.create_task(self._fail_late_uploads()),
+            self._loop.create_task(self._write_totals()),
             self._loop.create_task(self._watch_database()),
             self._loop.create_task(
                 keep_closing(
@@ -124,83 +213,113 @@ class Collector:
         ]
 
     async def close(self) -> None:
-        """Commit the uploads that wait, then close every part."""
+        """Commit the queued uploads, then close every part.
+
+        The order matters. The writer closes before the receiver that it writes to, and the merge
+        process closes last, so that it merges the last batch.
+        """
         for task in self._tasks:
             task.cancel()
         await self.results.close()
         await self._writer.close()
         await self._receiver.close()
         await self._merge_process.close()
-        self._activity.log_totals()
+        self._totals.write_line()
         await asyncio.to_thread(self._close_readers)
 
     def _day_of_receipt(self) -> datetime.date | None:
-        """Return today; None on PostgreSQL, whose clock all hosts share."""
+        """Return today, or None on PostgreSQL, which inserts the day of its own clock.
+
+        Several hosts may write to one PostgreSQL database. A host whose clock is wrong would
+        otherwise count reports of one day on two days.
+        """
         return None if self.engine.dialect.name == "postgresql" else self.today()
 
     def _close_readers(self) -> None:
-        for threads in (self._look_ups, self._probe):
+        for threads in (self._query_threads, self._probe_thread):
             threads.shutdown(wait=True, cancel_futures=True)
         self.readers.close()
         self._closer.close()
         self.engine.dispose()
 
     def adopt(self, inputs: InputFiles) -> None:
-        """Let inputs be in force from now on; if they are wrong, those before stay."""
-        known = inputs.accepted_params(self.settings, today=self.today())
-        self._keys = inputs.upload_keys(self.settings)
-        self.accepted_params = known
-        self._rules = rules_in_force((known.registry, *known.older))
-        self.metrics.show_registry(known.digest, known.registry)
-        logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
+        """Put the registry, the keys and the stops of input files in force.
+
+        Raises RapporError, and changes nothing, if a file is invalid.
+        """
+        accepted_params = inputs.parse_accepted_params(self.settings, today=self.today())
+        registry, digest = accepted_params.registry, accepted_params.digest
+        rules = rules_in_force((registry, *accepted_params.older))
+        # The first assignment comes after everything that can fail, so the keys and the registry
+        # in force never belong to different reloads.
+        self._keys = inputs.parse_upload_keys(self.settings)
+        self.accepted_params, self._rules = accepted_params, rules
+        self.metrics.show_registry(digest, registry)
+        logs.log_event("registry in force", metrics=len(registry), fingerprint=digest)
 
     async def look_up(
-        self, ask: Callable[Concatenate[Engine, _P], _T], *arguments: _P.args, **more: _P.kwargs
+        self,
+        query: Callable[Concatenate[Engine, _P], _T],
+        *arguments: _P.args,
+        **options: _P.kwargs,
     ) -> _T:
-        """Ask the database something quick, in a thread for such questions only."""
-        asked = functools.partial(ask, self.engine, *arguments, **more)
-        return await self._loop.run_in_executor(self._look_ups, asked)
+        """Run a short query in a thread; return the result of `query(engine, ...)`."""
+        call = functools.partial(query, self.engine, *arguments, **options)
+        return await self._loop.run_in_executor(self._query_threads, call)
 
     async def _find_due(self) -> dict[str, Rules]:
-        """Return the rules of the metrics that have days whose blocks are to be closed."""
+        """Return the rules of the metrics that have ended days in no block."""
         today = await self.look_up(earlier_of_clocks, self.today())
         return await self.look_up(select_due, self._rules, today)
 
     async def find_candidates(self, metric: Metric, digest: str = "") -> CandidateSource | None:
-        """Return the list of a digest; else the registry's candidates, else the newest list."""
+        """Return the candidates of a query for a metric, or None if the metric has none.
+
+        Parameters
+        ----------
+        metric : the metric
+        digest : digest of an uploaded list. If it is empty, the candidates of the registry are
+            used, or the newest uploaded list if the registry has none.
+        """
         return await asyncio.to_thread(
             find_candidates, metric, digest, registry=self.settings.registry, lists=self.lists
         )
 
     async def overview(self, metric: Metric) -> OverviewQuery:
-        """Return the query of a metric's page."""
+        """Return the query whose result the overview page of a metric shows."""
         through = await self.look_up(find_last_day, metric, today=self.today())
         source = await self.find_candidates(metric)
         subject = Subject(metric=metric, source=source, detection=ErrorControl())
         return OverviewQuery(subject=subject, through=through)
 
     async def _prepare_overviews(self) -> None:
-        """Compute the overviews of metrics whose blocks were closed since; delete unused lists."""
+        """Compute the overviews of all metrics after blocks were closed; delete unused lists.
+
+        The first reader of a day would otherwise wait for each overview.
+        """
         await asyncio.to_thread(self.lists.delete_unused)
         metrics = list(self.accepted_params.registry.values())
-        tasks = [await self.overview(each) for each in metrics if each.min_reports]
-        await self.results.prepare(each for each in tasks if each.subject.has_candidates)
+        queries = [await self.overview(metric) for metric in metrics if metric.min_reports]
+        await self.results.prepare(query for query in queries if query.subject.has_candidates)
 
-    def share_of_readers(self) -> AddressShare:
-        """Return a share for what people send who read; half of the budget is left to devices."""
-        return self.bodies.share(spare=self.settings.max_bodies // 2)
+    def share_of_readers(self) -> BodyAllocation:
+        """Return an allocation for the body of an analyst, which leaves half of the memory free.
 
-    def sender(self, authorization: str) -> str | None:
-        """Return the name of the upload key that a request carries, None if it may not send.
+        Two queries of 64 MB once filled the budget, and every upload got 503 meanwhile.
+        """
+        return self.body_budget.allocate(min_free=self.settings.max_bodies // 2)
 
-        The name is empty where no key is needed.
+    def find_upload_key(self, authorization: str) -> str | None:
+        """Return the name of the upload key in an Authorization header.
+
+        The name is empty if the collector needs no key. The result is None without a valid key.
         """
         if self._keys is None:
             return ""
         return self._keys.find(authorization, today=self.today())
 
-    def read(self, body: bytes) -> Submission:
-        """Read an upload, and store nothing; ReportError for other bytes."""
+    def parse_upload(self, body: bytes) -> Submission:
+        """Parse an upload, and check its reports; raise ReportError if the bytes are no upload."""
         return read_upload(
             body,
             self.accepted_params,
@@ -209,133 +328,166 @@ class Collector:
             suspicious=self.suspicious,
         )
 
-    def enqueue(self, submission: Submission) -> Answer:
-        """Return the answer to come: once the upload is on the disk; StoreError.
+    def enqueue(self, submission: Submission) -> ResponseFuture:
+        """Queue an upload, and return a future of the body of the response.
 
-        An upload that takes too long may still be stored; its retry then counts nothing again.
+        The future raises StoreError if the upload was not stored, or not in time. An upload that
+        was late may still be stored; a retry of it is not counted again.
         """
-        answer: Answer = self._loop.create_future()
-        if not self._fresh:
-            self._loop.call_soon(self._hand_over)
-        self._fresh.append((submission, answer))
-        self._waiting[answer] = self._loop.time() + self.settings.commit_seconds
-        return answer
+        response: ResponseFuture = self._loop.create_future()
+        if not self._new_uploads:
+            self._loop.call_soon(self._submit_new_uploads)
+        self._new_uploads.append((submission, response))
+        self._deadlines[response] = self._loop.time() + self.settings.commit_seconds
+        return response
 
-    def _hand_over(self) -> None:
-        """Give the writer all uploads that this turn of the loop has read, at once."""
-        fresh, self._fresh = self._fresh, []
+    def _submit_new_uploads(self) -> None:
+        """Pass all uploads that arrived in this turn of the event loop to the writer in one call.
+
+        One call for each upload would wake the task of the writer each time.
+        """
+        uploads, self._new_uploads = self._new_uploads, []
         try:
-            self._writer.submit(fresh)
+            self._writer.submit(uploads)
         except StoreError as error:
-            self._resolve([(answer, error) for _, answer in fresh])
+            self._resolve([(response, error) for _, response in uploads])
 
-    async def _give_up_late(self) -> None:
-        """Fail the uploads that have waited too long; a timer for each one would cost more."""
+    async def _fail_late_uploads(self) -> None:
+        """Fail the uploads whose deadlines have passed, again and again.
+
+        One scan for all uploads costs less than a timer for each upload.
+        """
         while True:
             await asyncio.sleep(self.settings.commit_seconds / 10)
             now = self._loop.time()
-            late = [answer for answer, until in self._waiting.items() if until < now]
+            late = [response for response, until in self._deadlines.items() if until < now]
             if late:
                 seconds = f"{self.settings.commit_seconds:g} seconds"
                 error = StoreError(f"the database did not commit within {seconds}: retry")
                 self.health.record_failure(str(error))
-                self._resolve([(answer, error) for answer in late])
+                self._resolve([(response, error) for response in late])
+                # Uploads that nobody waits for would fill the queue while the database hangs.
                 self._writer.drop(asyncio.Future.done)
 
     async def _watch_database(self) -> None:
-        """Ask the database every other second whether it is there; if it fails, try to commit."""
+        """Probe the database every two seconds.
+
+        After a failure the probe is a commit, because only a commit proves that uploads can be
+        stored again. A disk may be full while the database still responds to queries.
+        """
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
             if self.health.is_failing():
                 self._writer.probe()
             else:
-                with contextlib.suppress(RuntimeError):  # the threads have ended
-                    await self._loop.run_in_executor(self._probe, self._look_at_database)
+                with contextlib.suppress(RuntimeError):  # `close` has ended the thread
+                    await self._loop.run_in_executor(self._probe_thread, self._ping_database)
             self.metrics.show_health(is_ready=self.health.failure_reason() is None)
 
     def _handle_merge_status(self, status: MergeStatus) -> None:
-        """Record a status of the merge process."""
+        """Record a status of the merge process; log batches that no merge could read."""
         self._receiver.waiting_bytes = status.contents.n_bytes
         self._receiver.waiting_reports = status.contents.reports
         self.metrics.show_inbox(status)
         self.health.record_merge(status.failure, status.oldest_seconds)
         n_unreadable = status.contents.unreadable
         if n_unreadable > self._n_unreadable:
-            logs.event(
-                "unreadable batches", level=logging.ERROR, batches=status.contents.unreadable
-            )
-        self._n_unreadable = status.contents.unreadable
+            logs.log_event("unreadable batches", level=logging.ERROR, batches=n_unreadable)
+        self._n_unreadable = n_unreadable
 
-    def _look_at_database(self) -> None:
+    def _ping_database(self) -> None:
         try:
             ping(self.engine)
             self.health.record_response()
         except StoreError as error:
             self.health.record_failure(str(error))
 
-    async def _tell_activity(self) -> None:
-        """Write what has arrived to the log, once a minute."""
+    async def _write_totals(self) -> None:
+        """Write a line of totals to the log once a minute."""
         while True:
-            await asyncio.sleep(TICK_SECONDS)
-            self._activity.log_totals()
+            await asyncio.sleep(_TOTALS_SECONDS)
+            self._totals.write_line()
 
     def _observe(self, seconds: float, submissions: Sequence[Submission]) -> None:
-        """Count a group commit."""
+        """Count a successful commit and its uploads."""
         self.health.record_commit()
         self.metrics.observe_commit(seconds, submissions)
-        self._activity.count(submissions)
+        self._totals.count(submissions)
 
-    def refuse(self, reason: str) -> None:
-        """Count an upload that was refused whole."""
+    def count_refusal(self, reason: str) -> None:
+        """Count an upload that was refused as a whole."""
         self._writer.refuse("", reason)
-        self._activity.count_refused()
+        self._totals.count_refused()
         self.metrics.refusals.labels(reason).inc()
 
-    def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
-        """Wake the requests of a group."""
+    def _deliver(self, results: Sequence[tuple[ResponseFuture, Result]]) -> None:
+        """Resolve the uploads of a batch, and record a failure of the commit."""
         failures = [result for _, result in results if isinstance(result, StoreError)]
         if failures:
             self.health.record_failure(str(failures[0]))
         self._resolve(results)
 
-    def _resolve(self, results: Sequence[tuple[Answer, Result]]) -> None:
-        for answer, result in results:
-            self._waiting.pop(answer, None)
-            if answer.done():  # the sender has gone, or was told to retry
+    def _resolve(self, results: Sequence[tuple[ResponseFuture, Result]]) -> None:
+        """Set the result of each future, which wakes the request that waits for it."""
+        for response, result in results:
+            self._deadlines.pop(response, None)
+            # The client has disconnected, or the upload was late and failed already.
+            if response.done():
                 continue
             if isinstance(result, bytes):
-                answer.set_result(result)
+                response.set_result(result)
             else:
-                answer.set_exception(result)
+                response.set_exception(result)
 
 
-def _pool(settings: Settings, name: str, size: int, *, module: str | None = None) -> Pool:
+def _create_pool(settings: Settings, name: str, size: int, *, module: str | None = None) -> Pool:
+    """Return a pool of worker processes.
+
+    Parameters
+    ----------
+    settings : settings of the collector
+    name : name of the processes
+    size : number of processes
+    module : module that a process imports before its first task
+    """
     limits = Limits(seconds=settings.decode_seconds, n_bytes=settings.decode_bytes)
     return Pool(
         name,
         database=settings.database,
         size=size,
         limits=limits,
-        max_waiting=_MOST_WAITING,
+        max_waiting=_MAX_WAITING_TASKS,
         module=module,
     )
 
 
-def wait_for_database(ask: Callable[[], _T], *, seconds: float) -> _T:
-    """Return what the database answers; wait for one that is not up yet, and say so.
+def wait_for_database(query: Callable[[], _T], *, seconds: float) -> _T:
+    """Return the result of a query; retry while the database does not respond, and log it.
 
-    Raises StoreError when the time is over, SchemaError at once.
+    Collector and database may start at the same time, for example after a reboot.
+
+    Parameters
+    ----------
+    query : the query
+    seconds : longest time to wait
+
+    Raises
+    ------
+    StoreError
+        The database did not respond in time.
+    SchemaError
+        The schema is wrong. Waiting would not help.
     """
     until = time.monotonic() + seconds
     pause = _FIRST_PAUSE
     while True:
         try:
-            return ask()
+            return query()
         except SchemaError:
             raise
         except StoreError as error:
             if time.monotonic() + pause > until:
                 raise
-            logs.event("waiting for the database", level=logging.WARNING, reason=str(error))
+            logs.log_event("waiting for the database", level=logging.WARNING, reason=str(error))
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_PAUSE)

@@ -1,4 +1,8 @@
-"""What a collector reads from files: checked as a whole, and replaced as a whole by a reload."""
+"""Contents of the files that the settings name: registries, upload keys, stops, certificate.
+
+All files are read and checked together. A reload replaces all of them or none, so a collector never
+runs with a new registry and old keys.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,17 @@ from rappor_server.ingest.upload_keys import UploadKeys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    """The texts of the files that settings name; where they name none, the text is empty."""
+    """Texts of the files that the settings name. A text is empty if the settings name no file.
+
+    Attributes
+    ----------
+    registry : the current registry
+    older : earlier registries whose parameters are still accepted
+    keys : upload keys
+    stops : stopped metrics
+    certificate : certificate chain for TLS
+    private_key : private key of the certificate
+    """
 
     registry: str
     older: tuple[str, ...]
@@ -34,28 +48,31 @@ class InputFiles:
 
     @classmethod
     def read(cls, settings: Settings, *, today: datetime.date) -> Self:
-        """Read and check all files; a RapporError says what is wrong with the first wrong one."""
-        found = cls(
+        """Read and check all files; raise RapporError for the first invalid file."""
+        inputs = cls(
             registry=read_text(settings.registry),
             older=tuple(map(read_text, settings.older)),
-            keys=_read(settings.upload_key_file),
-            stops=_read(settings.stop_file),
-            certificate=_read(settings.tls_certificate),
-            private_key=_read(settings.tls_key),
+            keys=_read_optional(settings.upload_key_file),
+            stops=_read_optional(settings.stop_file),
+            certificate=_read_optional(settings.tls_certificate),
+            private_key=_read_optional(settings.tls_key),
         )
-        found.accepted_params(settings, today=today)
-        found.upload_keys(settings)
-        if found.certificate:
-            found.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        return found
+        inputs.parse_accepted_params(settings, today=today)
+        inputs.parse_upload_keys(settings)
+        if inputs.certificate:
+            inputs.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        return inputs
 
     @property
     def digest(self) -> str:
-        """A name of the registry's text."""
+        """Digest of the text of the registry."""
         return hashlib.sha256(self.registry.encode()).hexdigest()[:16]
 
-    def accepted_params(self, settings: Settings, *, today: datetime.date) -> AcceptedParams:
-        """Return what may be accepted; what has expired before this year costs nothing."""
+    def parse_accepted_params(self, settings: Settings, *, today: datetime.date) -> AcceptedParams:
+        """Return the registry and the parameters under which reports are accepted.
+
+        Raises RapporError if a registry or the file of stops is invalid.
+        """
         texts = (self.registry, *self.older)
         current, *older = _parse_registries(texts, settings, today)
         stops = Stops()
@@ -63,19 +80,30 @@ class InputFiles:
             stops = Stops.loads(self.stops, path=settings.stop_file, metrics=current, today=today)
         return AcceptedParams(current, older, text=self.registry, digest=self.digest, stops=stops)
 
-    def upload_keys(self, settings: Settings) -> UploadKeys | None:
-        """Return the upload keys, None if everyone may send."""
+    def parse_upload_keys(self, settings: Settings) -> UploadKeys | None:
+        """Return the upload keys, or None if uploads need no key."""
         path = settings.upload_key_file
         return UploadKeys.loads(self.keys, path=path) if path else None
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
-        """Let a context use the certificate from now on; ConfigError if the two do not fit."""
-        with tempfile.TemporaryDirectory(prefix="rappor-server-") as folder:  # mode 0700
+        """Load the certificate and the key into a TLS context.
+
+        Python loads certificates only from files. The texts are therefore written into a temporary
+        folder that only the owner can read.
+
+        Raises
+        ------
+        ConfigError
+            Certificate and key do not belong together, or the key has a passphrase.
+        """
+        with tempfile.TemporaryDirectory(prefix="rappor-server-") as folder:
             chain, key = Path(folder) / "chain.pem", Path(folder) / "key.pem"
             chain.write_text(self.certificate, encoding="utf-8")
             key.write_text(self.private_key, encoding="utf-8")
             try:
-                context.load_cert_chain(chain, key, password="")  # or it would ask the terminal
+                # Without a password, OpenSSL would ask the terminal for the passphrase of a key. A
+                # collector that reloads its files would wait for the terminal and not serve.
+                context.load_cert_chain(chain, key, password="")
             except (ssl.SSLError, ValueError):
                 raise ConfigError(
                     "tls_certificate and tls_key must be PEM files that belong together, the key "
@@ -84,23 +112,34 @@ class InputFiles:
 
 
 def read_registries(settings: Settings, *, today: datetime.date) -> list[Registry]:
-    """Return the current registry and the older ones, as `serve` reads and checks them."""
-    return _parse_registries(map(read_text, _registry_paths(settings)), settings, today)
+    """Return the current registry and the older registries, checked as `serve` checks them."""
+    return _parse_registries(map(read_text, _list_registry_paths(settings)), settings, today)
 
 
-def _registry_paths(settings: Settings) -> tuple[str, ...]:
+def _list_registry_paths(settings: Settings) -> tuple[str, ...]:
     return (settings.registry, *settings.older)
 
 
 def _parse_registries(
     texts: Iterable[str], settings: Settings, today: datetime.date
 ) -> list[Registry]:
-    """Return the registries in force; ConfigError if the current one conflicts with an older one.
+    """Return the current registry and the older registries.
 
-    Reports under all of these registries arrive side by side, so the release of the current
-    registry must keep what the older ones promised.
+    Reports of all these registries arrive side by side. The releases of the current registry must
+    therefore keep the promises of the older registries.
+
+    Parameters
+    ----------
+    texts : text of the current registry, then of each older registry
+    settings : settings with the paths of the registries
+    today : the present day (UTC)
+
+    Raises
+    ------
+    ConfigError
+        A metric must not be served, or the current registry conflicts with an older one.
     """
-    paths = _registry_paths(settings)
+    paths = _list_registry_paths(settings)
     current, *older = (
         Registry.loads(text, path=path, today=today)
         for path, text in zip(paths, texts, strict=True)
@@ -113,5 +152,6 @@ def _parse_registries(
     return [current, *older]
 
 
-def _read(path: str) -> str:
+def _read_optional(path: str) -> str:
+    """Return the text of a file, or an empty text if the path is empty."""
     return read_text(path) if path else ""

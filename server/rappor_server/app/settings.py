@@ -1,9 +1,9 @@
-"""The settings of a collector, each with its default and with what its option says of it.
+"""Settings of a collector: default, unit, help text and type of each.
 
-A flag comes first, then the environment (RAPPOR_SERVER_...), then a TOML file, then the default
-(`cli/options`). Secrets come from files or from the environment, never from a flag: the upload
-keys are in the file that `upload_key_file` names, and a database's address with a password
-belongs in RAPPOR_SERVER_DATABASE.
+The value of a setting comes from the first of these sources that has it: a flag, an environment
+variable (RAPPOR_SERVER_...), a TOML file, the default (`cli/setting_options.py`). Everybody on a
+machine can read flags. Secrets are therefore in files or in the environment: the upload keys in the
+file that `upload_key_file` names, the URL of a database with a password in RAPPOR_SERVER_DATABASE.
 """
 
 from __future__ import annotations
@@ -25,35 +25,44 @@ _PATH: Final = click.Path()
 _NUMBER: Final = click.IntRange(min=1)
 
 
-class _Listed(click.types.StringParamType):
-    """One entry of a list; in the environment, commas separate them."""
+class _ListItem(click.types.StringParamType):
+    """Type of an item of a list. In an environment variable, commas separate the items."""
 
     envvar_list_splitter = ","
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
+    """Return a duration in seconds; raise BadParameter if it is not positive and finite."""
     seconds = float(text)
     if not 0 < seconds < math.inf:
         raise click.BadParameter(f"{text} is not a number of seconds above 0.")
     return seconds
 
 
-def _setting(default: Any, unit: str | None, text: str, kind: Any = str) -> Any:
-    """Describe a setting: its default, and unit, help and type of its option."""
-    option = {"metavar": unit, "help": text, "type": kind}
+def _setting(default: Any, unit: str | None, help_text: str, value_type: Any = str) -> Any:
+    """Return the field of a setting, whose metadata are the arguments of its command-line option.
+
+    Parameters
+    ----------
+    default : default value. An empty tuple marks a list, and False marks a flag.
+    unit : placeholder of the value in the help
+    help_text : one or two sentences
+    value_type : type of the value, as click defines types
+    """
+    option = {"metavar": unit, "help": help_text, "type": value_type}
     return dataclasses.field(default=default, metadata=option)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a collector runs; sizes in bytes, times in seconds."""
+    """Settings of a collector. Sizes are in bytes, durations in seconds."""
 
     registry: str = _setting("", "TOML", "The registry file.", _PATH)
     older: tuple[str, ...] = _setting(
         (),
         "TOML",
         "An earlier registry whose parameters are still accepted. May be repeated.",
-        _Listed(),
+        _ListItem(),
     )
     database: str = _setting(
         "",
@@ -64,8 +73,8 @@ class Settings:
     database_seconds: float = _setting(
         60.0,
         "SECONDS",
-        "How long to wait at the start for a database that does not answer.",
-        _seconds,
+        "How long to wait at the start for a database that does not respond.",
+        _parse_seconds,
     )
     host: str = _setting("127.0.0.1", "ADDRESS", "The address to listen on.")
     port: int = _setting(
@@ -77,25 +86,27 @@ class Settings:
     admin: str = _setting(
         "",
         "HOST:PORT",
-        "A separate address for operators and analysts. The other one then only takes uploads.",
+        "A separate address for operators and analysts. The address of --host then only accepts "
+        "uploads.",
     )
     pages: bool = _setting(
         default=False,
         unit=None,
-        text="Serve a dashboard at the address of --admin. People sign in with a token.",
-        kind=bool,
+        help_text="Serve a dashboard at the address of --admin. People sign in with a token.",
+        value_type=bool,
     )
     upload_key_file: str = _setting(
         "",
         "FILE",
         "A file of upload keys, one NAME KEY LAST-DAY per line. Uploads must carry one of them. "
-        "Without this file everybody may upload.",
+        "Without this file no key is needed.",
         _PATH,
     )
     stop_file: str = _setting(
         "",
         "TOML",
-        "A file of metrics that devices must not report until a day that it names.",
+        "A file of stopped metrics, one NAME = DAY per line. Devices must not report a metric "
+        "until its day.",
         _PATH,
     )
     max_body: int = _setting(
@@ -122,32 +133,32 @@ class Settings:
     max_source_connections: int = _setting(
         256,
         "CONNECTIONS",
-        "The most device connections of one source to one process, unless it is one of --proxies. "
-        "Further ones get 429.",
+        "The most device connections of one source to one process, unless the source is one of "
+        "--proxies. Further ones get 429.",
         _NUMBER,
     )
     body_seconds: float = _setting(
         15.0,
         "SECONDS",
         "How long the head of a request may take to arrive, and then its body.",
-        _seconds,
+        _parse_seconds,
     )
     rate: int = _setting(
         0,
         "UPLOADS",
-        "Uploads that one source may send to one process in a minute. 0 means no limit.",
+        "The most uploads of one source to one process in a minute. 0 means no limit.",
         click.IntRange(min=0),
     )
     origins: tuple[str, ...] = _setting(
         (),
         "ORIGIN",
         "A web origin whose pages may upload, or * for all. May be repeated.",
-        _Listed(),
+        _ListItem(),
     )
     suspicious: str = _setting(
         "refuse",
         None,
-        "What to do with reports whose number of ones no honest device sends.",
+        "What to do with reports whose popcount no honest device sends.",
         click.Choice([choice.value for choice in Suspicious]),
     )
     readers: int = _setting(
@@ -157,13 +168,19 @@ class Settings:
         2, "PROCESSES", "The number of processes that compute estimates.", _NUMBER
     )
     decode_seconds: float = _setting(
-        60.0, "SECONDS", "How long one answer to an analyst may take.", _seconds
+        60.0,
+        "SECONDS",
+        "How long the computation of one response to an analyst may take.",
+        _parse_seconds,
     )
     decode_bytes: int = _setting(
-        4_000_000_000, "BYTES", "How much memory one answer to an analyst may take.", _NUMBER
+        4_000_000_000,
+        "BYTES",
+        "How much memory the computation of one response to an analyst may take.",
+        _NUMBER,
     )
     queries_per_token: int = _setting(
-        1, "QUERIES", "Queries for estimates that one token may have in progress.", _NUMBER
+        1, "QUERIES", "The most queries for estimates that one token may have in progress.", _NUMBER
     )
     analysis_folder: str = _setting(
         "",
@@ -188,10 +205,10 @@ class Settings:
         15.0,
         "SECONDS",
         "How long an upload may wait for its commit. After that it gets 503.",
-        _seconds,
+        _parse_seconds,
     )
     max_queue: int = _setting(
-        10_000, "UPLOADS", "How many uploads may wait for a commit. Further ones get 503.", _NUMBER
+        10_000, "UPLOADS", "The most uploads that wait for a commit. Further ones get 503.", _NUMBER
     )
     tls_certificate: str = _setting(
         "", "PEM", "The certificate chain, to serve HTTPS directly.", _PATH
@@ -206,28 +223,27 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        """Refuse settings that exclude each other."""
+        """Set the defaults that depend on other settings; raise ConfigError for contradictions."""
         if not self.registry:
-            raise ConfigError("registry must be the path of a registry's file, got nothing")
+            raise ConfigError("registry must be the path of a registry file, got nothing")
         if not self.database:
-            beside = sqlite_url(Path(self.registry).with_suffix(".sqlite3"))
-            object.__setattr__(self, "database", beside)
+            url = sqlite_url(Path(self.registry).with_suffix(".sqlite3"))
+            object.__setattr__(self, "database", url)
         if not self.analysis_folder:
-            object.__setattr__(self, "analysis_folder", self._folder_beside())
+            object.__setattr__(self, "analysis_folder", self._default_analysis_folder())
         if self.admin and not _ADDRESS.fullmatch(self.admin):
             raise ConfigError(f"admin must be HOST:PORT, got {self.admin!r}")
         if self.admin and self.port and self.admin_address[1] == self.port:
-            raise ConfigError(f"admin must be on another port than devices use, got {self.port}")
+            raise ConfigError(f"admin must have another port than devices use, got {self.port}")
         if self.pages and not self.admin:
             raise ConfigError(
-                "admin must be HOST:PORT where there are pages, got nothing: people open them at "
-                "that address"
+                "admin must be HOST:PORT if pages is set, got nothing: the address serves the pages"
             )
         if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ConfigError("tls_certificate and tls_key must be given together")
+            raise ConfigError("tls_certificate and tls_key must be set together, got one of them")
 
-    def _folder_beside(self) -> str:
-        """Return the folder of results beside the SQLite file, or beside the registry."""
+    def _default_analysis_folder(self) -> str:
+        """Return a folder beside the SQLite file, or beside the registry for PostgreSQL."""
         url = parse_url(self.database)
         if url.drivername == "sqlite":
             return f"{url.database}-analysis"
@@ -235,6 +251,6 @@ class Settings:
 
     @property
     def admin_address(self) -> tuple[str, int]:
-        """The host and the port of the operators' address."""
+        """Host and port of the admin address."""
         host, _, port = self.admin.rpartition(":")
         return host.strip("[]"), int(port)

@@ -1,1 +1,1 @@
-"""What every other package of the collector uses: errors, logs, processes, limits of requests."""
+"""Base of the collector, which every other package uses: errors, logs, processes, limits."""

@@ -1,11 +1,11 @@
-"""What the collector raises beyond the errors of `rappor`.
+"""Errors of the collector beyond the errors of `rappor`.
 
 RapporError
-|-- LimitError         a token has as many queries in progress as it may
-|-- StoreError         the database cannot answer; .retryable
-|   `-- SchemaError    the database is older or newer than this program
-|-- NotFoundError      there is nothing of the name that was given
-`-- ConfigError        a setting is not what it must be
+|-- LimitError         a token has too many queries in progress
+|-- StoreError         the database failed; .retryable
+|   `-- SchemaError    the database has the schema of an older or newer version
+|-- NotFoundError      nothing has the requested name
+`-- ConfigError        a setting is invalid
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from rappor.base.errors import RapporError
 
 
 class StoreError(RapporError):
-    """The database cannot answer."""
+    """The database failed to read or write."""
 
     def __init__(self, reason: str, *, retryable: bool = True) -> None:
-        """Keep the reason, and whether a retry of the same request may succeed."""
+        """Store the reason, and whether a retry of the same request may succeed."""
         self.retryable = retryable
         super().__init__(reason)
 
 
 class SchemaError(StoreError):
-    """The database's schema is not the one that this program knows."""
+    """The database has the schema of an older or newer version of the collector."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, retryable=False)
 
 
 class LimitError(RapporError):
-    """A token has as many queries in progress as it may."""
+    """A token has as many queries in progress as the settings allow."""
 
 
 class NotFoundError(RapporError):
-    """There is nothing of the name that was given."""
+    """Nothing has the requested name."""
 
 
 class ConfigError(RapporError):
-    """A setting is not what it must be."""
+    """A setting is outside its range, or two settings exclude each other."""

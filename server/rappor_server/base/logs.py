@@ -1,8 +1,11 @@
-"""Structured logs: one JSON object a line, of fixed events with fixed fields.
+"""Structured logs: each line is one JSON object with a fixed event name and fixed fields.
 
-No line has an address, a header, a query, a body or an id of an upload. No upload has a line of
-its own: what arrives is told as totals, at most once a minute. Libraries may put anything into
-their messages, and are told as the place in their code that warned, without the message.
+A log must not reveal which device sent an upload, or when. Three rules follow:
+
+- No line contains an address, a header, a query, a body or the id of an upload.
+- No upload has a line of its own. Uploads are logged as totals, at most once a minute.
+- The message of a library or of an unexpected error may contain anything, for example an address
+  or uploaded bytes. The log contains only the class of the error and the lines of code.
 """
 
 from __future__ import annotations
@@ -18,11 +21,17 @@ from types import TracebackType
 from typing import Any, Final
 
 _LOG: Final = logging.getLogger("rappor_server")
-_FRAMES: Final = 12
+_MAX_FRAMES: Final = 12
+"""Largest number of frames of a traceback in a line. More frames make the line longer."""
+_LIBRARIES: Final = (
+    *("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"),
+    *("alembic", "asyncio"),
+)
+"""Loggers of libraries that install handlers of their own, which would write plain text."""
 
 
 class _JsonFormatter(logging.Formatter):
-    """Writes the time, level and name of an event, its fields, and where an error came from."""
+    """Formats a log record as JSON: time, level, event, fields, and the code that failed."""
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
@@ -33,70 +42,71 @@ class _JsonFormatter(logging.Formatter):
             document["event"] = record.getMessage()
             document |= getattr(record, "fields", {})
         else:
+            # The message of a library may contain an address or a query string.
             document["event"] = "library warned"
             document["place"] = f"{record.name} {record.module}:{record.lineno}"
         if record.exc_info and record.exc_info[0] is not None:
-            kind, _, trace = record.exc_info
-            document["error"] = kind.__name__  # its message may hold anything
-            document["trace"] = _places(trace)
+            error_class, _, trace = record.exc_info
+            document["error"] = error_class.__name__  # the message may contain uploaded bytes
+            document["trace"] = _format_frames(trace)
         return json.dumps(document)
 
 
-def _places(trace: TracebackType | None) -> list[str]:
-    """Return the innermost lines of code that a traceback passed, without any value."""
-    frames = traceback.extract_tb(trace)[-_FRAMES:]
-    files = ["/".join(Path(frame.filename).parts[-2:]) for frame in frames]
-    return [f"{file}:{each.lineno} {each.name}" for file, each in zip(files, frames, strict=True)]
+def _format_frames(trace: TracebackType | None) -> list[str]:
+    """Return file, line and function of the innermost frames of a traceback, without values."""
+    lines = []
+    for frame in traceback.extract_tb(trace)[-_MAX_FRAMES:]:
+        file = "/".join(Path(frame.filename).parts[-2:])
+        lines.append(f"{file}:{frame.lineno} {frame.name}")
+    return lines
 
 
-def _is_told(record: logging.LogRecord) -> bool:
-    """Return whether a line is written: libraries have a word from errors on."""
+def _should_write(record: logging.LogRecord) -> bool:
+    """Return whether to write a record: all events of the collector, but only errors of others."""
     return record.name == _LOG.name or record.levelno >= logging.ERROR
 
 
 def configure() -> None:
-    """Send all lines, those of libraries too, to standard error as JSON."""
+    """Write all log records, including those of libraries, to standard error as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter())
-    handler.addFilter(_is_told)
+    handler.addFilter(_should_write)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     _LOG.setLevel(logging.INFO)
-    for name in (
-        "uvicorn",
-        "uvicorn.error",
-        "uvicorn.access",
-        "uvicorn.asgi",
-        "alembic",
-        "asyncio",
-    ):
+    for name in _LIBRARIES:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [], True
         logger.setLevel(logging.WARNING)
 
 
-def event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
+def log_event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
     """Write one line with the name of an event and its fields."""
     _LOG.log(level, name, extra={"fields": fields})
 
 
-def unexpected(error: BaseException | None) -> None:
-    """Write a line for an error that nobody has foreseen: its class and place, not its words."""
+def log_unexpected_error(error: BaseException | None) -> None:
+    """Write one line for a programming error: class and lines of code, without the message."""
     _LOG.error("unexpected error", exc_info=error)
 
 
-def refused_reload(error: Exception) -> None:
-    """Log that files were read again and are wrong; the old ones stay in force."""
-    event("reload refused", level=logging.ERROR, reason=str(error))
+def log_refused_reload(error: Exception) -> None:
+    """Write one line for a reload of invalid files. The files read before stay in force."""
+    log_event("reload refused", level=logging.ERROR, reason=str(error))
 
 
-def tell_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
-    """Let a loop tell errors that nobody awaits by their class: its own words name addresses."""
+def log_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
+    """Make an event loop log errors of callbacks and tasks that nothing awaits.
 
-    def tell(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    The default handler of asyncio would write messages, which contain addresses.
+    """
+
+    def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if not isinstance(error, OSError):  # strangers break connections and handshakes at will
-            unexpected(error)
+        # Clients reset connections and break TLS handshakes at will. A line for each would let a
+        # stranger fill the disk.
+        if not isinstance(error, OSError):
+            log_unexpected_error(error)
 
-    loop.set_exception_handler(tell)
+    loop.set_exception_handler(handle)

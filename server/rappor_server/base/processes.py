@@ -42,7 +42,7 @@ def end_within(seconds: float) -> threading.Timer:
 
 
 def _end_at_once() -> None:
-    logs.event("collector killed", level=logging.ERROR, reason="it did not stop in time")
+    logs.log_event("collector killed", level=logging.ERROR, reason="it did not stop in time")
     for process in multiprocessing.active_children():
         process.kill()
         process.join(_JOIN_SECONDS)
@@ -59,7 +59,7 @@ def _run(target: Callable[..., None], *arguments: Any) -> None:
     try:
         target(*arguments)
     except Exception as error:  # noqa: BLE001 - Python would write a traceback
-        logs.unexpected(error)
+        logs.log_unexpected_error(error)
         sys.exit(1)
 
 

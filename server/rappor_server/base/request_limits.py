@@ -1,4 +1,20 @@
-"""Bounds on the cost of requests: size and time of a body, all bodies, uploads of a source."""
+"""Limits on the cost of requests: size and duration of a body, memory of all bodies, rate.
+
+The memory for request bodies works like an allocator with a fixed total:
+
+- `BodyBudget` has a number of free bytes. It belongs to one process.
+- Each request opens a `BodyAllocation`, which is empty at first and grows with each chunk that
+  arrives, and once more if the body is decompressed.
+- The allocation is released when the response is ready, whether the request succeeded or failed.
+
+Invariant: the free bytes plus the bytes of all open allocations are the total of the budget.
+
+Three limits apply when an allocation grows. The budget must have the bytes (503). An allocation for
+an analyst must leave half of the budget free, so that large queries do not stop uploads (503). All
+allocations of one source together may have a quarter of the budget (429). Example with a budget of
+128 MB: two queries of 64 MB would fill the budget, so the second one gets 503, while uploads
+continue.
+"""
 
 from __future__ import annotations
 
@@ -14,78 +30,95 @@ from typing import Final, Self
 
 from starlette.types import Receive, Scope
 
-from rappor_server.base.connection_limits import Sources, source_of
 from rappor_server.base.problems import RETRY_SECONDS, Problem
+from rappor_server.base.source_quota import SourceQuota, identify_source
 
 MAX_RATIO: Final = 10
-"""How many times its size a body may unpack to."""
-WHOLE_BODY: Final = "rappor.whole_body"
-"""Set in the scope of a request whose body had arrived before the application was called."""
-_SHARE_OF_A_SOURCE: Final = 4
-"""One source holds at most this part, a quarter, of the bytes of all bodies."""
+"""Largest ratio of the decompressed size of a body to its compressed size. A larger ratio lets a
+small request use more memory. Reports are random bits, which hardly compress."""
+HAS_WHOLE_BODY: Final = "rappor.has_whole_body"
+"""Key of the ASGI scope. It is set if the whole body arrived before the application was called."""
+_BUDGET_PER_SOURCE: Final = 4
+"""Ratio of the budget to the bytes that one source may use. A larger ratio lets more hostile
+sources fail to fill the budget, and refuses honest sources with large bodies earlier."""
 _MINUTE: Final = 60.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
+"""Value of `wbits` by which zlib reads a gzip header."""
 
 
 class BodyBudget:
-    """The bytes that all bodies under way may hold together; for one thread."""
+    """Memory for the bodies of all requests in progress, in bytes. Not thread-safe."""
 
     def __init__(self, n_bytes: int, *, proxies: str = "*") -> None:
-        """Allow a number of bytes, and a quarter of it to each source that is no proxy."""
-        self._left = n_bytes
-        self._sources = Sources(n_bytes // _SHARE_OF_A_SOURCE, proxies=proxies)
+        """Allow `n_bytes` in total, and a quarter for each source that is no trusted proxy."""
+        self._free = n_bytes
+        self._sources = SourceQuota(n_bytes // _BUDGET_PER_SOURCE, proxies=proxies)
 
-    def share(self, address: str = "", *, spare: int = 0) -> AddressShare:
-        """Return a share of the budget, empty at first, to be held while a block runs.
+    def allocate(self, address: str = "", *, min_free: int = 0) -> BodyAllocation:
+        """Return an empty allocation, a context manager that releases its bytes.
 
-        It takes none of the last `spare` bytes. An address bounds it by its source's share.
+        Parameters
+        ----------
+        address : address of the client. If it is empty, the quota of sources does not apply.
+        min_free : bytes of the budget that this allocation must leave free
         """
-        return AddressShare(self, address, spare)
+        return BodyAllocation(self, address, min_free)
 
-    def take(self, n_bytes: int, *, address: str, spare: int) -> None:
-        """Take bytes; the problem 503 if fewer than `spare` would be left, 429 by the source."""
-        if n_bytes > self._left - spare:
+    def acquire(self, n_bytes: int, *, address: str, min_free: int) -> None:
+        """Take free bytes.
+
+        Raises
+        ------
+        Problem
+            503 if fewer than `min_free` bytes would be free, 429 if the source has too many.
+        """
+        if n_bytes > self._free - min_free:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "the collector has no memory for another request body",
                 retry_after=RETRY_SECONDS,
                 headers={"Connection": "close"},
             )
-        if address and not self._sources.take(address, n_bytes):
+        if address and not self._sources.acquire(address, n_bytes):
             raise Problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                "a source must have fewer request bodies under way",
+                "this source must have fewer bytes of request bodies in progress",
                 retry_after=RETRY_SECONDS,
                 headers={"Connection": "close"},
             )
-        self._left -= n_bytes
+        self._free -= n_bytes
 
-    def give_back(self, n_bytes: int, *, address: str) -> None:
-        """Take bytes no longer."""
-        self._left += n_bytes
+    def release(self, n_bytes: int, *, address: str) -> None:
+        """Return bytes to the budget."""
+        self._free += n_bytes
         if address:
-            self._sources.give_back(address, n_bytes)
+            self._sources.release(address, n_bytes)
 
 
-class AddressShare:
-    """What one request holds of a budget; a context that gives it back."""
+class BodyAllocation:
+    """Bytes of a budget that one request uses. As a context manager it releases the bytes.
 
-    __slots__ = ("_address", "_budget", "_spare", "n_bytes")
+    Attributes
+    ----------
+    n_bytes : number of bytes in use
+    """
 
-    def __init__(self, budget: BodyBudget, address: str, spare: int) -> None:
+    __slots__ = ("_address", "_budget", "_min_free", "n_bytes")
+
+    def __init__(self, budget: BodyBudget, address: str, min_free: int) -> None:
         self.n_bytes = 0
         self._budget = budget
         self._address = address
-        self._spare = spare
+        self._min_free = min_free
 
     def grow(self, n_bytes: int) -> None:
-        """Hold more bytes; the problem 503 or 429 if the budget has not as many left."""
-        self._budget.take(n_bytes, address=self._address, spare=self._spare)
+        """Take more bytes; raise Problem 503 or 429 if a limit is reached."""
+        self._budget.acquire(n_bytes, address=self._address, min_free=self._min_free)
         self.n_bytes += n_bytes
 
     def release(self) -> None:
-        """Give all of it back."""
-        self._budget.give_back(self.n_bytes, address=self._address)
+        """Return all bytes to the budget. A second call does nothing."""
+        self._budget.release(self.n_bytes, address=self._address)
         self.n_bytes = 0
 
     def __enter__(self) -> Self:
@@ -96,21 +129,34 @@ class AddressShare:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, share: AddressShare, *, max_body: int, seconds: float
+    scope: Scope, receive: Receive, allocation: BodyAllocation, *, max_body: int, seconds: float
 ) -> bytes:
-    """Read a body of at most `max_body` bytes within some seconds, in a share of the budget.
+    """Read the body of a request.
 
-    Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, 408 when it
-    takes too long, and 503 or 429 when all bodies together, or a source's, have grown too large.
+    Parameters
+    ----------
+    scope, receive : the request, as ASGI defines it
+    allocation : memory for the body
+    max_body : largest size of the body, in bytes
+    seconds : longest time in which the body must arrive
+
+    Raises
+    ------
+    Problem
+        413 as soon as the body is too large, 408 if it takes too long, 400 if the client
+        disconnects, 503 or 429 if the allocation cannot grow.
     """
+    # A declared length that is too large needs no reading. A smaller one is not trusted:
+    # `_read_chunks` counts the bytes that arrive, also of a chunked body without a length.
     declared = dict(scope["headers"]).get(b"content-length", b"0").strip()
     if not declared.isdigit() or int(declared[:20]) > max_body:
-        raise _too_large(max_body)
-    if scope.get(WHOLE_BODY):  # as nearly all uploads, so that no timer is needed
-        return await _read_chunks(receive, share, max_body)
+        raise _make_too_large(max_body)
+    if scope.get(HAS_WHOLE_BODY):
+        # Nearly every upload arrives in one packet. A timer for each would cost more than reading.
+        return await _read_chunks(receive, allocation, max_body)
     try:
         async with asyncio.timeout(seconds):
-            return await _read_chunks(receive, share, max_body)
+            return await _read_chunks(receive, allocation, max_body)
     except TimeoutError:
         raise Problem(
             HTTPStatus.REQUEST_TIMEOUT,
@@ -119,30 +165,37 @@ async def read_body(
         ) from None
 
 
-async def _read_chunks(receive: Receive, share: AddressShare, max_body: int) -> bytes:
-    """Read what arrives of a body until it is whole or too long."""
+async def _read_chunks(receive: Receive, allocation: BodyAllocation, max_body: int) -> bytes:
+    """Read chunks of a body until the body is complete; raise Problem 413 if it is too large."""
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Problem(HTTPStatus.BAD_REQUEST, "the body must be complete")
         chunk: bytes = message.get("body", b"")
-        share.grow(len(chunk))
-        if share.n_bytes > max_body:
-            raise _too_large(max_body)
-        is_whole = not message.get("more_body", False)
-        if is_whole and not body:
-            return chunk
+        allocation.grow(len(chunk))
+        if allocation.n_bytes > max_body:
+            raise _make_too_large(max_body)
+        is_complete = not message.get("more_body", False)
+        if is_complete and not body:
+            return chunk  # without a copy: a body of one chunk is the usual case
         body += chunk
-        if is_whole:
+        if is_complete:
             return bytes(body)
 
 
-def decompress(body: bytes, encoding: str, share: AddressShare, *, max_bytes: int) -> bytes:
-    """Undo the content encoding, never unpacking more than `max_bytes`, nor the tenfold.
+def decompress(body: bytes, encoding: str, allocation: BodyAllocation, *, max_bytes: int) -> bytes:
+    """Decompress a body by its Content-Encoding, which is gzip, `identity` or empty.
 
-    Raises Problem: 413 beyond either, 400 for a body that is not exactly one gzip stream, 415 for
-    another encoding, and 503 or 429 as `read_body` does.
+    A gzip bomb of less than a megabyte unpacks to gigabytes. The output is therefore limited to
+    `max_bytes` and to ten times the size of the body, whichever is smaller, and the memory for the
+    limit is allocated before anything is unpacked.
+
+    Raises
+    ------
+    Problem
+        413 if the output would be larger, 400 if the body is not exactly one gzip stream, 415 for
+        another encoding, 503 or 429 if the allocation cannot grow.
     """
     if encoding in ("", "identity"):
         return body
@@ -152,33 +205,37 @@ def decompress(body: bytes, encoding: str, share: AddressShare, *, max_bytes: in
             "Content-Encoding must be gzip or absent",
             headers={"Accept-Encoding": "gzip"},
         )
-    bound = min(max_bytes, MAX_RATIO * len(body))
-    share.grow(bound)
-    machine = zlib.decompressobj(_GZIP)
+    limit = min(max_bytes, MAX_RATIO * len(body))
+    allocation.grow(limit)
+    decompressor = zlib.decompressobj(_GZIP)
     try:
-        data = machine.decompress(body, bound + 1)
+        # One byte beyond the limit shows that the output is too large.
+        data = decompressor.decompress(body, limit + 1)
     except zlib.error:
         raise Problem(
             HTTPStatus.BAD_REQUEST, "the body must be gzip, as Content-Encoding says"
         ) from None
-    if len(data) > bound:
-        if bound == max_bytes:
-            raise _too_large(max_bytes)
+    if len(data) > limit:
+        if limit == max_bytes:
+            raise _make_too_large(max_bytes)
         raise Problem(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"a body must unpack to at most {MAX_RATIO} times its size; send it as it is",
+            f"a body must unpack to at most {MAX_RATIO} times its size; send it uncompressed",
         )
-    if not machine.eof or machine.unused_data:
+    # A truncated stream does not reach its end. A second stream, or garbage behind the first one,
+    # is left over.
+    if not decompressor.eof or decompressor.unused_data:
         raise Problem(HTTPStatus.BAD_REQUEST, "the body must be one whole gzip stream")
     return data
 
 
 class RateLimit:
-    """A bound on the uploads of one source in a minute, in memory; no address is kept.
+    """Limit on the requests of one source in a minute. It stores no address.
 
-    A source (`source_of`) is a keyed hash here. Key and counts are replaced every minute, so a
-    source may send twice its share around that moment. Sources beyond `max_sources` share one
-    count.
+    A source (`identify_source`) is stored as a keyed hash. The key and the counts are replaced
+    every minute, so nobody can find out later who sent. A source may send up to twice the rate
+    around a replacement. If there are more than `max_sources` sources in a minute, the surplus
+    sources share one count, which bounds the memory.
     """
 
     def __init__(
@@ -190,7 +247,16 @@ class RateLimit:
         max_sources: int = 100_000,
         what: str = "uploads",
     ) -> None:
-        """Allow `rate` uploads, or whatever is counted, in a minute; 0 is no limit."""
+        """Allow `rate` requests in a minute.
+
+        Parameters
+        ----------
+        rate : largest number of requests of one source in a minute; 0 means no limit
+        clock : returns the time in seconds
+        new_key : returns a new key of the hash
+        max_sources : largest number of sources with a count of their own
+        what : noun for the counted requests, in messages
+        """
         self._rate = rate
         self._what = what
         self._max_sources = max_sources
@@ -201,13 +267,13 @@ class RateLimit:
         self._counts: dict[bytes, int] = {}
 
     def check(self, address: str) -> None:
-        """Count an upload of a source; Problem 429 beyond the rate."""
+        """Count a request of a source; raise Problem 429 if it exceeds the rate."""
         if not self._rate:
             return
         now = self._clock()
         if now >= self._until:
             self._until, self._key, self._counts = now + _MINUTE, self._new_key(), {}
-        source = self._source(address)
+        source = self._hash_source(address)
         if source not in self._counts and len(self._counts) >= self._max_sources:
             source = b""
         self._counts[source] = self._counts.get(source, 0) + 1
@@ -219,17 +285,20 @@ class RateLimit:
             )
 
     def take_back(self, address: str) -> None:
-        """Do not count what `check` has let pass of a source in this minute."""
-        if (source := self._source(address)) in self._counts:
+        """Subtract a request that `check` counted in this minute.
+
+        A successful sign-in does not count, so an honest address is never locked out.
+        """
+        if (source := self._hash_source(address)) in self._counts:
             self._counts[source] -= 1
 
-    def _source(self, address: str) -> bytes:
-        return hmac.digest(self._key, source_of(address).encode(), hashlib.sha256)[:16]
+    def _hash_source(self, address: str) -> bytes:
+        return hmac.digest(self._key, identify_source(address).encode(), hashlib.sha256)[:16]
 
 
-def _too_large(bound: int) -> Problem:
+def _make_too_large(max_bytes: int) -> Problem:
     return Problem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"a body must be at most {bound:,} bytes",
+        f"a body must be at most {max_bytes:,} bytes",
         headers={"Connection": "close"},
     )

@@ -1,4 +1,8 @@
-"""`rappor-server demo`: a collector with eight weeks of three metrics, in one command."""
+"""`rappor-server demo`: a collector with eight weeks of simulated reports of three metrics.
+
+The command runs the collector twice. The first run accepts reports, and its clock goes from the
+first day to today within a minute. The second run has the true clock and serves the pages.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +25,17 @@ from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
-from rappor_server.cli.demo_devices import Clock, first_day, report
-from rappor_server.cli.demo_metrics import WEEKS, write_metrics
+from rappor_server.cli.demo_devices import Clock, compute_first_day, send_reports
+from rappor_server.cli.demo_metrics import WEEKS, write_registry
 from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
     from rappor_server.app.serving import Server
 
 _INTERRUPTED = 130
-_PATIENCE = 600.0
-"""Seconds that an answer may take: this machine may be busy."""
+_DECODE_SECONDS = 600.0
+"""Longest time of a computation in seconds. A demo on a busy machine should be slow and not
+fail."""
 
 
 @click.command(
@@ -58,27 +63,27 @@ def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
     and the pages open in the browser. The metrics are a string whose share rises, a new string that
     no category covers, and a question by category in two segments. Ctrl-C ends the demo.
     """
-    with _folder(keep) as folder:
-        registry = write_metrics(folder)
+    with _open_folder(keep) as folder:
+        registry = write_registry(folder)
         settings = Settings(
             registry=str(registry),
             host="127.0.0.1",
             port=0,
             admin=f"127.0.0.1:{port}",
             pages=True,
-            decode_seconds=_PATIENCE,
+            decode_seconds=_DECODE_SECONDS,
         )
-        if not _fill(settings, registry):
+        if not _simulate_reports(settings, registry):
             return _INTERRUPTED
-        _serve(settings, is_opened=not no_browser)
+        _serve_pages(settings, open_browser=not no_browser)
         if keep is not None:
             click.echo(f"kept: rappor-server serve {registry} --admin 127.0.0.1:9090 --pages")
     return 0
 
 
 @contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    """Yield an empty folder, which is gone afterwards unless it is to be kept."""
+def _open_folder(keep: Path | None) -> Iterator[Path]:
+    """Yield an empty folder: the folder `keep`, or a temporary one that is deleted afterwards."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="rappor-demo-") as name:
             yield Path(name)
@@ -89,76 +94,91 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def _fill(settings: Settings, registry: Path) -> bool:
-    """Run a collector whose days pass as devices report; return whether all of them did."""
+def _simulate_reports(settings: Settings, registry: Path) -> bool:
+    """Run a collector while simulated devices report every day; return whether all days are done.
+
+    Ctrl-C ends the collector before all days are done.
+    """
     last = utc_today()
-    clock = Clock(first_day(last))
+    clock = Clock(compute_first_day(last))
     failures: list[BaseException] = []
     click.echo(f"{WEEKS} weeks of reports from simulated devices, day by day:")
 
-    def tell(week: int) -> None:
-        begin, end = ("\r", week == WEEKS) if sys.stdout.isatty() else ("", True)
-        click.echo(f"{begin}{week} of {WEEKS} weeks", nl=end)
+    def print_week(week: int) -> None:
+        if sys.stdout.isatty():
+            # Each number overwrites the previous one.
+            click.echo(f"\r{week} of {WEEKS} weeks", nl=week == WEEKS)
+        else:
+            click.echo(f"{week} of {WEEKS} weeks")
 
-    def send(server: Server, url: str) -> None:
+    def send_all(server: Server, url: str) -> None:
         try:
-            report(url, registry, clock, last, tell)
-        except Exception as error:  # noqa: BLE001 - for the thread that waits for this one
+            send_reports(url, registry, clock, last, print_week)
+        except Exception as error:  # noqa: BLE001 - raised again below, in the main thread
             failures.append(error)
         server.should_exit = True
 
-    _run(replace(settings, pages=False), clock, send)
+    _run_collector(replace(settings, pages=False), clock, send_all)
     if failures:
         raise failures[0]
     return clock.day > last
 
 
-def _serve(settings: Settings, *, is_opened: bool) -> None:
-    """Serve the pages until Ctrl-C; open them by a link that signs in once."""
-    link = _link(settings)
+def _serve_pages(settings: Settings, *, open_browser: bool) -> None:
+    """Serve the pages until Ctrl-C, and print a link that signs in once."""
+    link = _create_link(settings)
 
-    def show(server: Server, url: str) -> None:  # noqa: ARG001 - as above
+    def print_link(server: Server, url: str) -> None:  # noqa: ARG001 - has a public URL, too
         admin = f"http://127.0.0.1:{server.admin_port}"
         click.echo(f"Open {admin}/pages/once/{link} (it signs in once). Ctrl-C ends the demo.")
-        if is_opened and _has_windows():
+        if open_browser and _has_desktop():
             webbrowser.open(f"{admin}/pages/once/{link}")
 
-    _run(settings, utc_today, show)
+    _run_collector(settings, utc_today, print_link)
 
 
-def _run(
+def _run_collector(
     settings: Settings,
-    day: Callable[[], datetime.date],
-    then: Callable[[Server, str], None],
+    today: Callable[[], datetime.date],
+    on_start: Callable[[Server, str], None],
 ) -> None:
-    """Run a collector by a clock until a signal ends it; `then` runs beside it once it listens."""
+    """Run a collector until a signal or `on_start` ends it.
+
+    Parameters
+    ----------
+    settings : settings of the collector
+    today : returns the present day of the collector
+    on_start : called in a thread with the server and its URL after the server has started
+    """
     from rappor_server.app.input_files import InputFiles
-    from rappor_server.app.serving import Server, listening
+    from rappor_server.app.serving import Server, open_sockets
     from rappor_server.cli.serve import prepare
 
     prepare(settings)
-    with listening(settings) as sockets:
-        server = Server(settings, InputFiles.read(settings, today=day()), sockets, today=day)
+    with open_sockets(settings) as sockets:
+        inputs = InputFiles.read(settings, today=today())
+        server = Server(settings, inputs, sockets, today=today)
         url = f"http://127.0.0.1:{sockets.public.getsockname()[1]}"
 
-        def wait() -> None:
+        def wait_for_start() -> None:
             while not (server.started or server.should_exit):
                 time.sleep(0.05)
             if server.started:
-                then(server, url)
+                on_start(server, url)
 
-        beside = threading.Thread(target=wait, daemon=True)
-        beside.start()
-        with contextlib.suppress(KeyboardInterrupt):  # which the server raises again at its end
+        thread = threading.Thread(target=wait_for_start, daemon=True)
+        thread.start()
+        # uvicorn handles Ctrl-C, stops, and then raises it again.
+        with contextlib.suppress(KeyboardInterrupt):
             server.run()
         server.should_exit = True
-        beside.join()
+        thread.join()
 
 
-def _link(settings: Settings) -> str:
-    """Close the blocks of all days that have ended, and return the secret of a link to sign in."""
+def _create_link(settings: Settings) -> str:
+    """Close the blocks of all ended days, and return the secret of a link that signs in once."""
     from rappor_server.app.input_files import read_registries
-    from rappor_server.cli.options import open_database
+    from rappor_server.cli.setting_options import open_database
     from rappor_server.operations.closing import close_all
     from rappor_server.storage import tokens, visits
     from rappor_server.storage.blocks import rules_in_force
@@ -170,7 +190,11 @@ def _link(settings: Settings) -> str:
         return visits.begin(engine, token.split(".")[1], once=True)
 
 
-def _has_windows() -> bool:
-    """Return whether a browser would have a window; in a terminal it would hide the address."""
-    names = ("DISPLAY", "WAYLAND_DISPLAY")
-    return sys.platform in ("darwin", "win32") or any(os.environ.get(each) for each in names)
+def _has_desktop() -> bool:
+    """Return whether the machine has a desktop.
+
+    Without a desktop, `webbrowser` starts a browser in the terminal, which hides the link.
+    """
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return any(os.environ.get(variable) for variable in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -1,7 +1,9 @@
-"""Simulated devices that report to a demo's collector, day by day, over HTTP.
+"""Simulated devices of the demo: they report to the collector over HTTP, day by day.
 
-The collector cannot make a report: `rappor simulate` does, in processes of its own that read one
-command line after another.
+The package of the collector cannot encode a report. The devices are therefore runs of `rappor
+simulate`. A start of this command takes a second, mostly for imports, and the demo needs hundreds
+of runs. Two processes import the command once, and then run one command line after another from
+their standard input.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from rappor_server.base.errors import ConfigError
 from rappor_server.cli.demo_metrics import WEEKS, Stream, write_populations
 
 _PROCESSES: Final = 2
+"""Number of processes that simulate. More processes are faster on a machine with more cores."""
 _DAY: Final = datetime.timedelta(days=1)
 _READ_COMMANDS: Final = """\
 import json, sys
@@ -28,10 +31,12 @@ from rappor.cli.app import run
 for line in sys.stdin:
     print("status", run(json.loads(line)), flush=True)
 """
+"""Program of a simulator: it runs each line of standard input as a command line and prints the exit
+code."""
 
 
 class Clock:
-    """The day of the demo's collector, which its devices move."""
+    """The present day of the demo's collector. The simulated devices move the day forward."""
 
     def __init__(self, day: datetime.date) -> None:
         self.day = day
@@ -41,38 +46,50 @@ class Clock:
         return self.day
 
 
-def first_day(today: datetime.date) -> datetime.date:
-    """Return the Monday on which eight whole weeks begin that are over by today."""
+def compute_first_day(today: datetime.date) -> datetime.date:
+    """Return the Monday at which the last eight whole weeks before `today` begin."""
     return today - datetime.timedelta(days=today.weekday() + 7 * WEEKS)
 
 
-def report(
-    url: str, registry: Path, clock: Clock, last: datetime.date, tell: Callable[[int], None]
+def send_reports(
+    url: str, registry: Path, clock: Clock, last: datetime.date, on_week: Callable[[int], None]
 ) -> None:
-    """Send the reports of every day up to the last one, and tell how many weeks are done.
+    """Send the reports of every day from the day of the clock to the last day.
+
+    Parameters
+    ----------
+    url : URL of the collector
+    registry : path of the registry
+    clock : clock of the collector, which is moved to the day after `last`
+    last : last day with reports
+    on_week : called with the number of complete weeks
 
     Raises
     ------
     ConfigError
-        A simulation has failed; it has said why.
+        A simulation failed. The simulator has printed the reason.
     """
     first = clock.day
-    with tempfile.TemporaryDirectory() as folder, _simulators() as run:
+    with tempfile.TemporaryDirectory() as folder, _start_simulators() as run:
         populations = list(write_populations(Path(folder)))
         while clock.day <= last:
             day = (clock.day - first).days
+            # If today is a Sunday, the days up to today are nine whole weeks. The ninth week uses
+            # the values of the eighth.
             week = min(day // 7, WEEKS - 1)
             run([
-                _command(stream, path, url, registry, seed=len(populations) * day + number)
-                for number, (at, stream, path) in enumerate(populations) if at == week
+                _format_command(stream, path, url, registry, seed=len(populations) * day + number)
+                for number, (stream_week, stream, path) in enumerate(populations)
+                if stream_week == week
             ])  # fmt: skip
-            # Up to a Sunday there are nine whole weeks: the last one repeats the eighth's values.
             if day % 7 == 6 and day // 7 < WEEKS:
-                tell(day // 7 + 1)
+                on_week(day // 7 + 1)
             clock.day += _DAY
 
 
-def _command(stream: Stream, path: Path, url: str, registry: Path, *, seed: int) -> list[str]:
+def _format_command(
+    stream: Stream, path: Path, url: str, registry: Path, *, seed: int
+) -> list[str]:
     """Return the command line that sends the reports of a stream on one day."""
     segment = ["--segment", stream.segment] if stream.segment else []
     return [
@@ -83,36 +100,37 @@ def _command(stream: Stream, path: Path, url: str, registry: Path, *, seed: int)
 
 
 @contextlib.contextmanager
-def _simulators() -> Iterator[Callable[[list[list[str]]], None]]:
-    """Start processes that simulate; yield what lets them run some command lines."""
-    processes = [_start() for _ in range(_PROCESSES)]
+def _start_simulators() -> Iterator[Callable[[list[list[str]]], None]]:
+    """Start the simulators; yield a function that runs command lines in them; end them."""
+    processes = [_start_simulator() for _ in range(_PROCESSES)]
     threads = ThreadPoolExecutor(_PROCESSES)
 
     def run(commands: list[list[str]]) -> None:
         shares = [commands[number::_PROCESSES] for number in range(_PROCESSES)]
-        list(threads.map(_run, processes, shares))
+        list(threads.map(_run_commands, processes, shares))
 
     try:
         yield run
     finally:
-        for each in processes:
-            each.kill()
-            each.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
         threads.shutdown()
 
 
-def _start() -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - this interpreter, and lines of our own
+def _start_simulator() -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - this interpreter, and a program from this file
         [sys.executable, "-c", _READ_COMMANDS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for the demo, which ends them
+        # Ctrl-C must reach only the demo, which ends the simulators in order.
+        start_new_session=True,
     )
 
 
-def _run(process: subprocess.Popen[str], commands: list[list[str]]) -> None:
-    """Let a process run command lines one after another."""
+def _run_commands(process: subprocess.Popen[str], commands: list[list[str]]) -> None:
+    """Run command lines in a simulator; raise ConfigError if one fails."""
     assert process.stdin is not None
     assert process.stdout is not None
     for command in commands:
@@ -120,11 +138,13 @@ def _run(process: subprocess.Popen[str], commands: list[list[str]]) -> None:
             process.stdin.write(json.dumps(command) + "\n")
             process.stdin.flush()
         except OSError:
-            raise _failed() from None
+            # The simulator has ended.
+            raise _make_failure() from None
+        # The command prints its own output before the line with the exit code.
         status = next((line for line in process.stdout if line.startswith("status ")), "")
         if status.strip() != "status 0":
-            raise _failed()
+            raise _make_failure()
 
 
-def _failed() -> ConfigError:
+def _make_failure() -> ConfigError:
     return ConfigError("the demo must be able to simulate devices, but rappor simulate failed")

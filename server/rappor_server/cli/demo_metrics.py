@@ -1,4 +1,4 @@
-"""What the demo collects, and what its simulated devices hold in each of its eight weeks."""
+"""Registry of the demo, and the values of its simulated devices in each of eight weeks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 WEEKS: Final = 8
+"""Number of whole weeks of simulated reports. The overview page shows as many; more weeks take
+longer to simulate."""
 
 _REGISTRY: Final = """\
 [budget]
@@ -63,26 +65,33 @@ yandex.com baidu.com naver.com ask.com mojeek.com swisscows.com kagi.com"""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stream:
-    """Devices of one kind: how many report on each day, and their values in the first week.
+    """Simulated devices of one kind, which report the same metric.
 
-    The weights move by a step each week. An empty value sets no category.
+    Attributes
+    ----------
+    metric : name of the metric
+    reports : number of reports on each day
+    weights : relative frequency of each value in the first week. A value outside the categories
+        sets no category.
+    steps : change of a weight from one week to the next
+    segment : segment of the devices, or an empty text
     """
 
     metric: str
     reports: int
-    first: Mapping[str, float]
+    weights: Mapping[str, float]
     steps: Mapping[str, float] = field(default_factory=dict)
     segment: str = ""
 
-    def population(self, week: int) -> str:
-        """Return the values of a week, from 0, as the table that `rappor simulate` reads."""
+    def format_population(self, week: int) -> str:
+        """Return the values and weights of a week (from 0) as CSV for `rappor simulate`."""
         text = io.StringIO(newline="")
         table = csv.writer(text)
         table.writerow(["value", "weight"])
-        for value, weight in self.first.items():
-            now = weight + week * self.steps.get(value, 0.0)
-            if now > 0:
-                table.writerow([value, f"{now:g}"])
+        for value, first_weight in self.weights.items():
+            weight = first_weight + week * self.steps.get(value, 0.0)
+            if weight > 0:
+                table.writerow([value, f"{weight:g}"])
         return text.getvalue()
 
 
@@ -90,7 +99,7 @@ STREAMS: Final = (
     Stream(
         metric="search_engine",
         reports=1000,
-        first={
+        weights={
             "google.com": 62, "bing.com": 12, "duckduckgo.com": 6, "ecosia.org": 5,
             "yahoo.com": 4, "qwant.com": 3, "startpage.com": 2, "somewhere.example": 6,
         },
@@ -99,7 +108,7 @@ STREAMS: Final = (
     Stream(
         metric="editor",
         reports=2000,
-        first={
+        weights={
             "vscode": 48, "vim": 14, "intellij": 12, "emacs": 6, "sublime": 7, "helix": 6,
             "nano": 5, "zed": 2,
         },
@@ -108,21 +117,21 @@ STREAMS: Final = (
     Stream(
         metric="theme",
         reports=400,
-        first={"light": 40, "dark": 35, "system": 25},
+        weights={"light": 40, "dark": 35, "system": 25},
         segment="platform=desktop",
     ),
     Stream(
         metric="theme",
         reports=400,
-        first={"light": 30, "dark": 38, "system": 32},
+        weights={"light": 30, "dark": 38, "system": 32},
         steps={"light": -1.5, "dark": 1.5},
         segment="platform=phone",
     ),
 )  # fmt: skip
 
 
-def write_metrics(folder: Path) -> Path:
-    """Write the registry and its file of candidates; return the registry's path."""
+def write_registry(folder: Path) -> Path:
+    """Write the registry and its file of candidates; return the path of the registry."""
     lines = "".join(f"{word}\n" for word in _ENGINES.split())
     (folder / "engines.txt").write_text(lines, "utf-8")
     path = folder / "metrics.toml"
@@ -131,9 +140,9 @@ def write_metrics(folder: Path) -> Path:
 
 
 def write_populations(folder: Path) -> Iterator[tuple[int, Stream, Path]]:
-    """Write what the devices of each stream hold in each week, and yield the paths."""
+    """Write the population of each stream in each week; yield week, stream and path."""
     for number, stream in enumerate(STREAMS):
         for week in range(WEEKS):
             path = folder / f"population-{number}-{week}.csv"
-            path.write_text(stream.population(week), "utf-8")
+            path.write_text(stream.format_population(week), "utf-8")
             yield week, stream, path

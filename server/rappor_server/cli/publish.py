@@ -1,4 +1,4 @@
-"""`rappor-server publish`: the last whole weeks of each metric as editions of a public site."""
+"""`rappor-server publish`: publish the last whole weeks of metrics on a static site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rappor.cli.options import option
 from rappor.registry.metric import Metric
 from rappor_server.app.input_files import read_registries
 from rappor_server.app.settings import Settings
-from rappor_server.cli.options import closing_options, open_database, read_settings
+from rappor_server.cli.setting_options import add_closing_options, open_database, read_settings
 from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @option(
     "--metric",
     "NAME",
-    "A metric to publish. May be repeated. Default: all that have a minimum of reports.",
+    "A metric to publish. May be repeated. Default: all metrics with a minimum of reports.",
     name="metrics",
     multiple=True,
 )
@@ -46,37 +46,39 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     required=True,
 )
-@closing_options
+@add_closing_options
 def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
     """Write the last eight whole weeks of metrics as editions of a static site.
 
-    The site is that of `rappor publish`. Run the command once a week from a timer: the same weeks
-    are the same edition. Everything in the folder is public, including the candidates.
+    The site has the format of `rappor publish`. Run the command once a week from a timer. If the
+    weeks have not changed, the command writes the same edition again. Everything in the folder is
+    public, including the candidates.
     """
     from rappor_server.storage.blocks import rules_in_force
 
     settings = read_settings(options)
     registries = read_registries(settings, today=utc_today())
     registry, rules = registries[0], rules_in_force(registries)
-    chosen = [registry.metric(name) for name in metrics]
+    requested = [registry.metric(name) for name in metrics]
     with open_database(settings) as engine:
-        for metric in chosen or [each for each in registry.values() if each.min_reports]:
+        for metric in requested or [entry for entry in registry.values() if entry.min_reports]:
             try:
-                click.echo(_publish(engine, metric, rules, settings, out))
+                click.echo(_publish_metric(engine, metric, rules, settings, out))
             except RapporError as error:
-                if chosen:
+                # Without --metric, one metric without candidates must not stop the others.
+                if requested:
                     raise
                 click.echo(f"{metric.name}: not published: {error}")
 
 
-def _publish(
+def _publish_metric(
     engine: Engine,
     metric: Metric,
     rules: Mapping[str, Rules],
     settings: Settings,
     out: Path,
 ) -> str:
-    """Publish one metric and say where it is."""
+    """Write the edition of one metric; return a line that names its page."""
     from rappor.cli.site_files import write_edition
     from rappor.comparison.trend import trend
     from rappor.estimator.error_control import ErrorControl
@@ -92,9 +94,10 @@ def _publish(
     lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
     source = find_candidates(metric, "", registry=settings.registry, lists=lists)
     subject = Subject(metric=metric, source=source, detection=ErrorControl())
-    found = whole_weeks(engine, subject, find_last_day(engine, metric, today=utc_today()))
-    if not found.periods:
+    collections = whole_weeks(engine, subject, find_last_day(engine, metric, today=utc_today()))
+    if not collections.periods:
         return f"{metric.name}: no whole week is released yet"
     candidates = subject.candidates()
-    shown = write_edition(out, trend(found, candidates, by="week"), found, candidates, metric)
-    return f"{metric.name}: edition {shown.edition} in {shown.page}"
+    result = trend(collections, candidates, by="week")
+    page = write_edition(out, result, collections, candidates, metric)
+    return f"{metric.name}: edition {page.edition} in {page.page}"

@@ -10,7 +10,11 @@ import click
 from rappor.cli.commands import Command
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
-from rappor_server.cli.options import help_all_option, read_settings, setting_options
+from rappor_server.cli.setting_options import (
+    add_help_all_option,
+    add_setting_options,
+    read_settings,
+)
 from rappor_server.storage.database import utc_today
 
 _FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
@@ -26,8 +30,8 @@ _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.n
     ),
 )
 @click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
-@setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _FIRST))
-@help_all_option
+@add_setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _FIRST))
+@add_help_all_option
 def serve(**options: Any) -> None:
     """Run the collector for the metrics of a REGISTRY.
 
@@ -58,7 +62,7 @@ def prepare(settings: Settings) -> None:
 
 def run(settings: Settings, inputs: InputFiles) -> None:
     """Listen until a signal says to end; requests that have begun are answered first."""
-    from rappor_server.app.serving import Server, listening
+    from rappor_server.app.serving import Server, open_sockets
 
-    with listening(settings) as sockets:
+    with open_sockets(settings) as sockets:
         Server(settings, inputs, sockets).run()

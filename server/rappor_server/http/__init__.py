@@ -1,1 +1,1 @@
-"""What speaks HTTP: the application, its two routers, its description."""
+"""HTTP interface of the collector: endpoints, middleware, limits of connections, OpenAPI."""

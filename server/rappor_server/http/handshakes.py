@@ -1,7 +1,23 @@
-"""TLS: a connection counts, and has the time of a head, before its handshake is over.
+"""TLS handshakes with limits on their number and duration.
 
-A server of the event loop knows nothing of connections in their handshake, and gives each a
-minute. Thousands of them would take every descriptor of the process.
+asyncio knows a TLS connection only after its handshake, and allows a minute for each handshake.
+Clients that connect and send nothing would therefore not count as connections, and thousands of
+them would use up the file descriptors of the process. `TlsAcceptor` accepts the connections itself
+and counts each one from its first packet.
+
+A connection passes through three states:
+
+    accepted      It is closed at once if a limit is reached.
+    handshake     A task runs the handshake. The connection uses one unit of the quota of its
+                  source. The handshake fails after `seconds`.
+    established   `make_protocol` has created the HTTP protocol, which is counted by
+                  `protocols`. `BoundedProtocol` applies the quota of sources again, from now on by
+                  the address that a trusted proxy reports.
+
+Invariant: handshakes plus established connections are at most `max_connections`.
+
+A refused connection is closed without a response. A response would need a handshake, which is the
+expensive part that the limit prevents.
 """
 
 from __future__ import annotations
@@ -13,80 +29,94 @@ import ssl
 from collections.abc import Callable, Sized
 from typing import Final
 
-from rappor_server.base.connection_limits import Sources
+from rappor_server.base.source_quota import SourceQuota
 
 _PAUSE_SECONDS: Final = 0.1
-"""Before the next try to take a connection, while the system has no descriptor for one."""
+"""Time in seconds before the next attempt to accept a connection after a failure. A longer time
+delays connections, a shorter one uses CPU while the process has no free file descriptor."""
 
 
-class Handshakes:
-    """Takes the connections of a listening socket and makes each of them secure."""
+class TlsAcceptor:
+    """Accepts the connections of a listening socket and runs their TLS handshakes."""
 
-    def __init__(  # noqa: PLR0913 - a connection, what it speaks, and its bounds
+    def __init__(  # noqa: PLR0913 - a socket, the protocol above it, and the limits
         self,
         listener: socket.socket,
         context: ssl.SSLContext,
         *,
-        new_protocol: Callable[[], asyncio.Protocol],
-        connections: Sized,
-        most: int,
-        sources: Sources,
+        make_protocol: Callable[[], asyncio.Protocol],
+        protocols: Sized,
+        max_connections: int,
+        quota: SourceQuota,
         seconds: float,
-        refuse: Callable[[str], None],
+        on_refusal: Callable[[str], None],
     ) -> None:
-        """Allow `most` connections, those whose handshake is over included.
+        """Prepare to accept connections.
 
-        `sources` bounds handshakes by source, and `refuse` is told which bound was crossed. A
-        handshake may take this many seconds, and so may the end of TLS. A connection too many is
-        closed without a word, because an answer would need a handshake.
+        Parameters
+        ----------
+        listener : the listening socket
+        context : certificate and key
+        make_protocol : creates the protocol of an established connection
+        protocols : all protocols of established connections
+        max_connections : largest number of handshakes and established connections together
+        quota : limit on the handshakes of one source
+        seconds : longest duration of a handshake, and of the closing of TLS
+        on_refusal : receives the name of the limit for which a connection is refused
         """
         self._listener = listener
         self._context = context
-        self._new_protocol = new_protocol
-        self._connections = connections
-        self._most = most
-        self._sources = sources
+        self._make_protocol = make_protocol
+        self._protocols = protocols
+        self._max_connections = max_connections
+        self._quota = quota
         self._seconds = seconds
-        self._refuse = refuse
-        self._open: set[asyncio.Task[None]] = set()
+        self._on_refusal = on_refusal
+        self._handshakes: set[asyncio.Task[None]] = set()
 
     async def keep_accepting(self) -> None:
-        """Take connections until the task is cancelled, which closes the listening socket."""
+        """Accept connections until the task is cancelled; then close the socket."""
         self._listener.settimeout(0)
         try:
             while True:
                 await self._accept()
         finally:
             self._listener.close()
-            for task in self._open:
+            for task in self._handshakes:
                 task.cancel()
 
     async def _accept(self) -> None:
+        """Accept one connection, and start its handshake unless a limit is reached."""
         loop = asyncio.get_running_loop()
         try:
             connection, (address, *_) = await loop.sock_accept(self._listener)
         except OSError:
+            # The process has no free file descriptor, or the client left before it was accepted.
             await asyncio.sleep(_PAUSE_SECONDS)
             return
-        if bound := self._crossed_bound(address):
+        if limit := self._acquire(address):
             connection.close()
-            self._refuse(bound)
+            self._on_refusal(limit)
             return
-        task = loop.create_task(self._shake_hands(connection))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
-        task.add_done_callback(lambda _: self._sources.give_back(address))
+        task = loop.create_task(self._run_handshake(connection))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+        task.add_done_callback(lambda _: self._quota.release(address))
 
-    def _crossed_bound(self, address: str) -> str:
-        """Return which bound one more connection crosses, if any; else count its source."""
-        if len(self._open) + len(self._connections) >= self._most:
+    def _acquire(self, address: str) -> str:
+        """Count a handshake for a source; return the name of the reached limit, or an empty text.
+
+        An empty text means that the handshake may begin.
+        """
+        if len(self._handshakes) + len(self._protocols) >= self._max_connections:
             return "max_connections"
-        return "" if self._sources.take(address) else "max_source_connections"
+        return "" if self._quota.acquire(address) else "max_source_connections"
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # strangers break handshakes at will
+    async def _run_handshake(self, connection: socket.socket) -> None:
+        # Clients break handshakes at will: they disconnect, time out or speak another protocol.
+        with contextlib.suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._new_protocol,
+                self._make_protocol,
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=self._seconds,

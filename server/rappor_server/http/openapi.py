@@ -1,7 +1,9 @@
-"""The description of the interface (OpenAPI 3.1): its records are those that are read and answered.
+"""OpenAPI 3.1 description of the HTTP interface.
 
-What is written by hand here is what no record says: paths, statuses, uploads as their senders
-write them, and estimates, whose JSON is made by `rappor.decoding`.
+The schemas of most requests and responses come from the msgspec records that parse and encode them,
+so they cannot differ. Three parts are written by hand: the paths with their status codes, uploads
+(the collector parses reports one by one and not as a record), and estimates (`rappor.decoding`
+writes their JSON).
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor_server.base.problems import MEDIA_TYPE, ProblemDocument
-from rappor_server.http.bodies import CountsQuery
-from rappor_server.http.operations import RootAnswer
+from rappor_server.http.analyst_requests import CountsQuery
+from rappor_server.http.operator_endpoints import RootResponse
 from rappor_server.ingest.validate import UploadResponse
 from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT, MetricsAnswer
 from rappor_server.queries.estimates import EstimateBody
@@ -23,21 +25,23 @@ from rappor_server.releases.release_json import CountsAnswer
 _Schema = dict[str, Any]
 
 _STATUSES: Final = {
-    200: "The answer.",
-    304: "It is the one that If-None-Match names.",
+    200: "The request succeeded.",
+    304: "The registry has the digest in If-None-Match.",
     400: "The request is malformed.",
-    401: "A key or token is missing or not valid.",
+    401: "The key or token is missing or invalid.",
     403: "The token does not allow this metric.",
-    404: "There is no such metric or parameter set.",
+    404: "The metric or parameter set does not exist.",
     406: "The media type is unknown, or needs an extra that is not installed.",
     408: "The body took too long to arrive.",
     413: "The body is too large.",
-    415: "The body is of another media type or encoding.",
-    422: "The request does not fit the metric, or has no answer.",
-    429: "This source sends too many uploads, or this token has a query in progress; Retry-After "
-    "says when to retry.",
-    503: "The database does not answer; Retry-After says when to retry.",
+    415: "The body has an unsupported media type or encoding.",
+    422: "The request does not fit the metric, or has no result.",
+    429: "This source sends too many uploads, or this token has a query in progress. Retry-After "
+    "contains the seconds to wait.",
+    503: "The collector is overloaded, or the database fails. Retry-After contains the seconds to "
+    "wait.",
 }
+"""Description of each status code."""
 _RECORDS: Final = (
     ProblemDocument,
     UploadResponse,
@@ -45,8 +49,9 @@ _RECORDS: Final = (
     CountsAnswer,
     CountsQuery,
     EstimateBody,
-    RootAnswer,
+    RootResponse,
 )
+"""Records whose schemas are derived."""
 _, _SCHEMAS = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}")
 
 _STRING: Final[_Schema] = {"type": "string"}
@@ -54,8 +59,14 @@ _NUMBER: Final[_Schema] = {"type": ["number", "null"]}
 _COUNT: Final[_Schema] = {"type": "integer", "minimum": 0}
 
 
-def _object(properties: _Schema, *, is_closed: bool = True) -> _Schema:
-    """Describe an object that has all of these properties."""
+def _make_object(properties: _Schema, *, is_closed: bool = True) -> _Schema:
+    """Return the schema of an object with required properties.
+
+    Parameters
+    ----------
+    properties : schema of each property
+    is_closed : whether the object has no other property
+    """
     return {
         "type": "object",
         "required": list(properties),
@@ -65,7 +76,7 @@ def _object(properties: _Schema, *, is_closed: bool = True) -> _Schema:
 
 
 _SCHEMAS |= {
-    "Report": _object(
+    "Report": _make_object(
         {
             "metric": _STRING,
             "params": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
@@ -73,7 +84,7 @@ _SCHEMAS |= {
             "bits": {"type": "string", "pattern": "^[A-Za-z0-9_-]*$"},
         }
     ),
-    "Upload": _object(
+    "Upload": _make_object(
         {
             "v": {"const": 1},
             "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"},
@@ -81,15 +92,15 @@ _SCHEMAS |= {
                 "type": "array",
                 "minItems": 1,
                 "items": {},
-                "description": "Each is a Report; what is none is refused alone.",
+                "description": "Reports. An item that is no Report is refused by itself.",
             },
         }
     ),
-    "Estimates": _object(
+    "Estimates": _make_object(
         {
             "estimates": {
                 "type": "array",
-                "items": _object(
+                "items": _make_object(
                     {
                         "candidate": _STRING,
                         "count": _NUMBER,
@@ -107,7 +118,7 @@ _SCHEMAS |= {
             "assumptions": _STRING,
             "warnings": {
                 "type": "array",
-                "items": _object({"code": _STRING, "sentence": _STRING}),
+                "items": _make_object({"code": _STRING, "sentence": _STRING}),
             },
             "diagnostics": {"type": "object"},
         }
@@ -115,118 +126,135 @@ _SCHEMAS |= {
 }
 
 
-def _ref(name: str) -> _Schema:
+def _make_reference(name: str) -> _Schema:
+    """Return a reference to the schema of a component."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _content(schema: _Schema, *media_types: str) -> _Schema:
+def _make_content(schema: _Schema, *media_types: str) -> _Schema:
+    """Return the description of a body with one schema in some media types; JSON by default."""
     return {media_type: {"schema": schema} for media_type in media_types or (JSON,)}
 
 
-_TABLES: Final = _content(_STRING, CSV) | _content({"type": "string", "format": "binary"}, ARROW)
+_TABLES: Final = _make_content(_STRING, CSV) | _make_content(
+    {"type": "string", "format": "binary"}, ARROW
+)
 
 
-def _path(name: str, pattern: str) -> _Schema:
-    schema = {"type": "string", "pattern": pattern}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-_NAME: Final = _path("name", "^[a-z][a-z0-9_.-]{0,63}$")
-_QUERY: Final = [
+_NAME_PARAMETER: Final = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
+}
+_COUNTS_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": schema}
     for name, schema in _SCHEMAS.pop(CountsQuery.__name__)["properties"].items()
 ]
 
 
-def _operation(
-    place: str,
-    name: str,
+def _add_operation(
+    route: str,
+    operation_id: str,
     summary: str,
-    answers: dict[int, _Schema | None],
+    results: dict[int, _Schema | None],
     *problems: int,
     security: tuple[str, ...] = (),
-    **more: Any,
+    **fields: Any,
 ) -> None:
-    """Describe what is at a place: what it answers by status, and the problems that it may answer.
+    """Add an operation to `_PATHS`.
 
-    `security` names what a request must carry; an empty name is nothing.
+    Parameters
+    ----------
+    route : method and path
+    operation_id : identifier of the operation
+    summary : one sentence
+    results : content of each status code that is no problem, or None if there is no body
+    problems : status codes of problem documents
+    security : alternative credentials. An empty name means that none is needed.
+    fields : further fields of the operation
     """
     responses: _Schema = {}
-    for status, content in answers.items():
+    for status, content in results.items():
         responses[str(status)] = {"description": _STATUSES[status]}
         if content is not None:
             responses[str(status)]["content"] = content
     for status in problems:
-        content = _content(_ref(ProblemDocument.__name__), MEDIA_TYPE)
+        content = _make_content(_make_reference(ProblemDocument.__name__), MEDIA_TYPE)
         responses[str(status)] = {"description": _STATUSES[status], "content": content}
-    needs: list[_Schema] = [{each: []} if each else {} for each in security]
-    kept = {"security": needs} if needs else {}
-    operation = {"operationId": name, "summary": summary, "responses": responses, **kept, **more}
-    method, path = place.split()
+    if security:
+        fields["security"] = [{scheme: []} if scheme else {} for scheme in security]
+    operation = {"operationId": operation_id, "summary": summary, "responses": responses, **fields}
+    method, path = route.split()
     _PATHS.setdefault(path, {})[method.lower()] = operation
 
 
 _PATHS: Final[_Schema] = {}
-_READ: Final = {"security": ("token",)}
-_ESTIMATES: Final = _content(_ref("Estimates")) | _TABLES
-_PLAIN: Final = _content(_STRING, TEXT)
+_WITH_TOKEN: Final = {"security": ("token",)}
+_ESTIMATES: Final = _make_content(_make_reference("Estimates")) | _TABLES
+_PLAIN: Final = _make_content(_STRING, TEXT)
 
-_operation(
+_add_operation(
     "POST /v1/reports",
     "upload",
-    "Send reports; they are on the disk when the answer comes.",
-    {200: _content(_ref(UploadResponse.__name__))},
+    "Send reports. They are on the disk before the response is sent.",
+    {200: _make_content(_make_reference(UploadResponse.__name__))},
     *(400, 401, 408, 413, 415, 429, 503),
     security=("", "key"),
-    requestBody={"required": True, "content": _content(_ref("Upload"))},
+    requestBody={"required": True, "content": _make_content(_make_reference("Upload"))},
 )
-_operation(
+_add_operation(
     "GET /v1/registry",
     "registry",
-    "Read what is collected, as TOML; ETag names it.",
-    {200: _content(_STRING, "application/toml"), 304: None},
+    "Read the registry, as TOML. ETag is its digest.",
+    {200: _make_content(_STRING, "application/toml"), 304: None},
 )
-_operation(
+_add_operation(
     "GET /v1/metrics",
     "metrics",
     "List the metrics that the token may read, their reports by day, and refusals.",
-    {200: _content(_ref(MetricsAnswer.__name__))},
+    {200: _make_content(_make_reference(MetricsAnswer.__name__))},
     *(401, 503),
-    **_READ,
+    **_WITH_TOKEN,
 )
-_operation(
+_add_operation(
     "GET /v1/metrics/{name}/counts",
     "counts",
-    "Read the released sums of a range of days (UTC, both included).",
-    {200: _content(_ref(CountsAnswer.__name__)) | _TABLES},
+    "Read the released counts of a range of days (UTC, both included).",
+    {200: _make_content(_make_reference(CountsAnswer.__name__)) | _TABLES},
     *(401, 403, 404, 406, 422, 503),
-    **_READ,
-    parameters=[_NAME, *_QUERY],
+    **_WITH_TOKEN,
+    parameters=[_NAME_PARAMETER, *_COUNTS_PARAMETERS],
 )
-_operation(
+_add_operation(
     "POST /v1/metrics/{name}/estimates",
     "estimates",
-    "Estimate how many devices have each candidate.",
+    "Estimate the share of each candidate.",
     {200: _ESTIMATES},
     *(400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 503),
-    **_READ,
-    parameters=[_NAME],
-    requestBody={"required": True, "content": _content(_ref(EstimateBody.__name__)) | _PLAIN},
+    **_WITH_TOKEN,
+    parameters=[_NAME_PARAMETER],
+    requestBody={
+        "required": True,
+        "content": _make_content(_make_reference(EstimateBody.__name__)) | _PLAIN,
+    },
 )
-_operation(
+_add_operation(
     "GET /",
     "root",
-    "Read what this service is, and where it is described.",
-    {200: _content(_ref(RootAnswer.__name__))},
+    "Read the name of the service and the path of its description.",
+    {200: _make_content(_make_reference(RootResponse.__name__))},
 )
-_operation("GET /healthz", "alive", "Check that the process answers.", {200: _PLAIN})
-_operation("GET /readyz", "ready", "Check that uploads are stored.", {200: _PLAIN}, 503)
-_operation("GET /metrics", "prometheus", "Read the collector's counters.", {200: _PLAIN})
-_operation(
+_add_operation("GET /healthz", "alive", "Check that the process responds.", {200: _PLAIN})
+_add_operation(
+    "GET /readyz", "ready", "Check that uploads are stored and counted.", {200: _PLAIN}, 503
+)
+_add_operation("GET /metrics", "prometheus", "Read the collector's counters.", {200: _PLAIN})
+_add_operation(
     "GET /openapi.json",
     "description",
     "Read this description.",
-    {200: _content({"type": "object"})},
+    {200: _make_content({"type": "object"})},
 )
 
 DESCRIPTION: Final[_Schema] = {
@@ -234,7 +262,7 @@ DESCRIPTION: Final[_Schema] = {
     "info": {
         "title": "RAPPOR collector",
         "version": "1",
-        "description": "Receives noisy reports, keeps counts, answers analysts.",
+        "description": "Receives noisy reports, adds them to counts, computes estimates.",
     },
     "paths": _PATHS,
     "components": {
@@ -246,6 +274,6 @@ DESCRIPTION: Final[_Schema] = {
 }
 
 
-async def openapi(_: Request) -> Response:
-    """GET /openapi.json: the description of the interface."""
+async def get_openapi(_: Request) -> Response:
+    """GET /openapi.json: return this description."""
     return Response(msgspec.json.encode(DESCRIPTION), media_type=JSON)

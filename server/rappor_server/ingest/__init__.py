@@ -1,1 +1,1 @@
-"""What may be accepted: the registry, the parameters, the reports of an upload."""
+"""Checks of uploads: upload keys, parser, parameters under which reports are accepted, stops."""

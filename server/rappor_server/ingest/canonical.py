@@ -1,9 +1,12 @@
-"""The common spelling of an upload, read fast.
+"""Fast parser for uploads in canonical form.
 
-JSON spells one upload in many ways. Devices write one of them: no white space, the keys in one
-order, plain numbers. Bytes that come back when they are decoded and encoded again are that
-spelling, so no key is doubled or unknown and no number is odd. Whatever else was sent is read by
-the protocol's strict reader, which also has the word on everything that is refused.
+JSON can write one upload in many ways. Devices write the canonical form: no white space, keys in
+the order of `Upload` and `Entry`, integers without fractions or exponents. An upload is canonical
+if decoding and encoding it again returns the same bytes. The comparison excludes duplicate keys,
+unknown keys and unusual numbers without a check for each of them.
+
+The fast parser never refuses an upload. It returns None for any upload that is not canonical, and
+the strict parser of the protocol (`rappor.protocol.wire`) decides about such an upload.
 """
 
 from __future__ import annotations
@@ -14,15 +17,20 @@ from typing import Final
 import msgspec
 
 _ID_LENGTH: Final = 22
+"""Length of an upload id in characters: 16 bytes in base64url without padding."""
 _TO_BASE64: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
-"""base64url to base64; what is in the other alphabet only becomes foreign to both."""
+"""Translation of base64url to base64. It maps +, / and =, which base64url lacks, to a character
+that neither alphabet has, so the decoder rejects them."""
 _PADDING: Final = (b"", b"===", b"==", b"=")
-_LAST: Final = ("", "", "AQgw", "AEIMQUYcgkosw048")
-"""By the length beyond whole groups: the last characters whose spare bits are 0."""
+"""Padding that base64 needs, by the length of the text modulo 4. No text has a length of 1 modulo
+4; the three characters make the decoder reject it."""
+_LAST_CHARACTERS: Final = ("", "", "AQgw", "AEIMQUYcgkosw048")
+"""Allowed last characters, by the length of the text modulo 4. The last character has 4 or 2 bits
+that belong to no byte. These characters have 0 there."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One report as it stands in an upload, its fields of the right kinds and not judged yet."""
+    """One report of an upload. Its fields have the right types; their values are not checked."""
 
     metric: str
     params: str
@@ -31,7 +39,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Upload(msgspec.Struct, frozen=True, gc=False):
-    """An upload in the common spelling."""
+    """An upload in canonical form. The names of the fields are those of the JSON keys."""
 
     v: int
     id: str
@@ -43,11 +51,12 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def read_canonical(body: bytes) -> tuple[bytes, list[Entry]] | None:
-    """Return the 16 bytes of the id and the entries, None for any other spelling or upload."""
+    """Return the id of an upload (16 bytes) and its entries, or None if it is not canonical."""
     try:
         upload = _DECODER.decode(body)
         is_canonical = _ENCODER.encode(upload) == body
     except (msgspec.MsgspecError, ValueError, RecursionError):
+        # Not JSON, another type, a lone surrogate, or deeply nested lists.
         return None
     if not is_canonical or upload.v != 1 or not upload.reports or len(upload.id) != _ID_LENGTH:
         return None
@@ -56,13 +65,16 @@ def read_canonical(body: bytes) -> tuple[bytes, list[Entry]] | None:
 
 
 def unpack(text: str) -> bytes | None:
-    """Read base64url in the one spelling that has neither padding nor spare bits; None if not."""
-    tail = len(text) % 4
-    if tail and text[-1] not in _LAST[tail]:
+    """Decode base64url without padding; return None for any other text.
+
+    Each sequence of bytes has exactly one text. Texts whose unused bits are not 0 are rejected.
+    """
+    remainder = len(text) % 4
+    if remainder and text[-1] not in _LAST_CHARACTERS[remainder]:
         return None
     try:
         return binascii.a2b_base64(
-            text.encode("ascii").translate(_TO_BASE64) + _PADDING[tail], strict_mode=True
+            text.encode("ascii").translate(_TO_BASE64) + _PADDING[remainder], strict_mode=True
         )
     except ValueError:
         return None

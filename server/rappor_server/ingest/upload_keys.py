@@ -1,4 +1,8 @@
-"""The upload keys: several with names and last days, so that one can follow another."""
+"""Upload keys: secrets that programs need to upload, each with a name and a last day.
+
+Several keys are valid at the same time, so a key can be replaced without an interruption: add the
+new key, update the programs, then set the last day of the old key.
+"""
 
 from __future__ import annotations
 
@@ -13,67 +17,81 @@ from rappor.base.text_lines import split_lines
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+"""Pattern of a day. `date.fromisoformat` also parses weeks such as 2026-W48-1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadKey:
-    """One key; `last` is the last day (UTC) on which it is taken, None if it has none."""
+    """One upload key.
+
+    Attributes
+    ----------
+    name : name of the key in counters. It is not secret.
+    key : the secret
+    last_day : last day (UTC) on which the key is valid, or None
+    """
 
     name: str
     key: bytes = field(repr=False)
-    last: datetime.date | None = None
+    last_day: datetime.date | None = None
 
 
 class UploadKeys:
-    """The keys of one file."""
+    """The upload keys of one file."""
 
     def __init__(self, keys: tuple[UploadKey, ...]) -> None:
         self._keys = keys
 
     @classmethod
     def loads(cls, text: str, *, path: str) -> Self:
-        """Read `KEY`, `NAME KEY` or `NAME KEY LAST-DAY` a line; # begins a comment.
+        """Parse lines of the form `KEY`, `NAME KEY` or `NAME KEY LAST-DAY`; # begins a comment.
 
-        Raises FileError for another line, for a name that comes twice, and where there is no key:
-        an empty file must not let everyone send.
+        Raises
+        ------
+        FileError
+            A line has another form, two keys have the same name, or the file has no key. With an
+            empty file, everybody could upload.
         """
         keys: dict[str, UploadKey] = {}
         for number, line in enumerate(split_lines(text), start=1):
             words = line.partition("#")[0].split()
             if not words:
                 continue
-            key = _read(words)
+            key = _parse_key(words)
             if key is None or key.name in keys:
+                # The message does not repeat the line, which contains a secret.
                 raise FileError(
                     path, "a line must be NAME KEY LAST-DAY, each name once", line=number
                 )
             keys[key.name] = key
         if not keys:
-            raise FileError(path, "there must be a key in the file")
+            raise FileError(path, "the file must have a key")
         return cls(tuple(keys.values()))
 
     def find(self, authorization: str, *, today: datetime.date) -> str | None:
-        """Return the name of the key that a request carries, None if it carries no valid one.
+        """Return the name of the valid key in an Authorization header, or None.
 
-        The time does not depend on which key it is, nor on where the bytes differ.
+        The function compares the header with every key, in constant time. The duration therefore
+        reveals neither which key matches nor how many bytes of a wrong key are right.
         """
-        given = authorization.encode()
-        found = None
+        header = authorization.encode()
+        name = None
         for key in self._keys:
-            is_equal = hmac.compare_digest(given, b"Bearer " + key.key)
-            if is_equal and (key.last is None or today <= key.last):
-                found = key.name
-        return found
+            is_equal = hmac.compare_digest(header, b"Bearer " + key.key)
+            if is_equal and (key.last_day is None or today <= key.last_day):
+                name = key.name
+        return name
 
 
-def _read(words: list[str]) -> UploadKey | None:
+def _parse_key(words: list[str]) -> UploadKey | None:
+    """Return the key in the words of a line, or None if the line is malformed."""
     if len(words) == 1:
         return UploadKey(name="key", key=words[0].encode())
-    name, key, *last = words
-    if not _NAME.fullmatch(name) or len(last) > 1 or not all(map(_DAY.fullmatch, last)):
+    name, key, *days = words
+    if not _NAME.fullmatch(name) or len(days) > 1 or not all(map(_DAY.fullmatch, days)):
         return None
     try:
-        day = datetime.date.fromisoformat(last[0]) if last else None
-    except ValueError:
+        last_day = datetime.date.fromisoformat(days[0]) if days else None
+    except ValueError:  # a day that no calendar has, such as 2026-13-01
         return None
-    return UploadKey(name=name, key=key.encode(), last=day)
+    return UploadKey(name=name, key=key.encode(), last_day=last_day)

@@ -1,8 +1,13 @@
-"""From the bytes of an upload to what is stored of it: a pure function, no clock, no database.
+"""Parser of uploads: decides for each report whether it is accepted, without clock or database.
 
-The cost is bounded before anything is judged: an upload that holds more values than its reports
-can need is refused by counting them. The common spelling of an upload is read fast; whatever else
-was sent, and each report that is not accepted at once, is read by the protocol's strict reader.
+The cost of an upload is bounded in three steps, from cheap to expensive:
+
+1. `count_values` counts commas and brackets. An upload with more JSON values than its reports can
+   need is refused. A body of four kilobytes once stopped the collector for minutes, because each of
+   its entries became an exception.
+2. `read_canonical` parses the canonical form, which devices write.
+3. The strict parser of the protocol parses every other upload, and every report that the fast path
+   does not accept. It determines the reason of a refusal.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ malformed reports, which are refused one by one."""
 _MAX_OTHER_VALUES: Final = 64
 """JSON values that an upload may have beside its reports."""
 _N_REPORT_KEYS: Final = 4
+"""Number of keys of a report. The protocol determines the value."""
 
 
 class Suspicious(enum.Enum):
@@ -85,8 +91,7 @@ class Submission(msgspec.Struct, frozen=True):
     response : body of the HTTP response, sent after the upload is stored
     accepted : the accepted reports
     refusals : number of refused reports by (metric, reason). The metric is empty if the report
-    names
-        no metric of the registry.
+        names no metric of the registry.
     """
 
     key: bytes
@@ -197,7 +202,9 @@ class _ReportDecisions:
                 self._parse_strictly(entry)
 
     def _parse_strictly(self, entry: Any) -> None:
-        if type(entry) is not dict or len(entry) != _N_REPORT_KEYS:  # fails fast
+        if type(entry) is not dict or len(entry) != _N_REPORT_KEYS:
+            # The exceptions of the strict parser are slow. An upload may have thousands of
+            # malformed reports.
             self._refuse("", "malformed")
             return
         try:

@@ -122,6 +122,6 @@ async def keep_closing(
             is_failing = False
         except RapporError as error:
             if not is_failing:
-                logs.event("closing blocks failed", level=logging.WARNING, reason=str(error))
+                logs.log_event("closing blocks failed", level=logging.WARNING, reason=str(error))
             is_failing = True
         await asyncio.sleep(pause)

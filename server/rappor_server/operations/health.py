@@ -1,5 +1,13 @@
 """Health of a collector: whether uploads reach the disk, and whether they are counted.
 
+How to think about it: three independent conditions make a collector unready.
+
+- A commit or a probe failed, and no commit has succeeded since. A successful query does not end the
+  failure, because a full disk can still be read.
+- The database has not responded to anything for 30 seconds. A hanging database raises no error, so
+  only the time since the last response reveals the hang.
+- The oldest batch of the inbox is older than ten minutes. Uploads are stored but not counted.
+
 The log gets one line when a failure begins and one line when it ends, however many commits fail.
 """
 
@@ -14,10 +22,11 @@ from typing import Final
 from rappor_server.base import logs
 
 _DATABASE_TIMEOUT_SECONDS: Final = 30.0
-"""Time without any response after which the database counts as failing."""
+"""Longest time in seconds without a response before the database counts as failing. A larger value
+notices a hang later, a smaller one reports a slow disk."""
 _MAX_BATCH_AGE_SECONDS: Final = 600.0
-"""Age of the oldest batch at which the collector counts as failing. A merge is due after a minute
-at most."""
+"""Age in seconds of the oldest batch at which the collector counts as failing. Merges begin after a
+minute at most. A larger value notices failing merges later."""
 
 
 class Health:
@@ -27,7 +36,7 @@ class Health:
         self,
         *,
         clock: Callable[[], float] = time.monotonic,
-        write: Callable[..., None] = logs.event,
+        write: Callable[..., None] = logs.log_event,
     ) -> None:
         """Start healthy; log changes by `write(event, level=..., **fields)`."""
         self._clock = clock
@@ -84,5 +93,5 @@ class Health:
             if self._clock() - self._last_response > _DATABASE_TIMEOUT_SECONDS:
                 return "the database does not respond"
             if self._oldest_seconds > _MAX_BATCH_AGE_SECONDS:
-                return f"uploads wait to be counted: {self._merge_failure or 'nobody merges'}"
+                return f"uploads are not counted: {self._merge_failure or 'no process merges them'}"
         return None

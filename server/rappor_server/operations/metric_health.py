@@ -1,4 +1,17 @@
-"""How metrics are: what arrives, what is refused, what looks wrong, and when they expire."""
+"""Health of each metric: today's reports, refusals, days not yet released, expiry, a state.
+
+The state is the first of these that applies: a metric with several problems shows the most severe.
+
+    expired      The metric has expired; devices report nothing.
+    suspicious   A cohort has more reports than honest devices send.
+    sparse       More reports of the last week were set aside than released, or many ended days are
+                 not yet released. The cohorts have too few devices.
+    waiting      No report has been released yet.
+    silent       No report came in the last week.
+    refusing     Many reports of the last week were refused.
+    expiring     The metric expires soon.
+    good         None of these.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +34,20 @@ from rappor_server.storage.blocks import SET_ASIDE
 WEEK: Final = datetime.timedelta(days=7)
 _DAY: Final = datetime.timedelta(days=1)
 _DAYS_LISTED: Final = 31
-_MANY_REFUSED: Final = 0.05
-"""Part of the released reports that may be refused in a week before a metric is not good."""
-_MOST_WAITING: Final = 7
-"""Days that have ended and may wait for their release before a metric is not good."""
-_SOON: Final = 30
-"""Days before a metric expires from which on it says so."""
+"""Largest number of days that the health page lists. A larger value makes the page longer."""
+_MAX_REFUSED_SHARE: Final = 0.05
+"""Largest ratio of refused to released reports in a week of a metric that is good. A larger value
+hides more lost reports, a smaller one reports a few devices with wrong parameters."""
+_MAX_WITHHELD_DAYS: Final = 7
+"""Largest number of ended days without a release of a metric that is good. A metric with weekly
+reports always has some days that wait for the end of the week."""
+_SOON_DAYS: Final = 30
+"""Number of days before the expiry of a metric at which its state becomes `expiring`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """How many reports were refused for a reason, today and in the last seven days."""
+class RefusalCount:
+    """Number of reports or uploads refused for one reason, today and in the last seven days."""
 
     reason: str
     today: int
@@ -39,7 +55,7 @@ class Refused:
 
 
 class State(NamedTuple):
-    """How a metric is: a word, and the reason."""
+    """State of a metric: one word, and a phrase that explains the word."""
 
     word: str
     reason: str
@@ -47,11 +63,21 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricHealth:
-    """One metric as people look after it; days are UTC.
+    """Health of one metric. All days are UTC.
 
-    `today` is the number of today's reports, rounded to two digits that count; None where there
-    are fewer than the metric's minimum. `days` are the last ones on which blocks ended; `n_days`
-    counts all of them. `days_left` is below 0 once the metric has expired.
+    Attributes
+    ----------
+    metric : the metric
+    today : number of today's reports, rounded down to two significant digits, or None if the number
+        is below the minimum of the metric. Somebody who watches an exact number grow could tell
+        when a certain device reports.
+    released : number of released reports
+    days : reports of the last days on which blocks ended
+    n_days : number of all such days
+    withheld : last days that are not yet released
+    days_left : days until the metric expires; negative if it has expired
+    refused : refusals, the most frequent reason first
+    overfull_cohorts : cohorts with more reports than honest devices send
     """
 
     metric: Metric
@@ -61,117 +87,131 @@ class MetricHealth:
     n_days: int
     withheld: tuple[datetime.date, ...]
     days_left: int
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusalCount, ...]
     overfull_cohorts: tuple[OverfullCohort, ...]
 
     @property
     def refused_week(self) -> int:
-        """Reports refused in the last seven days for any reason."""
-        return sum(each.week for each in self.refused if each.reason != SET_ASIDE)
+        """Number of reports refused in the last seven days, without reports that were set aside."""
+        return sum(count.week for count in self.refused if count.reason != SET_ASIDE)
 
     @property
     def set_aside_week(self) -> int:
-        """Reports set aside in the last seven days: their cohorts have too few devices."""
-        return sum(each.week for each in self.refused if each.reason == SET_ASIDE)
+        """Number of reports set aside in the last seven days: no block could contain them."""
+        return sum(count.week for count in self.refused if count.reason == SET_ASIDE)
 
     @property
-    def week(self) -> int:
-        """Released reports of blocks that ended in the seven days before today."""
-        return sum(each.reports for each in self.days if each.day >= self._day - WEEK)
+    def released_week(self) -> int:
+        """Number of reports in blocks that ended in the seven days before today."""
+        return sum(day.reports for day in self.days if day.day >= self._today - WEEK)
 
     @property
-    def state(self) -> State:  # noqa: PLR0911 - one for each word
-        """How the metric is, in a word, and why."""
+    def state(self) -> State:  # noqa: PLR0911 - one return for each state
+        """State of the metric. The description of the module lists all states."""
         if self.days_left < 0:
             return State("expired", f"on {self.metric.expires}; new reports are refused")
         if self.overfull_cohorts:
-            over = format_count(len(self.overfull_cohorts), "cohort")
-            return State("suspicious", f"{over} with more reports than honest devices send")
-        if self.set_aside_week > self.week:
-            few = f"{format_count(self.set_aside_week, 'report')} in 7 days"
-            return State("sparse", f"{few}, of cohorts with too few devices, are not shown")
+            cohorts = format_count(len(self.overfull_cohorts), "cohort")
+            return State("suspicious", f"{cohorts} with more reports than honest devices send")
+        if self.set_aside_week > self.released_week:
+            reports = f"{format_count(self.set_aside_week, 'report')} in 7 days"
+            return State("sparse", f"{reports}, of cohorts with too few devices, are not shown")
         if not self.days:
-            need = max(self.metric.min_reports, 1)
-            return State("waiting", f"for {format_count(need, 'report')} from days that have ended")
-        waiting = sum(day < self._day for day in self.withheld)
-        if waiting > _MOST_WAITING:
-            few = f"{format_count(waiting, 'past day')} not yet released"
-            return State("sparse", f"{few}: cohorts have too few reports")
-        if not self.week and not self.today and not self.withheld:
+            needed = max(self.metric.min_reports, 1)
+            return State(
+                "waiting", f"for {format_count(needed, 'report')} from days that have ended"
+            )
+        n_withheld = sum(day < self._today for day in self.withheld)
+        if n_withheld > _MAX_WITHHELD_DAYS:
+            days = f"{format_count(n_withheld, 'past day')} not yet released"
+            return State("sparse", f"{days}: cohorts have too few reports")
+        if not self.released_week and not self.today and not self.withheld:
             return State("silent", f"no reports since {self.days[-1].day}")
-        if self.refused_week > _MANY_REFUSED * self.week:
-            n = self.refused_week
-            reason = next(each.reason for each in self.refused if each.reason != SET_ASIDE)
-            return State("refusing", f"{format_count(n, 'report')} in 7 days, most: {reason}")
-        if self.days_left < _SOON:
+        if self.refused_week > _MAX_REFUSED_SHARE * self.released_week:
+            reason = next(count.reason for count in self.refused if count.reason != SET_ASIDE)
+            reports = format_count(self.refused_week, "report")
+            return State("refusing", f"{reports} in 7 days, most: {reason}")
+        if self.days_left < _SOON_DAYS:
             return State("expiring", f"in {format_count(self.days_left, 'day')}")
-        return State("good", f"{format_count(self.week, 'report')} in 7 days")
+        return State("good", f"{format_count(self.released_week, 'report')} in 7 days")
 
     @property
-    def _day(self) -> datetime.date:
+    def _today(self) -> datetime.date:
         return self.metric.expires - datetime.timedelta(days=self.days_left)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
-    """Some metrics, and what was refused that names none: whole uploads, unknown metrics."""
+    """Health of some metrics, and refusals that belong to no metric.
+
+    Attributes
+    ----------
+    metrics : health of each metric
+    nameless : refusals of whole uploads, and of reports whose metric the registry lacks
+    """
 
     metrics: tuple[MetricHealth, ...]
-    nameless: tuple[Refused, ...]
+    nameless: tuple[RefusalCount, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthTask:
-    """How some metrics are today."""
+    """Task of a worker process that computes the health of some metrics on a day (UTC)."""
 
     metrics: Sequence[Metric]
     today: datetime.date
 
     def run(self, engine: Engine, report_step: ReportStep) -> HealthReport:
-        """Look at each metric."""
+        """Return the health of each metric."""
         report_step("reading")
-        refused = _refused(engine, self.today)
+        refused = _count_refusals(engine, self.today)
         return HealthReport(
             metrics=tuple(
-                _health(engine, metric, self.today, refused[metric.name]) for metric in self.metrics
+                _read_health(engine, metric, self.today, refused[metric.name])
+                for metric in self.metrics
             ),
             nameless=refused[""],
         )
 
 
-def _health(
-    engine: Engine, metric: Metric, today: datetime.date, refused: tuple[Refused, ...]
+def _read_health(
+    engine: Engine, metric: Metric, today: datetime.date, refused: tuple[RefusalCount, ...]
 ) -> MetricHealth:
-    seen = releases.overview(engine, metric)
+    """Return the health of one metric."""
+    overview = releases.overview(engine, metric)
     arrived = warning_signs.n_arrived(engine, metric.name, today)
     return MetricHealth(
         metric=metric,
-        today=None if arrived < metric.min_reports else _rounded(arrived),
-        released=sum(day.reports for day in seen.days),
-        days=seen.days[-_DAYS_LISTED:],
-        n_days=len(seen.days),
-        withheld=seen.withheld[-_DAYS_LISTED:],
+        today=None if arrived < metric.min_reports else _round_down(arrived),
+        released=sum(day.reports for day in overview.days),
+        days=overview.days[-_DAYS_LISTED:],
+        n_days=len(overview.days),
+        withheld=overview.withheld[-_DAYS_LISTED:],
         days_left=(metric.expires - today).days,
         refused=refused,
-        overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
+        overfull_cohorts=warning_signs.overfull_cohorts(overview.cohorts),
     )
 
 
-def _rounded(number: int) -> int:
-    """Round down to two digits that count, so that no single report shows."""
+def _round_down(number: int) -> int:
+    """Round down to two significant digits, so that no single report changes a number above 99."""
     digits = f"{number}"
     return int(digits[:2].ljust(len(digits), "0"))
 
 
-def _refused(engine: Engine, today: datetime.date) -> defaultdict[str, tuple[Refused, ...]]:
-    """Return what was refused of each metric, the most frequent reasons first."""
-    in_week: Counter[tuple[str, str]] = Counter()
-    on_day: Counter[tuple[str, str]] = Counter()
-    for each in warning_signs.refusals(engine, since=today - WEEK + _DAY):
-        in_week[each.metric, each.reason] += each.number
-        on_day[each.metric, each.reason] += each.number if each.day == today else 0
-    refused: defaultdict[str, tuple[Refused, ...]] = defaultdict(tuple)
-    for key in sorted(in_week, key=lambda each: (-in_week[each], each)):
+def _count_refusals(
+    engine: Engine, today: datetime.date
+) -> defaultdict[str, tuple[RefusalCount, ...]]:
+    """Return the refusals by metric, the most frequent reason of the week first."""
+    week_counts: Counter[tuple[str, str]] = Counter()
+    today_counts: Counter[tuple[str, str]] = Counter()
+    for row in warning_signs.refusals(engine, since=today - WEEK + _DAY):
+        week_counts[row.metric, row.reason] += row.number
+        if row.day == today:
+            today_counts[row.metric, row.reason] += row.number
+    refused: defaultdict[str, tuple[RefusalCount, ...]] = defaultdict(tuple)
+    for key in sorted(week_counts, key=lambda key: (-week_counts[key], key)):
         metric, reason = key
-        refused[metric] += (Refused(reason=reason, today=on_day[key], week=in_week[key]),)
+        count = RefusalCount(reason=reason, today=today_counts[key], week=week_counts[key])
+        refused[metric] += (count,)
     return refused

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from rappor_server.base.problems import Problem, handlers
+from rappor_server.base.problems import Problem, make_error_handlers
 from rappor_server.pages import lists, metrics, questions, rendering, signing
 from rappor_server.pages.signing import sent, shown, to_page
 
@@ -82,7 +82,7 @@ class _Application(Starlette):
 
 def create() -> Starlette:
     """Return the application of the pages; `state.collector` must be set before it is asked."""
-    app = _Application(routes=ROUTES, exception_handlers=handlers(_render))
+    app = _Application(routes=ROUTES, exception_handlers=make_error_handlers(_render))
     app.router.redirect_slashes = False
     app.state.attempts = signing.attempts()
     return app

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from rappor.base.errors import ParamsError
 from rappor_server.base.problems import Problem
-from rappor_server.base.request_limits import AddressShare, read_body
+from rappor_server.base.request_limits import BodyAllocation, read_body
 
 MOST_BYTES: Final = 20_000
 """Largest size of a form without a file, in bytes. Larger forms are refused."""
@@ -76,7 +76,7 @@ def check_origin(request: Request) -> None:
         raise Problem(HTTPStatus.FORBIDDEN, "a form must be sent from a page of this site")
 
 
-async def read_form(request: Request, share: AddressShare, *, most: int = MOST_BYTES) -> Form:
+async def read_form(request: Request, share: BodyAllocation, *, most: int = MOST_BYTES) -> Form:
     """Read a form; 413 if it has more bytes, 415 or 422 if it is none.
 
     Only a form with a file may have more than MOST_BYTES. The time to read one grows with its

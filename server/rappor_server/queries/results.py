@@ -20,7 +20,7 @@ import msgspec
 from rappor.base.errors import RapporError
 from rappor_server.base import logs
 from rappor_server.base.errors import LimitError, StoreError
-from rappor_server.base.problems import problem_of
+from rappor_server.base.problems import convert_error
 from rappor_server.queries.query import Query, QueryResult
 from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.worker import Pool
@@ -241,11 +241,11 @@ class Results:
         try:
             await asyncio.to_thread(self._files.keep, key, result)
         except StoreError as error:
-            logs.event("result not kept", level=logging.WARNING, reason=str(error))
+            logs.log_event("result not kept", level=logging.WARNING, reason=str(error))
             self._note_failure(key, error)  # or its page would compute it again and again
 
     def _note_failure(self, key: bytes, error: RapporError) -> None:
-        problem = problem_of(error)
+        problem = convert_error(error)
         while len(self._failures) >= _MOST_FAILURES:
             self._failures.pop(next(iter(self._failures)))
         self._failures[key] = _Failure(

@@ -247,7 +247,7 @@ def _serve(
         except MemoryError:
             message = ("error", limits.exceeded_error())
         except Exception as error:  # noqa: BLE001 - a bug must not end the process
-            logs.event("analysis failed", level=logging.ERROR, kind=type(error).__name__)
+            logs.log_event("analysis failed", level=logging.ERROR, kind=type(error).__name__)
             message = ("error", DecodeError(f"the analysis has failed: {type(error).__name__}"))
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(connection, *message)

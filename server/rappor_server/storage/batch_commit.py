@@ -225,7 +225,7 @@ class Writer(Generic[Ticket]):
             failure = error
         except Exception as error:  # noqa: BLE001
             kind = type(error).__name__
-            logs.event("commit failed", level=logging.ERROR, kind=kind)
+            logs.log_event("commit failed", level=logging.ERROR, kind=kind)
             failure = StoreError(f"the store failed: {kind}")
         if failure is None:
             self._observe(time.perf_counter() - start, submissions)

@@ -125,7 +125,7 @@ class MergeProcess:
             self._close_link()
             self._process.join()  # returns soon: only the end of the process closes the other end
             exit_code = self._process.exitcode
-            logs.event("merge process ended", level=logging.ERROR, exit_code=exit_code)
+            logs.log_event("merge process ended", level=logging.ERROR, exit_code=exit_code)
             self._restart_timer = self._loop.call_later(_RESTART_SECONDS, self._start)
         else:
             self._handle_status(status)
@@ -184,7 +184,7 @@ class _MergeWorker:
         except StoreError as error:
             self.failure = str(error)
         except Exception as error:  # noqa: BLE001 - one bad merge must not end the process
-            logs.unexpected(error)
+            logs.log_unexpected_error(error)
             self.failure = f"merging failed: {type(error).__name__}"
         if self.failure and self._inbox is not None:
             # The inbox may have been replaced or its connection may be broken: open it anew.

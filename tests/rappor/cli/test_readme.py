@@ -8,7 +8,7 @@ import click
 from places import ROOT
 from rappor_client.cli.app import COMMANDS
 from rappor_client.cli.parser import program
-from rappor_server.cli.app import server
+from rappor_server.cli.command_group import server
 
 from rappor.cli.app import INTERRUPTED, NO_ANSWER, USAGE, cli
 

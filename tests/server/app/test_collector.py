@@ -1,4 +1,4 @@
-"""A collector without its sockets."""
+"""A collector without a server in front of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import datetime
 from pathlib import Path
 
 import pytest
-from collectors import REGISTRY, released, report_of, upload_of
+from collectors import REGISTRY, released, report_of, submission_of, upload_of
 from programs import run_python
-from rappor_server.app.collector import Collector
+from rappor_server.app.collector import Collector, UploadTotals
 from rappor_server.app.settings import Settings
 from rappor_server.cli.serve import prepare
 from rappor_server.storage.database import utc_today
@@ -16,7 +16,7 @@ from rappor_server.storage.merge import merge_all
 
 PROGRAM = """
 import asyncio, datetime, sys
-import rappor_server.http.app
+import rappor_server.http.application
 from collectors import report_of, upload_of
 from rappor_server.releases import releases
 from rappor_server.cli.serve import prepare
@@ -31,7 +31,8 @@ async def main():
     collector = Collector(settings)
     try:
         for _ in range(3):
-            await collector.enqueue(collector.read(upload_of(report_of(), report_of("small"))))
+            body = upload_of(report_of(), report_of("small"))
+            await collector.enqueue(collector.parse_upload(body))
         merge_all(collector.engine)
         for metric in collector.accepted_params.registry.values():
             released = releases.release(collector.engine, metric, *days)
@@ -45,12 +46,12 @@ print("rappor.counts.counts" in sys.modules, "numba" in sys.modules, "scipy" in 
 
 
 def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
-    """It stores and releases Counts without numba, 150 MB, and without scipy."""
+    """A collector stores and releases counts without numba, which needs 150 MB, and scipy."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
-    answer = run_python("-c", PROGRAM, str(registry))
-    *released, loaded = answer.stdout.splitlines()
-    assert released == ["page 3", "sound 0", "small 0", "old 0"]
+    result = run_python("-c", PROGRAM, str(registry))
+    *counts, loaded = result.stdout.splitlines()
+    assert counts == ["page 3", "sound 0", "small 0", "old 0"]
     assert loaded == "True False False"
 
 
@@ -60,7 +61,7 @@ def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
 async def test_reports_count_on_the_day_of_the_database(
     tmp_path: Path, database: str, days: int
 ) -> None:
-    """A host whose clock is wrong does not count reports of two days on one."""
+    """A host whose clock is wrong counts reports on the day of PostgreSQL's clock."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     settings = Settings(registry=str(registry), database=database, suspicious="accept")
@@ -68,9 +69,30 @@ async def test_reports_count_on_the_day_of_the_database(
     wrong, before = datetime.timedelta(days=days), utc_today()
     collector = Collector(settings, today=lambda: utc_today() + wrong)
     try:
-        await collector.enqueue(collector.read(upload_of(report_of())))
+        await collector.enqueue(collector.parse_upload(upload_of(report_of())))
         merge_all(collector.engine)
-        (found,) = released(collector.engine).days
-        assert before <= found.day <= utc_today()
+        (released_day,) = released(collector.engine).days
+        assert before <= released_day.day <= utc_today()
     finally:
         await collector.close()
+
+
+def test_a_log_line_has_the_totals_since_the_last_line() -> None:
+    """A line counts accepted reports, refused reports and refused uploads; idle minutes have none.
+
+    An upload that was refused as a whole counts as one refusal.
+    """
+    lines: list[dict[str, object]] = []
+    totals = UploadTotals(write=lambda event, **fields: lines.append({"event": event, **fields}))
+    totals.write_line()
+    body = upload_of(report_of(), report_of("sound"), report_of("old"))
+    totals.count([submission_of(body), submission_of(upload_of())])
+    totals.count_refused()
+    totals.write_line()
+    totals.count_refused()
+    totals.write_line()
+    totals.write_line()
+    assert lines == [
+        {"event": "uploads received", "uploads": 2, "reports": 3, "refused": 2},
+        {"event": "uploads received", "uploads": 0, "reports": 0, "refused": 1},
+    ]

@@ -1,4 +1,4 @@
-"""A collector in service: addresses, reloads, stops, a late database, units that die."""
+"""A running server: addresses, reloads, TLS, headers, log, a late database, several units."""
 
 from __future__ import annotations
 
@@ -36,30 +36,34 @@ OPERATORS = ("/metrics", "/readyz", "/v1/metrics", "/v1/metrics/page/counts")
 
 
 def reload(running: Running) -> None:
-    """Let a collector read its files again, and wait until it has told what came of it."""
-    told = ("registry in force", "reload refused")
-    before = sum(len(running.events(name)) for name in told)
+    """Make a collector read its files again, and wait for the result in its log."""
+
+    def count_reloads() -> int:
+        names = ("registry in force", "reload refused")
+        return sum(len(running.events(name)) for name in names)
+
+    before = count_reloads()
     running.process.send_signal(signal.SIGHUP)
-    until(lambda: sum(len(running.events(name)) for name in told) > before)
+    until(lambda: count_reloads() > before)
 
 
-def test_operators_have_an_address_of_their_own(tmp_path: Path) -> None:
-    """The public one only receives; the other one has all that operators and analysts ask."""
+def test_admin_address_serves_operators_and_analysts(tmp_path: Path) -> None:
+    """The public address serves only what devices need."""
     with serving_file(tmp_path, admin=free_port()) as running:
         token = make_token(running.database)
-        named = {"Authorization": f"Bearer {token}"}
+        headers = {"Authorization": f"Bearer {token}"}
         assert running.post(upload_of()).status_code == 200
         for path in ("/", "/healthz", "/openapi.json", "/v1/registry"):
             assert running.get(path).status_code == 200
         for path in OPERATORS:
-            hidden = plain_http.get(f"{running.url}{path}", headers=named)
-            assert hidden.status_code == 404
-            assert hidden.headers["content-type"] == "application/problem+json"
+            response = plain_http.get(f"{running.url}{path}", headers=headers)
+            assert response.status_code == 404
+            assert response.headers["content-type"] == "application/problem+json"
             assert running.get(path, token).status_code == 200
 
 
-def test_keys_stops_and_registry_are_read_again(tmp_path: Path) -> None:
-    """A new key is taken beside the old one, and a stop is told; wrong files change nothing."""
+def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
+    """A new key is valid beside the old key, and a stop is sent. Invalid files change nothing."""
     keys, stops = tmp_path / "keys", tmp_path / "stops.toml"
     keys.write_text("old sesame\n")
     stops.write_text("")
@@ -89,38 +93,38 @@ def test_keys_stops_and_registry_are_read_again(tmp_path: Path) -> None:
         assert "sesame" not in running.log.read_text() + figures
 
 
-def test_a_registry_that_breaks_a_promise_of_an_older_one_is_not_reloaded(tmp_path: Path) -> None:
-    """The registry before stays in force, and the log says which metric and why."""
+def test_reload_refuses_a_registry_that_breaks_a_promise(tmp_path: Path) -> None:
+    """The previous registry stays in force, and the log names the metric and the reason."""
     older = tmp_path / "older.toml"
     older.write_text(REGISTRY)
     with serving_file(tmp_path, "--older", str(older)) as running:
-        before = registry_of(running)
+        before = read_registry_digest(running)
         lower = REGISTRY.replace("min_cohort = 2", "min_cohort = 1")
         (tmp_path / "metrics.toml").write_text(lower)
         reload(running)
-        assert registry_of(running) == before
+        assert read_registry_digest(running) == before
         (refused,) = running.events("reload refused")
         assert "small: min_cohort must not fall from 2 to 1" in refused["reason"]
         (tmp_path / "metrics.toml").write_text(REGISTRY.replace("min_cohort = 2", "min_cohort = 3"))
         reload(running)
-        assert registry_of(running) != before
+        assert read_registry_digest(running) != before
 
 
-def serial_at(port: int, authority: Path) -> bytes:
-    """Return the certificate that a server shows."""
+def fetch_certificate(port: int, authority: Path) -> bytes:
+    """Return the certificate of a server."""
     context = ssl.create_default_context(cafile=str(authority))
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(("127.0.0.1", port), 30) as plain,
         context.wrap_socket(plain) as secure,
     ):
-        shown = secure.getpeercert(binary_form=True)
-        assert shown
-        return shown
+        der = secure.getpeercert(binary_form=True)
+        assert der
+        return der
 
 
-def test_certificates_are_read_again(tmp_path: Path) -> None:
-    """New connections see a renewed certificate; one that does not fit its key changes nothing."""
+def test_reload_reads_a_renewed_certificate(tmp_path: Path) -> None:
+    """New connections get the renewed certificate. A certificate without its key is ignored."""
     cert, key = certificate(tmp_path)
     (tmp_path / "renewed").mkdir()
     new_cert, new_key = certificate(tmp_path / "renewed")
@@ -129,13 +133,13 @@ def test_certificates_are_read_again(tmp_path: Path) -> None:
         known = ssl.create_default_context(cafile=str(cert))
         secure = httpx.get(f"https://127.0.0.1:{running.port}/healthz", verify=known, timeout=30)
         assert secure.text == "alive\n"
-        first = serial_at(running.port, cert)
+        first = fetch_certificate(running.port, cert)
         cert.write_bytes(new_cert.read_bytes())
-        reload(running)  # the key is still the old one
-        assert serial_at(running.port, cert) == first
+        reload(running)  # the key file still has the old key
+        assert fetch_certificate(running.port, cert) == first
         key.write_bytes(new_key.read_bytes())
         reload(running)
-        assert serial_at(running.port, cert) != first
+        assert fetch_certificate(running.port, cert) != first
         assert plain_http.get(f"{running.admin_url}/healthz").text == "alive\n"
         with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\nHost: telltale\r\n\r\n")
@@ -146,11 +150,11 @@ def test_certificates_are_read_again(tmp_path: Path) -> None:
 def test_a_key_with_a_passphrase_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody is asked for it: a collector that reloads would wait for the answer, and not serve."""
+    """The command does not ask the terminal, because a reload would wait and not serve."""
     cert, key = certificate(tmp_path)
     encryption = serialization.BestAvailableEncryption(b"sesame")
-    own = serialization.load_pem_private_key(key.read_bytes(), None)
-    key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    private_key = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
     (tmp_path / "metrics.toml").write_text(REGISTRY)
     flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
     refused = run_command("serve", str(tmp_path / "metrics.toml"), *flags)
@@ -161,18 +165,18 @@ def test_a_key_with_a_passphrase_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", ["max_connections", "max_source_connections"])
-def test_handshakes_that_never_end_are_bounded(tmp_path: Path, bound: str) -> None:
-    """They count as connections and have the time of a head; then others are served."""
+def test_stalled_handshakes_are_limited(tmp_path: Path, bound: str) -> None:
+    """A handshake counts as a connection and ends after `body_seconds`; others can connect then."""
     cert, key = certificate(tmp_path)
     files = ("--tls-certificate", str(cert), "--tls-key", str(key))
-    bounds = (f"--{bound.replace('_', '-')}", "20", "--body-seconds", "1.5")
-    with serving_file(tmp_path, *files, *bounds, admin=free_port()) as running:
-        there, bully = ("127.0.0.1", running.port), ("127.0.0.2", 0)
-        stalled = [socket.create_connection(there, 30, bully) for _ in range(20)]
-        with socket.create_connection(there, 30, bully) as surplus:
+    limits = (f"--{bound.replace('_', '-')}", "20", "--body-seconds", "1.5")
+    with serving_file(tmp_path, *files, *limits, admin=free_port()) as running:
+        target, bully = ("127.0.0.1", running.port), ("127.0.0.2", 0)
+        stalled = [socket.create_connection(target, 30, bully) for _ in range(20)]
+        with socket.create_connection(target, 30, bully) as surplus:
             assert surplus.recv(100) == b""
         if bound == "max_source_connections":
-            assert serial_at(running.port, cert)
+            assert fetch_certificate(running.port, cert)
         for connection in stalled:
             assert connection.recv(100) == b""
             connection.close()
@@ -180,7 +184,7 @@ def test_handshakes_that_never_end_are_bounded(tmp_path: Path, bound: str) -> No
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             with contextlib.suppress(ConnectionError):
                 stranger.recv(100)
-        assert serial_at(running.port, cert)
+        assert fetch_certificate(running.port, cert)
         counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
         assert f'\nrappor_refused_connections_total{{bound="{bound}"}} 1.0\n' in counters
         running.process.send_signal(signal.SIGTERM)
@@ -188,8 +192,8 @@ def test_handshakes_that_never_end_are_bounded(tmp_path: Path, bound: str) -> No
         assert '"level": "error"' not in running.log.read_text()
 
 
-def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(tmp_path: Path) -> None:
-    """Upgrades, CONNECT, bad requests and bad lengths leave no trace of who asked, and for what."""
+def test_no_http_feature_writes_addresses_or_queries_to_the_log(tmp_path: Path) -> None:
+    """Upgrades, CONNECT, invalid requests and invalid lengths leave no address and no query."""
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     heads = (
@@ -215,37 +219,38 @@ def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(tmp_path: Pa
         for secret in ("telltale", "203.0.113.77", "websocket", "WebSocket"):
             assert secret not in log
         for line in log.splitlines():
-            told = json.loads(line)
-            told.pop("address", None)  # where it listens is its own
-            assert "127.0.0.1" not in json.dumps(told)
+            fields = json.loads(line)
+            fields.pop("address", None)  # the collector's own address
+            assert "127.0.0.1" not in json.dumps(fields)
 
 
-def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path) -> None:
-    """Every answer says how not to be read or kept; who has the registry is told no more.
+def test_security_headers_etag_and_cors(tmp_path: Path) -> None:
+    """Each response has security headers, also to bytes that are no HTTP.
 
-    Pages of the named origin may send and read the registry, others may not.
+    A client that has the registry gets 304. Pages of the allowed origin may upload and read the
+    registry; pages of other origins may not.
     """
     flags = ("--origins", "https://app.example.org")
     with serving_file(tmp_path, *flags) as running:
-        answers = [running.get(path) for path in ("/", "/nothing", "/v1/metrics", "/v1/registry")]
-        answers += [running.post(upload_of()), running.post(b"{")]
-        for answer in answers:
-            assert answer.headers["x-content-type-options"] == "nosniff"
-            assert "default-src 'none'" in answer.headers["content-security-policy"]
-            assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        responses = [running.get(path) for path in ("/", "/nothing", "/v1/metrics", "/v1/registry")]
+        responses += [running.post(upload_of()), running.post(b"{")]
+        for response in responses:
+            assert response.headers["x-content-type-options"] == "nosniff"
+            assert "default-src 'none'" in response.headers["content-security-policy"]
+            assert response.headers["cache-control"] in ("no-store", "no-cache")
         with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
             stranger.sendall(b"nonsense\r\n\r\n")
-            nonsense = b"".join(iter(lambda: stranger.recv(65536), b""))
+            received = b"".join(iter(lambda: stranger.recv(65536), b""))
         for line in (b"x-content-type-options: nosniff", b"cache-control: no-store"):
-            assert line in nonsense.split(b"\r\n")
+            assert line in received.split(b"\r\n")
         secure = "strict-transport-security"
-        assert secure not in answers[0].headers
+        assert secure not in responses[0].headers
         assert secure in running.get("/", **{"X-Forwarded-Proto": "https"}).headers
-        tag = answers[3].headers["etag"]
-        assert answers[3].headers["cache-control"] == "no-cache"
-        for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+        tag = responses[3].headers["etag"]
+        assert responses[3].headers["cache-control"] == "no-cache"
+        for condition in (tag, f'"other", {tag}', f"W/{tag}", "*"):
             unchanged = plain_http.get(
-                f"{running.url}/v1/registry", headers={"If-None-Match": known}
+                f"{running.url}/v1/registry", headers={"If-None-Match": condition}
             )
             assert (unchanged.status_code, unchanged.content) == (304, b"")
         assert running.get("/v1/registry", **{"If-None-Match": '"other"'}).text == REGISTRY
@@ -255,9 +260,9 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path) -> None:
         page = {"Origin": "https://app.example.org"}
         allowed = "access-control-allow-origin"
         for origin, status in ((page, 200), ({"Origin": "https://evil.example"}, 400)):
-            asked = {"Access-Control-Request-Method": "POST"} | origin
-            sent = plain_http.options(f"{running.url}/v1/reports", headers=asked)
-            assert sent.status_code == status
+            headers = {"Access-Control-Request-Method": "POST"} | origin
+            preflight = plain_http.options(f"{running.url}/v1/reports", headers=headers)
+            assert preflight.status_code == status
         assert running.post(upload_of(), **page).headers[allowed] == page["Origin"]
         assert allowed in running.get("/v1/registry", **page).headers
         assert allowed not in running.get("/v1/metrics", **page).headers
@@ -265,23 +270,23 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
-def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, database: str) -> None:
-    """NUL and its like in any field are the sender's mistake, and a failure of nothing."""
+def test_unusual_text_never_reaches_the_database(tmp_path: Path, database: str) -> None:
+    """NUL and other unusual characters get a status 4xx. PostgreSQL would fail for NUL."""
     with serving(tmp_path, database) as running:
         token = make_token(database)
         counts = "/v1/metrics/page/counts"
-        for odd in ("%00", "%1F", "%C3%A9", "%ED%A0%80", "a" * 100):
-            assert running.get(f"{counts}?params={odd}", token).status_code in (404, 422)
-            assert running.get(f"{counts}?from={odd}", token).status_code == 422
-            assert running.get(f"/v1/metrics/{odd}/counts", token).status_code == 404
-            assert running.get(counts, f"rappor.{odd}.x").status_code == 401
-        for odd in ("2026-W48-1", "20261130", "2026-11-3\u0660"):
-            assert running.get(f"{counts}?from={odd}", token).status_code == 422
+        for text in ("%00", "%1F", "%C3%A9", "%ED%A0%80", "a" * 100):
+            assert running.get(f"{counts}?params={text}", token).status_code in (404, 422)
+            assert running.get(f"{counts}?from={text}", token).status_code == 422
+            assert running.get(f"/v1/metrics/{text}/counts", token).status_code == 404
+            assert running.get(counts, f"rappor.{text}.x").status_code == 401
+        for text in ("2026-W48-1", "20261130", "2026-11-3\u0660"):
+            assert running.get(f"{counts}?from={text}", token).status_code == 422
 
 
 @pytest.mark.slow
-def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path) -> None:
-    """A locked file is waited for and told; when it is free the collector serves."""
+def test_start_waits_for_a_late_database(tmp_path: Path) -> None:
+    """The log says that the collector waits. When the lock ends, the collector serves."""
     other = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     running = launch(tmp_path, f"sqlite:///{tmp_path / 'counts.sqlite3'}")
@@ -296,24 +301,24 @@ def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path) -> None:
         running.kill()
 
 
-def test_a_start_gives_up_in_a_sentence(tmp_path: Path) -> None:
-    """A database that never answers, or an address that is taken, ends with exit code 2."""
+def test_start_fails_with_one_sentence(tmp_path: Path) -> None:
+    """A missing registry, a missing database or a used port ends with exit code 2."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
-    answer = run_command("serve")
-    assert answer.returncode == 2
-    assert "given as the argument REGISTRY, in RAPPOR_SERVER_REGISTRY" in answer.stderr
+    result = run_command("serve")
+    assert result.returncode == 2
+    assert "given as the argument REGISTRY, in RAPPOR_SERVER_REGISTRY" in result.stderr
     absent = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
-    answer = run_command("serve", str(registry), "--database", absent, "--database-seconds", "1")
-    assert answer.returncode == 2
-    assert "waiting for the database" in answer.stderr
-    assert "the database cannot answer" in answer.stderr.splitlines()[-1]
+    result = run_command("serve", str(registry), "--database", absent, "--database-seconds", "1")
+    assert result.returncode == 2
+    assert "waiting for the database" in result.stderr
+    assert "the database cannot answer" in result.stderr.splitlines()[-1]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        answer = run_command("serve", str(registry), "--port", str(port))
-    assert answer.returncode == 2
-    assert "host and port must be an address that is free" in answer.stderr
-    assert "Traceback" not in answer.stderr
+        result = run_command("serve", str(registry), "--port", str(port))
+    assert result.returncode == 2
+    assert "host and port must be an address that is free" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 STARTED = """
@@ -330,32 +335,32 @@ run(settings, InputFiles.read(settings, today=utc_today()))
 """
 
 
-def test_a_start_that_fails_late_is_told_and_is_a_failure(tmp_path: Path) -> None:
-    """Where the database has changed after a first look the exit status and the log say so."""
+def test_late_failure_of_a_start_is_logged(tmp_path: Path) -> None:
+    """If the schema changes after the first check, the exit code is 3, and the log says why."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
-    answer = run_python("-c", STARTED, str(registry), code=3)
-    told = [json.loads(line) for line in answer.stderr.splitlines()]
-    (failed,) = [each for each in told if each["event"] == "start failed"]
+    result = run_python("-c", STARTED, str(registry), code=3)
+    events = [json.loads(line) for line in result.stderr.splitlines()]
+    (failed,) = [event for event in events if event["event"] == "start failed"]
     assert "run rappor-server migrate" in failed["reason"]
-    assert not [each for each in told if each["event"] == "collector listening"]
+    assert not [event for event in events if event["event"] == "collector listening"]
 
 
-def registry_of(running: Running) -> str:
-    """Return the fingerprint of the registry in force."""
+def read_registry_digest(running: Running) -> str:
+    """Return the digest of the registry in force."""
     lines = running.get("/metrics").text.splitlines()
-    (found,) = [
+    (line,) = [
         line for line in lines if line.startswith("rappor_registry_info{") and line.endswith(" 1.0")
     ]
-    return found.split('"')[1]
+    return line.split('"')[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_units_on_one_database_are_reloaded_one_by_one(tmp_path: Path, database: str) -> None:
-    """Each unit has its own port and counters; a unit that is killed loses nothing of the others.
+def test_several_units_on_one_database(tmp_path: Path, database: str) -> None:
+    """Each unit reloads its own registry. An invalid registry stops no unit.
 
-    A registry that is wrong ends no unit. A retry that reaches another unit counts once.
+    A killed unit loses no upload of the others. A retry that reaches another unit counts once.
     """
     with contextlib.ExitStack() as stack:
         units = []
@@ -366,16 +371,16 @@ def test_units_on_one_database_are_reloaded_one_by_one(tmp_path: Path, database:
         bodies = [upload_of() for _ in range(20)]
         for unit in units:
             assert {unit.post(body).status_code for body in bodies} == {200}
-        (old,) = {registry_of(unit) for unit in units}
+        (old,) = {read_registry_digest(unit) for unit in units}
         for unit in units:
             (unit.folder / "metrics.toml").write_text(OTHER_REGISTRY)
             reload(unit)
-        (new,) = {registry_of(unit) for unit in units}
+        (new,) = {read_registry_digest(unit) for unit in units}
         assert new != old
         for unit in units:
             (unit.folder / "metrics.toml").write_text("nonsense [")
             reload(unit)
-            assert registry_of(unit) == new
+            assert read_registry_digest(unit) == new
         units[0].kill()
         assert units[1].post(upload_of()).status_code == 200
         counts = units[1].get("/v1/metrics/page/counts", make_token(database)).json()

@@ -1,4 +1,4 @@
-"""Settings: where they come from, and which are refused."""
+"""Settings: order of their sources, and invalid settings."""
 
 from __future__ import annotations
 
@@ -10,56 +10,58 @@ import click
 import pytest
 from click.testing import CliRunner
 from rappor_server.app.settings import Settings
-from rappor_server.cli.options import read_settings, setting_options
+from rappor_server.cli.setting_options import add_setting_options, read_settings
 
 from rappor.base.errors import RapporError
 
 NAMES = [field.name for field in dataclasses.fields(Settings)]
 
 
-def chosen(*flags: str, file: Path | None = None, **environment: str) -> Settings:
-    """Return the settings of a command that was given a registry, and what else is said."""
-    found: list[Settings] = []
+def parse_settings(*flags: str, file: Path | None = None, **environment: str) -> Settings:
+    """Return the settings of a command with a registry, flags, a file and variables."""
+    parsed: list[Settings] = []
 
     @click.command()
-    @setting_options(*NAMES)
+    @add_setting_options(*NAMES)
     def show(**options: Any) -> None:
-        found.append(read_settings(options))
+        parsed.append(read_settings(options))
 
     words = ["--registry", "m.toml", *flags, *(["--config", str(file)] if file else [])]
     result = CliRunner().invoke(show, words, env=environment, standalone_mode=False)
     if result.exception is not None:
         raise result.exception
-    return found[0]
+    return parsed[0]
 
 
 def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Path) -> None:
-    """Each setting comes from the first place that names it."""
+    """Each setting comes from the first source that has it."""
     path = tmp_path / "server.toml"
     path.write_text('port = 1\nrate = 1\nmax_body = 1\nolder = ["old.toml"]\nbody_seconds = 3\n')
-    settings = chosen(
+    settings = parse_settings(
         *("--port", "3"), file=path, RAPPOR_SERVER_PORT="2", RAPPOR_SERVER_RATE="2", OTHER="x"
     )
-    found = (settings.port, settings.rate, settings.max_body, settings.host)
-    assert found == (3, 2, 1, "127.0.0.1")
+    values = (settings.port, settings.rate, settings.max_body, settings.host)
+    assert values == (3, 2, 1, "127.0.0.1")
     assert settings.older == ("old.toml",)
     assert settings.body_seconds == 3
     assert settings.database == "sqlite:///m.sqlite3"
-    assert settings == chosen("--port", "3", RAPPOR_SERVER_CONFIG=str(path), RAPPOR_SERVER_RATE="2")
-    assert chosen(RAPPOR_SERVER_PAGES="true", RAPPOR_SERVER_ADMIN="127.0.0.1:1").pages
-    assert not chosen().pages
-    listed = chosen(RAPPOR_SERVER_ORIGINS="https://a,https://b")
-    assert listed.origins == ("https://a", "https://b")
-    assert chosen("--origins", "https://a", "--origins", "b").origins == ("https://a", "b")
-    assert chosen("--origins", "https://a,b").origins == ("https://a,b",)
+    assert settings == parse_settings(
+        "--port", "3", RAPPOR_SERVER_CONFIG=str(path), RAPPOR_SERVER_RATE="2"
+    )
+    assert parse_settings(RAPPOR_SERVER_PAGES="true", RAPPOR_SERVER_ADMIN="127.0.0.1:1").pages
+    assert not parse_settings().pages
+    settings = parse_settings(RAPPOR_SERVER_ORIGINS="https://a,https://b")
+    assert settings.origins == ("https://a", "https://b")
+    assert parse_settings("--origins", "https://a", "--origins", "b").origins == ("https://a", "b")
+    assert parse_settings("--origins", "https://a,b").origins == ("https://a,b",)
 
 
 def test_defaults_are_those_of_the_record() -> None:
-    """A command that is given nothing else has the settings of nothing else."""
-    assert chosen() == Settings(registry="m.toml")
+    """A command without options has the defaults of `Settings`."""
+    assert parse_settings() == Settings(registry="m.toml")
 
 
-WRONG = (
+INVALID = (
     ("", "prot = 1", "prot must name a setting; did you mean port"),
     ("", 'port = "x"', "'x' is not a valid integer"),
     ("", "port = ", "must be TOML"),
@@ -71,19 +73,19 @@ WRONG = (
     ("--max-body 0", "", "0 is not in the range"),
     ("--body-seconds nan", "", "nan is not a number of seconds above 0"),
     ("--suspicious maybe", "", "is not one of 'refuse', 'accept'"),
-    ("--pages", "", "admin must be HOST:PORT where there are pages"),
-    ("--tls-key k", "", "must be given together"),
+    ("--pages", "", "admin must be HOST:PORT if pages is set"),
+    ("--tls-key k", "", "must be set together"),
     ("--registry=", "", "registry must be given with --registry FILE, in RAPPOR_SERVER_REGISTRY"),
 )
 
 
-@pytest.mark.parametrize(("flags", "text", "message"), WRONG)
-def test_wrong_settings_are_refused(flags: str, text: str, message: str, tmp_path: Path) -> None:
-    """The error names the setting, and the one that was meant."""
+@pytest.mark.parametrize(("flags", "text", "message"), INVALID)
+def test_invalid_settings_are_refused(flags: str, text: str, message: str, tmp_path: Path) -> None:
+    """The error names the setting, and suggests a similar name."""
     path = tmp_path / "server.toml"
     path.write_text(text)
     with pytest.raises((RapporError, click.BadParameter)) as caught:
-        chosen(*flags.split(), file=path)
+        parse_settings(*flags.split(), file=path)
     assert message in str(caught.value)
 
 
@@ -95,8 +97,8 @@ def test_wrong_settings_are_refused(flags: str, text: str, message: str, tmp_pat
         ("PAGES", "perhaps", "'perhaps' is not a valid boolean"),
     ],
 )
-def test_a_wrong_environment_is_refused(name: str, text: str, message: str) -> None:
-    """As a wrong flag is."""
+def test_invalid_variables_are_refused(name: str, text: str, message: str) -> None:
+    """The error names the variable or the value."""
     with pytest.raises((RapporError, click.BadParameter)) as caught:
-        chosen(file=None, **{f"RAPPOR_SERVER_{name}": text})
+        parse_settings(file=None, **{f"RAPPOR_SERVER_{name}": text})
     assert message in str(caught.value)

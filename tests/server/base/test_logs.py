@@ -1,4 +1,4 @@
-"""What a line of the log may hold."""
+"""Log lines: their format, and data that they must not contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fail(value):
     raise ValueError(f"telltale {value}")
 
 async def main():
-    logs.tell_loop_errors(asyncio.get_running_loop())
+    logs.log_loop_errors(asyncio.get_running_loop())
     loop = asyncio.get_running_loop()
     loop.call_exception_handler({"message": "telltale", "exception": OSError("telltale")})
     loop.call_exception_handler({"message": "telltale", "exception": ValueError("telltale")})
@@ -32,16 +32,16 @@ try:
 except ValueError:
     logging.getLogger("uvicorn.error").exception("telltale")
 asyncio.run(main())
-logs.event("collector started", metrics=3)
+logs.log_event("collector started", metrics=3)
 """
 
 
-def test_libraries_are_told_by_place_and_errors_without_their_words() -> None:
-    """Whatever a library writes, only where it warned and the lines that failed are logged."""
-    answer = run_python("-c", PROGRAM)
-    lines = [json.loads(line) for line in answer.stderr.splitlines()]
-    assert "telltale" not in answer.stderr
-    assert "203.0.113.77" not in answer.stderr
+def test_messages_of_libraries_and_errors_are_not_logged() -> None:
+    """The log has the line of code that wrote a message, and the class of an error."""
+    result = run_python("-c", PROGRAM)
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert "telltale" not in result.stderr
+    assert "203.0.113.77" not in result.stderr
     assert [line["event"] for line in lines] == [
         *["library warned"] * 4,
         "unexpected error",
@@ -53,8 +53,8 @@ def test_libraries_are_told_by_place_and_errors_without_their_words() -> None:
 
 
 def test_events_have_their_fields(caplog: pytest.LogCaptureFixture) -> None:
-    """Fields are kept beside the name."""
+    """A log record contains the fields of its event."""
     with caplog.at_level(logging.INFO, logger="rappor_server"):
-        logs.event("collector started", metrics=3)
+        logs.log_event("collector started", metrics=3)
     (record,) = caplog.records
     assert record.fields == {"metrics": 3}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The collector's own processes: what they say of bugs, and that they end."""
+"""Child processes of the collector: their log lines for unexpected errors, and their end."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if __name__ == "__main__":
 """
 
 
-def test_a_bug_is_told_without_its_words(capfd: pytest.CaptureFixture[str]) -> None:
-    """The log has the kind of the error in a line of JSON, and nothing of what it was about."""
+def test_message_of_unexpected_error_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    """The log has a JSON line with the class of the error, and not the message."""
     process = processes.start(os.chdir, "/secret")
     process.join(60)
     assert process.exitcode == 1
     assert not multiprocessing.active_children()
-    said = capfd.readouterr().err
-    (line,) = (each for each in said.splitlines() if "FileNotFoundError" in each)
+    log = capfd.readouterr().err
+    (line,) = (line for line in log.splitlines() if "FileNotFoundError" in line)
     assert line.startswith("{")
-    assert "secret" not in said
+    assert "secret" not in log
 
 
 def test_a_process_that_does_not_end_is_killed_with_its_children() -> None:
-    """It ends as failed, whatever it and they wait for."""
-    ended = run_python("-c", _STUCK, code=1)
-    assert "it did not stop in time" in ended.stderr
-    assert not Path(f"/proc/{ended.stdout.strip()}").exists()
+    """The exit code is 1 even if the process and its children sleep."""
+    result = run_python("-c", _STUCK, code=1)
+    assert "it did not stop in time" in result.stderr
+    assert not Path(f"/proc/{result.stdout.strip()}").exists()

@@ -1,4 +1,4 @@
-"""The commands: what each prints, and its exit code."""
+"""Commands of `rappor-server`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collectors import REGISTRY, run_command
 
 
 def test_check_command(tmp_path: Path) -> None:
-    """The exit code is 0 for a registry, 1 for a refused edit, 2 for a file that is none."""
+    """The exit code is 0 for a registry, 1 for a refused edit, 2 for a missing file."""
     old, new = tmp_path / "old.toml", tmp_path / "new.toml"
     old.write_text(REGISTRY)
     new.write_text(REGISTRY.replace("[metrics.old]", "[metrics.new]"))
-    answer = run_command("check", str(old))
-    assert answer.returncode == 0
-    assert "warning: old: expired on 2020-01-01" in answer.stdout
-    assert "4 metrics may be served" in answer.stdout
+    result = run_command("check", str(old))
+    assert result.returncode == 0
+    assert "warning: old: expired on 2020-01-01" in result.stdout
+    assert "4 metrics may be served" in result.stdout
     edited = run_command("check", str(new), "--against", str(old))
     assert edited.returncode == 1
     assert "refused: old: a metric must stay" in edited.stdout
@@ -26,8 +26,8 @@ def test_check_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_commands_of_operation(tmp_path: Path, database: str) -> None:
-    """migrate, prune, export, backup and restore each say what they did."""
+def test_database_commands(tmp_path: Path, database: str) -> None:
+    """migrate, prune, export, backup and restore print their results."""
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     options = ["--registry", str(path), "--database", database]
@@ -40,9 +40,9 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     assert run_command("backup", str(copy), *options).returncode == 0
     (tmp_path / "daily").mkdir()
     assert "daily/counts-20" in run_command("backup", str(tmp_path / "daily"), *options).stdout
-    again = run_command("restore", str(copy), *options)
-    assert again.returncode == 2
-    assert "must be empty" in again.stderr
+    refused = run_command("restore", str(copy), *options)
+    assert refused.returncode == 2
+    assert "must be empty" in refused.stderr
     other = ["--registry", str(path), "--database", f"sqlite:///{tmp_path / 'other.sqlite3'}"]
     restored = run_command("restore", str(copy), *other).stdout
     assert restored.startswith(f"restored\nvalid tokens: {name}; revoke")
@@ -50,10 +50,13 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     exported = run_command("export", str(tmp_path / "lake"), "--metric", "sound", *days, *options)
     assert exported.returncode == 0, exported.stderr
     assert exported.stderr == "no counts are released for these days\n"
-    for last, told in (("2999-01-01", "a day that is over"), ("2025-12-31", "must be before --to")):
-        asked = [str(tmp_path / "lake"), "--metric", "sound", *days[:3], last]
-        exported = run_command("export", *asked, *options)
-        assert (exported.returncode, told in exported.stderr) == (2, True)
+    for last, message in (
+        ("2999-01-01", "a day that has ended"),
+        ("2025-12-31", "must not be after --to"),
+    ):
+        arguments = [str(tmp_path / "lake"), "--metric", "sound", *days[:3], last]
+        exported = run_command("export", *arguments, *options)
+        assert (exported.returncode, message in exported.stderr) == (2, True)
     wrong = run_command("export", str(tmp_path / "lake"), "--metric", "none", *days, *options)
     assert wrong.returncode == 2
     assert "Traceback" not in wrong.stderr
@@ -63,12 +66,12 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
 
 
 def test_secrets_stay_out_of_errors(tmp_path: Path) -> None:
-    """No message contains a database's password."""
+    """No message contains the password of a database."""
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     url = "postgresql://user:telltale@127.0.0.1:1/x?connect_timeout=1"
     quick = ("--database-seconds", "1")
-    answer = run_command("serve", str(path), *quick, RAPPOR_SERVER_DATABASE=url)
-    assert answer.returncode == 2
-    assert "the database cannot answer" in answer.stderr
-    assert "telltale" not in answer.stdout + answer.stderr
+    result = run_command("serve", str(path), *quick, RAPPOR_SERVER_DATABASE=url)
+    assert result.returncode == 2
+    assert "the database cannot answer" in result.stderr
+    assert "telltale" not in result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""`rappor-server demo`: from nothing to a full dashboard, and back to nothing."""
+"""`rappor-server demo`: simulated reports, a dashboard, and no files afterwards."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from collectors import command, run_command
 from plain_http import NO_CERTIFICATES
 from rappor_server.cli.demo_metrics import STREAMS, WEEKS, Stream
 
-PATIENCE = 300.0
-"""Seconds to the first answer on a machine that does other things, too."""
+TIMEOUT_SECONDS = 300.0
+"""Longest time in seconds for a page. A smaller value fails on a busy machine."""
 
 
 @pytest.mark.slow
 def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
-    """The link signs in once, every metric has its eight weeks, and Ctrl-C ends it all."""
+    """The link signs in, every metric has results of eight weeks, and Ctrl-C ends all processes."""
     with subprocess.Popen(
         command("demo", "--no-browser"),
         stdout=subprocess.PIPE,
@@ -31,19 +31,19 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
     ) as process:
         try:
             assert process.stdout is not None
-            shown = []
+            lines = []
             for line in process.stdout:
-                shown.append(line)
-                if found := re.search(r"http://\S+", line):
+                lines.append(line)
+                if link := re.search(r"http://\S+", line):
                     break
-            assert len(shown) == 2 + WEEKS  # a line for each week: this is no terminal
-            assert found is not None
+            assert len(lines) == 2 + WEEKS  # a line for each week, because output is no terminal
+            assert link is not None
             with httpx.Client(
-                verify=NO_CERTIFICATES, follow_redirects=True, timeout=PATIENCE
+                verify=NO_CERTIFICATES, follow_redirects=True, timeout=TIMEOUT_SECONDS
             ) as http:
-                page = http.get(found.group())
+                page = http.get(link.group())
                 assert page.status_code == 200
-                deadline = time.monotonic() + PATIENCE
+                deadline = time.monotonic() + TIMEOUT_SECONDS
                 while "leads with" not in page.text:
                     assert time.monotonic() < deadline, page.text
                     time.sleep(0.5)
@@ -62,16 +62,16 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
-    """`--keep` takes an empty folder only."""
+    """`--keep` refuses a folder that has files."""
     (tmp_path / "mine").touch()
-    answer = run_command("demo", "--keep", str(tmp_path))
-    assert answer.returncode == 2
-    assert "must be an empty folder" in answer.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+    result = run_command("demo", "--keep", str(tmp_path))
+    assert result.returncode == 2
+    assert "must be an empty folder" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=lambda each: each.metric + each.segment)
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.metric + stream.segment)
 def test_every_week_has_values(stream: Stream) -> None:
-    """No weight is below zero."""
-    weeks = [stream.population(week) for week in range(WEEKS)]
+    """Each week has a table of values whose weights are not negative."""
+    weeks = [stream.format_population(week) for week in range(WEEKS)]
     assert all(week.startswith("value,weight") and "-" not in week for week in weeks)

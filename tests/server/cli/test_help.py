@@ -1,4 +1,4 @@
-"""Help pages: whole sentences at 80 columns, examples that run, hints for typos, completion."""
+"""Help pages of the commands: sentences, 80 columns, working examples, hints, completion."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ import pytest
 from click.testing import CliRunner
 from collectors import REGISTRY, command, run_command, run_script
 from rappor_server.app.settings import Settings
-from rappor_server.cli.app import server
+from rappor_server.cli.command_group import server
 
 from rappor.cli.commands import Explained
 
 SEARCHES = REGISTRY.replace("[metrics.sound]", "[metrics.search_engine]")
 SEARCHES = SEARCHES.replace("min_cohort = 2", "min_cohort = 20")
-"""A registry with the metric that the examples name."""
+"""A registry with the metric `search_engine`, which the examples contain."""
 
 
-def commands(
+def list_commands(
     command: click.Command = server, *names: str
 ) -> Iterator[tuple[tuple[str, ...], Explained]]:
-    """Yield every command with its words, those of groups too."""
-    assert isinstance(command, Explained)  # a page of click's own class is cut
+    """Yield the words and the object of every command, including commands of groups."""
+    assert isinstance(command, Explained)  # click's own class cuts long help texts
     yield names, command
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
-            yield from commands(inner, *names, name)
+            yield from list_commands(inner, *names, name)
 
 
-COMMANDS = dict(commands())
+COMMANDS = dict(list_commands())
 
 
-def examples_of(*names: str) -> str:
+def join_examples(*names: str) -> str:
     """Return the examples of a command as a script."""
     return "\n".join(COMMANDS[names].examples)
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
 def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None:
-    """Nothing is cut or too wide, every option is explained, and there are examples."""
+    """No line is cut or too wide, every option has a sentence, and the page has examples."""
     words, width = [*names, "--help"], {"COLUMNS": "80"}
     page = CliRunner().invoke(server, words, prog_name="rappor-server", env=width).output
     assert "..." not in page.replace("[ARGS]...", "").replace("RAPPOR_SERVER_...", "")
@@ -58,22 +58,24 @@ def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None
 
 
 def test_defaults_are_written_as_numbers() -> None:
-    """With commas, but for a port, and without a fraction of 0."""
+    """Numbers have commas and no fraction of 0. A port has no commas."""
     page = CliRunner().invoke(server, ["serve", "--help-all"], prog_name="rappor-server").output
     defaults = re.findall(r"\[default: ([^;\]]*)", " ".join(page.split()))
-    assert [each for each in defaults if re.search(r"\d{4}|\.0$", each)] == ["8080"]
+    assert [default for default in defaults if re.search(r"\d{4}|\.0$", default)] == ["8080"]
     assert "4,000,000,000" in defaults
 
 
 def test_serve_shows_eight_options_at_first() -> None:
-    """`--help-all` shows the rest too, one for each setting."""
-    first = run_command("serve", "--help", COLUMNS="80").stdout
-    every = run_command("serve", "--help-all", COLUMNS="80").stdout
-    shown, known = (set(re.findall(r"^  (--[\w-]+)", page, re.M)) for page in (first, every))
+    """`--help-all` shows an option for each setting."""
+    short_page = run_command("serve", "--help", COLUMNS="80").stdout
+    full_page = run_command("serve", "--help-all", COLUMNS="80").stdout
+    shown, documented = (
+        set(re.findall(r"^  (--[\w-]+)", page, re.M)) for page in (short_page, full_page)
+    )
     assert len(shown - {"--help-all"}) == 8
     fields = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Settings)}
-    assert shown < known == fields - {"--registry"} | {"--config", "--help-all"}
-    assert max(map(len, every.splitlines())) <= 80
+    assert shown < documented == fields - {"--registry"} | {"--config", "--help-all"}
+    assert max(map(len, full_page.splitlines())) <= 80
 
 
 @pytest.fixture
@@ -95,23 +97,23 @@ def folder(tmp_path: Path) -> Path:
     ids=" ".join,
 )
 def test_examples_run(names: tuple[str, ...], folder: Path) -> None:
-    """Each command's examples end with exit code 0 beside a registry."""
-    answer = run_script(examples_of(*names), folder)
-    assert answer.returncode == 0, answer.stderr
+    """The examples of each command end with exit code 0 in a folder with a registry."""
+    result = run_script(join_examples(*names), folder)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.slow
 def test_example_of_restore_runs_after_that_of_backup(folder: Path) -> None:
-    """The one fills the database that the other has copied."""
-    answer = run_script("\n".join(map(examples_of, ("backup", "restore"))), folder)
-    assert answer.returncode == 0, answer.stderr
+    """The example of `restore` reads the file that the example of `backup` has written."""
+    result = run_script("\n".join(map(join_examples, ("backup", "restore"))), folder)
+    assert result.returncode == 0, result.stderr
     assert (folder / "restored.sqlite3").exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", examples_of("serve").splitlines())
+@pytest.mark.parametrize("example", join_examples("serve").splitlines())
 def test_examples_of_serve_listen(example: str, folder: Path) -> None:
-    """The collector starts, on a port that is free, and a signal ends it."""
+    """The collector starts on a free port, and a signal stops it."""
     program, *words = example.split()
     assert program == "rappor-server"
     process = subprocess.Popen(
@@ -126,7 +128,7 @@ def test_examples_of_serve_listen(example: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ("-h", 0, "Usage: rappor-server"),
         ("token -h", 0, "Usage: rappor-server token"),
@@ -136,15 +138,15 @@ def test_examples_of_serve_listen(example: str, folder: Path) -> None:
         ("token crate", 2, "did you mean 'create'?"),
     ],
 )
-def test_it_answers_as_the_other_commands_do(words: str, code: int, said: str) -> None:
-    """Short options, completion and hints are those of `rappor`."""
-    answer = run_command(*words.split())
-    assert answer.returncode == code
-    assert said in answer.stdout + answer.stderr
+def test_options_and_hints_equal_those_of_rappor(words: str, code: int, message: str) -> None:
+    """Short options, completion and hints for typos work as in the command `rappor`."""
+    result = run_command(*words.split())
+    assert result.returncode == code
+    assert message in result.stdout + result.stderr
 
 
-def test_mistyped_metrics_and_options_are_hinted_at(tmp_path: Path) -> None:
-    """The registry's own names, and the command's own options."""
+def test_hints_for_mistyped_metrics_and_options(tmp_path: Path) -> None:
+    """A hint names a metric of the registry or an option of the command."""
     options = ["--registry", str(tmp_path / "metrics.toml")]
     (tmp_path / "metrics.toml").write_text(SEARCHES)
     metric = run_command("token", "create", *options, "--metric", "serch_engine")
@@ -159,11 +161,11 @@ def test_mistyped_metrics_and_options_are_hinted_at(tmp_path: Path) -> None:
     ("words", "expected"),
     [("rappor-server ser", "serve"), ("rappor-server serve --suspicious r", "refuse")],
 )
-def test_completion_names_commands_and_choices(words: str, expected: str) -> None:
-    """What the script of bash gets for a beginning."""
-    answer = run_command(
+def test_completion_of_commands_and_choices(words: str, expected: str) -> None:
+    """The completion script of bash gets the commands and choices that begin so."""
+    result = run_command(
         _RAPPOR_SERVER_COMPLETE="bash_complete",
         COMP_WORDS=words,
         COMP_CWORD=str(len(words.split()) - 1),
     )
-    assert f"plain,{expected}" in answer.stdout.splitlines()
+    assert f"plain,{expected}" in result.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""`rappor-server publish`: whole weeks become editions of a site, the same weeks the same one."""
+"""`rappor-server publish`: editions of whole weeks on a static site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from rappor import Population, Registry, simulate_counts
 
 @pytest.mark.slow
 def test_whole_weeks_are_published(tmp_path: Path) -> None:
-    """Today's week is not whole; a metric without any is named, and nothing is written twice."""
+    """The present week is not published. The same weeks give the same edition.
+
+    Without --metric, a line names each metric that has no whole week.
+    """
     registry, site = tmp_path / "metrics.toml", tmp_path / "site"
     registry.write_text(TOML, encoding="utf-8")
     database = f"sqlite:///{tmp_path / 'metrics.sqlite3'}"
@@ -33,15 +36,15 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
                 metric="theme",
             )
             put(engine, counts, monday - datetime.timedelta(days=7 * weeks))
-    asked = ("--registry", str(registry), "--metric", "theme", "--out", str(site))
-    answer = run_command("publish", *asked)
-    assert answer.returncode == 0, answer.stderr
+    arguments = ("--registry", str(registry), "--metric", "theme", "--out", str(site))
+    result = run_command("publish", *arguments)
+    assert result.returncode == 0, result.stderr
     (page,) = site.glob("theme/*/index.html")
     text = page.read_text(encoding="utf-8")
     assert "2 of the 2 listed values were found in use." in text
     assert "light</bdi> fell from" in text
     assert "15,000 reports from 3 weeks" in text
-    assert str(page) in answer.stdout
-    assert run_command("publish", *asked).stdout == answer.stdout
-    rest = run_command("publish", "--registry", str(registry), "--out", str(site))
-    assert rest.stdout == "other: no whole week is released yet\n"
+    assert str(page) in result.stdout
+    assert run_command("publish", *arguments).stdout == result.stdout
+    every_metric = run_command("publish", "--registry", str(registry), "--out", str(site))
+    assert every_metric.stdout == "other: no whole week is released yet\n"

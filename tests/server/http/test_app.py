@@ -1,4 +1,4 @@
-"""The running collector: real processes, real sockets, both databases."""
+"""HTTP endpoints of a running collector, on both databases."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def collector(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
-    """A collector for tests that do not mind what others have sent, and a token for it."""
+    """A collector that several tests use, and its read token."""
     folder = tmp_path_factory.mktemp("collector")
     with serving_file(folder, "--suspicious", "accept") as running:
         yield running, make_token(running.database)
 
 
-def check_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """Check that an answer is a problem document of this status, and return it."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    document: dict[str, Any] = answer.json()
+def check_problem(response: httpx.Response, status: int) -> dict[str, Any]:
+    """Check that a response is a problem document with a status; return the document."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
     assert set(document) == {"type", "title", "status", "detail"}
     assert document["status"] == status
     assert document["title"]
@@ -66,12 +66,12 @@ def check_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     return document
 
 
-# What is sent
+# Uploads
 
 
 @pytest.mark.slow
 def test_bad_bodies_are_counted_by_their_reason(collector: Running) -> None:
-    """Each malformed upload gets a problem document; analysts see how many there were."""
+    """Each malformed upload gets a problem document, and analysts see the number of refusals."""
     token = make_token(collector.database)
     check_problem(collector.post(b"{}"), 400)
     check_problem(collector.post(b"\xff"), 400)
@@ -84,12 +84,12 @@ def test_bad_bodies_are_counted_by_their_reason(collector: Running) -> None:
     check_problem(plain_http.get(f"{collector.url}/nothing"), 404)
     check_problem(plain_http.get(f"{collector.url}/v1/metrics/"), 404)
 
-    def counted() -> dict[str, int]:
+    def read_refusals() -> dict[str, int]:
         refusals = collector.get("/v1/metrics", token).json()["refusals"]
         return {row["reason"]: row["number"] for row in refusals}
 
-    until(lambda: len(counted()) == 5)
-    assert counted() == {
+    until(lambda: len(read_refusals()) == 5)
+    assert read_refusals() == {
         "bad-request": 1,
         "malformed": 2,
         "too-many": 1,
@@ -98,39 +98,40 @@ def test_bad_bodies_are_counted_by_their_reason(collector: Running) -> None:
     }
 
 
-def test_rate_of_one_source(tmp_path: Path) -> None:
-    """Uploads beyond the rate get 429 with Retry-After; a trusted proxy names the source."""
+def test_uploads_beyond_the_rate_get_429(tmp_path: Path) -> None:
+    """The response has Retry-After. A trusted proxy names the source in X-Forwarded-For."""
     with serving_file(tmp_path, "--rate", "3") as running:
-        answers = [running.post(upload_of()) for _ in range(5)]
-        assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 2
-        check_problem(answers[-1], 429)
-        assert 0 < int(answers[-1].headers["retry-after"]) <= 60
+        responses = [running.post(upload_of()) for _ in range(5)]
+        assert [response.status_code for response in responses] == [200] * 3 + [429] * 2
+        check_problem(responses[-1], 429)
+        assert 0 < int(responses[-1].headers["retry-after"]) <= 60
         assert running.post(upload_of(), X_Forwarded_For="203.0.113.9").status_code == 200
 
 
-# What is read
+# Requests of analysts
 
 
 @pytest.mark.slow
 def test_reading_needs_a_token_that_allows_it(shared: tuple[Running, str]) -> None:
-    """A missing, unknown or expired token gets 401, one for another metric 403."""
+    """A missing, unknown or expired token gets 401, a token for another metric 403."""
     collector, token = shared
     paths = ["/v1/metrics", "/v1/metrics/page/counts"]
     for path in paths:
         for wrong in ("", "nonsense", token + "x"):
-            answer = collector.get(path, wrong)
-            check_problem(answer, 401)
-            assert answer.headers["www-authenticate"] == "Bearer"
-    own = make_token(collector.database, "sound")
-    check_problem(collector.get("/v1/metrics/page/counts", own), 403)
-    assert collector.get("/v1/metrics/sound/counts", own).status_code == 200
-    assert [m["name"] for m in collector.get("/v1/metrics", own).json()["metrics"]] == ["sound"]
-    late = make_token(collector.database, expires=datetime.date(2020, 1, 1))
-    check_problem(collector.get("/v1/metrics", late), 401)
+            response = collector.get(path, wrong)
+            check_problem(response, 401)
+            assert response.headers["www-authenticate"] == "Bearer"
+    limited = make_token(collector.database, "sound")
+    check_problem(collector.get("/v1/metrics/page/counts", limited), 403)
+    assert collector.get("/v1/metrics/sound/counts", limited).status_code == 200
+    metrics = collector.get("/v1/metrics", limited).json()["metrics"]
+    assert [metric["name"] for metric in metrics] == ["sound"]
+    expired = make_token(collector.database, expires=datetime.date(2020, 1, 1))
+    check_problem(collector.get("/v1/metrics", expired), 401)
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "headers"),
+    ("body", "status", "headers"),
     [
         (b"{", 400, {}),
         (b"[]", 422, {}),
@@ -143,17 +144,17 @@ def test_reading_needs_a_token_that_allows_it(shared: tuple[Running, str]) -> No
         (b"a", 415, {"Content_Type": "x/y"}),
     ],
 )
-def test_questions_that_do_not_fit_are_problems(
-    shared: tuple[Running, str], asked: bytes, status: int, headers: dict[str, str]
+def test_invalid_requests_for_estimates_are_problems(
+    shared: tuple[Running, str], body: bytes, status: int, headers: dict[str, str]
 ) -> None:
-    """Wrong bodies and media types get problem documents."""
+    """Invalid bodies and media types get problem documents."""
     collector, token = shared
     collector.post(upload_of(report_of(), report_of("sound")))
-    check_problem(collector.ask(token, asked, **headers), status)
+    check_problem(collector.ask(token, body, **headers), status)
 
 
-def test_counts_that_cannot_be_read_are_problems(shared: tuple[Running, str]) -> None:
-    """Wrong ranges, media types and metrics; a mistyped one is told the names that come close."""
+def test_invalid_requests_for_counts_are_problems(shared: tuple[Running, str]) -> None:
+    """Invalid ranges, media types and metrics. A mistyped metric gets a suggestion."""
     collector, token = shared
     for query in ("from=2026", "to=yesterday", "from=2026-02-01&to=2026-01-01", "from=20261121"):
         check_problem(collector.get(f"/v1/metrics/page/counts?{query}", token), 422)
@@ -163,15 +164,15 @@ def test_counts_that_cannot_be_read_are_problems(shared: tuple[Running, str]) ->
     assert "small" in check_problem(mistyped, 404)["detail"]
 
 
-def test_parameters_of_a_query_are_checked(shared: tuple[Running, str]) -> None:
-    """An unknown or malformed one is named, with those that are allowed."""
+def test_query_parameters_are_checked(shared: tuple[Running, str]) -> None:
+    """The message names the unknown or malformed parameter and the allowed parameters."""
     collector, token = shared
     counts = collector.get("/v1/metrics/page/counts?form=2026-11-21", token)
     assert check_problem(counts, 422)["detail"] == (
         "unknown query parameter 'form'; did you mean from? allowed: from, to, by, params, segments"
     )
     allowed = "allowed: from, to, level, correction, confidence, distribution, all"
-    for query, kind, sentence in (
+    for query, media_type, sentence in (
         ("?x=1", "text/plain", allowed),
         ("?level=high", "text/plain", "malformed query parameter: "),
         ("?level=high", "text/plain", "$.level"),
@@ -181,29 +182,29 @@ def test_parameters_of_a_query_are_checked(shared: tuple[Running, str]) -> None:
         ("?from=x", "text/plain", "from"),
         ("?from=2026-01-01", "application/json", "the query must be empty with a JSON body"),
     ):
-        answer = collector.ask(token, b"{}", query=query, Content_Type=kind)
-        assert sentence in check_problem(answer, 422)["detail"]
+        response = collector.ask(token, b"{}", query=query, Content_Type=media_type)
+        assert sentence in check_problem(response, 422)["detail"]
 
 
-BLOCKS = "needs 5 reports from days that have ended and cohorts with 2 reports, and has fewer"
+_NEEDS = "needs 5 reports from days that have ended and cohorts with 2 reports, and has fewer"
 
 
-def test_a_range_without_results_says_why(shared: tuple[Running, str]) -> None:
-    """It names the metric and its minimum, never how many reports there are."""
+def test_message_for_a_range_without_results(shared: tuple[Running, str]) -> None:
+    """The message names the metric and its minimum, and not the number of reports."""
     collector, token = shared
     for _ in range(3):
         collector.post(upload_of(report_of("small")))
     for metric, first, last, reason in (
-        ("small", "2026-06-01", "2100-01-01", BLOCKS),
+        ("small", "2026-06-01", "2100-01-01", _NEEDS),
         ("page", "2020-01-01", "2020-12-31", "has no reports"),
     ):
-        asked = {"candidates": ["a"], "from": first, "to": last}
-        detail = check_problem(collector.ask(token, asked, metric=metric), 422)["detail"]
+        body = {"candidates": ["a"], "from": first, "to": last}
+        detail = check_problem(collector.ask(token, body, metric=metric), 422)["detail"]
         assert detail == f"No results for these dates: {metric} {reason}."
 
 
 def test_counts_as_json_csv_and_arrow(shared: tuple[Running, str], tmp_path: Path) -> None:
-    """`Counts` reads the same from each of them."""
+    """`Counts` reads equal counts from each format."""
     collector, token = shared
     for i in range(50):
         collector.post(upload_of(report_of(bits=i * 31, cohort=i % 4)))
@@ -225,7 +226,7 @@ def test_counts_as_json_csv_and_arrow(shared: tuple[Running, str], tmp_path: Pat
 
 
 def test_health_metrics_and_description(collector: Running) -> None:
-    """The endpoints of operators answer; no header names software or time."""
+    """The endpoints for operators respond. No header names the software or the time."""
     collector.post(upload_of(report_of(), report_of("old")))
     collector.post(b"{}")
     assert collector.get("/").json()["description"] == "/openapi.json"
@@ -237,18 +238,18 @@ def test_health_metrics_and_description(collector: Running) -> None:
     assert 'rappor_reports_total{metric="page"} 1.0' in lines
     assert 'rappor_refusals_total{reason="expired"} 1.0' in lines
     assert "rappor_queue_uploads 0.0" in lines
-    # The second upload's refusal is written a moment later, by a commit of its own.
+    # The refusal of the second upload may be written by a second commit.
     commits = [line for line in lines if line.startswith("rappor_commit_seconds_count ")]
     assert commits in (["rappor_commit_seconds_count 1.0"], ["rappor_commit_seconds_count 2.0"])
-    answer = collector.get("/openapi.json")
-    assert answer.json()["openapi"] == "3.1.0"
-    assert not {"server", "date", "set-cookie"} & set(answer.headers)
+    response = collector.get("/openapi.json")
+    assert response.json()["openapi"] == "3.1.0"
+    assert not {"server", "date", "set-cookie"} & set(response.headers)
     assert collector.get("/v1/registry").text == REGISTRY
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep everybody else from writing an SQLite file."""
+def lock_file(path: Path) -> Iterator[None]:
+    """Lock an SQLite file, so that no other process can write it."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -256,22 +257,22 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_inbox_that_hangs_is_503_and_recovers(tmp_path: Path) -> None:
-    """Until it commits again the collector is not ready, and keeps nothing that it gave up.
+def test_uploads_get_503_while_the_inbox_hangs(tmp_path: Path) -> None:
+    """The collector is not ready until it commits again, and stores no upload that was late.
 
-    The database itself holds up no upload.
+    A lock on the database itself delays no upload.
     """
     with serving_file(tmp_path, "--commit-seconds", "0.5") as running:
         token = make_token(running.database)
         assert running.post(upload_of()).status_code == 200
         body = upload_of()
-        with locked(tmp_path / "counts.sqlite3-inbox"):
-            for each in (body, upload_of(), upload_of()):
-                answer = running.post(each)
-                problem = check_problem(answer, 503)
+        with lock_file(tmp_path / "counts.sqlite3-inbox"):
+            for upload in (body, upload_of(), upload_of()):
+                response = running.post(upload)
+                problem = check_problem(response, 503)
                 assert "did not commit within 0.5 seconds" in problem["detail"]
-                assert int(answer.headers["retry-after"]) > 0
-            end = time.monotonic() + 5  # more than two looks at the database, which answers
+                assert int(response.headers["retry-after"]) > 0
+            end = time.monotonic() + 5  # more than two probes of the database, which succeed
             while time.monotonic() < end:
                 check_problem(running.get("/readyz"), 503)
                 time.sleep(0.2)
@@ -279,7 +280,7 @@ def test_inbox_that_hangs_is_503_and_recovers(tmp_path: Path) -> None:
             until(lambda: "rappor_queue_uploads 0.0" in running.get("/metrics").text)
             assert len(running.events("database failing")) == 1
         until(lambda: running.get("/readyz").status_code == 200)
-        with locked(tmp_path / "counts.sqlite3"):
+        with lock_file(tmp_path / "counts.sqlite3"):
             assert running.post(body).status_code == 200
             assert running.get("/readyz").status_code == 200
         assert len(running.events("database recovered")) == 1
@@ -287,14 +288,14 @@ def test_inbox_that_hangs_is_503_and_recovers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) -> None:
-    """Also after the folder was killed, whose end is told; gauges say what was folded."""
+def test_uploads_are_merged_within_seconds(tmp_path: Path, database: str) -> None:
+    """A killed merge process is logged and replaced. Counters show the merged uploads."""
     with serving(tmp_path, database, "--suspicious", "accept") as running:
         for n in (5, 10):
             for _ in range(5):
                 assert running.post(upload_of()).status_code == 200
             with open_database(database) as engine:
-                until(lambda: total(engine) == n)  # noqa: B023 - it waits here
+                until(lambda: total(engine) == n)  # noqa: B023 - called in this iteration
             until(lambda: "rappor_merged_uploads_total" in running.get("/metrics").text)
             os.kill(running.children()["rappor-merge"], signal.SIGKILL)
             until(lambda: "merge process ended" in running.log.read_text())
@@ -302,10 +303,10 @@ def test_what_has_come_is_counted_within_seconds(tmp_path: Path, database: str) 
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_database_gone_and_back_is_503_and_recovers(
+def test_uploads_get_503_while_postgresql_refuses_connections(
     tmp_path: Path, database: str, postgres: str
 ) -> None:
-    """PostgreSQL cuts all connections and refuses new ones; later it accepts them again."""
+    """After PostgreSQL accepts connections again, a retry is stored."""
     name = database.partition("?")[0].rsplit("/", 1)[1]
     cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'"
     with serving(tmp_path, database, "--suspicious", "accept") as running:
@@ -318,9 +319,9 @@ def test_database_gone_and_back_is_503_and_recovers(
             connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
             connection.execute(text(cut.format(name)))
             body = upload_of()
-            answer = running.post(body)
-            check_problem(answer, 503)
-            assert int(answer.headers["retry-after"]) > 0
+            response = running.post(body)
+            check_problem(response, 503)
+            assert int(response.headers["retry-after"]) > 0
             check_problem(running.get("/readyz"), 503)
             assert running.get("/healthz").status_code == 200
             connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
@@ -329,16 +330,16 @@ def test_database_gone_and_back_is_503_and_recovers(
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 2
 
 
-# Nothing that identifies
+# Privacy
 
 
 @pytest.mark.slow
-def test_nothing_that_identifies_is_stored_or_logged(tmp_path: Path, database: str) -> None:
+def test_no_address_header_or_id_is_stored_or_logged(tmp_path: Path, database: str) -> None:
     """The log has no address, header, id or body; the database has no address or header."""
     flags = ["--rate", "1000", "--suspicious", "accept"]
     with serving(tmp_path, database, *flags) as running:
         body = upload_of(report_of(), report_of("sound", bits=1))
-        telling = {
+        headers = {
             "User-Agent": "telltale-agent/7",
             "X-Forwarded-For": "203.0.113.77",
             "Cookie": "id=telltale-cookie",
@@ -348,31 +349,31 @@ def test_nothing_that_identifies_is_stored_or_logged(tmp_path: Path, database: s
             plain_http.post(
                 f"{running.url}/v1/reports",
                 content=content,
-                headers=telling | {"Content-Type": "application/json"},
+                headers=headers | {"Content-Type": "application/json"},
             )
-        running.get("/v1/metrics", "telltale-token", **telling)
-        running.get("/telltale-path", "", **telling)
+        running.get("/v1/metrics", "telltale-token", **headers)
+        running.get("/telltale-path", "", **headers)
         time.sleep(1.5)
         log = running.log.read_text()
         running.process.send_signal(signal.SIGTERM)
         running.process.wait(30)
     upload_id = json.loads(body)["id"]
     for secret in ("telltale", "203.0.113.77", "127.0.0.1:", upload_id):
-        # Where it listens is the collector's own address.
+        # The log contains the collector's own address.
         assert secret not in log.replace(f"http://127.0.0.1:{running.port}", "")
-    stored = dump_of(database, tmp_path)
+    stored = dump_database(database, tmp_path)
     for secret in (b"telltale", b"203.0.113.77", b"127.0.0.1"):
         assert secret not in stored
-    own_id = base64.urlsafe_b64decode(upload_id + "==")
-    assert own_id not in stored
-    assert key_of_upload(own_id, body) in stored  # the search finds what is there
+    id_bytes = base64.urlsafe_b64decode(upload_id + "==")
+    assert id_bytes not in stored
+    assert key_of_upload(id_bytes, body) in stored  # the search works
 
 
 OTHER = Params(k=16, m=4, f=0.5, p=0.2, q=0.8)
 
 
-def dump_of(database: str, folder: Path) -> bytes:
-    """Return everything that a database holds, as bytes."""
+def dump_database(database: str, folder: Path) -> bytes:
+    """Return the contents of a database as bytes."""
     if database.startswith("sqlite"):
         return b"".join(path.read_bytes() for path in folder.glob("counts.sqlite3*"))
     copy = folder / "dump.sqlite3"

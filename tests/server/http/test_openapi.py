@@ -1,4 +1,4 @@
-"""The collector against its own description: whatever is sent, no 5xx and no hang."""
+"""Generated requests against the OpenAPI description: no response is 5xx, and none hangs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import schemathesis
 from collectors import Running, make_token, report_of, serving_file, upload_of
 from hypothesis import HealthCheck, given, settings
-from rappor_server.http.app import ROUTES
+from rappor_server.http.application import ROUTES
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -32,7 +32,7 @@ OPERATIONS = [
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
-    """A collector with some reports, and a token."""
+    """A collector with some reports, and a read token."""
     folder = tmp_path_factory.mktemp("fuzzed")
     with serving_file(folder, "--suspicious", "accept") as running:
         for i in range(20):
@@ -41,7 +41,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
 
 
 def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:
-    """Send n generated requests to an operation and check every answer."""
+    """Send n generated requests to an operation, and check every response."""
     running, token = fuzzed
     schema = schemathesis.openapi.from_url(f"{running.url}/openapi.json")
     method, path = label.split()
@@ -53,7 +53,7 @@ def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:
     def send(case: Case[Any]) -> None:
         case.path_parameters = dict(case.path_parameters or {})
         if "name" in case.path_parameters and len(case.path_parameters["name"]) % 2:
-            case.path_parameters["name"] = "page"  # half of them reach the metric
+            case.path_parameters["name"] = "page"  # half of the requests reach an existing metric
         case.call_and_validate(headers=headers, checks=CHECKS, timeout=60)
 
     send()
@@ -68,16 +68,21 @@ def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:
     ],
 )
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_operation_keeps_to_its_description(
+def test_responses_conform_to_the_description(
     fuzzed: tuple[Running, str], label: str, many: int, few: int
 ) -> None:
-    """Generated requests, more than ten thousand in all, get answers that fit the description."""
+    """Responses have the described status, content type and schema.
+
+    The acceptance run sends more than ten thousand requests to all operations together.
+    """
     fuzz(fuzzed, label, many if "{" in label or "reports" in label else few)
 
 
-def test_description_names_every_route(fuzzed: tuple[Running, str]) -> None:
-    """The description names these operations and no other."""
+def test_description_lists_every_route(fuzzed: tuple[Running, str]) -> None:
+    """The description has exactly the operations of the routes."""
     running, _ = fuzzed
     paths = running.get("/openapi.json").json()["paths"]
-    named = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-    assert named == set(OPERATIONS)
+    described = {
+        f"{method.upper()} {path}" for path, methods in paths.items() for method in methods
+    }
+    assert described == set(OPERATIONS)

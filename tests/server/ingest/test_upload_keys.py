@@ -1,4 +1,4 @@
-"""Keys for sending: which line is one, who is known by it, and until when."""
+"""Upload keys: lines of the file, names, last days."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from rappor.base.errors import FileError
 TOMORROW = TODAY + datetime.timedelta(days=1)
 
 
-def test_each_key_is_taken_until_its_last_day() -> None:
-    """A key that follows another is taken beside it; the old one ends by itself."""
+def test_each_key_is_valid_until_its_last_day() -> None:
+    """A new key is valid beside the old key, which expires."""
     keys = UploadKeys.loads(f"# sending\nold sesame {TODAY}\nnew  simsim # later\n", path="keys")
     assert keys.find("Bearer sesame", today=TODAY) == "old"
     assert keys.find("Bearer sesame", today=TOMORROW) is None
     assert keys.find("Bearer simsim", today=TOMORROW) == "new"
-    for other in ("", "sesame", "Bearer", "Bearer ", "Bearer sesame ", "bearer sesame", "Bearer é"):
-        assert keys.find(other, today=TODAY) is None
+    for header in (
+        "",
+        "sesame",
+        "Bearer",
+        "Bearer ",
+        "Bearer sesame ",
+        "bearer sesame",
+        "Bearer é",
+    ):
+        assert keys.find(header, today=TODAY) is None
     assert "sesame" not in repr(vars(keys))
 
 
 def test_a_file_of_one_word_is_a_key() -> None:
-    """Without a name and an end it is called key."""
+    """The name of the key is `key`, and it does not expire."""
     assert UploadKeys.loads("sesame\n", path="keys").find("Bearer sesame", today=TODAY) == "key"
 
 
@@ -42,8 +50,8 @@ def test_a_file_of_one_word_is_a_key() -> None:
         ("A x\n", 1),
     ],
 )
-def test_other_files_are_refused_without_showing_a_key(text: str, line: int | None) -> None:
-    """An empty file must not let everyone send, and a doubtful line is named by its number."""
+def test_invalid_files_are_refused_without_showing_a_key(text: str, line: int | None) -> None:
+    """An empty file must not let everybody upload. The error has the number of an invalid line."""
     with pytest.raises(FileError) as caught:
         UploadKeys.loads(text, path="keys")
     assert caught.value.line == line

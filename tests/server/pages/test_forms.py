@@ -47,7 +47,7 @@ def read(body: bytes, kind: str, *, most: int = 20_000) -> Form:
     """Read a body as a form."""
 
     async def run() -> Form:
-        with BodyBudget(1_000_000).share() as share:
+        with BodyBudget(1_000_000).allocate() as share:
             return await read_form(request_of({"content-type": kind}, body), share, most=most)
 
     reading: Callable[[], Awaitable[Form]] = run

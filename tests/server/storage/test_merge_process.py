@@ -99,7 +99,7 @@ def test_health_tells_that_nobody_folds() -> None:
     health = Health(write=lambda name, **_: told.append(name))
     for trouble, seconds in (("", 5.0), ("gone", 30.0), ("gone", 599.0), ("gone", 601.0)):
         health.record_merge(trouble, seconds)
-    assert health.failure_reason() == "uploads wait to be counted: gone"
+    assert health.failure_reason() == "uploads are not counted: gone"
     health.record_merge("", 0.0)
     assert health.failure_reason() is None
     assert told == ["merging failed", "merging recovered"]

@@ -1,4 +1,4 @@
-"""The group of all commands, and its exit codes."""
+"""The group of all commands of `rappor-server`, and their exit codes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from click.shell_completion import get_completion_class
 from rappor.base.errors import RapporError
 from rappor.cli.commands import Group, show_refusal
 from rappor_server.cli.check import check
-from rappor_server.cli.database import backup, export, migrate, prune, restore
+from rappor_server.cli.database_commands import backup, export, migrate, prune, restore
 from rappor_server.cli.demo import demo
 from rappor_server.cli.publish import publish
 from rappor_server.cli.serve import serve
-from rappor_server.cli.tokens import token
+from rappor_server.cli.token_commands import token
 
 _NAME: Final = "rappor-server"
 _FAILED: Final = 2
@@ -34,7 +34,7 @@ _INTERRUPTED: Final = 130
 )
 @click.version_option(package_name="rappor", prog_name=_NAME)
 def server() -> None:
-    """Collect noisy reports, keep their sums, and answer analysts.
+    """Receive noisy reports, add them to counts, and serve analysts.
 
     Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.
     """
@@ -48,10 +48,10 @@ def server() -> None:
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that makes a SHELL complete the commands and options."""
-    kind = get_completion_class(shell)
-    assert kind is not None  # click ships these three
-    click.echo(kind(server, {}, _NAME, "_RAPPOR_SERVER_COMPLETE").source())
+    """Print the completion script of a SHELL."""
+    script_class = get_completion_class(shell)
+    assert script_class is not None  # click ships these three
+    click.echo(script_class(server, {}, _NAME, "_RAPPOR_SERVER_COMPLETE").source())
 
 
 for command in (demo, serve, check, token, migrate, prune, backup, restore, export, publish):
@@ -59,7 +59,7 @@ for command in (demo, serve, check, token, migrate, prune, backup, restore, expo
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors become one sentence."""
+    """Run one command line and return its exit code. An error is printed as one sentence."""
     try:
         result = server.main(arguments, prog_name=_NAME, standalone_mode=False)
     except click.exceptions.Abort:
@@ -69,11 +69,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _FAILED
     except RapporError as error:
         return _fail(str(error))
-    except BrokenPipeError:  # the reader of standard output has gone: see `run_command`
+    except BrokenPipeError:
+        # The program that read standard output has ended. `run_command` handles this.
         raise
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{error.strerror or error}")
+        path = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{path}{error.strerror or error}")
     return result if isinstance(result, int) else 0
 
 

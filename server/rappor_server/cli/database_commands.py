@@ -1,4 +1,4 @@
-"""The commands that look after the database: migrate, backup, restore, prune, export."""
+"""Commands that maintain the database: migrate, backup, restore, prune, export."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
 from rappor.registry.registry import Registry
 from rappor_server.base.errors import StoreError
-from rappor_server.cli.options import (
+from rappor_server.cli.setting_options import (
+    add_closing_options,
+    add_database_options,
     check_database,
-    closing_options,
-    database_options,
     open_database,
     read_settings,
 )
@@ -24,7 +24,7 @@ from rappor_server.storage.database import utc_today
 
 
 @click.command(cls=Command, examples=("rappor-server migrate --registry metrics.toml",))
-@database_options
+@add_database_options
 def migrate(**options: Any) -> None:
     """Update the database to the schema of this version.
 
@@ -41,12 +41,13 @@ def migrate(**options: Any) -> None:
 
 @click.command(cls=Command, examples=("rappor-server backup counts.bak --registry metrics.toml",))
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
-@database_options
+@add_database_options
 def backup(path: Path, **options: Any) -> None:
     """Copy the whole database into one FILE while collectors run.
 
-    The copy is an SQLite file, whatever the database is. The FILE must not exist yet. If
-    FILE is a folder, the copy is named by the day (UTC), such as counts-2026-11-30.bak.
+    The copy is an SQLite file, also if the database is PostgreSQL. The FILE must not exist yet.
+    If FILE is a folder, the name of the copy contains the day (UTC), such as
+    counts-2026-11-30.bak.
     """
     from rappor_server.operations.backup import backup as back_up
 
@@ -67,11 +68,11 @@ def backup(path: Path, **options: Any) -> None:
     ),
 )
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
-@database_options
+@add_database_options
 def restore(path: Path, **options: Any) -> None:
     """Fill an empty database from a backup FILE.
 
-    A token that was revoked after the backup is valid again: revoke it again.
+    A token that was revoked after the backup becomes valid again. Revoke it again.
     """
     from rappor_server.operations.backup import restore as restore_database
     from rappor_server.storage import tokens
@@ -80,7 +81,7 @@ def restore(path: Path, **options: Any) -> None:
     restore_database(path, settings.database)
     click.echo("restored")
     with open_database(settings) as engine:
-        valid = [each.id for each in tokens.list_all(engine) if each.is_valid(utc_today())]
+        valid = [token.id for token in tokens.list_all(engine) if token.is_valid(utc_today())]
     if valid:
         click.echo(f"valid tokens: {', '.join(valid)}; revoke those revoked after the backup again")
 
@@ -89,15 +90,15 @@ def restore(path: Path, **options: Any) -> None:
     cls=Command,
     examples=("rappor-server prune --registry metrics.toml",),
 )
-@flag("--yes", "Delete even if no collector has run on days near today: the clock is right.")
-@closing_options
+@flag("--yes", "Delete even if the clock looks wrong.")
+@add_closing_options
 def prune(*, yes: bool, **options: Any) -> None:
     """Delete the keys of uploads after 14 days.
 
-    The command also closes the blocks of past days. Run it once a day. It deletes nothing if
-    the clock looks wrong: more than two days after the collector's last day, or after a gap of
-    more than two days before that day, or of more than 14 days between uploads.
-    Its exit code is not 0 while groups of uploads are set apart that cannot be read.
+    The command also closes the blocks of past days. Run it once a day. It deletes nothing if the
+    clock looks wrong: today is more than two days after the last day on which a collector ran,
+    the collector did not run for more than two days before that day, or no upload came for more
+    than 14 days. The exit code is 2 while the database contains batches that no merge can read.
     """
     from rappor_server.app.input_files import read_registries
     from rappor_server.operations import retention
@@ -114,16 +115,16 @@ def prune(*, yes: bool, **options: Any) -> None:
         merge_all(engine)
         keys = retention.prune(engine, today=utc_today())
     click.echo(f"deleted {format_count(keys, 'upload key')}")
-    # Last, so that a registry that cannot be read stops nothing else.
+    # The registries are read last. If one is invalid, the keys have been deleted nevertheless.
     rules = rules_in_force(read_registries(settings, today=utc_today()))
     with open_database(settings) as engine:
         close_all(engine, rules, earlier_of_clocks(engine, utc_today()))
         with translate_errors(), engine.connect() as db:
-            failed = count_unreadable(db)
-        if failed:
+            unreadable = count_unreadable(db)
+        if unreadable:
             raise StoreError(
-                f"{format_count(failed, 'group')} of uploads cannot be read and are set apart: see "
-                "the runbook",
+                f"every batch of uploads must be readable, got {unreadable:,} unreadable: see the "
+                "runbook",
                 retryable=False,
             )
 
@@ -137,9 +138,9 @@ def prune(*, yes: bool, **options: Any) -> None:
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @option("--metric", "NAME", "A metric of the registry.", required=True)
-@option("--from", "DAY", "The first day (UTC).", name="first", required=True)
-@option("--to", "DAY", "The last day (UTC).", name="last", required=True)
-@database_options
+@option("--from", "DAY", "First day (UTC).", name="first", required=True)
+@option("--to", "DAY", "Last day (UTC).", name="last", required=True)
+@add_database_options
 def export(
     folder: Path,
     metric: str,
@@ -149,21 +150,21 @@ def export(
 ) -> None:
     """Write the counts of a metric into a FOLDER as Parquet files.
 
-    These are the counts that analysts may read: blocks that end on the given days, which must be
-    over. The files are in partitions (folders named column=value), which Spark, DuckDB and
+    The files contain what analysts may read: the blocks that end on these days. The days must
+    have ended. The files are in partitions (folders named column=value), which Spark, DuckDB and
     warehouses read. The command needs the extra `arrow`.
     """
     from rappor_server.releases.export import export_counts
 
     if first > last:
-        raise click.UsageError(f"--from must be before --to or equal, got {first:%Y-%m-%d}")
+        raise click.UsageError(f"--from must not be after --to, got {first:%Y-%m-%d}")
     if last.date() >= utc_today():
-        raise click.UsageError(f"--to must be a day that is over (UTC), got {last:%Y-%m-%d}")
+        raise click.UsageError(f"--to must be a day that has ended (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)
     entry = Registry.load(settings.registry, today=utc_today()).metric(metric)
     with open_database(settings) as engine:
-        written = export_counts(engine, folder, entry, first=first.date(), last=last.date())
-    for path in written:
+        paths = export_counts(engine, folder, entry, first=first.date(), last=last.date())
+    for path in paths:
         click.echo(str(path))
-    if not written:
+    if not paths:
         click.echo("no counts are released for these days", err=True)

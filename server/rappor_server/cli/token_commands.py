@@ -1,4 +1,4 @@
-"""`rappor-server token`: create, list and revoke the tokens of analysts."""
+"""`rappor-server token`: create, list and revoke the read tokens of analysts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from rappor.cli.commands import Group
 from rappor.cli.options import option
 from rappor.registry.registry import Registry
-from rappor_server.cli.options import database_options, open_database, read_settings
+from rappor_server.cli.setting_options import add_database_options, open_database, read_settings
 from rappor_server.storage.database import utc_today
 
 
@@ -32,7 +32,7 @@ def token() -> None:
         '    --expires "$(date -u +%F)"',
     )
 )
-@database_options
+@add_database_options
 @option(
     "--metric",
     "NAME",
@@ -49,7 +49,7 @@ def token() -> None:
 def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **options: Any) -> None:
     """Create a token and print it as the last line.
 
-    The token is shown once: the database keeps only a hash of it.
+    The token is printed once. The database stores only a hash of the token.
     """
     from rappor_server.storage import tokens
 
@@ -69,18 +69,18 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
 
 
 @token.command("list", examples=("rappor-server token list --registry metrics.toml",))
-@database_options
+@add_database_options
 def list_tokens(**options: Any) -> None:
     """List all tokens with their public name, last day and metrics."""
     from rappor_server.storage import tokens
 
     with open_database(read_settings(options)) as engine:
-        for found in tokens.list_all(engine):
-            allowed = (
-                "all metrics" if found.metrics is None else ", ".join(found.metrics) or "damaged"
-            )
-            state = f"revoked {found.revoked}" if found.revoked else f"until {found.expires or '-'}"
-            click.echo(f"{found.id}  {state}  {allowed}")
+        for row in tokens.list_all(engine):
+            metrics = "all metrics"
+            if row.metrics is not None:
+                metrics = ", ".join(row.metrics) or "damaged"
+            state = f"revoked {row.revoked}" if row.revoked else f"until {row.expires or '-'}"
+            click.echo(f"{row.id}  {state}  {metrics}")
 
 
 @token.command(
@@ -91,11 +91,11 @@ def list_tokens(**options: Any) -> None:
     )
 )
 @click.argument("token_id", metavar="NAME")
-@database_options
+@add_database_options
 def revoke(token_id: str, **options: Any) -> int:
-    """Revoke the token with the public NAME, at once and for all readers.
+    """Revoke the token with the public NAME, at once.
 
-    The exit code is 1 if there is no such token.
+    The exit code is 1 if no token has the name.
     """
     from rappor_server.storage import tokens
 
@@ -103,5 +103,5 @@ def revoke(token_id: str, **options: Any) -> int:
         if tokens.revoke(engine, token_id, today=utc_today()):
             click.echo("revoked")
             return 0
-    click.echo("there is no token with this name", err=True)
+    click.echo("no token has this name", err=True)
     return 1

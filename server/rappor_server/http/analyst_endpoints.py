@@ -1,0 +1,102 @@
+"""Endpoints for analysts: metrics, counts, estimates. Each request needs a read token.
+
+Worker processes compute all responses. If the client disconnects, the computation is cancelled and
+its worker is free for the next request.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rappor.estimator.error_control import ErrorControl
+from rappor.registry.metric import Metric
+from rappor_server.access import token_of, while_connected
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import Problem
+from rappor_server.http.analyst_requests import (
+    choose_media_type,
+    parse_counts_query,
+    read_estimate_body,
+)
+from rappor_server.queries.candidate_sources import registry_candidates
+from rappor_server.queries.counts import JSON, CountsTask, MetricsAnswer, MetricsTask
+from rappor_server.queries.estimates import EstimatesQuery
+from rappor_server.queries.query import Range, Subject
+from rappor_server.storage.tokens import Token
+
+
+async def get_metrics(request: Request) -> Response:
+    """GET /v1/metrics: return the readable metrics, their released reports, and the refusals."""
+    collector: Collector = request.app.state.collector
+    token = await token_of(request, collector)
+    registry = collector.accepted_params.registry
+    readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
+    task = MetricsTask(metrics=readable)
+    result: MetricsAnswer = await while_connected(request, collector.readers.run(task))
+    # A refusal without a metric is a whole upload, or a metric that the registry lacks.
+    refusals = [row for row in result.refusals if not row.metric or token.allows(row.metric)]
+    return Response(msgspec.json.encode(MetricsAnswer(result.metrics, refusals)), media_type=JSON)
+
+
+async def get_counts(request: Request) -> Response:
+    """GET /v1/metrics/NAME/counts: return the released counts of a range of days."""
+    collector, metric, _ = await _authorize(request)
+    query = parse_counts_query(request)
+    media_type = choose_media_type(request)
+    task = CountsTask(
+        metric=metric,
+        range=Range(first=query.first, last=query.last),
+        params=query.params,
+        media_type=media_type,
+        by=query.by,
+        segments=query.segments == "true",
+    )
+    body = await while_connected(request, collector.readers.run(task))
+    return Response(body, media_type=media_type)
+
+
+async def post_estimates(request: Request) -> Response:
+    """POST /v1/metrics/NAME/estimates: return the estimated share of each candidate.
+
+    The request waits for the result. If the client disconnects, the query is cancelled.
+    """
+    collector, metric, token = await _authorize(request)
+    media_type = choose_media_type(request)
+    with collector.share_of_readers() as allocation:
+        body, url_query = await read_estimate_body(request, allocation)
+        query = EstimatesQuery(
+            subject=Subject(
+                metric=metric,
+                source=registry_candidates(metric, registry=collector.settings.registry),
+                detection=ErrorControl(),
+            ),
+            body=body,
+            beside=url_query,
+            media_type=media_type,
+            max_candidates=collector.settings.max_candidates,
+        )
+        computation = collector.results.compute(query, owner=token.id)
+        files = await while_connected(request, computation)
+    return Response(files[media_type], media_type=media_type)
+
+
+async def _authorize(request: Request) -> tuple[Collector, Metric, Token]:
+    """Return the collector, the metric in the path, and the token of a request.
+
+    Raises
+    ------
+    Problem
+        401 without a valid token, 403 if the token does not allow the metric
+    MetricError
+        The registry has no such metric.
+    """
+    collector: Collector = request.app.state.collector
+    token = await token_of(request, collector)
+    name = request.path_params["name"]
+    if not token.allows(name):
+        raise Problem(HTTPStatus.FORBIDDEN, "the token does not allow this metric")
+    return collector, collector.accepted_params.registry.metric(name), token

@@ -1,0 +1,137 @@
+"""Parsers of requests of analysts: bodies, query parameters, accepted media types."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+from typing import Final, Literal, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from rappor_server.base.problems import Problem
+from rappor_server.base.request_limits import BodyAllocation, read_body
+from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT
+from rappor_server.queries.estimates import EstimateBody
+
+_MAX_BODY: Final = 64_000_000
+"""Largest body of a request for estimates, in bytes. It holds a million candidates of 64 bytes. A
+larger value lets one query use more of the memory for bodies."""
+_BODY_SECONDS: Final = 60.0
+"""Longest time in seconds in which a body must arrive. A larger value serves slower networks, and
+lets a slow client keep its memory for longer."""
+_MAX_ECHO: Final = 40
+"""Largest number of characters of an unknown parameter that a message repeats."""
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+
+
+class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Query parameters of GET /v1/metrics/NAME/counts.
+
+    Attributes
+    ----------
+    first, last : first and last day (UTC), both included. The parameters are called from and to.
+    by : length of the periods, or None for one sum
+    params : fingerprint of a parameter set, or None for the current one
+    segments : whether to return the counts of each segment
+    """
+
+    first: str | None = msgspec.field(default=None, name="from")
+    last: str | None = msgspec.field(default=None, name="to")
+    by: Literal["day", "week", "month"] | None = None
+    params: str | None = None
+    segments: Literal["true", "false"] = "false"
+
+
+async def read_estimate_body(
+    request: Request, allocation: BodyAllocation
+) -> tuple[bytes, EstimateBody | None]:
+    """Read the body of a request for estimates, and the query of a plain-text body.
+
+    The body is a JSON object with the whole query, or a list of candidates as plain text with the
+    query in the URL. The function does not parse the body: a worker process does, because a list
+    of a million candidates would block the event loop.
+
+    Returns
+    -------
+    body : bytes of the body
+    query : the query of a plain-text body, or None for a JSON body
+    """
+    body = await read_body(
+        request.scope, request.receive, allocation, max_body=_MAX_BODY, seconds=_BODY_SECONDS
+    )
+    media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if media_type == JSON:
+        if request.query_params:
+            # Otherwise a parameter in the URL would be ignored without a message.
+            raise make_unprocessable(
+                "the query must be empty with a JSON body: write from and to in the body"
+            )
+        return body, None
+    if media_type != TEXT:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON} or {TEXT}")
+    return body, _parse_query(request.query_params, EstimateBody, exclude={"candidates"})
+
+
+def parse_counts_query(request: Request) -> CountsQuery:
+    """Return the query parameters of a request for counts; raise Problem 422."""
+    return _parse_query(request.query_params, CountsQuery)
+
+
+def choose_media_type(request: Request) -> str:
+    """Return the first media type of the Accept header that exists: JSON, CSV or Arrow.
+
+    JSON is the default. Quality values (`;q=0.5`) are ignored. Raises Problem 406.
+    """
+    accepted = [
+        item.partition(";")[0].strip().lower()
+        for item in request.headers.get("accept", "*/*").split(",")
+    ]
+    for media_type in accepted:
+        if media_type in (JSON, CSV, ARROW):
+            return media_type
+        if media_type in ("*/*", "application/*"):
+            return JSON
+    raise Problem(HTTPStatus.NOT_ACCEPTABLE, f"Accept must be {JSON}, {CSV} or {ARROW}")
+
+
+def make_unprocessable(detail: str) -> Problem:
+    """Return the problem 422 with a sentence for the client."""
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+
+
+def _parse_query(
+    query: Mapping[str, str], record_type: type[_Record], *, exclude: Collection[str] = ()
+) -> _Record:
+    """Convert query parameters to a record.
+
+    Parameters
+    ----------
+    query : values of the parameters by name
+    record_type : type of the record, whose fields name the parameters
+    exclude : names of fields that are no query parameters
+
+    Raises
+    ------
+    Problem
+        422 for an unknown parameter or a malformed value. If unknown parameters were ignored, a
+        mistyped `form=2026-11-21` would return the counts of all days.
+    """
+    allowed = [
+        field.encode_name
+        for field in msgspec.structs.fields(record_type)
+        if field.encode_name not in exclude
+    ]
+    remedy = f"allowed: {', '.join(allowed)}"
+    for name in query:
+        if name not in allowed:
+            shown = name[:_MAX_ECHO]
+            similar = difflib.get_close_matches(shown, allowed, n=1)
+            hint = f"did you mean {similar[0]}? " if similar else ""
+            raise make_unprocessable(f"unknown query parameter {shown!r}; {hint}{remedy}")
+    try:
+        return msgspec.convert(dict(query), record_type, strict=False)
+    except msgspec.ValidationError as error:
+        raise make_unprocessable(f"malformed query parameter: {error}; {remedy}") from None

@@ -1,0 +1,142 @@
+"""The ASGI application of a collector: routes, middleware, error handlers, start and end."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp
+
+from rappor.base.errors import RapporError
+from rappor_server.app.collector import Collector
+from rappor_server.app.settings import Settings
+from rappor_server.base import logs, problems
+from rappor_server.base.source_quota import SourceQuota
+from rappor_server.http.analyst_endpoints import get_counts, get_metrics, post_estimates
+from rappor_server.http.bounded_protocol import METRICS, QUOTA, SETTINGS
+from rappor_server.http.device_endpoints import (
+    UPLOAD_PATH,
+    UploadEndpoint,
+    UploadShortcut,
+    get_registry,
+)
+from rappor_server.http.middleware import DeviceCors, PublicPathFilter, ResponseMiddleware
+from rappor_server.http.openapi import get_openapi
+from rappor_server.http.operator_endpoints import (
+    get_liveness,
+    get_prometheus_metrics,
+    get_readiness,
+    get_root,
+)
+from rappor_server.pages import app as pages
+
+_METRIC: Final = "/v1/metrics/{name}"
+_REGISTRY_PATH: Final = "/v1/registry"
+_UPLOAD_ENDPOINT: Final = UploadEndpoint()
+ROUTES: Final = (
+    Route(UPLOAD_PATH, _UPLOAD_ENDPOINT, methods=["POST"]),
+    Route(_REGISTRY_PATH, get_registry, methods=["GET"]),
+    Route("/v1/metrics", get_metrics, methods=["GET"]),
+    Route(f"{_METRIC}/counts", get_counts, methods=["GET"]),
+    Route(f"{_METRIC}/estimates", post_estimates, methods=["POST"]),
+    Route("/", get_root, methods=["GET"]),
+    Route("/healthz", get_liveness, methods=["GET"]),
+    Route("/readyz", get_readiness, methods=["GET"]),
+    Route("/metrics", get_prometheus_metrics, methods=["GET"]),
+    Route("/openapi.json", get_openapi, methods=["GET"]),
+)
+
+_DEVICE_PATHS: Final = (UPLOAD_PATH, _REGISTRY_PATH)
+_PUBLIC_PATHS: Final = ("/", "/healthz", "/openapi.json", *_DEVICE_PATHS)
+"""Paths that the public address serves if the settings name a separate admin address."""
+
+
+class _Application(Starlette):
+    """An application that passes every response through `ResponseMiddleware`.
+
+    Starlette puts its own middleware for errors around all others. Responses to programming errors
+    would therefore lack the headers if `ResponseMiddleware` were in the list of middleware.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Wrap the stack of Starlette into `ResponseMiddleware`."""
+        routes = {route.endpoint: route.path for route in ROUTES}
+        routes |= {route.endpoint: f"{pages.PREFIX}{route.path}" for route in pages.ROUTES}
+        return ResponseMiddleware(super().build_middleware_stack(), state=self.state, routes=routes)
+
+
+def create_application(
+    settings: Settings,
+    *,
+    open_collector: Callable[[Settings], Collector] = Collector,
+    admin_port: int | None = None,
+) -> Starlette:
+    """Return an application that opens a collector at its start and closes it at its end.
+
+    Parameters
+    ----------
+    settings : settings of the collector
+    open_collector : opens the collector
+    admin_port : port of the admin address, or None if there is no separate address
+    """
+    routes: list[BaseRoute] = [*ROUTES]
+    pages_app = pages.create() if settings.pages else None
+    if pages_app is not None:
+        routes += [Route(pages.PREFIX, pages.entrance), Mount(pages.PREFIX, pages_app)]
+
+    @contextlib.asynccontextmanager
+    async def run_lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
+        try:
+            collector = open_collector(settings)
+        except RapporError as error:
+            # uvicorn exits without the reason.
+            logs.log_event("start failed", level=logging.ERROR, reason=str(error))
+            raise
+        app.state.collector = collector
+        if pages_app is not None:
+            pages_app.state.collector = collector
+        _freeze_objects()
+        logs.log_event("collector started", metrics=len(collector.accepted_params.registry))
+        try:
+            quota = SourceQuota(settings.max_source_connections, proxies=settings.proxies)
+            yield {SETTINGS: settings, METRICS: collector.metrics, QUOTA: quota}
+        finally:
+            await collector.close()
+            logs.log_event("collector stopped")
+
+    app = _Application(
+        routes=routes,
+        lifespan=run_lifespan,
+        middleware=_list_middleware(settings, admin_port),
+        exception_handlers=problems.make_error_handlers(problems.render_problem),
+    )
+    app.router.redirect_slashes = False  # an unknown path gets a problem and no redirect
+    return app
+
+
+def _list_middleware(settings: Settings, admin_port: int | None) -> list[Middleware]:
+    """Return the middleware that the settings need, the outermost first."""
+    middleware = []
+    if settings.admin:
+        middleware.append(
+            Middleware(PublicPathFilter, public_paths=_PUBLIC_PATHS, admin_port=admin_port)
+        )
+    if settings.origins:
+        middleware.append(Middleware(DeviceCors, paths=_DEVICE_PATHS, origins=settings.origins))
+    return [*middleware, Middleware(UploadShortcut, endpoint=_UPLOAD_ENDPOINT)]
+
+
+def _freeze_objects() -> None:
+    """Exclude all objects that exist at the start from Python's garbage collection.
+
+    A full collection visits every object and stops all requests meanwhile: for 50 ms, several times
+    a second under load. The objects of the start live as long as the process.
+    """
+    gc.collect()
+    gc.freeze()

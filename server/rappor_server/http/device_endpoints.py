@@ -1,0 +1,152 @@
+"""Endpoints for devices: uploads, and the registry.
+
+Nearly all requests are uploads. Their endpoint is therefore an ASGI application without Starlette's
+`Request` and `Response`, which would cost more CPU time than the upload itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rappor.base.errors import RapporError, ReportError
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import Problem, convert_error, render_problem
+from rappor_server.base.request_limits import BodyAllocation, decompress, read_body
+from rappor_server.ingest.validate import Submission
+
+UPLOAD_PATH: Final = "/v1/reports"
+_JSON: Final = b"application/json"
+
+
+class UploadEndpoint:
+    """POST /v1/reports: store an upload, and respond after the upload is on the disk."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Store the upload in the body of a request, or respond with a problem."""
+        collector: Collector = scope["app"].state.collector
+        try:
+            with collector.body_budget.allocate(_get_address(scope)) as allocation:
+                submission = await _parse_request(scope, receive, collector, allocation)
+                stored = await collector.enqueue(submission)
+        except (Problem, RapporError) as error:
+            await _refuse(collector, error)(scope, receive, send)
+            return
+        body = collector.accepted_params.stops.attach(stored, today=collector.today())
+        headers = [(b"content-type", _JSON), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+class UploadShortcut:
+    """Middleware that sends uploads directly to their endpoint, before Starlette's router."""
+
+    def __init__(self, app: ASGIApp, *, endpoint: UploadEndpoint) -> None:
+        self._app = app
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the endpoint for an upload, and the application for any other request."""
+        if scope["type"] == "http" and scope["path"] == UPLOAD_PATH and scope["method"] == "POST":
+            scope["endpoint"] = self._endpoint
+            await self._endpoint(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
+    """Count a refused upload, and return the response.
+
+    The traceback of the error references the frames that contain the body. If the frame that caught
+    the error kept a reference to it, error and frame would form a cycle, and the body would wait
+    for the garbage collector. A flood of refused uploads used a hundred megabytes that way.
+    """
+    problem = error if isinstance(error, Problem) else convert_error(error)
+    collector.metrics.uploads.labels(problem.status.value).inc()
+    return render_problem(problem)
+
+
+async def get_registry(request: Request) -> Response:
+    """GET /v1/registry: return the text of the registry, or 304 if the client has it already."""
+    collector: Collector = request.app.state.collector
+    current = collector.accepted_params
+    headers = {"ETag": f'"{current.digest}"', "Cache-Control": "no-cache"}
+    if _matches_digest(request.headers.get("if-none-match", ""), current.digest):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED.value, headers=headers)
+    return Response(current.text, media_type="application/toml", headers=headers)
+
+
+def _matches_digest(if_none_match: str, digest: str) -> bool:
+    """Return whether an If-None-Match header lists a digest. A proxy may have weakened the tag."""
+    tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
+    return any(tag in ("*", f'"{digest}"') for tag in tags)
+
+
+async def _parse_request(
+    scope: Scope, receive: Receive, collector: Collector, allocation: BodyAllocation
+) -> Submission:
+    """Read and parse an upload within all limits, and count an upload that is refused as a whole.
+
+    Raises
+    ------
+    Problem
+        401 without an upload key, 429 beyond the rate limit, and the problems of `read_body` and
+        `decompress`
+    ReportError
+        The body is no upload.
+    """
+    headers = dict(reversed(scope["headers"]))  # of two headers with one name, the first one counts
+    _check_key(collector, headers)
+    try:
+        collector.rate_limit.check(_get_address(scope))
+        return collector.parse_upload(
+            await _read_upload(scope, receive, headers, collector, allocation)
+        )
+    except ReportError as error:
+        collector.count_refusal(error.code)
+        raise
+    except Problem as error:
+        collector.count_refusal(error.status.name.lower().replace("_", "-"))
+        raise
+
+
+def _get_address(scope: Scope) -> str:
+    """Return the address of the client. Behind a trusted proxy it is from X-Forwarded-For."""
+    return scope["client"][0] if scope["client"] else ""
+
+
+def _check_key(collector: Collector, headers: Mapping[bytes, bytes]) -> None:
+    """Count the upload by the name of its upload key; raise Problem 401 without a valid key."""
+    name = collector.find_upload_key(headers.get(b"authorization", b"").decode("latin-1"))
+    if name is None:
+        collector.count_refusal("no-key")
+        raise Problem(
+            HTTPStatus.UNAUTHORIZED,
+            "uploading needs the upload key of this collector",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    if name:
+        collector.metrics.key_uploads.labels(name).inc()
+
+
+async def _read_upload(
+    scope: Scope,
+    receive: Receive,
+    headers: Mapping[bytes, bytes],
+    collector: Collector,
+    allocation: BodyAllocation,
+) -> bytes:
+    """Read and decompress the body of an upload."""
+    settings = collector.settings
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json")
+    body = await read_body(
+        scope, receive, allocation, max_body=settings.max_body, seconds=settings.body_seconds
+    )
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+    return decompress(body, encoding, allocation, max_bytes=settings.max_decompressed)

@@ -1,0 +1,124 @@
+"""Middleware around all endpoints: security headers, response times, admin address, CORS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rappor_server.base.problems import Problem, render_problem
+from rappor_server.operations.prometheus import Metrics
+
+_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+_HTTPS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
+
+
+class ResponseMiddleware:
+    """Adds security headers to each response, and measures the time of the response by route."""
+
+    def __init__(self, app: ASGIApp, *, state: Any, routes: Mapping[Any, str]) -> None:
+        """Wrap an application.
+
+        Parameters
+        ----------
+        app : the application
+        state : state of the application. `state.collector` has the metrics after the start.
+        routes : path pattern of each endpoint
+        """
+        self._app = app
+        self._state = state
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application with a `send` that adds headers."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # A request whose response never starts is counted as 500.
+        start, status = time.perf_counter(), HTTPStatus.INTERNAL_SERVER_ERROR.value
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                missing = list_missing_headers(
+                    message["headers"], is_secure=scope["scheme"] == "https"
+                )
+                message["headers"] = [*message["headers"], *missing]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            # The label is the pattern of a route. The requested path may contain anything, for
+            # example a token, and each new path would be a new time series.
+            route = self._routes.get(scope.get("endpoint"), "other")
+            metrics: Metrics = self._state.collector.metrics
+            metrics.observe_request(route, status, time.perf_counter() - start)
+
+
+class PublicPathFilter:
+    """Hides all paths that devices do not need from requests to the public address."""
+
+    def __init__(
+        self, app: ASGIApp, *, public_paths: Collection[str], admin_port: int | None
+    ) -> None:
+        self._app = app
+        self._public_paths = public_paths
+        self._admin_port = admin_port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond with 404 to a request for another path, unless it came to the admin port."""
+        if scope["type"] == "http" and scope["path"] not in self._public_paths:
+            _, port = scope.get("server") or ("", None)
+            if port != self._admin_port:
+                status = HTTPStatus.NOT_FOUND
+                response = render_problem(Problem(status, status.description))
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class DeviceCors:
+    """Allows web pages of other origins to call the endpoints for devices, and only these."""
+
+    def __init__(self, app: ASGIApp, *, paths: Collection[str], origins: Sequence[str]) -> None:
+        self._app = app
+        self._paths = paths
+        self._cors = CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_methods=["POST", "GET"],
+            allow_headers=["Authorization", "Content-Type", "Content-Encoding"],
+            expose_headers=["Retry-After"],
+            max_age=86_400,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Add the CORS headers of allowed origins to responses of the endpoints for devices."""
+        is_for_devices = scope["type"] == "http" and scope["path"] in self._paths
+        await (self._cors if is_for_devices else self._app)(scope, receive, send)
+
+
+def list_missing_headers(
+    headers: Sequence[tuple[bytes, bytes]], *, is_secure: bool
+) -> Sequence[tuple[bytes, bytes]]:
+    """Return the default headers that a response does not set itself.
+
+    Parameters
+    ----------
+    headers : headers that the response has, with names in lower case
+    is_secure : whether the request came by HTTPS
+    """
+    present = {name for name, _ in headers}
+    defaults = (*_HEADERS, _HTTPS_HEADER) if is_secure else _HEADERS
+    return [(name, value) for name, value in defaults if name not in present]
