@@ -63,7 +63,8 @@ class Changes:
     how : "rows", "answers" or "separate", as in `SampleContrast`.
     rows_p_value : p-value of the test that no row changed, which uses no candidates; None without
         rows.
-    filled : True if changed strings fill too many rows, so that some may be missed or blurred.
+    is_saturated : True if changed strings fill too many rows, so that some may be missed or
+        blurred.
     """
 
     estimate: Floats
@@ -72,7 +73,7 @@ class Changes:
     interval: Interval
     how: str
     rows_p_value: float | None = None
-    filled: bool = False
+    is_saturated: bool = False
 
     def scaled(self, factor: float) -> Changes:
         """Return the changes for all weights times a factor above 0."""
@@ -156,7 +157,7 @@ def estimate_string_changes(
         interval=interval,
         how="rows",
         rows_p_value=rows_p_value,
-        filled=is_saturated,
+        is_saturated=is_saturated,
     )
 
 
@@ -204,8 +205,8 @@ def _merge_signs(selection: Selection, design: Design, target: ContrastRows) -> 
     rises, falls = selection.estimate[:n_candidates], selection.estimate[n_candidates:]
     with np.errstate(invalid="ignore"):
         z_rise, z_fall = (
-            np.nan_to_num(device_share / error)
-            for device_share, error in (
+            np.nan_to_num(estimate / error)
+            for estimate, error in (
                 (rises, selection.std_error[:n_candidates]),
                 (falls, selection.std_error[n_candidates:]),
             )

@@ -105,20 +105,21 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
                 "difference", f"from {names[base]} to {name}", unit[number] - unit[base]
             )
         )
+    correlation = UNKNOWN_CORRELATION
+    if device_correlation is not None:
+        correlation = (
+            "The correlation of the device noise of two samples is "
+            f"{device_correlation:.2f}, as passed."
+        )
     metrics = {counts.metric for sample in collections for counts in sample}
     return build_comparison(
         decoded,
-        [Sample.from_merged(*described) for described in zip(names, decoded.merged, strict=True)],
+        [Sample.from_added(*described) for described in zip(names, decoded.added, strict=True)],
         requested,
         progress,
         metric=metrics.pop() if len(metrics) == 1 else "",
         by="sample",
-        assumptions=decoded.describe_assumptions(
-            "sample",
-            UNKNOWN_CORRELATION
-            if device_correlation is None
-            else f"The overlap of two samples is {device_correlation:.2f}, as given.",
-        ),
+        assumptions=decoded.describe_assumptions("sample", correlation),
     )
 
 
@@ -127,7 +128,7 @@ def _check_collections(name: str, collections: Counts | Sequence[Counts]) -> lis
     if not isinstance(name, str) or not name:
         raise DecodeError("samples must be collections by their names")
     listed = [collections] if isinstance(collections, Counts) else collections
-    if not isinstance(listed, Sequence) or not all(isinstance(item, Counts) for item in listed):
+    if not isinstance(listed, Sequence) or not all(isinstance(counts, Counts) for counts in listed):
         raise DecodeError(f"sample {name!r} must be Counts or a list of them")
     if not sum(counts.n_reports for counts in listed):
         raise DecodeError(f"sample {name!r} must have at least 1 report, got 0")

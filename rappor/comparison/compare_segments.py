@@ -90,8 +90,8 @@ def compare_segments(
         progress=progress,
     )
     described = [
-        Sample.from_merged(segment_name(segment), merged, segment=dict(segment))
-        for segment, merged in zip(by_segment, decoded.merged, strict=True)
+        Sample.from_added(segment_name(segment), added, segment=dict(segment))
+        for segment, added in zip(by_segment, decoded.added, strict=True)
     ]
     return build_comparison(
         decoded,
@@ -105,7 +105,7 @@ def compare_segments(
 
 
 def _request_contrasts(described: Sequence[Sample]) -> list[RequestedContrast]:
-    """Return one contrast for each segment: it less the report-weighted mean of the others."""
+    """Return one contrast for each segment: the segment less the mean of the others by reports."""
     reports = np.array([sample.reports for sample in described], dtype=float)
     requested = []
     for number, sample in enumerate(described if len(described) > 1 else ()):

@@ -88,19 +88,19 @@ class Sample:
     segment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_merged(cls, name: str, merged: AddedCollections | None, **coverage: Any) -> Sample:
-        """Describe merged collections, None without reports.
+    def from_added(cls, name: str, added: AddedCollections | None, **coverage: Any) -> Sample:
+        """Describe the added collections of a sample, None without reports.
 
         Parameters
         ----------
         coverage : the fields that describe days or segment.
         """
-        counts = () if merged is None else merged.counts
+        counts = () if added is None else added.counts
         used = {collection.params.fingerprint: collection.params for collection in counts}
         return cls(
             name=name,
             reports=sum(collection.n_reports for collection in counts),
-            devices=0.0 if merged is None else merged.n_devices,
+            devices=0.0 if added is None else added.n_devices,
             params=tuple(params for _, params in sorted(used.items())),
             **coverage,
         )
@@ -205,8 +205,10 @@ class Comparison(DisplayedRecord):
     @property
     def changed(self) -> Booleans:
         """Which candidates, (c,) bool, changed in any primary contrast."""
-        none = np.zeros(len(self.candidates), dtype=bool)
-        return np.asarray(np.any([none, *(contrast.changed for contrast in self.primary)], axis=0))
+        # Without contrasts there is nothing to combine, so an array of False is always included.
+        unchanged = np.zeros(len(self.candidates), dtype=bool)
+        masks = [unchanged, *(contrast.changed for contrast in self.primary)]
+        return np.asarray(np.any(masks, axis=0))
 
     @property
     def shown_rows(self) -> Integers:
@@ -294,7 +296,8 @@ class Comparison(DisplayedRecord):
 
         Parameters
         ----------
-        number : index of the sample.
+        sample : index of the sample.
+        i : index of the candidate.
         what : "share" for the sample by itself, "smoothed" for the moving window.
         """
         estimates = self.per_sample if what == "share" else self.smoothed
@@ -329,24 +332,24 @@ class Comparison(DisplayedRecord):
             "metric": self.metric,
             "by": self.by,
             "samples": [
-                item.to_dict()
+                sample.to_dict()
                 | {
                     "unallocated": number_or_none(share),
                     "unallocated_std_error": number_or_none(error),
                 }
-                for item, (share, error) in zip(self.samples, unallocated, strict=True)
+                for sample, (share, error) in zip(self.samples, unallocated, strict=True)
             ],
             "contrasts": [
                 {
-                    "kind": item.kind,
-                    "name": item.name,
-                    "weights": item.weights.tolist(),
-                    "how": item.how,
-                    "changed": item.n_changed,
-                    "unchanged_p_value": item.unchanged_p_value,
-                    "rows_p_value": item.rows_p_value,
+                    "kind": contrast.kind,
+                    "name": contrast.name,
+                    "weights": contrast.weights.tolist(),
+                    "how": contrast.how,
+                    "changed": contrast.n_changed,
+                    "unchanged_p_value": contrast.unchanged_p_value,
+                    "rows_p_value": contrast.rows_p_value,
                 }
-                for item in self.contrasts
+                for contrast in self.contrasts
             ],
             "rows": list(self.rows(include_all=include_all)),
             "candidates": len(self.candidates),
@@ -354,7 +357,7 @@ class Comparison(DisplayedRecord):
             "window": self.window,
             "device_correlation": self.device_correlation,
             "assumptions": self.assumptions,
-            "warnings": [dataclasses.asdict(item) for item in self.warnings],
+            "warnings": [dataclasses.asdict(caution) for caution in self.warnings],
         }
 
     def to_json(self, *, include_all: bool = False) -> str:
@@ -417,8 +420,8 @@ def build_comparison(
         order = _order_candidates(
             samples, [contrast for contrast in contrasts if contrast.kind == contrasts[0].kind]
         )
-    names = [contrast.name for contrast in columns]
-    saturated = [contrast.name for contrast, change in pairs if change.filled]
+    names = [sample.name for sample in columns]
+    saturated = [contrast.name for contrast, changes in pairs if changes.is_saturated]
     return Comparison(
         samples=tuple(columns),
         candidates=tuple(separate.candidates[i] for i in order),

@@ -106,7 +106,9 @@ class SeparateDecodes:
                 )
         detected &= self.detected[order]
         unallocated = [
-            np.array([np.nan if each is None else getattr(each, name) for each in estimates])
+            np.array(
+                [np.nan if decoded is None else getattr(decoded, name) for decoded in estimates]
+            )
             for name in ("unallocated", "unallocated_std_error")
         ]
         return SampleEstimates(
@@ -151,8 +153,8 @@ def decode_separately(
         error_control, confidence=1 - (1 - error_control.confidence) * selection
     )
     per_sample: list[Estimates | None] = []
-    for number, collections in enumerate(samples):
-        progress("decoding", number, len(samples))
+    for index, collections in enumerate(samples):
+        progress("decoding", index, len(samples))
         has_reports = any(counts.n_reports for counts in collections)
         per_sample.append(
             decode(collections, listed, error_control=sample_control, complete=complete)
@@ -167,7 +169,7 @@ def decode_separately(
         detected=_detect_overall(
             names,
             pooled,
-            [collection for collection in per_sample if collection is not None],
+            [estimates for estimates in per_sample if estimates is not None],
             error_control,
         ),
         error_control=sample_control,
@@ -189,7 +191,7 @@ def listed_candidates(
     DecodeError
         The samples mix strings and categories, or the candidates are too many to keep in memory.
     """
-    hashed = {encoding_of(counted.params).hashed for counted in counts}
+    hashed = {encoding_of(collection.params).hashed for collection in counts}
     if len(hashed) > 1:
         raise DecodeError("samples must have the same kind of values: strings or categories")
     normalized = normalize_candidates(candidates, (), counts, MOST_ROWS)

@@ -46,11 +46,11 @@ _SUM_TOLERANCE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Samples:
-    """AddedCollections and decoded samples, with assumptions on their devices.
+    """Several samples: their counts, their decodes, and assumptions about their devices.
 
     Attributes
     ----------
-    merged : t merged samples; None for a sample without reports.
+    added : the added collections of each of t samples; None for a sample without reports.
     candidates : the strings; None if the bits are categories.
     separate : the decodes of each sample, and of all samples pooled.
     device_correlation : rho, the correlation of the device noise of any two samples: 0 if they
@@ -60,7 +60,7 @@ class Samples:
     error_control : the requested error rate and confidence level.
     """
 
-    merged: tuple[AddedCollections | None, ...]
+    added: tuple[AddedCollections | None, ...]
     candidates: Candidates | None
     separate: SeparateDecodes
     device_correlation: float | None
@@ -78,7 +78,7 @@ class Samples:
         complete: bool,
         progress: Progress = no_progress,
     ) -> Samples:
-        """Merge and decode samples.
+        """Add the collections of each sample, and decode the samples.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Samples:
             raise DecodeError("counts must have at least 1 report, got 0")
         listed = listed_candidates(candidates, all_counts)
         return cls(
-            merged=tuple(_merge_collections(sample) for sample in collections),
+            added=tuple(_add_sample(sample) for sample in collections),
             candidates=listed,
             separate=decode_separately(
                 collections, listed, error_control, progress, complete=complete
@@ -111,7 +111,7 @@ class Samples:
     @property
     def nonempty(self) -> Integers:
         """The indices of the samples with reports."""
-        return np.flatnonzero([sample is not None for sample in self.merged])
+        return np.flatnonzero([sample is not None for sample in self.added])
 
     @property
     def precision(self) -> Floats:
@@ -151,29 +151,29 @@ class Samples:
             The weights do not fit the samples, do not sum to 0, or are all 0.
         """
         used = np.flatnonzero(weights)
-        if len(weights) != len(self.merged) or not set(used) <= set(self.nonempty):
+        if len(weights) != len(self.added) or not set(used) <= set(self.nonempty):
             raise DecodeError("weights must be one for each sample, and 0 for one without reports")
         if not len(used) or abs(weights.sum()) > _SUM_TOLERANCE * np.abs(weights).max():
             raise DecodeError(f"weights must sum to 0 and not all be 0, got {weights.tolist()}")
-        merged = [sample for number in used if (sample := self.merged[number]) is not None]
+        added = [sample for index in used if (sample := self.added[index]) is not None]
         per_sample = [
             estimates
-            for number in used
-            if (estimates := self.separate.per_sample[number]) is not None
+            for index in used
+            if (estimates := self.separate.per_sample[index]) is not None
         ]
         with limit_to_one_thread():
             if self.candidates is None:
                 return estimate_category_changes(
-                    merged, weights[used], self.device_correlation, complete=self.complete
+                    added, weights[used], self.device_correlation, complete=self.complete
                 )
             return self._estimate_string_changes(
-                self.candidates, merged, per_sample, weights[used], progress
+                self.candidates, added, per_sample, weights[used], progress
             )
 
     def _estimate_string_changes(
         self,
         candidates: Candidates,
-        merged: Sequence[AddedCollections],
+        added: Sequence[AddedCollections],
         per_sample: Sequence[Estimates],
         weights: Floats,
         progress: Progress,
@@ -188,7 +188,7 @@ class Samples:
             )
             for name in ("share", "std_error")
         )
-        params = shared_params(merged)
+        params = shared_params(added)
         if not params:
             # No parameter set of one sample sets the same bits as one of another sample, so rows
             # cannot be subtracted.
@@ -198,19 +198,21 @@ class Samples:
             [_explained_rows(estimates, candidates, design) for estimates in per_sample]
         )
         target = build_contrast_rows(
-            merged, weights, explained, device_correlation=self.device_correlation
+            added, weights, explained, device_correlation=self.device_correlation
         )
-        if not target.reports.any():  # no cohort has reports in all
+        if not target.reports.any():
+            # No cohort has reports in all samples.
             return _add_separate_estimates(shares, errors, weights, self.device_correlation)
-        # The regression treats the h rows of a string in a cohort as independent measurements.
-        # With h > 1 bits a string's devices are spread over the cohorts once, not once a bit: of
-        # their sampling (1 - 1/h) is missing in the rows (`rappor.decoding.decoder`).
+        # The regression treats the h rows of a string in a cohort as independent measurements. But
+        # the devices of the string are spread over the cohorts once and not once for each bit. The
+        # rows lack the part 1 - 1/h of the sampling variance, so it is added here
+        # (`rappor.decoding.decoder` does the same).
         sampling_variance = np.clip(shares, 0, 1) * (1 - np.clip(shares, 0, 1))
-        devices = np.array([[estimates.n_devices] for estimates in merged])
+        devices = np.array([[sample.n_devices] for sample in added])
         sampled = compute_device_variance(
             weights[:, None] * np.sqrt(sampling_variance / devices), self.device_correlation
         )
-        h = max(estimates.h for estimates in params)
+        h = max(parameter_set.h for parameter_set in params)
         return estimate_string_changes(target, candidates, (1 - 1 / h) * sampled, progress)
 
     def describe_assumptions(self, sample: str, between: str) -> str:
@@ -221,11 +223,11 @@ class Samples:
         sample : the noun for a sample, such as "week".
         between : the sentence about devices in several samples.
         """
-        samples = [repetition for repetition in self.merged if repetition is not None]
-        repeated = [repetition for sample in samples for repetition in sample.repetitions]
-        most = max(repetition.reports_per_device for repetition in repeated)
+        samples = [sample for sample in self.added if sample is not None]
+        repetitions = [repetition for sample in samples for repetition in sample.repetitions]
+        most = max(repetition.reports_per_device for repetition in repetitions)
         reasons = "; or ".join(
-            dict.fromkeys(_ASSUMPTION_SOURCES[repetition.source] for repetition in repeated)
+            dict.fromkeys(_ASSUMPTION_SOURCES[repetition.source] for repetition in repetitions)
         )
         devices_text = "every report comes from another device"
         if most > 1:
@@ -248,8 +250,8 @@ class Samples:
             yield Caution(caution.code, f"{sample_names[0]}{more}: {caution.sentence}")
 
 
-def _merge_collections(collections: Sequence[Counts]) -> AddedCollections | None:
-    """Merge the collections of a sample as `decode` does; return None without reports."""
+def _add_sample(collections: Sequence[Counts]) -> AddedCollections | None:
+    """Add the collections of a sample as `decode` does; return None without reports."""
     # The name of the metric does not matter: two metrics may be compared.
     return add_collections(collections) if any(counts.n_reports for counts in collections) else None
 

@@ -107,15 +107,15 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
         progress=progress,
     )
     columns = [
-        Sample.from_merged(
+        Sample.from_added(
             period.name,
-            merged,
+            added,
             first=period.first,
             last=period.last,
             missing_days=period.missing_days,
             withheld=period.withheld,
         )
-        for period, merged in zip(periods, samples.merged, strict=True)
+        for period, added in zip(periods, samples.added, strict=True)
     ]
     comparison = build_comparison(
         samples,

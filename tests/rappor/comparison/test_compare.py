@@ -122,7 +122,9 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
         None,
         1.0,
     )
-    assert "The overlap of two samples is 1.00, as given." in same.assumptions
+    assert (
+        "The correlation of the device noise of two samples is 1.00, as passed." in same.assumptions
+    )
     assert "is not known" in seen.assumptions
     assert json.loads(seen.to_json())["device_correlation"] is None
     # Whether nothing changed is asked at the largest errors, unless the overlap is known.
