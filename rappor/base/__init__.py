@@ -1,1 +1,1 @@
-"""What everything stands on: errors, files, ranges, doors, and how records show themselves."""
+"""Errors, checks of arguments, files and text: modules on which all other packages stand."""

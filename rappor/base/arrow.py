@@ -1,4 +1,4 @@
-"""pyarrow, which is an extra, and its files of Parquet."""
+"""pyarrow, which is an optional library, and Parquet files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from rappor.base.errors import FileError, MissingExtraError
 
 @contextlib.contextmanager
 def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open a pyarrow.parquet.ParquetFile.
+    """Open a Parquet file as a pyarrow.parquet.ParquetFile, for a `with` block.
 
-    By its path: reading through a Python file object can abort the process at its exit. Where its
-    pages have checksums, they are verified.
+    Checksums of pages are verified if the file has them.
 
-    Raises FileError where the file cannot be read as Parquet, also later within the block, and
-    MissingExtraError where the extra 'arrow' is not installed.
+    Raises
+    ------
+    FileError
+        The file cannot be read as Parquet, at its opening or within the block.
+    MissingExtraError
+        The extra "arrow" is not installed.
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     try:
+        # pyarrow gets the path. With a Python file object, its threads can read while the
+        # interpreter ends, and the process aborts.
         with parquet.ParquetFile(os.fspath(path), page_checksum_verification=True) as file:
             yield file
     except (OSError, UnicodeEncodeError, pa.ArrowException) as error:
@@ -32,7 +37,7 @@ def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 def load_pyarrow(module: str = "pyarrow") -> ModuleType:
-    """Return pyarrow or a module of it, or raise MissingExtraError for the extra 'arrow'."""
+    """Import pyarrow or one of its modules. Raises MissingExtraError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -1,4 +1,12 @@
-"""Files and folders that appear whole or not at all, and text that is UTF-8 or refused."""
+"""Files and folders that are written completely or not at all, and text in UTF-8.
+
+How to think about it
+---------------------
+A program may be killed, or a disk may be full, in the middle of a write. A file is therefore
+written under a temporary name in the same folder, flushed to the disk, and renamed. The rename is
+atomic: another process sees the old content or the new content, never a part. At last the folder is
+flushed, because a rename that is not on the disk is lost in a power failure.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +23,28 @@ from typing import BinaryIO, Final
 from rappor.base.errors import FileError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, a used quota and a file that exceeds the limit. They name no file."""
 
 
 @contextlib.contextmanager
 def replace_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a new binary file that takes the path's name only when the block ends well.
+    """Open a new binary file that replaces `path` at the end of the block.
 
-    It is written beside the path, flushed to the disk and renamed; whatever had the name
-    before stays until then, and stays for good when the block raises. `mode` are the
-    permissions that the process's mask is taken from.
+    If the block raises, the old file stays as it was.
+
+    Parameters
+    ----------
+    path : path of the file.
+    mode : permissions of the file, before the process's mask is applied.
+
+    Raises
+    ------
+    FileExistsError
+        A folder, a device or a pipe has the path.
     """
     with open_draft(path, mode=mode) as file:
         yield file
+        # Without the flush, a power failure after the rename could leave an empty file.
         flush_and_close(file)
         Path(file.name).replace(path)
     sync_folder(Path(path).parent)
@@ -34,36 +52,48 @@ def replace_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator
 
 @contextlib.contextmanager
 def create_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Create a folder that takes its name only when the block ends well.
+    """Create a folder under a temporary name, and rename it at the end of the block.
 
-    It is filled beside its place and renamed. Nothing may have the name before but an empty
-    folder. When the block raises, what is in it is gone.
+    If the block raises, the folder and its content are deleted.
 
-    Raises FileError if the name is taken.
+    Parameters
+    ----------
+    folder : path of the new folder. An empty folder may have the path before.
+
+    Yields
+    ------
+    Path of the folder under its temporary name.
+
+    Raises
+    ------
+    FileError
+        A file, or a folder that is not empty, has the path.
     """
-    import shutil  # noqa: PLC0415 - a device, which makes no such folder, starts sooner
+    import shutil  # noqa: PLC0415 - a device creates no such folder, and starts faster without it
 
     target = Path(folder).absolute()
     _check_vacant(target)
-    fresh = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
-    fresh.mkdir()
+    draft = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
+    draft.mkdir()
     try:
-        yield fresh
-        sync_folder(fresh)
+        yield draft
+        sync_folder(draft)
+        # Another process may have created the folder while the block ran.
         _check_vacant(target)
         if target.exists():
             target.rmdir()
-        fresh.rename(target)
+        draft.rename(target)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
     sync_folder(target.parent)
 
 
 @contextlib.contextmanager
 def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait until no other process holds a folder in this way, and hold it, where POSIX has locks.
+    """Wait for the exclusive lock of a folder, and release the lock at the end of the block.
 
-    It is released when the process ends, however it ends.
+    The lock excludes only processes that use this function. The system releases it when the process
+    ends, also by a kill. Without POSIX locks the function does nothing.
     """
     if os.name != "posix":
         yield
@@ -79,44 +109,54 @@ def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _check_vacant(target: Path) -> None:
+    """Raise FileError unless the path is free or an empty folder."""
     if target.is_dir() and not any(target.iterdir()):
         return
+    # `exists` is false for a symbolic link to nothing.
     if target.exists() or target.is_symlink():
         raise FileError(target, "it is there already: give a new folder, or an empty one")
 
 
 @contextlib.contextmanager
 def open_draft(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a new binary file beside a path; after the block it is gone, unless it was renamed.
+    """Open a new binary file with a temporary name in the folder of `path`.
 
-    Raises FileExistsError for what no file may replace: a folder, a device, a pipe, any name in
-    /dev. What an OSError of this file, or of a full disk, names is the path.
+    The draft is deleted at the end of the block, unless the block renamed it.
+
+    Raises
+    ------
+    FileExistsError
+        A folder, a device or a pipe has the path, or the path is in /dev.
+    OSError
+        The draft cannot be written. The error names `path`, not the draft, which the user never
+        chose.
     """
     target = Path(path)
+    # Renaming a draft to /dev/null would replace the device for the whole system.
     if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
         reason = "it must be a file, or the name of a new one"
         raise FileExistsError(errno.EEXIST, reason, os.fspath(path))
-    fresh = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
+    draft = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
-        with open(fresh, "xb", opener=functools.partial(os.open, mode=mode)) as file:
+        with open(draft, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             yield file
     except OSError as error:
-        if error.filename == str(fresh) or (error.filename is None and error.errno in _FULL):
+        if error.filename == str(draft) or (error.filename is None and error.errno in _FULL):
             error.filename = os.fspath(path)
         raise
     finally:
-        fresh.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def flush_and_close(file: BinaryIO) -> None:
-    """Flush a file to the disk and close it."""
+    """Write a file to the disk, and close it."""
     file.flush()
     os.fsync(file.fileno())
     file.close()
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system lets folders be opened."""
+    """Write the names in a folder to the disk. Windows cannot open folders, and does nothing."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -126,7 +166,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def hash_file(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file's bytes, in hex digits. Raises FileError if it is unreadable."""
+    """Compute the SHA-256 of a file's bytes, in hexadecimal digits.
+
+    Raises FileError if the file cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -135,16 +178,22 @@ def hash_file(path: str | os.PathLike[str]) -> str:
 
 
 def save_text(text: str, path: str | os.PathLike[str] | None) -> str:
-    """Return a text, and write it to `path` if there is one, its line ends as they are."""
+    """Write a text to a file if `path` is not None, and return the text.
+
+    Line ends are written as they are, also on Windows.
+    """
     if path is not None:
         Path(path).write_text(text, encoding="utf-8", newline="")
     return text
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a whole text file in UTF-8, with or without a byte-order mark.
+    """Read a text file in UTF-8, with or without a byte-order mark.
 
-    Raises FileError where it cannot be read, and with the line where it is not UTF-8.
+    Raises
+    ------
+    FileError
+        The file cannot be read, or is not UTF-8. For the latter the error contains the line.
     """
     try:
         data = Path(path).read_bytes()
@@ -160,16 +209,17 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def is_utf_16(data: bytes) -> bool:
-    """Return whether bytes are UTF-16: by their mark, or by a zero beside each plain letter.
+    """Return whether bytes are probably UTF-16, by the byte-order mark or by many zero bytes.
 
-    Without the mark they are UTF-8 as well, where a zero byte is a character that hardly anybody
-    writes.
+    In UTF-16 every Latin letter has a zero byte beside it. Without a mark, such bytes are valid
+    UTF-8, too, in which a zero byte is a character that almost no text contains. Windows programs
+    save "Unicode" as UTF-16.
     """
     has_mark = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return has_mark or data.count(0) * 3 > len(data)
 
 
 def describe_wrong_encoding(data: bytes) -> str:
-    """Say what bytes are that are no text in UTF-8."""
-    wide = " but UTF-16, or binary: save it as UTF-8" if is_utf_16(data) else ""
-    return f"it is not UTF-8{wide}"
+    """Write the reason why bytes are not text in UTF-8, for a FileError."""
+    hint = " but UTF-16, or binary: save it as UTF-8" if is_utf_16(data) else ""
+    return f"it is not UTF-8{hint}"

@@ -1,51 +1,64 @@
-"""Everything that this project raises on purpose.
+"""All errors that this project raises on purpose.
 
-RapporError                          the root; carries one sentence
+RapporError                          root of the tree; its message is one sentence
 |-- ParamsError (ValueError)         a parameter is outside its range
 |-- ReportError (ValueError)         bytes are not a report, or a value is not of its metric's kind
-|-- DecodeError                      the question has no answer
+|-- DecodeError                      a question has no answer: no reports, no candidates, p* = q*
 |-- MetricError (ValueError)         a registry entry is wrong, expired or unknown
 |-- FileError                        a file is not what it says: path, line, reason
-|-- CollectorError                   a collector was not reached, or refuses: status
-`-- MissingExtraError (ImportError)  names the extra to install
+|-- CollectorError                   a collector cannot be reached, or refuses: status
+`-- MissingExtraError (ImportError)  an optional library is not installed: name of the extra
 
-No message ever holds a recorded value, its bits, its permanent response or a secret:
-of a value only the type and the length are told.
+No message contains a recorded value, its bits, its permanent response or a secret. Messages about a
+value contain its type and its length only.
 """
 
 from __future__ import annotations
 
 
 class RapporError(Exception):
-    """The root of every error raised on purpose."""
+    """Base class of all errors that the project raises on purpose."""
 
 
 class ParamsError(RapporError, ValueError):
-    """A parameter is outside its range."""
+    """Raised if a parameter is outside its range."""
 
 
 class ReportError(RapporError, ValueError):
-    """Bytes are not a report, or a value is not of its metric's kind."""
+    """Raised if bytes are not a report, or if a value is not of its metric's kind.
+
+    Parameters
+    ----------
+    reason : the message.
+    code : kind of the fault in one word. A collector counts refused reports by this word.
+    """
 
     def __init__(self, reason: str, *, code: str = "malformed") -> None:
-        """Keep the kind of fault in a word, for those who count refusals by it."""
+        """Store the code."""
         self.code = code
         super().__init__(reason)
 
 
 class DecodeError(RapporError):
-    """The question has no answer: no reports, no candidates, or p* = q*."""
+    """Raised if a question has no answer: no reports, no candidates, or p* = q*."""
 
 
 class MetricError(RapporError, ValueError):
-    """A registry entry is wrong, expired or unknown."""
+    """Raised if a registry entry is wrong, expired or unknown."""
 
 
 class FileError(RapporError):
-    """A file is not what it says it is."""
+    """Raised if a file cannot be read, or does not have the form that its name promises.
+
+    Parameters
+    ----------
+    path : path of the file.
+    reason : what is wrong, one sentence without the path.
+    line : number of the line, from 1; None if the reason concerns the whole file.
+    """
 
     def __init__(self, path: object, reason: str, *, line: int | None = None) -> None:
-        """Keep the path, the line (from 1) where there is one, and the reason."""
+        """Store path, line and reason, and compose the message."""
         self.path = str(path)
         self.line = line
         self.reason = reason
@@ -54,21 +67,33 @@ class FileError(RapporError):
 
 
 class CollectorError(RapporError):
-    """A collector was not reached, refuses, or answers what no collector does."""
+    """Raised if a collector cannot be reached, refuses, or sends a response of another server.
+
+    Parameters
+    ----------
+    reason : the message.
+    status : HTTP status of the response; None if no response arrived.
+    """
 
     def __init__(self, reason: str, *, status: int | None = None) -> None:
-        """Keep the status of its answer, None where there was none."""
+        """Store the status."""
         self.status = status
         super().__init__(reason)
 
 
 class MissingExtraError(RapporError, ImportError):
-    """An optional part of the distribution, or an optional library, is not installed."""
+    """Raised if an extra of this distribution, or an optional library, is not installed.
+
+    Parameters
+    ----------
+    extra : name of the extra, or of the library.
+    library : whether `extra` is the name of a library that no extra contains.
+    """
 
     def __init__(self, extra: str, *, library: bool = False) -> None:
-        """Name the extra, or the library that no extra contains, and say how to get it."""
+        """Compose the message, with the command that installs the extra or the library."""
         self.extra = extra
-        wanted, place, source = f"the extra rappor[{extra}]", " in the checkout", f"'.[{extra}]'"
+        required, place, source = f"the extra rappor[{extra}]", " in the checkout", f"'.[{extra}]'"
         if library:
-            wanted, place, source = extra, "", extra
-        super().__init__(f"this needs {wanted}; install it{place} with: pip install {source}")
+            required, place, source = extra, "", extra
+        super().__init__(f"this needs {required}; install it{place} with: pip install {source}")

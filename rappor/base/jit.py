@@ -1,4 +1,4 @@
-"""Compilation of the kernels."""
+"""Compilation of loops by numba. The only module of this package that a device never loads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
 def compile_kernel(kernel: Kernel) -> Kernel:
-    """Compile a function at its first call, without the interpreter's lock.
+    """Compile a function at its first call. The compiled function releases the interpreter's lock.
 
-    What is compiled is kept for later processes; where no folder can be written for it, each
-    process compiles for itself.
+    numba stores the machine code beside the source, so later processes load it.
     """
     try:
         return cast("Kernel", njit(cache=True, nogil=True)(kernel))
-    except RuntimeError:  # numba's word for "no folder to keep it in"
+    except RuntimeError:
+        # numba raises RuntimeError if no folder for the machine code can be written, as in a
+        # read-only installation. Each process then compiles for itself.
         return cast("Kernel", njit(nogil=True)(kernel))

@@ -1,7 +1,8 @@
-"""The door of a package: public names whose modules are imported when they are first touched.
+"""Lazy public names: a package imports the module of a public name at the first use of the name.
 
-A package that uses it lists its public names once, in the stub `__init__.pyi` that type checkers
-read too. So a device pays for no array library, and a collector never loads the randomizer.
+A package lists its public names once, in the stub `__init__.pyi`, which type checkers read, too. A
+device that imports `rappor` therefore loads no array library, and a collector never loads the
+randomizer.
 """
 
 from __future__ import annotations
@@ -24,46 +25,57 @@ _ANALYSIS: Final = (
     "llvmlite",
 )
 _EXTRAS: Final = dict.fromkeys(_ANALYSIS, "analysis") | {"pyarrow": "arrow", "pyspark": "spark"}
-"""The extras that contain libraries, by the names that these are imported by."""
+"""Extra that contains a library, by the name under which the library is imported."""
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions `__getattr__` and `__dir__` of a package with a stub.
+    """Return the functions `__getattr__` and `__dir__` for the `__init__.py` of a package.
 
-    `__all__` is answered too. A name whose module needs an extra that is not installed raises
-    MissingExtraError; a name that the stub does not list, AttributeError.
+    Parameters
+    ----------
+    package : import name of the package, which must have a stub `__init__.pyi`.
+
+    Returns
+    -------
+    `__getattr__` returns the object of a public name, and the sorted list of public names for
+    "__all__". It raises AttributeError for other names, and MissingExtraError if the module needs
+    an extra that is not installed. `__dir__` returns the sorted list of public names.
     """
-    homes = functools.cache(lambda: read_stub(package))
+    modules = functools.cache(lambda: read_stub(package))
 
-    def get(name: str) -> Any:
+    def get_name(name: str) -> Any:
         if name == "__all__":
-            return sorted(homes())
-        if name.startswith("__") or name not in homes():
+            return sorted(modules())
+        # Tools ask for names such as __path__. Reading the stub for them would take time.
+        if name.startswith("__") or name not in modules():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(_import(homes()[name]), name)
+        value = getattr(_import_module(modules()[name]), name)
+        # The next access finds the name without a call.
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted(homes())
+    return get_name, lambda: sorted(modules())
 
 
 def read_stub(package: str) -> dict[str, str]:
-    """Return the public names of a package, each with the module that defines it.
+    """Read the public names of a package from its stub, each with the module that defines it.
 
-    Every line of a stub is `from MODULE import NAME as NAME`: to split it takes no parser, whose
-    import a device would pay for.
+    Every line of a stub is `from MODULE import NAME as NAME`, so the words of a line are enough. A
+    parser would take longer to import than all other modules of a device.
     """
     module = importlib.import_module(package)
+    # The loader also reads packages in a zip file.
     loader: Any = module.__loader__
     stub = loader.get_data(f"{module.__path__[0]}/__init__.pyi").decode()
     return {words[-1]: words[1] for words in map(str.split, stub.splitlines())}
 
 
-def _import(module: str) -> Any:
+def _import_module(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        # No extra would help: a required library or a module of the project is missing.
         if extra is None:
             raise
         raise MissingExtraError(extra) from None

@@ -1,12 +1,13 @@
-"""How long work says how far it is."""
+"""Progress of long computations: a callable that receives the stage and the number of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with a stage, the steps done and the steps there are; None if nobody knows."""
+"""Receives the name of a stage, the number of finished steps, and the number of all steps. The last
+number is None if it is unknown."""
 
 
 def no_progress(stage: str, done: int, total: int | None) -> None:
-    """Report nothing."""
+    """Ignore the progress of a computation."""

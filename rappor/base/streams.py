@@ -1,8 +1,14 @@
-"""Standard output and standard error of every command, whatever they are connected to.
+"""Standard output and standard error of every command, on terminals, pipes, files and nothing.
 
-A terminal or a pipe may have an encoding without most characters, as latin-1 or cp437. It may be
-closed before the program starts (`>&-`: Python has None then), or while it writes (`| head`). A
-disk may be full. None of these is an answer of the command, and none may look like exit code 1.
+Four conditions of the environment would otherwise end a command with a traceback or a wrong exit
+code:
+
+- The encoding of a terminal or pipe, such as latin-1 or cp437, lacks most characters.
+- A stream is closed before the program starts (`>&-`). Python's `sys.stdout` is None then.
+- The reader of a pipe ends while the program writes (`| head`).
+- The disk is full.
+
+None of these may look like exit code 1, which means "no" for several commands.
 """
 
 from __future__ import annotations
@@ -15,16 +21,20 @@ from pathlib import Path
 from typing import Final
 
 PIPE_CLOSED: Final = 141
-"""Exit code where the reader of standard output has gone, as of a process that SIGPIPE ended."""
+"""Exit code if the reader of standard output has ended: 128 + 13, as for a process that SIGPIPE
+ended."""
 
 _FAILED: Final = 2
+"""Exit code of a failure, such as a full disk."""
 
 
 def run_command(name: str, run: Callable[[], int]) -> int:
-    """Run a command on streams that take every text, and return its exit code.
+    """Run a command with safe standard streams, and return its exit code.
 
-    `run` returns an exit code or raises SystemExit. What it has written is flushed here, because a
-    failure at the interpreter's end would be a traceback.
+    Parameters
+    ----------
+    name : name of the command in messages.
+    run : the command, which returns an exit code or raises SystemExit.
     """
     prepare_streams()
     output = sys.stdout
@@ -32,10 +42,10 @@ def run_command(name: str, run: Callable[[], int]) -> int:
         try:
             return run()
         finally:
+            # The interpreter would flush at its end, where a failure becomes a traceback.
             sys.stdout.flush()
     except SystemExit:
-        # Where the pipe is closed click puts another stream in the place of standard output, and
-        # ends the program by exit code 1, which means "no" here.
+        # If the pipe is closed, click replaces standard output and raises SystemExit(1).
         if sys.stdout is output:
             raise
         sys.stdout = output
@@ -50,11 +60,14 @@ def run_command(name: str, run: Callable[[], int]) -> int:
 
 
 def prepare_streams() -> None:
-    """Let both streams take every text: escaped where the encoding lacks it, lost where closed."""
+    """Make standard output and standard error accept every text.
+
+    Characters that the encoding lacks are escaped. Text for a closed stream is discarded.
+    """
     for stream_name in ("stdout", "stderr"):
         stream = getattr(sys, stream_name)
         if stream is None:
-            # Open until the process ends: whatever writes to the stream later may do so.
+            # The file stays open until the process ends, because any code may write to the stream.
             stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, stream_name, stream)
         if hasattr(stream, "reconfigure"):
@@ -67,7 +80,10 @@ def _end_without_reader() -> int:
 
 
 def _discard_output() -> None:
-    """Let nothing that is still buffered reach the closed pipe when the interpreter flushes it."""
+    """Redirect standard output to nothing.
+
+    The interpreter flushes buffered text at its end, and would fail again at the closed pipe.
+    """
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

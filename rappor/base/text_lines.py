@@ -1,8 +1,9 @@
-"""Lines and whole numbers of the files that people and other programs write: one reading of each.
+"""Lines and whole numbers in files that people and other programs write.
 
-Python's own functions know more than files do. `str.splitlines` ends a line at U+2028, U+0085 and
-six other characters, `str.strip` takes U+00A0 and U+3000 away, and `int` reads `1_000` and digits
-of other scripts. In a list of strings each of these is part of a string.
+Python's own functions treat more characters as special than files do. `str.splitlines` ends a line
+at U+2028, U+0085 and six other characters, `str.strip` removes U+00A0 and U+3000, and `int` reads
+`1_000` and digits of other scripts. In a list of strings, each of these characters is part of a
+string.
 """
 
 from __future__ import annotations
@@ -12,32 +13,47 @@ from decimal import Decimal
 from typing import Final
 
 WHITE_SPACE: Final = " \t\n\r\x0b\x0c"
-"""The white space of ASCII: all that is ever stripped from a line."""
+"""The white space of ASCII. Readers strip no other characters from a line."""
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
-"""A decimal as R, spreadsheets and data frames write counts: 12, 12.0, 1e+05, 2.5E6."""
+"""A decimal number as R, spreadsheets and data frames write counts: 12, 12.0, 1e+05, 2.5E6."""
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a text, which end at LF, CR LF or CR, the last one perhaps at nothing."""
+    r"""Split a text into lines, which end at LF, CR LF or CR. The last line may have no end.
+
+    Examples
+    --------
+    >>> split_lines("a\r\nb\n")
+    ['a', 'b']
+    """
     lines = _LINE_END.split(text)
     return lines if lines[-1] else lines[:-1]
 
 
 def split_filled_lines(text: str) -> list[str]:
-    """Return the lines of a text that have more than white space, as they are."""
+    """Split a text into lines, without the lines that have only white space. Strips nothing."""
     return [line for line in split_lines(text) if line.strip(WHITE_SPACE)]
 
 
 def read_whole_number(text: str) -> int:
-    """Read a number of reports from a cell, whatever spelling of a decimal it has.
+    """Read a number of reports from a cell of a table, in any decimal notation.
 
-    Raises ValueError for any other text, for a number with a fraction, and from 2^63 on.
+    Raises
+    ------
+    ValueError
+        The text is not a number, has a fraction, or is 2^63 or more.
+
+    Examples
+    --------
+    >>> read_whole_number(" 2.5E6")
+    2500000
     """
     match = _NUMBER.fullmatch(text.strip(WHITE_SPACE))
     if match is None:
         raise ValueError("it is no number")
+    # A float would round large counts.
     number = Decimal(match[0])
     if number >= 1 << 63 or number != int(number):
         raise ValueError("it is no whole number below 2^63")

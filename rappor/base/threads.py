@@ -1,4 +1,4 @@
-"""Threads that work beside a host program."""
+"""Threads that run beside the threads of a host program."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import threading
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread; RuntimeError where none is to be had, as while the interpreter ends.
+    """Start a thread.
 
-    There Python 3.11 would wait without end for it to begin.
+    Raises
+    ------
+    RuntimeError
+        No thread can start: the process is at its limit of threads, or the interpreter ends.
     """
+    # While the interpreter ends, Python 3.11 would wait forever for the thread to begin.
     if sys.is_finalizing():
         raise RuntimeError("the interpreter ends")
     thread.start()

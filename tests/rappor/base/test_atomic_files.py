@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rappor.base.errors import FileError
 
 
 def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
-    """After the block the new content is there, alone."""
+    """After the block the path has the new content, and no other file is left."""
     path = tmp_path / "x"
     path.write_bytes(b"old")
     with replace_file(path) as file:
@@ -31,7 +31,7 @@ def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
 def test_a_finished_file_is_durable_before_it_has_its_name(
     tmp_path: Path,
 ) -> None:
-    """Else the loss of power may leave the name with nothing in it, or the old content."""
+    """A rename before the flush could leave an empty file after a power failure."""
     calls: list[str] = []
 
     def watch(_frame: FrameType, event: str, arg: Any) -> None:
@@ -50,7 +50,7 @@ def test_a_finished_file_is_durable_before_it_has_its_name(
 
 
 def test_a_failed_block_changes_nothing(tmp_path: Path) -> None:
-    """The old content stays and nothing is left beside it."""
+    """The old content stays, and no draft is left."""
     path = tmp_path / "x"
     path.write_bytes(b"old")
     with pytest.raises(TypeError), replace_file(path) as file:
@@ -60,7 +60,7 @@ def test_a_failed_block_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
-    """A pipe, a folder, and names in /dev stay what they are, also links to them."""
+    """Pipes, folders and names in /dev stay as they are. Links to such names stay, too."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("/dev/null")
@@ -74,7 +74,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
-    """Errors of writing have no name of their own, and those of opening a hidden one."""
+    """Errors of writing name the path, and errors of opening do not name the draft."""
     with pytest.raises(OSError, match=rf"full.*{tmp_path}/x'"), replace_file(tmp_path / "x"):
         raise OSError(errno.ENOSPC, "full")
     with (
@@ -85,7 +85,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
 
 
 def test_text_is_read_as_utf_8_or_refused(tmp_path: Path) -> None:
-    """A byte-order mark is no part of it, line ends stay; a line in another encoding is named."""
+    """A byte-order mark is dropped, and line ends stay. An error has the line of the wrong byte."""
     path = tmp_path / "x"
     path.write_bytes(b"\xef\xbb\xbfa\r\nb")
     assert read_text(path) == "a\r\nb"
@@ -96,8 +96,8 @@ def test_text_is_read_as_utf_8_or_refused(tmp_path: Path) -> None:
         read_text(tmp_path / "nothing")
 
 
-def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
-    """Before that it has another name; an empty folder of its name gives way."""
+def test_a_folder_appears_at_the_end(tmp_path: Path) -> None:
+    """The folder has a temporary name in the block. It replaces an empty folder."""
     (tmp_path / "out").mkdir()
     with create_folder(tmp_path / "out") as fresh:
         (fresh / "a").write_text("1")
@@ -106,15 +106,15 @@ def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "a").read_text() == "1"
 
 
-def test_a_folder_that_is_not_filled_is_gone(tmp_path: Path) -> None:
-    """Whatever was in it; a failure passes through."""
+def test_a_failed_folder_is_deleted(tmp_path: Path) -> None:
+    """The folder and its content are deleted, and the error is raised again."""
     with pytest.raises(TypeError), create_folder(tmp_path / "out") as fresh:
         (fresh / "a").write_bytes("text")  # type: ignore[arg-type]
     assert not any(tmp_path.iterdir())
 
 
 def test_a_taken_name_is_refused(tmp_path: Path) -> None:
-    """By a file, a full folder, a link to nowhere, or what came while it was filled."""
+    """A file, a filled folder or a dangling link has the name, or gets it during the block."""
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").write_text("mine")
@@ -129,7 +129,7 @@ def test_a_taken_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_current_folder_may_be_filled(tmp_path: Path) -> None:
-    """A path without a name of its own is one like others."""
+    """A path without a name, such as ".", works like any other path."""
     child = subprocess.run(
         [
             sys.executable,
@@ -145,8 +145,8 @@ def test_the_current_folder_may_be_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX locks")
-def test_a_folder_is_held_alone(tmp_path: Path) -> None:
-    """Who comes second begins when the first one has ended."""
+def test_a_folder_is_locked_exclusively(tmp_path: Path) -> None:
+    """The second thread begins when the first one has released the lock."""
     order: list[str] = []
 
     def second() -> None:

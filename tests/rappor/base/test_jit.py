@@ -1,4 +1,4 @@
-"""Compiled kernels where nothing can be written."""
+"""Compiled kernels in an installation in which no folder can be written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rappor.candidates.murmur3 import hash_words
 
 
 def test_kernels_work_without_a_folder_for_the_compiled() -> None:
-    """A service whose folders are all read-only compiles for itself and gets the same bytes."""
+    """A process without a writable folder compiles for itself, and gets the same results."""
     program = (
         "import numpy as np\n"
         "from rappor.candidates.murmur3 import hash_words\n"

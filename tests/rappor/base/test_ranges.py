@@ -1,4 +1,4 @@
-"""Ranges: one sentence for what is outside, and nothing for what is inside."""
+"""Checks of numbers and names: one sentence for each value outside its range."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rappor.base.ranges import check_choice, check_integer, check_number, read_c
 def test_a_number_lies_in_its_interval(
     interval: str, inside: tuple[float, ...], outside: tuple[object, ...]
 ) -> None:
-    """The ends belong to it as the brackets say; a NaN and a boolean never do."""
+    """The brackets decide about the ends. NaN and booleans are in no interval."""
     for value in inside:
         check_number("x", value, interval)
     for wrong in outside:
@@ -35,7 +35,7 @@ def test_a_number_lies_in_its_interval(
 
 
 def test_an_integer_lies_between_its_ends() -> None:
-    """Both ends belong to it; a whole float is no integer."""
+    """Both ends are included, and a whole float is not an integer."""
     check_integer("n", 1, 1)
     check_integer("n", 10**30, 1)
     check_integer("n", 2040, 1, 2040)
@@ -48,7 +48,7 @@ def test_an_integer_lies_between_its_ends() -> None:
 
 
 def test_a_count_may_be_written_as_a_float() -> None:
-    """1e6 is a million; a fraction, an infinity and a NaN are no counts."""
+    """1e6 is a million. Fractions, infinity and NaN are refused."""
     assert read_count("n", 1e6) == 10**6
     assert type(read_count("n", np.int64(7))) is int
     assert type(read_count("n", 1e6)) is int
@@ -58,7 +58,7 @@ def test_a_count_may_be_written_as_a_float() -> None:
 
 
 def test_a_choice_is_one_of_the_names() -> None:
-    """All of them are told."""
+    """The message has all names."""
     check_choice("color", "red", ("red", "blue"))
     for wrong in ("green", 1, ["red"]):
         with pytest.raises(ParamsError) as caught:

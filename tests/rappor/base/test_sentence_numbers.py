@@ -1,4 +1,4 @@
-"""Nouns beside their numbers."""
+"""Numbers in sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rappor.base.sentence_numbers import format_count
 
 
 def test_one_is_singular() -> None:
-    """Every other number, 0 too, has a plural."""
+    """Every number except 1 has a plural, also 0."""
     assert [format_count(n, "report") for n in (0, 1, 2_000)] == [
         "0 reports",
         "1 report",

@@ -33,7 +33,7 @@ COMMANDS = {
 """Commands of all three programs; each succeeds."""
 
 
-def start(command: str, folder: Path, **settings: Any) -> subprocess.CompletedProcess[Any]:
+def run_program(command: str, folder: Path, **settings: Any) -> subprocess.CompletedProcess[Any]:
     """Run a command as its script does."""
     (folder / "metrics.toml").write_text(REGISTRY, encoding="utf-8")
     package, *words = COMMANDS[command]
@@ -48,12 +48,16 @@ def start(command: str, folder: Path, **settings: Any) -> subprocess.CompletedPr
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_encoding_takes_the_text(command: str, tmp_path: Path) -> None:
-    """What it does not have is escaped; the rest is as in UTF-8."""
-    expected = start(command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "utf-8"})
+    """Characters that the encoding lacks are escaped, and all other text is unchanged."""
+    expected = run_program(
+        command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "utf-8"}
+    )
     assert expected.returncode == 0
     others = ("cp1252", "shift_jis", "ascii") if command == "text" else ()
     for encoding in ("latin-1", "cp437", *others):
-        ran = start(command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": encoding})
+        ran = run_program(
+            command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": encoding}
+        )
         assert (ran.returncode, ran.stderr) == (0, b""), encoding
         as_it_was = expected.stdout.decode()
         written = ran.stdout.decode("utf-8" if b"\xe6\x97\xa5" in ran.stdout else encoding)
@@ -61,7 +65,7 @@ def test_every_encoding_takes_the_text(command: str, tmp_path: Path) -> None:
 
 
 def close_both(ends: list[int]) -> dict[str, Any]:
-    """Return standard output that nobody reads."""
+    """Return a standard output whose reader has ended."""
     reader, writer = os.pipe()
     os.close(reader)
     ends.append(writer)
@@ -74,7 +78,7 @@ def close_at_start(_: list[int]) -> dict[str, Any]:
 
 
 def fill_disk(ends: list[int]) -> dict[str, Any]:
-    """Return a disk that is full."""
+    """Return a standard output on a full disk."""
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     ends.append(os.open("/dev/full", os.O_WRONLY))
@@ -90,16 +94,16 @@ def fill_disk(ends: list[int]) -> dict[str, Any]:
         (fill_disk, 2, b"No space left on device\n"),
     ],
 )
-def test_output_that_cannot_be_written_is_no_answer(
+def test_output_that_cannot_be_written_has_its_exit_code(
     command: str,
     make: Callable[[list[int]], dict[str, Any]],
     code: int,
     said: bytes,
     tmp_path: Path,
 ) -> None:
-    """No traceback, and never the exit code that means no."""
+    """No traceback appears, and the exit code is never 1, which means "no"."""
     ends: list[int] = []
-    ran = start(command, tmp_path, **make(ends))
+    ran = run_program(command, tmp_path, **make(ends))
     for end in ends:
         os.close(end)
     assert ran.returncode == code

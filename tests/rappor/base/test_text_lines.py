@@ -1,4 +1,4 @@
-"""Lines and whole numbers as files have them, not as Python's own functions do."""
+"""Lines and whole numbers as files contain them, not as Python's own functions read them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from rappor.base.text_lines import read_whole_number, split_filled_lines, split_
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n"), min_size=1)))
 def test_every_line_is_itself_again(lines: list[str]) -> None:
-    """Whatever characters it has: only CR and LF end one."""
+    """Only CR and LF end a line, whatever characters the line has."""
     for end in ("\n", "\r", "\r\n"):
         assert split_lines(end.join(lines)) == lines
         assert split_lines("".join(line + end for line in lines)) == lines
 
 
 def test_a_line_of_other_white_space_is_filled() -> None:
-    """No-break and ideographic spaces are strings; blanks, tabs and form feeds are none."""
+    """No-break and ideographic spaces are strings. Blanks, tabs and form feeds are white space."""
     text = "a\n\n \t\x0c\n\u00a0\n\u3000\r\u2028\n"
     assert split_filled_lines(text) == ["a", "\u00a0", "\u3000", "\u2028"]
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 20), st.sampled_from("eE"))
 def test_every_spelling_of_a_whole_number_is_read(number: int, shift: int, letter: str) -> None:
-    """With zeros after a point, and with an exponent of either sign, as exact as it stands."""
+    """Zeros after a point and exponents of both signs are read exactly."""
     digits = str(number)
     mantissa = f"{digits[0]}.{digits[1:]}{letter}+{len(digits) - 1:02}"
     scaled = f"{digits}{'0' * shift}{letter}-{shift:02}"
@@ -46,7 +46,7 @@ def test_every_spelling_of_a_whole_number_is_read(number: int, shift: int, lette
     [("1e+05", 100_000), ("100000.0", 100_000), ("2E+06", 2_000_000), ("2.5e1", 25), ("0e999", 0)],
 )
 def test_spellings_of_r_and_of_data_frames(text: str, number: int) -> None:
-    """R writes the double 100000 as 1e+05."""
+    """R writes the number 100000 as 1e+05."""
     assert read_whole_number(text) == number
 
 
@@ -59,6 +59,6 @@ def test_spellings_of_r_and_of_data_frames(text: str, number: int) -> None:
     ],
 )
 def test_another_text_is_no_whole_number(text: str) -> None:
-    """A fraction, a sign, other digits, a separator of thousands, more than a count can be."""
+    """Fractions, signs, other digits, separators of thousands and too large numbers are refused."""
     with pytest.raises(ValueError, match="number"):
         read_whole_number(text)
