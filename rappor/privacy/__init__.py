@@ -1,4 +1,7 @@
-"""Privacy losses of reports, and texts about them for people. Needs the standard library only."""
+"""Privacy losses of reports, and texts about the losses for people.
+
+The modules need the standard library only, so that a device can show its privacy notice.
+"""
 
 from rappor.base.lazy_exports import lazy_exports
 

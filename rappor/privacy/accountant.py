@@ -1,9 +1,11 @@
-"""What one person's device loses over a whole registry, in nats.
+"""Sequential composition: the privacy loss of one person's device over a whole registry, in nats.
 
-Losses add over metrics, over the distinct values of a metric and over its epochs
-(sequential composition); who counts all of a group of people as one adds theirs up. People
-who share nothing are each bounded by their own total. Nothing that is done with the reports
-later adds to it.
+Losses add over metrics, over the distinct values of a metric, and over epochs. The sum is an upper
+bound. Computations on the reports add nothing to the loss (post-processing).
+
+Example: a device reports a metric of 4 nats an epoch for four epochs, and a metric of 2 nats for
+life once. Its loss is at most 4 * 4 + 2 = 18 nats. Two people whose devices report the same values
+lose 36 nats together. People without common values are bounded separately.
 """
 
 from __future__ import annotations
@@ -18,27 +20,55 @@ from rappor.registry.metric import Metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricCost:
-    """One metric's part: its loss by each value (each epoch's value), and by all of them."""
+    """Privacy loss of one device by one metric.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    epoch : length of an epoch: "life", "year", "quarter" or "month".
+    per_value : loss of the reports of one value, in nats. For a metric with epochs, loss of one
+        epoch.
+    epsilon : loss of all values, in nats.
+    """
 
     metric: str
     epoch: str
-    each: float
+    per_value: float
     epsilon: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyCost:
-    """A person's loss, metric by metric."""
+    """Privacy loss of one device, metric by metric.
+
+    Attributes
+    ----------
+    items : the loss by every metric, in the order of the registry.
+    """
 
     items: tuple[MetricCost, ...]
 
     @property
     def epsilon(self) -> float:
-        """The loss over all metrics: their sum."""
+        """Sum of the losses of all metrics, in nats."""
         return sum(item.epsilon for item in self.items)
 
-    def of_group(self, n_people: int) -> float:
-        """Return the loss of n people whose devices report the same: n times as much."""
+    def epsilon_of_group(self, n_people: int) -> float:
+        """Compute the loss of a group of people whose devices report the same values.
+
+        Parameters
+        ----------
+        n_people : number of people, at least 1.
+
+        Returns
+        -------
+        The loss of one device times `n_people`, in nats.
+
+        Raises
+        ------
+        ParamsError
+            n_people is not a positive integer.
+        """
         check_integer("n_people", n_people, 1)
         return n_people * self.epsilon
 
@@ -46,18 +76,51 @@ class PrivacyCost:
 def compose_losses(
     metrics: Iterable[Metric], *, values: int = 1, reports: int | None = None
 ) -> PrivacyCost:
-    """Add up what a device loses that reports this many distinct values for each metric.
+    """Add up the privacy loss of one device over several metrics.
 
-    Each value is reported `reports` times, or as often as can be if that is None, and never more
-    often than epoch and interval allow. For a metric with epochs `values` counts the epochs.
+    Parameters
+    ----------
+    metrics : the metrics that the device reports.
+    values : number of distinct values that the device reports for each metric. For a metric with
+        epochs, number of epochs.
+    reports : number of reports of each value. None stands for as many reports as epoch and interval
+        allow. A larger number is reduced to the reports that epoch and interval allow.
+
+    Returns
+    -------
+    PrivacyCost, in nats. The loss is infinite if the loss of a scope has no limit.
+
+    Raises
+    ------
+    ParamsError
+        values or reports is not a positive integer.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> from rappor import Metric, Params
+    >>> page = Metric(
+    ...     name="page", params=Params.profile("balanced"), description="Home page",
+    ...     owner="web@example.org", expires=datetime.date(2030, 12, 31), epoch="quarter",
+    ... )
+    >>> year = compose_losses([page], values=4)
+    >>> round(year.epsilon, 3), round(year.epsilon_of_group(2), 3)
+    (16.0, 32.0)
     """
     check_integer("values", values, 1)
     if reports is not None:
         check_integer("reports", reports, 1)
     items = []
     for metric in metrics:
-        each = scope_loss(metric, reports)
+        # Sequential composition: the reports of distinct values, and of distinct epochs, come from
+        # independent permanent responses, so their losses add.
+        per_value = scope_loss(metric, reports)
         items.append(
-            MetricCost(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each)
+            MetricCost(
+                metric=metric.name,
+                epoch=metric.epoch,
+                per_value=per_value,
+                epsilon=values * per_value,
+            )
         )
     return PrivacyCost(items=tuple(items))

@@ -1,8 +1,8 @@
-"""PrivacyReport: everything that a metric promises, and what stays visible, as one record.
+"""`PrivacyReport`: the privacy losses and the promise of a metric, as one record.
 
-Each part is a frozen record of its own, so that a terminal, a page and JSON show the same numbers.
-Losses are in nats. What a change of parameters does to estimates is no question of privacy: see
-`rappor.planning.joint_error`.
+Each part of the report is a frozen record, so that a terminal, a page and JSON show the same
+numbers. Losses are in nats. `rappor.planning.joint_error` computes the effect of changed parameters
+on estimates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rappor.privacy.accountant import compose_losses
 from rappor.privacy.notice import describe_promise, describe_segments
 from rappor.privacy.parameter_changes import EntryChange, cost_of_change
 from rappor.privacy.report_linkage import Linkability, linkability
-from rappor.privacy.shuffling import bound_shuffled_epsilon, bound_smallest_cohort
+from rappor.privacy.shuffling import compute_shuffled_epsilon, compute_smallest_cohort
 from rappor.privacy.unchanged_values import UnchangedValueLoss, list_unchanged_losses
 from rappor.protocol.loss import epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.params import Params
@@ -25,17 +25,25 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 REPORTS: Final = (1, 2, 3, 5, 10, 100)
-"""Numbers of reports whose loss is told; then comes any number, or the most that there can be."""
+"""Numbers of reports whose loss a report lists. The last row is for any number of reports, or for
+the largest number that the metric allows."""
 
 PRIORS: Final = (0.01, 0.1, 0.5, 0.9)
-"""An observer's beliefs before the reports."""
+"""Beliefs of an observer before the reports, for which a report lists the beliefs afterwards."""
 
-_SHUFFLED: Final = (1, 10)
+_SHUFFLED_REPORTS: Final = (1, 10)
+"""Numbers of reports of a device for which a report lists the loss in a shuffled batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """The least and the most that an observer with this belief can believe after some reports."""
+    """Range of the beliefs of an observer after some reports.
+
+    Attributes
+    ----------
+    prior : belief before the reports.
+    least, most : smallest and largest belief after the reports.
+    """
 
     prior: float
     least: float
@@ -44,7 +52,14 @@ class Belief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """The loss of some reports of one value; `reports` is None for any number of them."""
+    """Privacy loss of several reports of one value.
+
+    Attributes
+    ----------
+    reports : number of reports; None for any number.
+    epsilon : loss in nats.
+    beliefs : beliefs of observers after the reports, one for each of `PRIORS`.
+    """
 
     reports: int | None
     epsilon: float
@@ -52,13 +67,20 @@ class Loss:
 
     @property
     def of_half(self) -> float:
-        """The most that a belief of 50 % becomes."""
-        return next(each.most for each in self.beliefs if each.prior == 0.5)
+        """Largest belief after the reports, of an observer who believed 50 % before."""
+        return next(belief.most for belief in self.beliefs if belief.prior == 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffledLoss:
-    """The loss of some reports of a device: `local` alone, `epsilon` inside a shuffled batch."""
+    """Privacy loss of several reports of a device in a shuffled batch.
+
+    Attributes
+    ----------
+    reports : number of reports of the device.
+    local : loss without the batch, in nats.
+    epsilon : loss inside the batch, in nats.
+    """
 
     reports: int
     local: float
@@ -67,10 +89,16 @@ class ShuffledLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffling:
-    """Losses in a shuffled batch, each inside the smallest cohort, at probability 1 - delta.
+    """Privacy losses in a shuffled batch, inside the smallest cohort.
 
-    `counted` tells a counted smallest cohort from a likely one. `losses` are empty where a
-    cohort may hold one device alone.
+    Attributes
+    ----------
+    devices : number of devices in the batch.
+    smallest_cohort : number of devices in the smallest cohort.
+    counted : whether the cohorts were counted. Otherwise `smallest_cohort` is a size that all
+        cohorts probably reach.
+    delta : probability with which the losses may exceed their bounds.
+    losses : losses by number of reports; empty if the smallest cohort may be empty.
     """
 
     devices: int
@@ -82,9 +110,14 @@ class Shuffling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricLoss:
-    """One metric's part of an account: after some reports of each value, and after all it can have.
+    """Privacy loss of one person by one metric.
 
-    `epsilon_inf` counts as many reports as the price of a scope does.
+    Attributes
+    ----------
+    metric : name of the metric.
+    epoch : length of an epoch.
+    epsilon : loss of the person's reports, in nats.
+    epsilon_inf : loss of all reports that epoch and interval allow, in nats.
     """
 
     metric: str
@@ -95,7 +128,17 @@ class MetricLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonLoss:
-    """What one person loses over a registry, and a group whose devices report the same."""
+    """Privacy loss of one person over a registry, and of a group with the same values.
+
+    Attributes
+    ----------
+    values : number of values of each metric that the person reports.
+    reports : number of reports of each value.
+    metrics : loss by each metric.
+    epsilon, epsilon_inf : loss of these reports, and of all reports that are allowed, in nats.
+    group : number of people in the group.
+    group_epsilon, group_epsilon_inf : losses of the group, in nats.
+    """
 
     values: int
     reports: int
@@ -109,12 +152,24 @@ class PersonLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyReport(DisplayedRecord):
-    """What a metric, or a parameter set alone, promises a person.
+    """Privacy losses and promise of a metric, or of parameters without a metric.
 
-    `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry, `shuffling` without a batch. `staying` is for a value that stays for years.
-    `without_noise` says what devices send in the clear, None if nothing: the devices of `shuffling`
-    and `linkability` are then those that send the same.
+    Attributes
+    ----------
+    metric : name of the metric; None for parameters without a metric.
+    params : the parameters.
+    epsilon_1 : loss of one report, in nats.
+    epsilon_inf : loss of any number of reports of one value in one scope, in nats.
+    losses : losses by number of reports.
+    promise : sentence about the promise of a scope; None without a metric.
+    without_noise : sentence about the properties that devices send without noise; None if devices
+        send none. If devices send properties, the devices in `shuffling` and `linkability` are the
+        devices with equal properties.
+    staying : losses of a value that stays the same for one year and for two years.
+    shuffling : losses in a shuffled batch; None without a batch.
+    linkability : how well reports of one device can be linked.
+    account : loss of one person over the registry; None without a registry.
+    change : loss by a change of the entry; None without a changed entry.
     """
 
     _renderer: ClassVar[str] = "privacy"
@@ -133,7 +188,7 @@ class PrivacyReport(DisplayedRecord):
     change: EntryChange | None = None
 
     def _table(self) -> dict[str, list[Any]]:
-        """Return beliefs after reports of one value, a row for each loss and prior."""
+        """Return the beliefs after reports of one value, with a row for each loss and prior."""
         rows = [(loss, belief) for loss in self.losses for belief in loss.beliefs]
         return {
             "reports": [loss.reports for loss, _ in rows],
@@ -146,9 +201,13 @@ class PrivacyReport(DisplayedRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one person's device does: values of each metric (or epochs), reports of each value.
+    """What one person's device reports.
 
-    `group` people are counted as one.
+    Attributes
+    ----------
+    values : number of distinct values of each metric, or number of epochs.
+    reports : number of reports of each value.
+    group : number of people whose devices report the same values.
     """
 
     values: int = 1
@@ -158,10 +217,21 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffledBatch:
-    """Reports that are shuffled before anybody sees them; nothing of this project shuffles.
+    """Reports that a shuffler mixes before an observer sees them.
 
-    `cohorts` are the reports of each cohort where they have been counted; otherwise `devices`
-    fall into cohorts at random. The bounds hold with probability 1 - delta.
+    No part of this project shuffles reports.
+
+    Attributes
+    ----------
+    devices : number of devices in the batch, which fall into cohorts at random.
+    delta : probability in (0, 1) with which a bound may fail.
+    cohorts : number of reports of each cohort, if the cohorts were counted. `devices` is ignored
+        then.
+
+    Raises
+    ------
+    ParamsError
+        devices is not a positive integer, or delta is not in (0, 1).
     """
 
     devices: int = 1_000_000
@@ -184,13 +254,25 @@ def privacy_report(
     batch: ShuffledBatch | None = None,
     changed: Metric | None = None,
 ) -> PrivacyReport:
-    """Assess a metric.
+    """Compute privacy losses, promise and linkability of a metric.
 
-    `registry` has all metrics of a device, for the account of one person, and `changed` is the
-    metric as it would become. `batch` is for a shuffler that neither the reader nor the collector
-    runs.
+    Parameters
+    ----------
+    metric : the metric.
+    registry : all metrics of a device, to add up the loss of one person.
+    usage : what the person's device reports.
+    batch : a shuffled batch. The losses in the batch hold against observers behind the shuffler,
+        which must be run by a party other than reader and collector.
+    changed : the metric after a change of its entry.
 
-    Raises ParamsError for a number of `usage` or `batch` outside its range.
+    Returns
+    -------
+    PrivacyReport, with losses in nats.
+
+    Raises
+    ------
+    ParamsError
+        A number of `usage` or `batch` is outside its range.
 
     Examples
     --------
@@ -203,6 +285,8 @@ def privacy_report(
     >>> round(report.epsilon_1, 4), round(report.epsilon_inf, 4)
     (2.0, 4.0)
     """
+    # The report of the parameters assumes any number of reports. Four fields depend on the number
+    # that the metric allows.
     report = privacy_report_of(metric.params, batch=batch)
     return replace(
         report,
@@ -211,79 +295,109 @@ def privacy_report(
         promise=describe_promise(metric),
         without_noise=next(describe_segments(metric), None),
         staying=list_unchanged_losses(metric.params, metric),
-        account=None if registry is None else _account(registry, usage),
+        account=None if registry is None else _compute_person_loss(registry, usage),
         change=None if changed is None else cost_of_change(metric, changed, reports=usage.reports),
     )
 
 
 def privacy_report_of(params: Params, *, batch: ShuffledBatch | None = None) -> PrivacyReport:
-    """Assess parameters alone: what depends on a metric is None."""
+    """Compute privacy losses and linkability of parameters without a metric.
+
+    Parameters
+    ----------
+    params : the parameters.
+    batch : a shuffled batch.
+
+    Returns
+    -------
+    PrivacyReport. Fields that depend on a metric are None.
+
+    Raises
+    ------
+    ParamsError
+        A number of `batch` is outside its range.
+
+    Examples
+    --------
+    >>> report = privacy_report_of(Params.profile("strict"))
+    >>> report.metric is None, round(report.epsilon_inf, 4)
+    (True, 2.0)
+    """
     return PrivacyReport(
         params=params,
         epsilon_1=epsilon_n(params, 1),
         epsilon_inf=epsilon_inf(params),
         losses=list_losses(params),
         staying=list_unchanged_losses(params),
-        shuffling=None if batch is None else _shuffling(params, batch),
+        shuffling=None if batch is None else _compute_shuffling(params, batch),
         linkability=linkability(params),
     )
 
 
 def list_losses(params: Params, most: int | None = None) -> tuple[Loss, ...]:
-    """Return the losses of more and more reports of one value; any number last, or the most."""
+    """List the losses of growing numbers of reports of one value.
+
+    The last loss is for `most` reports, or for any number if `most` is None.
+    """
     fewer = (n for n in REPORTS if most is None or n < most)
     return tuple(compute_loss(params, n) for n in (*fewer, most))
 
 
 def compute_loss(params: Params, n: int | None) -> Loss:
-    """Return the loss of n reports of one value, None for any number."""
+    """Compute the loss of n reports of one value, or of any number if n is None."""
     epsilon = epsilon_inf(params) if n is None else epsilon_n(params, n)
     bounds = ((prior, *posterior_bound(epsilon, prior)) for prior in PRIORS)
     beliefs = (Belief(prior=prior, least=least, most=most) for prior, least, most in bounds)
     return Loss(reports=n, epsilon=epsilon, beliefs=tuple(beliefs))
 
 
-def _shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
-    """Bound losses inside the smallest cohort: the counted or a likely one."""
+def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
+    """Bound the losses inside the smallest cohort, counted or probable."""
     devices, delta = batch.devices, batch.delta
+    # Three cases: the cohorts were counted, there is one cohort, or the sizes are random.
     if batch.cohorts is not None:
         devices = sum(batch.cohorts)
+        # No device is in an empty cohort.
         smallest = min((n for n in batch.cohorts if n), default=0)
     elif params.m == 1:
         smallest = devices
     else:
-        # Half of delta is for a cohort that turns out smaller.
+        # Half of delta is for a cohort that is smaller than its bound.
         delta = batch.delta / 2
-        smallest = bound_smallest_cohort(devices, params.m, delta=delta)
+        smallest = compute_smallest_cohort(devices, params.m, delta=delta)
+    losses = []
+    for n in _SHUFFLED_REPORTS if smallest else ():
+        local = epsilon_n(params, n)
+        epsilon = compute_shuffled_epsilon(local, smallest, delta=delta)
+        losses.append(ShuffledLoss(reports=n, local=local, epsilon=epsilon))
     return Shuffling(
         devices=devices,
         smallest_cohort=smallest,
         counted=batch.cohorts is not None,
         delta=batch.delta,
-        losses=tuple(
-            ShuffledLoss(
-                reports=n, local=local, epsilon=bound_shuffled_epsilon(local, smallest, delta=delta)
-            )
-            for n in (_SHUFFLED if smallest else ())
-            for local in [epsilon_n(params, n)]
-        ),
+        losses=tuple(losses),
     )
 
 
-def _account(registry: Registry, usage: Usage) -> PersonLoss:
-    """Add up a person's loss over the registry, after some reports and after any number."""
+def _compute_person_loss(registry: Registry, usage: Usage) -> PersonLoss:
+    """Add up a person's loss over the registry, for some reports and for all allowed reports."""
     some = compose_losses(registry.values(), values=usage.values, reports=usage.reports)
     every = compose_losses(registry.values(), values=usage.values)
     return PersonLoss(
         values=usage.values,
         reports=usage.reports,
         metrics=tuple(
-            MetricLoss(metric=a.metric, epoch=a.epoch, epsilon=a.epsilon, epsilon_inf=b.epsilon)
-            for a, b in zip(some.items, every.items, strict=True)
+            MetricLoss(
+                metric=cost.metric,
+                epoch=cost.epoch,
+                epsilon=cost.epsilon,
+                epsilon_inf=limit.epsilon,
+            )
+            for cost, limit in zip(some.items, every.items, strict=True)
         ),
         epsilon=some.epsilon,
         epsilon_inf=every.epsilon,
         group=usage.group,
-        group_epsilon=some.of_group(usage.group),
-        group_epsilon_inf=every.of_group(usage.group),
+        group_epsilon=some.epsilon_of_group(usage.group),
+        group_epsilon_inf=every.epsilon_of_group(usage.group),
     )

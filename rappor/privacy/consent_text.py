@@ -1,4 +1,4 @@
-"""Texts that ask a person for consent, short and long, in words without formulas."""
+"""Texts that ask a person for consent: a short text and a long text, without formulas."""
 
 from __future__ import annotations
 
@@ -14,19 +14,30 @@ from rappor.registry.registry import Registry
 
 
 def write_consent_texts(registry: Registry) -> Document:
-    """Return both texts for all metrics of a registry."""
+    """Write a short and a long request for consent that cover all metrics of a registry.
+
+    Parameters
+    ----------
+    registry : the metrics that a program collects.
+
+    Returns
+    -------
+    A document with the sections "Short" and "Long".
+    """
     metrics = tuple(registry.values())
     return Document(
         title="Consent texts",
         sections=(
-            Section(title="Short", texts=(_short(metrics),)),
-            Section(title="Long", texts=tuple(_long(metrics))),
+            Section(title="Short", texts=(_write_short_text(metrics),)),
+            Section(title="Long", texts=tuple(_write_long_text(metrics))),
         ),
     )
 
 
-def _short(metrics: tuple[Metric, ...]) -> str:
+def _write_short_text(metrics: tuple[Metric, ...]) -> str:
     topics = "; ".join(metric.description.rstrip(".") for metric in metrics)
+    # A metric without a limit on its loss protects nobody, so the text must not promise that values
+    # are scrambled.
     if any(math.isinf(scope_loss(metric)) for metric in metrics):
         return f"We record: {topics}. Some of it can be read back. You can stop at any time."
     return (
@@ -35,46 +46,49 @@ def _short(metrics: tuple[Metric, ...]) -> str:
     )
 
 
-def _long(metrics: tuple[Metric, ...]) -> Iterator[str]:
-    """Yield the sentences of the long text."""
+def _write_long_text(metrics: tuple[Metric, ...]) -> Iterator[str]:
+    """Yield the paragraphs of the long text."""
     yield (
         "We would like to learn what is common among all devices, without learning what is on "
         "yours. So your device scrambles each answer at random before it sends it. We add up the "
         "answers of many devices, and the scrambling cancels out in the sum."
     )
-    yield from map(_one, metrics)
+    yield from map(_describe_metric, metrics)
     yield (
-        "If your answer stays the same for years, or you have several devices, somebody who could "
-        "link all of them would learn more than from one."
+        "If your answer stays the same for years, or if you have several devices, a person who "
+        "links all your answers learns more than from one answer."
     )
     yield (
-        "Who receives the answers can see that your device takes part, and its network address, "
-        "like any website you visit. We keep sums, and no address."
+        "The receiver of the answers can see that your device takes part, and can see its network "
+        "address, like any website that you visit. We keep sums, and no address."
     )
     yield (
-        "Your device stores a secret number and what it has answered, for nothing but this. You "
-        "can say no and nothing happens. If you agree and change your mind, your device erases all "
-        "of it and sends nothing more. What is already in a sum cannot be taken out, because "
-        "nothing in it says that it is yours."
+        "Your device stores a secret number and the answers that it has given, for this purpose "
+        "only. You can say no, and nothing happens. If you agree and later change your mind, your "
+        "device erases all of it and sends nothing more. An answer that is already in a sum "
+        "cannot be taken out, because nothing in the sum shows which answer is yours."
     )
 
 
-def _one(metric: Metric) -> str:
-    """Return a paragraph about one metric, and about the largest belief that its report allows."""
+def _describe_metric(metric: Metric) -> str:
+    """Write a paragraph about one metric, with the largest belief that its reports allow."""
     often = "each time" if metric.interval == "none" else f"at most once a {metric.pace}"
     until = f"until {metric.expires}, for {metric.owner}"
     text = f"{metric.description.rstrip('.')}: {often}, {until}."
-    one, every = epsilon_1(metric.params), scope_loss(metric)
-    if math.isinf(every):
+    epsilon_report, epsilon_scope = epsilon_1(metric.params), scope_loss(metric)
+    # A belief has no bound, so no percentage can be promised.
+    if math.isinf(epsilon_scope):
         return f"{text} Your answers to this are not protected: they can be read back."
-    sure = (format_belief(posterior_bound(each, 0.5)[1]) for each in (one, every))
+    belief_report, belief_scope = (
+        format_belief(posterior_bound(epsilon, 0.5)[1])
+        for epsilon in (epsilon_report, epsilon_scope)
+    )
     span = "ever" if metric.epoch == "life" else f"in a {metric.epoch}"
-    first, last = sure
-    beside = " Beside it we record without scrambling: " + ", ".join(
-        each.name for each in metric.segments
+    text += (
+        f" Somebody who was half sure what your answer is can be at most {belief_report} sure "
+        f"after one of your answers, and {belief_scope} after all answers that you send {span}."
     )
-    return (
-        f"{text} Somebody who was half sure what your answer is can be at most {first} sure after "
-        f"one of them, and {last} after all that you send {span}."
-        f"{beside + '.' if metric.segments else ''}"
-    )
+    if metric.segments:
+        names = ", ".join(dimension.name for dimension in metric.segments)
+        text += f" We also record without scrambling: {names}."
+    return text

@@ -1,6 +1,6 @@
-"""What a paper of a company is made of: titles, sentences and tables, in one version.
+"""The parts of a document for a company, such as a data sheet: title, sentences and tables.
 
-The version is the SHA-256 of the content: the same registry and program give the same one.
+`rappor.reporting.papers` writes a document as Markdown or HTML.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading, sentences below it, and a table of texts, if it has columns."""
+    """A heading, sentences below the heading, and a table of texts.
+
+    A section without `columns` has no table.
+    """
 
     title: str
     texts: tuple[str, ...] = ()
@@ -22,7 +25,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A title and its sections; `version` is 16 hex digits."""
+    """A title and sections.
+
+    `version` is the first 16 hexadecimal digits of the SHA-256 of the content. The same registry
+    and the same program give the same version, so a company sees whether a document changed.
+    """
 
     title: str
     sections: tuple[Section, ...]

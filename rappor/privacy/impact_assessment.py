@@ -1,6 +1,7 @@
-"""A skeleton of a data protection impact assessment (Article 35 GDPR): risks with their numbers.
+"""A skeleton of a data protection impact assessment (Article 35 GDPR): risks with likelihoods.
 
-A likelihood is computed; how grave a harm would be, and what is decided, people write.
+The program computes the likelihoods. People write how severe a harm is and what they decide: these
+cells contain "[to be filled in]".
 """
 
 from __future__ import annotations
@@ -23,13 +24,24 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 _OPEN: Final = "[to be filled in]"
-_EVEN: Final = "from 50 %"
+"""Text of a cell that people have to write."""
+
 _Risk = tuple[str, str, str, str]
+"""Columns of a risk: description, likelihood, measure, severity."""
 
 
 def write_impact_assessment(registry: Registry) -> Document:
-    """Return the skeleton for all metrics of a registry."""
-    risks = [risk for metric in registry.values() for risk in _risks(metric)]
+    """Write the skeleton of the assessment for all metrics of a registry.
+
+    Parameters
+    ----------
+    registry : the metrics that a program collects.
+
+    Returns
+    -------
+    The document. The section "Risks" has a table with a row for each risk.
+    """
+    risks = [risk for metric in registry.values() for risk in _list_metric_risks(metric)]
     return Document(
         title="Data protection impact assessment: skeleton",
         sections=(
@@ -45,7 +57,7 @@ def write_impact_assessment(registry: Registry) -> Document:
             Section(
                 title="Risks",
                 columns=("risk", "likelihood", "measure", "severity"),
-                rows=(*risks, *_common(registry)),
+                rows=(*risks, *_list_common_risks(registry)),
             ),
             Section(title="Legal terms", texts=LEGAL),
             Section(title="Decision", texts=(f"Residual risk, decision, date, names: {_OPEN}",)),
@@ -53,14 +65,19 @@ def write_impact_assessment(registry: Registry) -> Document:
     )
 
 
-def _risks(metric: Metric) -> Iterator[_Risk]:
-    """Yield what can happen to the person by one metric."""
-    one, every, name = epsilon_1(metric.params), scope_loss(metric), metric.name
-    noise = f"noise on the device, epsilon {format_loss(one)} a report"
-    yield f"{name}: one report reveals the value", _said(one), noise, _OPEN
+def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
+    """Yield the risks of one metric for a person."""
+    report, scope, name = epsilon_1(metric.params), scope_loss(metric), metric.name
+    noise = f"noise on the device, epsilon {format_loss(report)} a report"
+    yield f"{name}: one report reveals the value", _format_likelihood(report), noise, _OPEN
+    # With one report an epoch, all reports of the epoch are the report above, and link nothing.
     if most_reports(metric) != 1:
-        repeat = f"the permanent response is repeated, epsilon {format_loss(every)}"
-        yield f"{name}: all reports of an epoch reveal it", _said(every), repeat, _OPEN
+        yield (
+            f"{name}: all reports of an epoch reveal the value",
+            _format_likelihood(scope),
+            f"the permanent response is repeated, epsilon {format_loss(scope)}",
+            _OPEN,
+        )
         linked = linkability(metric.params, reports=(2,))
         yield (
             f"{name}: a device is recognised among {linked.devices:,} by two sets of 2 reports",
@@ -68,11 +85,12 @@ def _risks(metric: Metric) -> Iterator[_Risk]:
             "one report an upload, own delays, sums instead of reports",
             _OPEN,
         )
-    stays = compute_unchanged_loss(metric)
-    if stays.named is not None:
+    unchanged = compute_unchanged_loss(metric)
+    # `named` is None for encodings whose values share bits: no probability is computed for them.
+    if unchanged.named is not None:
         yield (
-            f"{name}: linked epochs name a value that stays a year, of {stays.candidates:,}",
-            f"{100 * stays.named:.0f} %",
+            f"{name}: linked epochs name a value that stays a year, of {unchanged.candidates:,}",
+            f"{100 * unchanged.named:.0f} %",
             'another cohort and noise each epoch; epoch = "life" for values that stay',
             _OPEN,
         )
@@ -80,8 +98,8 @@ def _risks(metric: Metric) -> Iterator[_Risk]:
         yield f"{name}: properties sent without noise single out a device", _OPEN, _OPEN, _OPEN
 
 
-def _common(registry: Registry) -> Iterator[_Risk]:
-    """Yield what does not depend on one metric."""
+def _list_common_risks(registry: Registry) -> Iterator[_Risk]:
+    """Yield the risks that do not depend on one metric."""
     yield (
         "all metrics together profile a person in a year",
         f"at most {format_loss(sum_reserved(registry))} nats for a device",
@@ -89,20 +107,20 @@ def _common(registry: Registry) -> Iterator[_Risk]:
         _OPEN,
     )
     yield (
-        "somebody reads the device's folder and tries all values",
-        "certain for who holds the folder",
+        "a person reads the device's folder and tries all values",
+        "certain for a person who has the folder",
         "only its user can read it; withdrawal erases the secret first",
         _OPEN,
     )
-    least = min((metric.min_cohort for metric in registry.values()), default=0)
+    min_cohort = min((metric.min_cohort for metric in registry.values()), default=0)
     yield (
         "a released sum shows one device",
-        f"at most one in {least:,} of a cohort's reports is one device's",
+        f"at most one in {min_cohort:,} of a cohort's reports is one device's",
         "blocks of whole days, least numbers of reports",
         _OPEN,
     )
     yield "addresses and times are logged before the collector", _OPEN, _OPEN, _OPEN
 
 
-def _said(epsilon: float) -> str:
-    return f"{format_largest_belief(epsilon)} at most, {_EVEN}"
+def _format_likelihood(epsilon: float) -> str:
+    return f"{format_largest_belief(epsilon)} at most, from 50 %"

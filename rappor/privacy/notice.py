@@ -1,4 +1,8 @@
-"""Privacy notices: plain sentences about what a metric collects and what protects people."""
+"""Privacy notices: plain sentences about what a metric collects and what protects people.
+
+`rappor collects`, the client and the data sheet print the same sentences. A sentence with a number
+contains a bound, so numbers are rounded towards less privacy.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +21,50 @@ from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 
 _EVEN_ODDS: Final = 0.5
+"""Belief of an observer before the reports. Sentences call it "half sure"."""
+
 _NEAR_CERTAINTY: Final = 0.99
+"""Belief above which a sentence says "almost certain". More digits would suggest a protection that
+the metric does not have."""
+
 _YEAR: Final = 366
+"""Days around the last day of a metric that are searched for the days of its epoch. No epoch that
+ends is longer."""
+
 _LINKED_REPORTS: Final = 2
 """Reports in each of two sets that an observer compares. Two is the smallest number at which many
 devices become recognisable."""
 
 
 def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str:
-    """Return the privacy notice of a metric, in lines of plain text.
+    """Write the privacy notice of a metric.
 
     Parameters
     ----------
     metric : the metric.
-    today : if given, the notice states whether the metric has expired.
+    today : the present day (UTC). If it is passed, the notice states whether the metric has
+        expired.
+
+    Returns
+    -------
+    Plain text, one sentence or paragraph a line.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> theme = Metric(
+    ...     name="theme", params=Params.profile("strict", encoding="boolean"),
+    ...     description="Dark appearance", owner="design@example.org",
+    ...     expires=datetime.date(2030, 12, 31), epoch="life",
+    ... )
+    >>> print(privacy_notice(theme).splitlines()[1])
+    Collected by design@example.org until the end of 2030-12-31.
     """
+    # `registry_datasheet` relies on the order of the first three lines.
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_format_expiry(metric, today)}.",
-        f"Recorded{_format_interval(metric)}{_describe_sampling(metric)}: "
+        f"Recorded{_format_frequency(metric)}{_describe_sampling(metric)}: "
         f"{encoding_of(metric.params).described}.{_describe_noise(metric.params)}",
         *describe_late_days(metric),
         *describe_segments(metric),
@@ -48,7 +77,10 @@ def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str
 
 
 def describe_other_params(params: Params) -> str:
-    """Return a sentence about reports made under other parameters than the metric's own."""
+    """Describe the losses of reports under parameters that the metric's entry does not have now.
+
+    Devices with an older registry send such reports.
+    """
     return (
         f"Some of these reports have other parameters ({params.fingerprint}). "
         f"{_describe_one_report(params)} "
@@ -62,24 +94,29 @@ def _format_expiry(metric: Metric, today: datetime.date | None) -> str:
     return f"until the end of {metric.expires}"
 
 
-def _format_interval(metric: Metric) -> str:
+def _format_frequency(metric: Metric) -> str:
     if metric.interval == "epoch":
-        pace = f" once a {metric.epoch}, from a day on that the device draws at random"
+        frequency = f" once a {metric.epoch}, from a day on that the device draws at random"
+    elif metric.interval == "none":
+        frequency = " at every event"
     else:
-        pace = (
-            f" at most once a {metric.interval}" if metric.interval != "none" else " at every event"
-        )
-    return f"{pace}, and written to the disk at once" if metric.durable else pace
+        frequency = f" at most once a {metric.interval}"
+    return f"{frequency}, and written to the disk at once" if metric.durable else frequency
 
 
 def describe_late_days(metric: Metric) -> Iterator[str]:
-    """Yield a sentence about devices whose drawn day is later than the metric's last day."""
+    """Describe the devices that draw a reporting day after the metric's last day.
+
+    Yields nothing if the metric reports more than once an epoch, or if its last epoch ends before
+    the metric expires.
+    """
     if metric.interval != "epoch":
         return
     expiry, epoch = metric.expires.toordinal(), metric.epoch_at(metric.expires)
+    # Python's calendar begins on day 1 and ends with the year 9999.
     near = range(max(expiry - _YEAR, 1), min(expiry + _YEAR, datetime.date.max.toordinal()) + 1)
-    days = [n for n in near if metric.epoch_at(datetime.date.fromordinal(n)) == epoch]
-    if late := sum(n > expiry for n in days):
+    days = [day for day in near if metric.epoch_at(datetime.date.fromordinal(day)) == epoch]
+    if late := sum(day > expiry for day in days):
         yield (
             f"It expires on {metric.expires}, before the {metric.epoch} ends: the "
             f"{100 * late / len(days):.3g} % of the devices that draw a later day do not answer in "
@@ -88,7 +125,7 @@ def describe_late_days(metric: Metric) -> Iterator[str]:
 
 
 def _describe_noise(params: Params) -> str:
-    """Return a sentence about flipped bits, for metrics whose single report has a bound."""
+    # Without a bound for one report the sentence would be false comfort.
     if math.isinf(epsilon_1(params)):
         return ""
     return " The device flips some of its bits at random before it sends a report."
@@ -102,17 +139,22 @@ def _describe_sampling(metric: Metric) -> str:
 
 
 def describe_segments(metric: Metric) -> Iterator[str]:
-    """Yield sentences about properties that a device sends without noise."""
+    """Describe the public properties that a device sends without noise.
+
+    Yields nothing for a metric without segments.
+    """
     if not metric.segments:
         return
-    told = "; ".join(f"{each.name} ({', '.join(each.labels)})" for each in metric.segments)
-    span = (
+    properties = "; ".join(
+        f"{dimension.name} ({', '.join(dimension.labels)})" for dimension in metric.segments
+    )
+    time = (
         "" if metric.epoch == "life" else f", as they are at the first report of a {metric.epoch}"
     )
     yield (
-        f"Sent with it, without noise: {told}{span}. Everybody who sees a report knows which of "
-        f"{metric.n_segments:,} groups its device is in. The limits below are for the value. They "
-        "do not cover what these properties reveal about it."
+        f"Sent with it, without noise: {properties}{time}. Everybody who sees a report knows which "
+        f"of {metric.n_segments:,} groups its device is in. The limits below are for the value. "
+        "They do not cover what these properties reveal about it."
     )
 
 
@@ -124,7 +166,7 @@ def _describe_one_report(params: Params) -> str:
 
 
 def describe_losses(metric: Metric) -> Iterator[str]:
-    """Yield sentences about the privacy loss of one report, and of all reports of a scope."""
+    """Describe the privacy losses of one report, of all reports of a scope, and of a year."""
     yield _describe_one_report(metric.params)
     if most_reports(metric) != 1:
         yield _describe_all_reports(scope_loss(metric), _format_epoch(metric))
@@ -133,15 +175,16 @@ def describe_losses(metric: Metric) -> Iterator[str]:
 
 
 def _describe_year(metric: Metric) -> Iterator[str]:
-    """Yield sentences about the privacy loss of a value that stays the same for a year."""
-    stays = compute_unchanged_loss(metric)
-    if math.isinf(stays.epsilon):
+    """Describe the privacy loss of a value that stays the same for a year."""
+    unchanged = compute_unchanged_loss(metric)
+    # A year without a bound needs no sentence: the warning about all reports stands above.
+    if math.isinf(unchanged.epsilon):
         return
-    text = f"A value that stays the same for a year: {describe_belief(stays.epsilon)}"
-    if stays.named is not None:
+    text = f"A value that stays the same for a year: {describe_belief(unchanged.epsilon)}"
+    if unchanged.named is not None:
         text += (
             f". Somebody who links all reports of a device can pick its value out of "
-            f"{stays.candidates:,} equally likely ones {100 * stays.named:.0f} times in 100"
+            f"{unchanged.candidates:,} equally likely ones {100 * unchanged.named:.0f} times in 100"
         )
     yield f"{text}."
 
@@ -157,21 +200,30 @@ def _format_epoch(metric: Metric) -> str:
 
 
 def describe_belief(epsilon: float) -> str:
-    """Return a sentence about the largest belief of an observer who believed 50 % before."""
-    _, high = posterior_bound(epsilon, _EVEN_ODDS)
-    sure = (
-        "become almost certain"
-        if high > _NEAR_CERTAINTY
-        else f"be at most {format_belief(high)} sure"
-    )
-    return f"somebody who was half sure what your answer is can {sure}"
+    """Describe the largest belief, after a loss in nats, of an observer who believed 50 % before.
+
+    Examples
+    --------
+    >>> describe_belief(2.0)
+    'somebody who was half sure what your answer is can be at most 88.1 % sure'
+    """
+    _, largest = posterior_bound(epsilon, _EVEN_ODDS)
+    belief = f"be at most {format_belief(largest)} sure"
+    if largest > _NEAR_CERTAINTY:
+        belief = "become almost certain"
+    return f"somebody who was half sure what your answer is can {belief}"
 
 
 def describe_promise(metric: Metric) -> str:
-    """Return a sentence about what the loss of a scope limits, and what it does not hide."""
+    """State the promise of a scope and its condition.
+
+    The loss is bounded for every two histories of values. The bound holds only if number and times
+    of the reports do not depend on the values: a device that reports on the days on which a value
+    appears reveals the value by its days.
+    """
     span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
-    what = ", and its properties, do" if metric.segments else " does"
-    condition = f"as long as when and how often a device reports{what} not depend on its values"
+    subject = ", and its properties, do" if metric.segments else " does"
+    condition = f"as long as when and how often a device reports{subject} not depend on its values"
     if most_reports(metric) == 1:
         return (
             f"Promise: in {span} a device sends one report at most. The limit on the loss of that "
@@ -184,39 +236,49 @@ def describe_promise(metric: Metric) -> str:
 
 
 def _describe_linking(metric: Metric) -> str:
-    """Return sentences with the numbers that link the reports of one device."""
-    others = ("its properties, " if metric.segments else "") + "its network address"
+    """Describe which properties of a report link it to other reports of the device."""
+    links = ("its properties, " if metric.segments else "") + "its network address"
     if most_reports(metric) == 1:
         return (
             f"Linking: a device sends one report a {metric.epoch}, and draws its noise anew for "
-            f"each. Only {others} or the time of sending can link those of several {metric.epoch}s."
+            f"each. Only {links} or the time of sending can link those of several {metric.epoch}s."
         )
+    # The permanent response links the reports of one scope, besides properties and address.
     linked = linkability(metric.params, reports=(_LINKED_REPORTS,))
-    found = f"{100 * linked.recognised[0].probability:.0f} %"
+    probability = f"{100 * linked.recognised[0].probability:.0f} %"
     cohorts = metric.params.m
-    own, alike = ("its properties, ", " with the same properties") if metric.segments else ("", "")
-    if cohorts == 1 and found == "0 %":
-        return f"In practice only {others} or the time of sending can link a device's reports."
+    # Few bits with much noise: the permanent response does not distinguish devices in practice.
+    if cohorts == 1 and probability == "0 %":
+        return f"In practice only {links} or the time of sending can link a device's reports."
     span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
+    properties = "its properties, " if metric.segments else ""
     cohort = f"its cohort (one of {cohorts:,}) and " if cohorts > 1 else ""
+    group = " with the same properties" if metric.segments else ""
     return (
-        f"Linking: {span} share {own}{cohort}its permanent noise. With two sets of "
-        f"{_LINKED_REPORTS} reports, a device is found among {linked.devices:,}{alike} with "
-        f"{found} probability. Beyond that, only {others} or the time of sending can link reports."
+        f"Linking: {span} share {properties}{cohort}its permanent noise. With two sets of "
+        f"{_LINKED_REPORTS} reports, a device is found among {linked.devices:,}{group} with "
+        f"{probability} probability. Beyond that, only {links} or the time of sending can link "
+        "reports."
     )
 
 
 def _describe_release(metric: Metric) -> str:
-    """Return a sentence about the sums that are released."""
+    """Describe the smallest sums that the collector releases."""
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
     group = " of one group" if metric.segments else ""
-    several, least, few = metric.params.m > 1, metric.min_reports, f"{metric.min_cohort:,}"
-    limit = f", and no device sent more than one in {few} of {'a cohort' if several else 'them'}"
-    if metric.pace == "none":
-        limit = f", and at least {few} of each of its cohorts" if several else ""
-        least = least if several else max(least, metric.min_cohort)
+    min_reports, min_cohort = metric.min_reports, f"{metric.min_cohort:,}"
+    has_cohorts = metric.params.m > 1
+    if metric.pace != "none":
+        total = "a cohort" if has_cohorts else "them"
+        limit = f", and no device sent more than one in {min_cohort} of {total}"
+    elif has_cohorts:
+        # A device may send any number of reports, so no part of a device can be promised.
+        limit = f", and at least {min_cohort} of each of its cohorts"
+    else:
+        limit = ""
+        min_reports = max(min_reports, metric.min_cohort)
     return (
         "It shows a sum of whole days only if it has at least "
-        f"{format_count(least, 'report')}{group}{limit}."
+        f"{format_count(min_reports, 'report')}{group}{limit}."
     )

@@ -1,4 +1,15 @@
-"""Changing a live metric: what it costs a device, in nats and in the words of all who tell it."""
+"""Privacy loss of a device when the entry of a live metric changes.
+
+A device that has reported in an epoch ends the epoch under the old entry. A metric for life changes
+at once. Three cases follow:
+
+- Only p and q of a metric for life change. Devices keep their permanent responses, so all reports
+  together lose at most epsilon_inf of the permanent response ([EPK14] Theorem 1).
+- Another parameter changes. Devices draw new permanent responses, and the losses of both scopes
+  add.
+- The metric has epochs that end. The change waits for the next epoch, and the losses of epochs add
+  as before.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +26,13 @@ from rappor.registry.metric import Metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeLoss:
-    """What a device loses, in nats, by reports of one value before and after a change.
+    """Privacy loss of reports of one value before and after a change of parameters.
 
-    `kept` tells that the permanent response stays. `epsilon_inf` is the loss by any number of
-    reports.
+    Attributes
+    ----------
+    kept : whether devices keep their permanent responses.
+    epsilon : loss of the counted reports, in nats.
+    epsilon_inf : loss of any number of reports, in nats.
     """
 
     kept: bool
@@ -29,11 +43,14 @@ class ChangeLoss:
 def compute_change_loss(
     old: Params, new: Params, *, before: int, after: int, for_life: bool = True
 ) -> ChangeLoss:
-    """Account for numbers of reports of one value before and after the change.
+    """Compute the loss of reports of one value before and after a change of parameters.
 
-    A change of p and q alone keeps the permanent response, and so epsilon_inf. Any
-    other one draws a new permanent response, and the losses add. So they do with epochs
-    (`for_life` is false): there a change waits for the next one.
+    Parameters
+    ----------
+    old, new : the parameters before and after the change.
+    before, after : numbers of reports under the old and the new parameters, at least 1.
+    for_life : whether both sides belong to one scope for life. Epochs that end have permanent
+        responses of their own, so the losses of both sides add.
     """
     if for_life and old.permanent_fingerprint == new.permanent_fingerprint:
         reports = {old: before + after} if old == new else {old: before, new: after}
@@ -47,12 +64,20 @@ def compute_change_loss(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryChange:
-    """What a device loses when a metric's entry changes, by reports of one value on both sides.
+    """Privacy loss and reserved budget of a device when a metric's entry changes.
 
-    `params` is the fingerprint of the new entry. `same` tells that nothing changes for devices,
-    `kept` that they keep their permanent responses, `waits` that a device which has reported in
-    an epoch goes on with it as it was. `reserved_before` and `reserved` are the nats of a calendar
-    year that the metric reserves without the change, and in the year of the change.
+    Attributes
+    ----------
+    params : fingerprint of the new entry.
+    old_epoch, new_epoch : length of an epoch before and after the change.
+    same : whether nothing changes for devices.
+    kept : whether devices keep their permanent responses.
+    waits : whether a device that has reported in an epoch ends the epoch under the old entry.
+    reports : number of reports of one value on each side of the change.
+    epsilon : loss of these reports, in nats.
+    epsilon_inf : loss of any number of reports on both sides, in nats.
+    reserved_before : nats that the metric reserves of a calendar year without the change.
+    reserved : nats that the metric reserves in the year of the change.
     """
 
     params: str
@@ -69,10 +94,11 @@ class EntryChange:
 
     @property
     def summary(self) -> str:
-        """All of it in sentences."""
+        """The change in sentences for people."""
         return " ".join(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
+        # `waits` is checked before `kept`: with epochs that end no response outlives the change.
         if self.same:
             yield "Nothing changes for devices."
         elif self.waits:
@@ -88,27 +114,49 @@ class EntryChange:
                 "losses add up."
             )
         yield (
-            f"{format_count(self.reports, 'report')} of a value before and "
-            f"{self.reports:,} after lose "
-            f"{_nats(self.epsilon)} nats; any number of reports loses {_nats(self.epsilon_inf)}."
+            f"{format_count(self.reports, 'report')} of a value before and {self.reports:,} after "
+            f"lose {_format_nats(self.epsilon)} nats; any number of reports loses "
+            f"{_format_nats(self.epsilon_inf)}."
         )
         if not self.same:
             yield (
-                f"In the year of the change it reserves {_nats(self.reserved)} nats of a device's "
-                f"budget, {_nats(self.reserved_before)} without the change."
+                f"In the year of the change it reserves {_format_nats(self.reserved)} nats of a "
+                f"device's budget, {_format_nats(self.reserved_before)} without the change."
             )
 
 
 def cost_of_change(old: Metric, new: Metric, *, reports: int) -> EntryChange:
-    """Price a change of a metric's entry, as devices carry it out.
+    """Compute privacy loss and reserved budget of a device when a metric's entry changes.
 
-    A device that has reported in an epoch ends it under the old entry. A metric for life changes
-    at once. It reserves the prices of all scopes that it may use: those of both entries, or the
-    higher one where the scopes are the same.
+    Parameters
+    ----------
+    old, new : the metric before and after the change.
+    reports : number of reports of one value on each side of the change, at least 1.
+
+    Returns
+    -------
+    EntryChange. Losses and reserved budget are in nats, and infinite if a loss has no limit.
+
+    Raises
+    ------
+    ParamsError
+        reports is not a positive integer.
+
+    Examples
+    --------
+    >>> import dataclasses, datetime
+    >>> old = Metric(
+    ...     name="page", params=Params.profile("balanced"), description="Home page",
+    ...     owner="web@example.org", expires=datetime.date(2030, 12, 31), epoch="life",
+    ... )
+    >>> more_cohorts = dataclasses.replace(old.params, m=256)
+    >>> change = cost_of_change(old, dataclasses.replace(old, params=more_cohorts), reports=1)
+    >>> change.kept, round(change.epsilon_inf, 3), round(change.reserved, 3)
+    (False, 8.0, 8.0)
     """
     is_for_life = old.epoch == new.epoch == "life"
     same_scopes = scope_identity(old) == scope_identity(new)
-    cost = compute_change_loss(
+    loss = compute_change_loss(
         old.params, new.params, before=reports, after=reports, for_life=is_for_life and same_scopes
     )
     before, after = reserve(old).total, reserve(new).total
@@ -116,19 +164,21 @@ def cost_of_change(old: Metric, new: Metric, *, reports: int) -> EntryChange:
         params=new.params.fingerprint,
         old_epoch=old.epoch,
         new_epoch=new.epoch,
-        same=_seen_by_devices(old) == _seen_by_devices(new),
-        kept=cost.kept,
+        same=_list_device_rules(old) == _list_device_rules(new),
+        kept=loss.kept,
         waits=old.epoch != "life",
         reports=reports,
-        epsilon=cost.epsilon,
-        epsilon_inf=cost.epsilon_inf,
+        epsilon=loss.epsilon,
+        epsilon_inf=loss.epsilon_inf,
         reserved_before=before,
+        # A device reserves the scopes of both entries, for it may have used both. Scopes that both
+        # entries have are the same scopes at the larger cost.
         reserved=max(before, after) if same_scopes else before + after,
     )
 
 
-def _seen_by_devices(metric: Metric) -> tuple[object, ...]:
-    """Return all of an entry that a device's reports depend on, but for the last day."""
+def _list_device_rules(metric: Metric) -> tuple[object, ...]:
+    """List the rules of an entry on which a device's reports depend, except the last day."""
     return (
         tuple(metric.accepted),
         metric.parts,
@@ -138,7 +188,7 @@ def _seen_by_devices(metric: Metric) -> tuple[object, ...]:
     )
 
 
-def _nats(epsilon: float) -> str:
+def _format_nats(epsilon: float) -> str:
     if math.isinf(epsilon):
         return "infinite"
     return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"

@@ -1,7 +1,8 @@
-"""The data sheet of a registry: what is collected, what it costs a person, and what stays open.
+"""The data sheet of a registry: collected data, privacy losses, retention and known limits.
 
-All that the registry knows is taken from it; the three numbers of client and collector are
-compared with theirs by a test.
+The data sheet reads everything about metrics from the registry. Three numbers belong to the client
+and to the collector, which this package must not import. A test compares the three numbers with
+those of client and collector.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rappor.base.sentence_numbers import format_belief, format_count
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.notice import describe_promise, describe_segments, privacy_notice
 from rappor.privacy.report_linkage import linkability
-from rappor.privacy.unchanged_values import list_unchanged_losses
+from rappor.privacy.unchanged_values import UnchangedValueLoss, list_unchanged_losses
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, posterior_bound
 from rappor.registry.budget import most_reports, scope_loss
@@ -22,78 +23,102 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 RETRY_DAYS: Final = 7
-"""Days after which a device gives up an upload."""
+"""Days after the first attempt on which a device gives up an upload. The number is the client's."""
 
 UPLOAD_KEY_DAYS: Final = 14
-"""Days for which the collector keeps the key of an upload."""
+"""Days for which a collector stores the key of an upload. The number is the collector's."""
 
 LOGGED_UPLOADS: Final = 1000
-"""Uploads that a device's log of what was sent holds at most."""
+"""Largest number of uploads in a device's log of sent uploads. The number is the client's."""
 
 _NEAR_CERTAINTY: Final = 0.999
+"""Belief above which the data sheet writes "almost certain". More digits would suggest a protection
+that the metric does not have."""
 
 LIMITS: Final = (
-    "It does not hide that a device takes part, when it reports, or its network address, from who "
-    "receives its reports.",
-    "Losses add up over metrics, over epochs that somebody links, and over the devices of one "
+    "The system does not hide from the receiver of reports that a device takes part, when it "
+    "reports, or its network address.",
+    "Losses add up over metrics, over epochs that an observer links, and over the devices of one "
     "person.",
-    "The promise holds as long as when and how often a device reports does not depend on its "
-    "values. `rappor audit --client` tests that.",
-    "A folder that is restored as a whole, as from a disk image, forgets what it has answered "
-    "since: each restore can cost another epsilon.",
-    "The total is for a calendar year: a year that begins in the middle of one can cost twice it.",
-    "A collector that is restored from a backup may count a retried upload twice; no device loses "
-    "more by it.",
-    "Who holds the device's folder can try all possible values.",
+    "The promise holds as long as the number and the times of a device's reports do not depend on "
+    "its values. `rappor audit --client` tests that.",
+    "A folder that is restored as a whole, as from a disk image, does not contain later answers: "
+    "each restore can cost another epsilon.",
+    "The total is for a calendar year: a year that begins in the middle of a calendar year can "
+    "cost twice the total.",
+    "A collector that is restored from a backup may count a retried upload twice. No device loses "
+    "more by that.",
+    "A person who has the device's folder can try all possible values.",
     "Forged reports move the estimates. They do not reveal anybody's value.",
     "Rare values stay below the noise and are not estimated.",
 )
+"""Sentences of the section "Known limits": what the system does not protect."""
 
 LEGAL: Final = (
     "Reports of one epoch can be linked to one device by its permanent noise. Until they are added "
     "up they are pseudonymous data in the sense of Article 4(5) GDPR, and personal data (EDPB "
-    "Guidelines 01/2025). Sums that are released hold no report of their own.",
+    "Guidelines 01/2025). Released sums contain no single report.",
     "The client stores a secret and its state on the person's device. Article 5(3) of the ePrivacy "
     "Directive asks for consent to that unless it is strictly necessary. The client does nothing "
     "without consent.",
-    "Network addresses reach who receives uploads. The collector does not log them; a proxy before "
-    "it may.",
+    "The receiver of uploads learns network addresses. The collector does not log them. A proxy in "
+    "front of the collector may log them.",
     "This is not legal advice. Legal basis, controller and processor: [to be filled in].",
 )
+"""Sentences of the section "Legal terms" of the data sheet and of the impact assessment."""
 
 
 def write_datasheet(registry: Registry) -> Document:
-    """Return the data sheet of all metrics of a registry."""
+    """Write the data sheet of all metrics of a registry.
+
+    Parameters
+    ----------
+    registry : the metrics that a program collects.
+
+    Returns
+    -------
+    The document. The same registry gives the same document.
+    """
     metrics = tuple(registry.values())
     return Document(
         title="Data sheet of what is collected",
         sections=(
-            _purpose(metrics),
-            _unit(registry),
-            _wire(metrics),
-            _retention(),
-            _recipients(metrics),
-            *_losses(metrics),
-            Section(title="What links reports", texts=tuple(map(_linking, metrics))),
-            _withdrawal(),
+            _write_purpose(metrics),
+            _write_privacy_unit(registry),
+            _write_wire_fields(metrics),
+            _write_retention(),
+            _write_recipients(metrics),
+            _write_losses(metrics),
+            _write_unchanged_losses(metrics),
+            Section(title="What links reports", texts=tuple(map(_describe_linking, metrics))),
+            _write_withdrawal(),
             Section(title="Known limits", texts=LIMITS),
             Section(title="Legal terms", texts=LEGAL),
-            *(_described(metric) for metric in metrics),
+            *map(_write_metric, metrics),
         ),
     )
 
 
 def sum_reserved(registry: Registry) -> float:
-    """Return what all metrics reserve of a calendar year, in nats."""
-    return math.fsum(each.total for each in registry.reserved)
+    """Add up the nats that all metrics reserve of a calendar year."""
+    return math.fsum(reservation.total for reservation in registry.reserved)
 
 
 def format_loss(epsilon: float) -> str:
-    """Write a loss: no digit more than its price has, rounded up."""
-    return "no limit" if math.isinf(epsilon) else f"{math.ceil(round(1000 * epsilon, 6)) / 1000:g}"
+    """Format a privacy loss in nats, rounded up to a thousandth, as costs are."""
+    if math.isinf(epsilon):
+        return "no limit"
+    # A sum of floats may be 16.000000000000004. Without the inner rounding it would become 16.001.
+    return f"{math.ceil(round(1000 * epsilon, 6)) / 1000:g}"
 
 
-def _purpose(metrics: Iterable[Metric]) -> Section:
+def format_largest_belief(epsilon: float) -> str:
+    """Format the largest belief of an observer who believed 50 % before the reports."""
+    largest = posterior_bound(epsilon, 0.5)[1]
+    return format_belief(largest) if largest <= _NEAR_CERTAINTY else "almost certain"
+
+
+def _write_purpose(metrics: Iterable[Metric]) -> Section:
     return Section(
         title="Purpose and owner",
         columns=("metric", "purpose", "owner", "until", "reports", "share of devices"),
@@ -103,7 +128,7 @@ def _purpose(metrics: Iterable[Metric]) -> Section:
                 metric.description,
                 metric.owner,
                 str(metric.expires),
-                _pace(metric),
+                _format_frequency(metric),
                 f"{100 * metric.sampling_rate:.3g} %",
             )
             for metric in metrics
@@ -111,27 +136,27 @@ def _purpose(metrics: Iterable[Metric]) -> Section:
     )
 
 
-def _pace(metric: Metric) -> str:
+def _format_frequency(metric: Metric) -> str:
     if metric.interval == "none":
         return "every event"
     return f"at most one a {metric.pace}"
 
 
-def _unit(registry: Registry) -> Section:
+def _write_privacy_unit(registry: Registry) -> Section:
+    total = format_loss(sum_reserved(registry))
     return Section(
         title="Unit of privacy",
         texts=(
-            "The unit is one metric on one device in one epoch (NIST SP 800-226). Noise is added "
-            "on the device; nobody has to be trusted with values, and there is no delta.",
+            "The unit is one metric on one device in one epoch (NIST SP 800-226). The device adds "
+            "the noise. No other party has to be trusted with values, and there is no delta.",
             "The adversary sees every report of the device and may be the collector.",
-            f"All metrics together cost a device at most "
-            f"{format_loss(sum_reserved(registry))} nats in a "
-            "calendar year. The devices of one person add up.",
+            f"All metrics together cost a device at most {total} nats in a calendar year. The "
+            "devices of one person add up.",
         ),
     )
 
 
-def _wire(metrics: Iterable[Metric]) -> Section:
+def _write_wire_fields(metrics: Iterable[Metric]) -> Section:
     return Section(
         title="Data fields on the wire",
         texts=(
@@ -145,135 +170,152 @@ def _wire(metrics: Iterable[Metric]) -> Section:
                 ", ".join(metric.accepted),
                 f"{metric.params.m:,}",
                 f"{metric.params.k:,}",
-                "; ".join(f"{each.name} ({', '.join(each.labels)})" for each in metric.segments)
-                or "nothing",
+                _list_segments(metric) or "nothing",
             )
             for metric in metrics
         ),
     )
 
 
-def _retention() -> Section:
+def _list_segments(metric: Metric) -> str:
+    """List the public properties of a metric with their values."""
+    return "; ".join(
+        f"{dimension.name} ({', '.join(dimension.labels)})" for dimension in metric.segments
+    )
+
+
+def _write_retention() -> Section:
     return Section(
         title="Retention",
         columns=("where", "what", "how long"),
         rows=(
             ("device", "secret and state", "until consent is withdrawn"),
-            ("device", "reports that wait", f"{RETRY_DAYS} days after the first attempt"),
-            ("device", "a log of what was sent", f"the last {LOGGED_UPLOADS:,} uploads"),
+            ("device", "reports in the queue", f"{RETRY_DAYS} days after the first attempt"),
+            ("device", "a log of sent uploads", f"the last {LOGGED_UPLOADS:,} uploads"),
             ("collector", "a key of each upload, not its id", f"{UPLOAD_KEY_DAYS} days"),
-            ("collector", "sums by metric, day and cohort", "no end: they hold no report"),
+            ("collector", "sums by metric, day and cohort", "no end: they contain no report"),
             ("collector", "single noisy reports", "not stored"),
         ),
     )
 
 
-def _recipients(metrics: Iterable[Metric]) -> Section:
+def _write_recipients(metrics: Iterable[Metric]) -> Section:
     return Section(
         title="Recipients",
         texts=(
             "The operator of the collector receives each noisy report, with its address and time. "
-            "Whoever has a token to read sees released sums:",
+            "A person with a read token sees released sums:",
         ),
         columns=("metric", "least reports", "one device is at most"),
         rows=tuple(
             (
                 metric.name,
                 f"{metric.min_reports:,}" if metric.min_reports else "none",
-                f"one in {metric.min_cohort:,} of a cohort's reports"
-                if metric.pace != "none"
-                else f"not limited; at least {format_count(metric.min_cohort, 'report')} "
-                f"of a cohort",
+                _format_device_share(metric),
             )
             for metric in metrics
         ),
     )
 
 
-def _losses(metrics: Iterable[Metric]) -> Iterable[Section]:
-    """Yield the losses of each metric, and those of a value that stays."""
-    rows, stays = [], []
+def _format_device_share(metric: Metric) -> str:
+    """Format the largest part that one device has of a released sum."""
+    if metric.pace == "none":
+        # A device may send any number of reports, so its part of a sum has no bound.
+        reports = format_count(metric.min_cohort, "report")
+        return f"not limited; at least {reports} of a cohort"
+    return f"one in {metric.min_cohort:,} of a cohort's reports"
+
+
+def _write_losses(metrics: Iterable[Metric]) -> Section:
+    rows = []
     for metric in metrics:
-        one, every = epsilon_1(metric.params), scope_loss(metric)
-        both = (
-            format_loss(one),
-            format_largest_belief(one),
-            metric.epoch,
-            format_loss(every),
-            format_largest_belief(every),
-        )
-        rows.append((metric.name, *both))
-        for year in (
-            row for row in list_unchanged_losses(metric.params, metric) if row.epoch == metric.epoch
-        ):
-            share = "" if year.named is None else f"{100 * year.named:.0f} % of {year.candidates:,}"
-            years = "a year" if year.years == 1 else f"{year.years} years"
-            stays.append(
-                (
-                    metric.name,
-                    years,
-                    format_loss(year.epsilon),
-                    format_largest_belief(year.epsilon),
-                    share,
-                )
+        report, scope = epsilon_1(metric.params), scope_loss(metric)
+        rows.append(
+            (
+                metric.name,
+                format_loss(report),
+                format_largest_belief(report),
+                metric.epoch,
+                format_loss(scope),
+                format_largest_belief(scope),
             )
-    yield Section(
+        )
+    return Section(
         title="Privacy losses",
-        texts=("In nats; a belief of 50 % becomes at most the one beside it.",),
+        texts=(
+            "Losses are in nats. Column 'belief': the largest belief, after the reports, of an "
+            "observer who believed 50 % before.",
+        ),
         columns=("metric", "a report", "belief", "epoch", "all reports of an epoch", "belief"),
         rows=tuple(rows),
     )
-    yield Section(
+
+
+def _write_unchanged_losses(metrics: Iterable[Metric]) -> Section:
+    """Write the losses of a value that stays the same for one year and for two years."""
+    return Section(
         title="A value that stays",
         texts=(
-            "If somebody links the epochs, by address, account or because the person has one "
-            "device, their losses add up. 'Named' is how many of equally likely values that "
+            "If an observer links the epochs, by address, account or because the person has one "
+            "device, their losses add up. 'Named' is the share of equally likely values that the "
             "observer names.",
         ),
         columns=("metric", "it stays for", "nats", "belief", "named"),
-        rows=tuple(stays),
-    )
-
-
-def format_largest_belief(epsilon: float) -> str:
-    """Write the most that a belief of 50 % becomes."""
-    high = posterior_bound(epsilon, 0.5)[1]
-    return format_belief(high) if high <= _NEAR_CERTAINTY else "almost certain"
-
-
-def _linking(metric: Metric) -> str:
-    if most_reports(metric) == 1:
-        return f"{metric.name}: one report an epoch; only address and time link two."
-    linked = linkability(metric.params, reports=(2,))
-    found = f"{100 * linked.recognised[0].probability:.0f} %"
-    cohort = "the cohort and " if metric.params.m > 1 else ""
-    return (
-        f"{metric.name}: {cohort}the permanent noise, within one "
-        f"{'life' if metric.epoch == 'life' else metric.epoch}. Two sets of 2 reports identify a "
-        f"device among {linked.devices:,} with {found} probability. Beside that, address and time."
-    )
-
-
-def _withdrawal() -> Section:
-    return Section(
-        title="Withdrawal",
-        texts=(
-            "It erases on the device: the secret first, then waiting reports, state and log. "
-            "Nothing is sent afterwards. What was reserved of the year's total stays as one line, "
-            "so that agreeing again does not renew it.",
-            "It cannot erase what was sent: a report that was added to a sum cannot be found in it "
-            "again, since nothing in it names the device.",
+        rows=tuple(
+            _format_unchanged_loss(metric, loss)
+            for metric in metrics
+            for loss in list_unchanged_losses(metric.params, metric)
+            if loss.epoch == metric.epoch
         ),
     )
 
 
-def _described(metric: Metric) -> Section:
-    lines = [
-        line for line in privacy_notice(metric).splitlines() if line != describe_promise(metric)
-    ]
-    kept = [line for line in lines[1:] if line not in set(describe_segments(metric))]
-    what = encoding_of(metric.params).described
+def _format_unchanged_loss(metric: Metric, loss: UnchangedValueLoss) -> tuple[str, ...]:
+    named = "" if loss.named is None else f"{100 * loss.named:.0f} % of {loss.candidates:,}"
+    years = "a year" if loss.years == 1 else f"{loss.years} years"
+    largest = format_largest_belief(loss.epsilon)
+    return metric.name, years, format_loss(loss.epsilon), largest, named
+
+
+def _describe_linking(metric: Metric) -> str:
+    """Write which properties of a report link it to other reports of the device."""
+    if most_reports(metric) == 1:
+        return f"{metric.name}: one report an epoch. Only address and time link two reports."
+    linked = linkability(metric.params, reports=(2,))
+    probability = f"{100 * linked.recognised[0].probability:.0f} %"
+    cohort = "the cohort and " if metric.params.m > 1 else ""
+    epoch = "life" if metric.epoch == "life" else metric.epoch
+    return (
+        f"{metric.name}: {cohort}the permanent noise, within one {epoch}. Two sets of 2 reports "
+        f"identify a device among {linked.devices:,} with {probability} probability. Address and "
+        "time link reports, too."
+    )
+
+
+def _write_withdrawal() -> Section:
+    return Section(
+        title="Withdrawal",
+        texts=(
+            "Withdrawal erases on the device: the secret first, then queued reports, state and "
+            "log. The device sends nothing afterwards. One line stays: the nats that were reserved "
+            "of the year's total, so that a new consent does not renew the total.",
+            "Withdrawal cannot erase sent reports. A report that was added to a sum cannot be "
+            "found in the sum again, since nothing in the sum names the device.",
+        ),
+    )
+
+
+def _write_metric(metric: Metric) -> Section:
+    """Write the section of one metric: its privacy notice without title and owner.
+
+    The promise and the sentences about segments come first.
+    """
+    first = [describe_promise(metric), *describe_segments(metric)]
+    remaining = [line for line in privacy_notice(metric).splitlines()[1:] if line not in first]
+    described = encoding_of(metric.params).described
+    # The first two remaining lines are owner and interval, which are in the table of purposes.
     return Section(
         title=f"Metric {metric.name}",
-        texts=(f"Answer: {what}.", describe_promise(metric), *describe_segments(metric), *kept[2:]),
+        texts=(f"Answer: {described}.", *first, *remaining[2:]),
     )

@@ -3,7 +3,7 @@
 A scope is one metric in one epoch under one permanent response. Within a scope, a device stays in
 its cohort and repeats its permanent response, so its reports agree more often than reports of two
 devices. Reports of different scopes have nothing in common: other metrics and other epochs have
-other cohorts and permanent responses. Only an upload, an address or the time links them.
+other cohorts and permanent responses. Only an upload, an address or the time links such reports.
 """
 
 from __future__ import annotations
@@ -24,18 +24,27 @@ from rappor.privacy.recognition import (
 from rappor.protocol.params import Params
 
 REPORTS: Final = (1, 2, 5, 20)
-"""Numbers of reports in each of two sets."""
+"""Numbers of reports in each of two sets for which `linkability` computes a probability."""
 
 _MOST_IN_A_SET: Final = 1000
+"""Largest number of reports in a set. The time of the computation grows with its square."""
+
 _CERTAIN: Final = 0.99
+"""Probability with which all bits of a permanent response are recovered."""
+
 _MOST_REPORTS: Final = 10_000
+"""Largest number of reports from which a permanent response is recovered: a daily report for 27
+years. More reports are reported as "never"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recognition:
-    """The probability that two sets of a device's reports are found to be its own.
+    """Probability that an observer recognises a device by two sets of its reports.
 
-    `reports` is the number of reports in each set, None for any number.
+    Attributes
+    ----------
+    reports : number of reports in each set; None for any number.
+    probability : probability of recognition among the devices of the cohort.
     """
 
     reports: int | None
@@ -44,17 +53,23 @@ class Recognition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linkability:
-    """What links the reports of one device within one scope.
+    """Measures of how well reports of one device can be linked within one scope.
 
-    A report names its cohort, so an observer compares a device with the `cohort_devices` of its
-    own cohort only (devices / m). The probabilities in `recognised` are those of finding it among
-    these, and so among all `devices`. Devices are taken to hold strings that differ; under other
-    encodings, the same answer.
+    A report names its cohort, so an observer compares a device only with the devices of its cohort.
+    Strings of two devices are assumed to differ. Under other encodings all devices are assumed to
+    have the same value.
 
-    `cohort_bits` is what the cohort tells about the device. `permanent_bits` is the entropy of the
-    permanent response of a known value: what it tells once it is recovered, and 0 where f = 0.
-    Both are in bits. After `reports_to_recover` reports all bits of a permanent response are known
-    with 99 % probability; None if 10,000 reports are not enough.
+    Attributes
+    ----------
+    devices : number of devices in all.
+    cohort_devices : expected number of devices of one cohort, devices / m.
+    cohort_bits : information of the cohort about the device, in bits.
+    permanent_bits : entropy of the permanent response of a known value, in bits. An observer learns
+        this information by recovering the permanent response. 0 if f = 0.
+    recognised : probability of recognition by numbers of reports in a set. The last entry is for
+        any number of reports.
+    reports_to_recover : number of reports after which all bits of a permanent response are
+        recovered with 99 % probability; None if 10,000 reports are not enough.
     """
 
     devices: int
@@ -68,16 +83,36 @@ class Linkability:
 def linkability(
     params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPORTS
 ) -> Linkability:
-    """Return what links the reports of one device among `devices` in all.
+    """Compute how well an observer links reports of one device.
 
-    Two sets of reports are compared, for each number of `reports` in a set, and at last for any
-    number; `rappor.privacy.recognition` describes the observer. Raises ParamsError unless there is
-    at least one device and every number of reports is in [1, 1,000].
+    `rappor.privacy.recognition` describes the observer and the assumptions.
+
+    Parameters
+    ----------
+    params : the parameters of the reports.
+    devices : number of devices among which a device is recognised, in all cohorts together.
+    reports : numbers of reports in each of the two sets that the observer compares.
+
+    Returns
+    -------
+    Linkability, with an entry of `recognised` for each number of reports, and a last entry for any
+    number.
+
+    Raises
+    ------
+    ParamsError
+        devices is not a positive integer, or a number of reports is not in [1, 1,000].
+
+    Examples
+    --------
+    >>> result = linkability(Params.profile("balanced"), devices=1_000_000, reports=[2])
+    >>> result.cohort_devices, f"{result.recognised[0].probability:.0%}"
+    (7812, '20%')
     """
     check_integer("devices", devices, 1)
     for n in reports:
         check_integer("reports", n, 1, _MOST_IN_A_SET)
-    cohort_devices, ones = max(1, round(devices / params.m)), count_true_bits(params)
+    cohort_devices, n_true = max(1, round(devices / params.m)), count_true_bits(params)
     recognised = [
         Recognition(reports=n, probability=recognition_probability(params, n, cohort_devices))
         for n in reports
@@ -89,44 +124,48 @@ def linkability(
         devices=devices,
         cohort_devices=cohort_devices,
         cohort_bits=cohort_bits(params),
-        permanent_bits=(params.k - ones) * _entropy(params.f1) + ones * _entropy(params.f0),
+        permanent_bits=(params.k - n_true) * _entropy(params.f1) + n_true * _entropy(params.f0),
         recognised=tuple(recognised),
         reports_to_recover=reports_to_recover(params),
     )
 
 
 def cohort_bits(*params: Params) -> float:
-    """Return the information of cohorts about the device, in bits: the sum of log2 m.
+    """Compute the information of cohorts about the device, in bits: the sum of log2 m.
 
     Parameters
     ----------
     params : the parameters of all metrics that report in one upload.
     """
-    return sum(math.log2(each.m) for each in params)
+    return sum(math.log2(parameter_set.m) for parameter_set in params)
 
 
 def reports_to_recover(params: Params) -> int | None:
-    """Return the number of reports that reveal all k bits of a permanent response.
+    """Compute the number of reports from which all k bits of a permanent response are recovered.
 
-    This is the smallest number from which the likelier state of every bit is right with probability
-    .99, if 0 and 1 are equally likely; None beyond ten thousand. The value behind the permanent
-    response stays hidden, within epsilon_inf.
+    The observer guesses the likelier state of every bit, with 0 and 1 equally likely. The result is
+    the smallest number of reports for which all guesses are right with probability 0.99. The value
+    behind the permanent response stays protected by epsilon_inf.
+
+    Returns
+    -------
+    The number of reports, or None if 10,000 reports are not enough.
     """
 
-    def enough(n: int) -> bool:
-        # Half the overlap of both states is how often the reports of a bit mislead.
+    def is_recovered(n: int) -> bool:
+        # The guess of a bit is wrong with half the overlap of the two distributions.
         zero, one = (
             [binomial_probability(n, x, p) for x in range(n + 1)] for p in (params.p, params.q)
         )
-        misled = sum(map(min, zero, one)) / 2
-        return params.k * math.log1p(-misled) >= math.log(_CERTAIN)
+        error = sum(map(min, zero, one)) / 2
+        return params.k * math.log1p(-error) >= math.log(_CERTAIN)
 
-    if not enough(_MOST_REPORTS):
+    if not is_recovered(_MOST_REPORTS):
         return None
-    # More reports never make the likelier state a worse guess.
-    return 1 + bisect.bisect_left(range(1, _MOST_REPORTS), x=True, key=enough)
+    # Bisection needs a monotone function: more reports never make the guess of a bit worse.
+    return 1 + bisect.bisect_left(range(1, _MOST_REPORTS), x=True, key=is_recovered)
 
 
 def _entropy(probability: float) -> float:
-    """Return the entropy of one bit, in bits."""
+    """Compute the entropy of one bit, in bits."""
     return sum(x * -math.log2(x) for x in (probability, 1 - probability) if 0 < x < 1)

@@ -1,38 +1,50 @@
-"""Privacy by shuffling: what one report loses if it arrives among many, in no order.
+"""Privacy amplification by shuffling: the loss of one report among many reports in no order.
 
-A shuffler passes on the reports of n devices with nothing that says whose each is. Then one
-device's report hides among the others', and its loss against who sees the batch is smaller
-than the loss of the report alone, with probability 1 - delta. A report that names its cohort
-is shuffled among those of its cohort only: n is the smallest actual cohort, not all devices.
-For several reports of a device under one permanent response, whole histories are shuffled,
-and the loss of one history takes the place of that of one report.
+Theory of operation
+-------------------
+A shuffler passes on the reports of n devices without names and in random order. The report of one
+device then hides among the other reports. With probability 1 - delta, its loss against an observer
+of the batch is smaller than the loss of the report alone. Two limits apply:
 
-The loss is computed numerically, by summing binomials.
-Each report alone loses at most `local` nats, written e0 here. Take two values of one device, and
-let a and b be the probabilities of a report under them. Every other device sends this report with
-probability at least max(a, b) / e^e0, whatever it holds, since e0 bounds its loss too. This common
-part is the privacy blanket (Balle, Bell, Gascon and Nissim 2019). Suppose that an observer is even
-told which of the others did not draw from it. The rest are independent draws, so
+- A report names its cohort, so it hides among the reports of its cohort only: n is the size of the
+  smallest cohort, not the number of all devices.
+- For several reports of a device under one permanent response, whole histories are shuffled. The
+  loss of one history then takes the place of the loss of one report.
 
-    delta(epsilon) <= E[max(0, g_1 + ... + g_n)] / n,
+Let e0 be the loss of each report alone, the `local` loss. Take two values of one device, and let
+a(r) and b(r) be the probabilities of a report r under the two values. Every other device sends r
+with probability at least max(a, b) / e^e0, whatever its value is, because e0 bounds its loss, too.
+This common part is the privacy blanket (Balle, Bell, Gascon and Nissim 2019). Suppose that the
+observer even learns which other devices did not draw their report from the blanket. The remaining
+reports are independent draws, so
 
-where each g is (a - e^epsilon b) e^e0 / max(a, b) of a report from the blanket, and 0 where there
-is none. Each g lies between 1 - e^(epsilon + e0) and e^e0 - e^epsilon, and has mean
-1 - e^epsilon. The right side is convex, so it is largest where all probability lies at these two
-ends and at 0: each end has 1 / (e^e0 + 1), which is the most that the means of a and b admit.
-This is the clone decomposition of Feldman, McMillan and Talwar (2023). Of the n - 1 others each is
-a clone with probability 2 / (e^e0 + 1), half of the clones look like each of the two values, and
-the device looks like its own value with probability e^e0 / (e^e0 + 1).
+    delta(epsilon) <= E[max(0, g_1 + ... + g_n)] / n
+
+Here g is (a - e^epsilon b) e^e0 / max(a, b) for a report from the blanket, and 0 for a report from
+elsewhere. Each g lies between 1 - e^(epsilon + e0) and e^e0 - e^epsilon, and has the mean
+1 - e^epsilon. The right side is convex in the distribution of g, so it is largest if all
+probability lies at the two ends and at 0. Each end has probability 1 / (e^e0 + 1), the most that
+the means of a and b admit. This is the clone decomposition of Feldman, McMillan and Talwar (2023):
+
+- Each of the n - 1 other reports is a clone with probability 2 / (e^e0 + 1).
+- Half of the clones look like a report of each of the two values.
+- The device's report looks like its own value with probability e^e0 / (e^e0 + 1).
 
 With T - 1 clones and X ~ Bin(T, 1/2) the right side is
 
-    delta(epsilon) = 2 tanh(e0 / 2) (1 + e^epsilon) E[max(0, u - X / T)],
-    u = (1 - tanh(epsilon / 2) / tanh(e0 / 2)) / 2.
+    delta(epsilon) = 2 tanh(e0 / 2) (1 + e^epsilon) E[max(0, u - X / T)]
+    u = (1 - tanh(epsilon / 2) / tanh(e0 / 2)) / 2
 
-It falls as T grows, since an observer can add clones. So T is counted in classes, each as its
-smallest member. Upper bounds of the classes' probabilities are used up from below. The sum over X
-goes in stretches, each bounded by the geometric series of its first ratio. So all errors are on
-the side of more loss.
+The module sums these binomials numerically. Every approximation is on the side of more loss:
+
+- The bound falls as T grows, since an observer can add clones. T is therefore grouped in classes,
+  and each class counts as its smallest member. The probabilities of the classes are upper bounds,
+  assigned from the smallest class upwards until they add up to 1.
+- The sum over X is divided into stretches. The geometric series of a stretch's first ratio bounds
+  the stretch.
+
+Example: a report with a local loss of 2 nats, among 10,000 reports, loses less than 0.16 nats with
+probability 1 - 1e-9.
 """
 
 from __future__ import annotations
@@ -45,65 +57,104 @@ from typing import Final, Self
 from rappor.base.ranges import check_integer, check_number
 
 _LEAST_LOCAL: Final = 1e-9
+"""Local loss, in nats, below which the loss is not reduced: such a loss reveals nothing."""
+
 _MOST_LOCAL: Final = 100.0
-"""A smaller local loss is nothing to reduce, and no batch hides a larger one."""
+"""Local loss, in nats, above which no batch reduces the loss: a clone has probability e^-100."""
 
 _LEAST_DELTA: Final = 1e-290
-"""Below it, probabilities would vanish in floating point."""
+"""Delta below which losses are not reduced. Probabilities would underflow to 0 in floating point,
+and a bound would be too small."""
 
 _MOST_REPORTS: Final = 2**53
-"""Larger batches are counted as this many reports, which hide less."""
+"""Number of reports as which larger batches count. Fewer reports hide less, and larger integers are
+not exact in floating point."""
 
 _LOST: Final = 1e-3
-"""Share of delta that is given away for numbers of clones that are not looked at."""
+"""Share of delta that is spent on numbers of clones that are not summed. A larger share makes the
+sum shorter and the bound weaker."""
 
 _CLASSES: Final = 128
-"""Classes of the number of clones."""
+"""Number of classes of the number of clones. More classes take more time and give a smaller
+bound."""
 
 _STEPS: Final = 4
-"""Stretches of X in one standard deviation."""
+"""Stretches of X in one standard deviation. More stretches take more time and give a smaller
+bound."""
 
 _ROUNDING: Final = 1 + 1e-6
-"""Factor that covers the rounding of sums and of binomial probabilities up to 2^53 trials."""
+"""Factor that covers rounding errors of sums and of binomial probabilities up to 2^53 trials."""
 
 _TIGHT: Final = 1e-12
-"""Relative distance at which a search ends."""
+"""Relative distance between the bounds at which a search ends."""
 
 
-def bound_shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
-    """Return the loss of one of n shuffled reports that each lose at most `local` nats.
+def compute_shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
+    """Bound the loss of one of n shuffled reports.
 
-    It is never above `local`, and never below the true loss at delta.
+    Parameters
+    ----------
+    local : loss of each report alone, in nats, in [0, infinity].
+    n : number of shuffled reports, the device's own report included.
+    delta : probability, in (0, 1), with which the bound may fail.
 
-    Raises ParamsError if local is no number in [0, infinity], n no positive integer, or delta not
-    in (0, 1).
+    Returns
+    -------
+    The bound in nats. It is at most `local`, and never below the true loss at delta.
+
+    Raises
+    ------
+    ParamsError
+        local is not in [0, infinity], n is not a positive integer, or delta is not in (0, 1).
+
+    Examples
+    --------
+    >>> round(compute_shuffled_epsilon(2.0, 10_000, delta=1e-9), 3)
+    0.16
     """
     check_number("local", local, "[0, infinity]")
     _check_batch(n, delta)
     if not _LEAST_LOCAL <= local <= _MOST_LOCAL or delta < _LEAST_DELTA:
         return local
+    # excess > 0: the batch needs more than `delta` for this epsilon, so the bound must be larger.
     clones = Clones.among(local, n, lost=delta * _LOST)
 
     def excess(epsilon: float) -> float:
         return math.log(clones.delta(epsilon) / delta)
 
-    return 0.0 if excess(0.0) <= 0 else _search(excess, good=local, bad=0.0)
+    return 0.0 if excess(0.0) <= 0 else _search_boundary(excess, good=local, bad=0.0)
 
 
 def find_local_epsilon(epsilon: float, n: int, *, delta: float) -> float:
-    """Return the largest local loss that a shuffled batch of n turns into at most `epsilon`.
+    """Find the largest local loss that a shuffled batch of n reports reduces to `epsilon` or less.
 
-    It is `epsilon` itself where the batch is too small to hide anything.
+    Parameters
+    ----------
+    epsilon : required loss in the batch, in nats, in [0, infinity).
+    n : number of shuffled reports.
+    delta : probability, in (0, 1), with which the bound may fail.
+
+    Returns
+    -------
+    The local loss in nats. It is `epsilon` itself if the batch is too small to hide a report.
+
+    Examples
+    --------
+    >>> round(find_local_epsilon(1.0, 100_000, delta=1e-9), 2)
+    7.24
     """
     check_number("epsilon", epsilon, "[0, infinity)")
     _check_batch(n, delta)
     if epsilon > _MOST_LOCAL or delta < _LEAST_DELTA:
         return epsilon
-    target = epsilon * (1 - 10 * _TIGHT)  # so that the way back ends below epsilon
+    # A little below epsilon, so that `compute_shuffled_epsilon` of the result is at most epsilon in
+    # spite of the tolerance of its search.
+    target = epsilon * (1 - 10 * _TIGHT)
 
     def excess(local: float) -> float:
         return math.log(Clones.among(local, n, lost=delta * _LOST).delta(target) / delta)
 
+    # Double the local loss until the batch no longer hides it, and search in between.
     good = max(epsilon, _LEAST_LOCAL)
     if excess(good) > 0:
         return epsilon
@@ -112,18 +163,20 @@ def find_local_epsilon(epsilon: float, n: int, *, delta: float) -> float:
         good, bad = bad, 2 * bad
         if bad > _MOST_LOCAL:
             return good
-    return _search(excess, good=good, bad=bad)
+    return _search_boundary(excess, good=good, bad=bad)
 
 
-def bound_smallest_cohort(n: int, m: int, *, delta: float) -> int:
-    """Return a size that every cohort reaches with probability at least 1 - `delta`.
+def compute_smallest_cohort(n: int, m: int, *, delta: float) -> int:
+    """Compute a size that every cohort reaches with probability at least 1 - `delta`.
 
-    n devices fall into m cohorts uniformly. Chernoff: a cohort of mean s = n / m has fewer
-    than s - t with probability at most exp(-t^2 / 2s), and there are m of them.
+    n devices fall into m cohorts uniformly. By Chernoff's bound, a cohort with mean s = n / m has
+    fewer than s - t devices with probability at most exp(-t^2 / 2s). The union over m cohorts gives
+    t = sqrt(2 s ln(m / delta)).
     """
     _check_batch(n, delta)
     mean = n / m
-    nats = math.log(m) - math.log(delta)  # m / delta may be beyond a float
+    # m / delta may exceed a float.
+    nats = math.log(m) - math.log(delta)
     return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * nats)))
 
 
@@ -134,10 +187,14 @@ def _check_batch(n: int, delta: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Clones:
-    """How many of a batch's reports hide the device's own one.
+    """Distribution of the number of clones that hide the report of one device.
 
-    `classes` holds pairs of T, the clones and the device itself, and its probability; `lost` is
-    what smaller numbers have at most.
+    Attributes
+    ----------
+    local : local loss e0, in nats.
+    lost : upper bound on the probability of all numbers of clones below the classes.
+    classes : pairs (T, probability). T is the smallest number of a class: the clones and the
+        device itself.
     """
 
     local: float
@@ -146,96 +203,112 @@ class Clones:
 
     @classmethod
     def among(cls, local: float, n: int, *, lost: float) -> Self:
-        """Count the clones among n reports, n - 1 of them of other devices."""
+        """Compute the distribution for n reports, of which n - 1 are of other devices."""
         others = min(n, _MOST_REPORTS) - 1
-        share, rest = 2 * math.exp(-local) / (1 + math.exp(-local)), math.tanh(local / 2)
-        mean, variance = others * share, others * share * rest
-        low = max(0, math.floor(mean - _bernstein(variance, lost)))
+        # The share of clones is 2 / (e^e0 + 1), and the other share is tanh(e0 / 2).
+        share, other_share = 2 * math.exp(-local) / (1 + math.exp(-local)), math.tanh(local / 2)
+        mean, variance = others * share, others * share * other_share
+        # Fewer clones than `low` have probability `lost` at most (Bernstein). They are left out.
+        low = max(0, math.floor(mean - _bernstein_distance(variance, lost)))
         high = min(others, math.ceil(mean + 4 * math.sqrt(variance)))
         width = max(1, (high - low) // _CLASSES)
         mode = math.floor((others + 1) * share)
         classes, below = [], 0.0
         for first in range(low, high + 1, width):
             last = min(first + width - 1, high)
+            # The member nearest to the mode bounds the probability of each member.
             likeliest = min(max(mode, first), last)
-            largest = (last - first + 1) * _binomial(likeliest, others, share, rest)
+            largest = (last - first + 1) * _binomial_bound(likeliest, others, share, other_share)
+            # The last class takes all remaining probability, also that of more clones than `high`.
             until = 1.0 if last == high else min(1.0, below + largest)
             classes.append((first + 1, until - below))
             below = until
         return cls(local, lost, tuple(classes))
 
     def delta(self, epsilon: float) -> float:
-        """Bound the delta at which the batch keeps `epsilon` nats, in [0, local]."""
+        """Bound delta(epsilon) of the batch. `epsilon` is in nats, in [0, local]."""
         half = epsilon / 2
+        # u, with (1 - tanh x / tanh y) / 2 written so that nothing cancels near epsilon = local.
         u = math.sinh(self.local / 2 - half) / (2 * math.cosh(half) * math.sinh(self.local / 2))
         reach = math.sqrt(-2 * math.log(self.lost)) + 1
-        mean = sum(share * _shortfall(t, u, reach) for t, share in self.classes if share)
+        mean = sum(share * _shortfall_bound(t, u, reach) for t, share in self.classes if share)
         scale = 2 * math.tanh(self.local / 2) * (1 + math.exp(epsilon))
         return self.lost + scale * mean * _ROUNDING
 
 
-def _bernstein(variance: float, probability: float) -> float:
-    """Return how far below its mean a binomial falls with no more than this probability."""
+def _bernstein_distance(variance: float, probability: float) -> float:
+    """Compute a distance that a binomial falls below its mean with at most this probability.
+
+    Bernstein's inequality: P(X < mean - t) <= exp(-t^2 / (2 variance + 2 t / 3)).
+    """
     nats = -math.log(probability)
     return nats / 3 + math.hypot(nats / 3, math.sqrt(2 * variance * nats))
 
 
-def _shortfall(t: int, u: float, reach: float) -> float:
-    """Bound E[max(0, u - X / t)] for X ~ Bin(t, 1/2) and u in [0, 1/2].
+def _shortfall_bound(t: int, u: float, reach: float) -> float:
+    """Bound E[max(0, u - X / t)] from above, for X ~ Bin(t, 1/2) and u in [0, 1/2].
 
-    Ratios of neighbours only fall on the way down, so a stretch of X is at most the geometric
-    series of its first ratio, and so is all that is `reach` standard deviations below the mean.
+    The sum runs from u t downwards. The ratio of neighbouring probabilities only falls on the way
+    down. A stretch of X is therefore at most the geometric series of its first ratio, and so is the
+    whole tail that is `reach` standard deviations below the mean.
     """
     width = max(1, math.isqrt(t) // (2 * _STEPS))
     stop = (t - reach * math.sqrt(t)) / 2
     x, total = math.ceil(u * t) - 1, 0.0
     while x >= 0:
+        # Stretches begin at multiples of the width.
         first = x - x % width
-        top, ratio = _binomial(x, t, 0.5, 0.5), x / (t - x + 1)
+        top, ratio = _binomial_bound(x, t, 0.5, 0.5), x / (t - x + 1)
         if first <= stop:
-            return total + top * _series(u - x / t, 1 / t, ratio)
-        total += top * _stretch(u - x / t, 1 / t, ratio, x - first + 1)
+            return total + top * _sum_series(u - x / t, 1 / t, ratio)
+        total += top * _stretch_bound(u - x / t, 1 / t, ratio, x - first + 1)
         x = first - 1
     return total
 
 
-def _series(start: float, step: float, ratio: float) -> float:
+def _sum_series(start: float, step: float, ratio: float) -> float:
     """Return the sum of ratio^i (start + i step) over all i from 0."""
     return (start + step * ratio / (1 - ratio)) / (1 - ratio)
 
 
-def _stretch(start: float, step: float, ratio: float, n: int) -> float:
-    """Bound the sum of ratio^i (start + i step) over i from 0 to n - 1."""
-    if n * (1 - ratio) < 1e-4:  # it would cancel; the ratio is nearly 1
+def _stretch_bound(start: float, step: float, ratio: float, n: int) -> float:
+    """Bound the sum of ratio^i (start + i step) over i from 0 to n - 1 from above."""
+    # A ratio near 1: the difference of the two series would cancel. With ratio 1 the sum is larger.
+    if n * (1 - ratio) < 1e-4:
         return n * (start + step * (n - 1) / 2)
-    rest = ratio**n * _series(start + n * step, step, ratio)
-    return _series(start, step, ratio) - rest
+    remainder = ratio**n * _sum_series(start + n * step, step, ratio)
+    return _sum_series(start, step, ratio) - remainder
 
 
-def _binomial(x: int, n: int, p: float, q: float) -> float:
-    """Bound the probability of x hits in n from above; p + q = 1.
+def _binomial_bound(x: int, n: int, p: float, q: float) -> float:
+    """Bound the probability of x successes in n trials from above. p + q = 1.
 
-    Stirling's series with bounded error, and the deviance written so that nothing cancels.
+    Stirling's series with a bounded error. The deviance is written so that nothing cancels.
     """
     if x in (0, n):
         return math.exp(n * math.log(p if x else q)) if n else 1.0
     away = x - n * p
     deviance = x * math.log1p(away / (n * p)) + (n - x) * math.log1p(-away / (n * q))
-    stirling = 1 / (12 * n) - _stirling(x) - _stirling(n - x)
+    stirling = 1 / (12 * n) - _stirling_bound(x) - _stirling_bound(n - x)
     return math.sqrt(n / (x * (n - x)) / (2 * math.pi)) * math.exp(stirling - deviance)
 
 
-def _stirling(x: int) -> float:
-    """Bound ln x! - ln(sqrt(2 pi x) (x/e)^x) from below; 1 / 12x bounds it from above."""
+def _stirling_bound(x: int) -> float:
+    """Bound ln x! - ln(sqrt(2 pi x) (x/e)^x) from below. 1 / 12x bounds it from above."""
     return 1 / (12 * x) - 1 / (360 * x**3)
 
 
-def _search(excess: Callable[[float], float], *, good: float, bad: float) -> float:
-    """Return a point of no excess next to one of excess (false position, Illinois)."""
+def _search_boundary(excess: Callable[[float], float], *, good: float, bad: float) -> float:
+    """Return a point with excess <= 0 next to a point with a positive excess.
+
+    The method is false position with the Illinois modification: a side that stays twice in a row
+    has its weight halved, so both sides move.
+    """
     at_good, at_bad = excess(good), excess(bad)
     side = 0
     while abs(good - bad) > _TIGHT * max(good, bad):
         x = good + (bad - good) * at_good / (at_good - at_bad)
+        # Rounding can put the point on an end, and the search would not move.
         if not min(good, bad) < x < max(good, bad):
             x = (good + bad) / 2
         y = excess(x)

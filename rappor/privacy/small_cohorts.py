@@ -1,8 +1,9 @@
-"""How many cohorts hold enough reports to be shown: a sum of one device is that device.
+"""The share of cohorts with enough reports to be released.
 
-A collector shows a block of a cohort once it holds `min_cohort` reports for each interval. Devices
-fall into cohorts at random, so of n active devices a cohort holds a binomial number, with
-probability 1/m for each.
+A collector releases a block of a cohort only if the block has `min_cohort` reports for each
+interval, because a sum of one device would be the report of the device. Devices fall into cohorts
+at random, so of n active devices a cohort has Binomial(n, 1/m). Example: of 1,000 devices and 128
+cohorts a cohort has 7.8 on average, and few cohorts have 10.
 """
 
 from __future__ import annotations
@@ -12,31 +13,35 @@ from dataclasses import dataclass
 from typing import Final
 
 _PLENTY: Final = 2
-"""Expected reports of a cohort in an interval, as a multiple of `min_cohort`, that suffice: at 20
-expected, 99.5 % of the cohorts hold 10."""
+"""Expected reports of a cohort in an interval, as a multiple of `min_cohort`, that suffice. With 20
+expected reports, 99.5 % of the cohorts have 10."""
 
 _LIST_PLENTY: Final = 3
 """Expected reports of a cohort in an interval, as a multiple of `min_cohort`, in a planned metric
-with a list: the number of devices is a guess, and every cohort should close its blocks."""
+with a list. The margin is larger than `_PLENTY` because the number of devices is a guess, and every
+cohort should close its blocks."""
 
 _LEAST_LIST_COHORTS, _MOST_LIST_COHORTS = 4, 128
-"""With fewer cohorts, two of a thousand strings may have the same bits in all of them. More than
-128 gain a list little, and link the reports of a device more."""
+"""Bounds on the number of cohorts of a metric with a list. With fewer cohorts, two of a thousand
+strings may have the same bits in all of them. More cohorts gain little, and they link the reports
+of a device more."""
 
 
 def choose_list_cohorts(reports: float, *, min_cohort: int) -> int:
-    """Return the cohorts of a string metric with a list, a power of 2 from 4 to 128.
+    """Choose the number of cohorts of a string metric with a list.
 
-    It is the largest that gives each cohort three times `min_cohort` expected reports.
+    The choice is the largest power of 2 in 4 to 128 that gives each cohort three times `min_cohort`
+    expected reports.
 
     Parameters
     ----------
-    reports : expected reports in an interval; of a metric with parts, those of its smallest part.
-    min_cohort : reports of an interval below which no block of a cohort is released.
+    reports : expected reports in an interval. For a metric with parts, expected reports of its
+        smallest part.
+    min_cohort : number of reports in an interval below which no block of a cohort is released.
 
     Examples
     --------
-    >>> cohorts_of_list(300, min_cohort=10), cohorts_of_list(1e6, min_cohort=10)
+    >>> choose_list_cohorts(300, min_cohort=10), choose_list_cohorts(1e6, min_cohort=10)
     (8, 128)
     """
     m = _MOST_LIST_COHORTS
@@ -47,10 +52,20 @@ def choose_list_cohorts(reports: float, *, min_cohort: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortFilling:
-    """How the devices that are active in one interval fill m cohorts.
+    """Distribution of the devices that report in one interval over m cohorts.
 
-    `devices` are those that report in an interval, such as a day; for a metric that reports every
-    event they are reports of those days that are read together.
+    Attributes
+    ----------
+    devices : number of devices that report in an interval. For a metric that reports every event,
+        number of reports in the days that are read together.
+    m : number of cohorts.
+    min_cohort : number of reports in an interval below which no block of a cohort is released.
+
+    Examples
+    --------
+    >>> filling = CohortFilling(devices=1000, m=128, min_cohort=10)
+    >>> filling.is_m_too_large, filling.largest_m, round(filling.share, 2)
+    (True, 50, 0.26)
     """
 
     devices: int
@@ -59,20 +74,22 @@ class CohortFilling:
 
     @property
     def is_m_too_large(self) -> bool:
-        """Return whether fewer cohorts would show more."""
+        """Whether fewer cohorts would release more."""
         return self.m > self.largest_m
 
     @property
     def largest_m(self) -> int:
-        """The number of cohorts that the devices fill well, at least 1."""
+        """Largest number of cohorts with enough expected reports, at least 1."""
         return max(self.devices // (_PLENTY * self.min_cohort), 1)
 
     @property
     def share(self) -> float:
-        """The expected share of cohorts that hold `min_cohort` reports in an interval."""
+        """Expected share of cohorts with `min_cohort` reports in an interval."""
         n, m = self.devices, self.m
+        # log1p(-1) is infinite. All devices are in the one cohort.
         if m == 1:
             return float(n >= self.min_cohort)
+        # P(Binomial(n, 1/m) = i) by logarithms: the binomial coefficients exceed a float.
         below = (
             math.exp(
                 math.lgamma(n + 1)
@@ -87,7 +104,7 @@ class CohortFilling:
 
     @property
     def summary(self) -> str:
-        """How many cohorts can be shown, and the m that would do."""
+        """Sentence with the share of cohorts that can be released, and a better m."""
         return (
             f"of {self.m:,} cohorts, {100 * self.share:.0f} % have at least {self.min_cohort:,} "
             f"reports in an interval; m = {self.largest_m:,} would do"

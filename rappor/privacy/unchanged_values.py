@@ -2,15 +2,15 @@
 
 Each epoch has its own permanent response. The losses of an unchanged value add up over all epochs
 whose reports an observer links, by address, by account, or because the person has one device. With
-`epoch = "life"` there is one permanent response and one loss, as in [EPK14]. Epochs prevent linking
-between epochs, and cost more for unchanged values.
+`epoch = "life"` there is one permanent response and one loss, as in [EPK14]. Shorter epochs prevent
+linking between epochs, and cost more for unchanged values.
 
-The probability that an observer names the value among n equally likely values is exact if the
-observer knows all permanent responses and no two values share a bit. In each epoch, a bit of the
-value is 1 with probability 1 - f0, and a bit of another value with probability f1. The observer
-names the value with the most ones. Let the value have x ones, and let another value have fewer ones
-with probability a and as many with probability b. Then the value ranks first, or is drawn among the
-first, with probability ((a + b)^n - a^n) / (n b).
+The module also computes the probability that an observer names the value among n equally likely
+values. It is exact if the observer knows all permanent responses and no two values share a bit. In
+each epoch, a bit of the value is 1 with probability 1 - f0, and a bit of another value with
+probability f1. The observer names the value with the most ones. Let the value have x ones, and let
+another value have fewer ones with probability a and as many with probability b. Then the value
+ranks first, or is drawn among the first, with probability ((a + b)^n - a^n) / (n b).
 """
 
 from __future__ import annotations
@@ -27,22 +27,32 @@ from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 
 CANDIDATES: Final = 100
-"""Equally likely values among which an observer names one; of categories, as many as there are."""
+"""Number of equally likely strings among which an observer names one. With more candidates the
+observer names the value less often. For categories the number of categories is used."""
 
 YEARS: Final = (1, 2)
+"""Numbers of years for which the losses are listed."""
 
 _RARE: Final = 1e-9
-"""Probability, of that of fewer ones, below which a tie changes nothing that is printed."""
+"""Probability of a tie, as a multiple of the probability of fewer ones, below which ties are left
+out. They would change no printed digit."""
 
 _EPOCHS_A_YEAR: Final = {"year": 1, "quarter": 4, "month": 12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnchangedValueLoss:
-    """The loss of a value that stays for some years, with a permanent response for each epoch.
+    """Privacy loss of a value that stays the same, with a permanent response for each epoch.
 
-    `epsilon` is in nats, `most` what a belief of 50 % becomes at most, and `named` the share of
-    values that an observer names among `candidates`; None where values share bits.
+    Attributes
+    ----------
+    epoch : length of an epoch: "life", "year", "quarter" or "month".
+    years : number of years for which the value stays the same.
+    epsilon : loss in nats.
+    most : largest belief after the reports, of an observer who believed 50 % before.
+    named : probability that the observer names the value among `candidates`; None for an encoding
+        whose values share bits.
+    candidates : number of equally likely values.
     """
 
     epoch: str
@@ -56,33 +66,39 @@ class UnchangedValueLoss:
 def list_unchanged_losses(
     params: Params, metric: Metric | None = None
 ) -> tuple[UnchangedValueLoss, ...]:
-    """Return the losses of an unchanged value under each epoch, after one year and after two.
+    """List the losses of an unchanged value by length of an epoch, after one and two years.
 
-    With a metric, the number of reports follows from the metric's interval. Without a metric, any
-    number of reports is assumed.
+    Parameters
+    ----------
+    params : the parameters of the reports.
+    metric : the metric, whose interval determines the number of reports. Without a metric, any
+        number of reports is assumed.
     """
     rows = []
     for epoch in EPOCHS:
         if metric is None:
             loss = epsilon_inf(params)
         elif metric.interval == "epoch" and epoch == "life":
+            # A metric with one report an epoch needs an epoch that ends.
             continue
         else:
             loss = scope_loss(dataclasses.replace(metric, epoch=epoch))
-        once = metric is not None and most_reports(metric) == 1
-        rows += [_row(params, epoch, years, loss, once=once) for years in YEARS]
+        is_single = metric is not None and most_reports(metric) == 1
+        rows += [_compute_row(params, epoch, years, loss, is_single=is_single) for years in YEARS]
     return tuple(rows)
 
 
 def compute_unchanged_loss(metric: Metric) -> UnchangedValueLoss:
-    """Return the loss of a metric's value that stays the same for a year."""
-    once = most_reports(metric) == 1
-    return _row(metric.params, metric.epoch, 1, scope_loss(metric), once=once)
+    """Compute the loss of a metric's value that stays the same for a year."""
+    is_single = most_reports(metric) == 1
+    return _compute_row(metric.params, metric.epoch, 1, scope_loss(metric), is_single=is_single)
 
 
-def _row(
-    params: Params, epoch: str, years: int, loss: float, *, once: bool = False
+def _compute_row(
+    params: Params, epoch: str, years: int, loss: float, *, is_single: bool
 ) -> UnchangedValueLoss:
+    """Compute the loss over several years from the loss of one epoch, in nats."""
+    # One permanent response for life, whatever the number of years.
     epochs = years * _EPOCHS_A_YEAR[epoch] if epoch != "life" else 1
     n = CANDIDATES if encoding_of(params).hashed else params.k
     return UnchangedValueLoss(
@@ -90,28 +106,44 @@ def _row(
         years=years,
         epsilon=epochs * loss,
         most=posterior_bound(epochs * loss, 0.5)[1],
-        named=naming_probability(params, epochs, n, once=once),
+        named=naming_probability(params, epochs, n, is_single=is_single),
         candidates=n,
     )
 
 
-def naming_probability(params: Params, epochs: int, n: int, *, once: bool = False) -> float | None:
-    """Return the probability that an observer of all permanent responses names the value of n.
+def naming_probability(
+    params: Params, epochs: int, n: int, *, is_single: bool = False
+) -> float | None:
+    """Compute the probability that an observer names the value among n equally likely values.
 
-    If each epoch has `once` a report, the observer sees that. None for yes or no,
-    which have one bit together.
+    Parameters
+    ----------
+    params : the parameters of the reports.
+    epochs : number of epochs that the observer links.
+    n : number of equally likely values.
+    is_single : whether the observer sees one report of each epoch, instead of the permanent
+        responses.
+
+    Returns
+    -------
+    The probability, or None for encodings whose values share bits, such as "boolean".
     """
     encoding = encoding_of(params)
+    # With one value there is nothing to name. "yes" and "no" share one bit, so the observer's rule
+    # (the most ones) does not apply.
     if n < 2 or not (encoding.hashed or encoding.exclusive):
         return None
     bits = epochs * params.h
-    ones = (params.p_star, params.q_star) if once else (params.f1, 1 - params.f0)
-    other, own = ([binomial_probability(bits, x, one) for x in range(bits + 1)] for one in ones)
-    total, below = 0.0, 0.0
-    for mine, equal in zip(own, other, strict=True):
-        if equal < _RARE * below:  # the difference of the powers would cancel
-            total += mine * below ** (n - 1)
+    ones = (params.p_star, params.q_star) if is_single else (params.f1, 1 - params.f0)
+    of_other, of_value = (
+        [binomial_probability(bits, x, one) for x in range(bits + 1)] for one in ones
+    )
+    total, fewer = 0.0, 0.0
+    for probability, equal in zip(of_value, of_other, strict=True):
+        if equal < _RARE * fewer:
+            # (fewer + equal)^n - fewer^n would cancel to nothing.
+            total += probability * fewer ** (n - 1)
         elif equal > 0:
-            total += mine * ((below + equal) ** n - below**n) / (n * equal)
-        below = min(1.0, below + equal)
+            total += probability * ((fewer + equal) ** n - fewer**n) / (n * equal)
+        fewer = min(1.0, fewer + equal)
     return min(1.0, total)

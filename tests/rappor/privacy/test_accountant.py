@@ -1,4 +1,4 @@
-"""A person's total, and what a change of parameters costs: sums, enumerated where coins fall."""
+"""Losses of a person over a registry, and losses by a change of parameters."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
 def test_losses_add_over_metrics_values_and_people() -> None:
-    """Each metric's loss by a value, times the values, summed, times the people."""
+    """The total is the loss of a value, times the values, summed over metrics, times the people."""
     total = compose_losses(
         [metric_of(BALANCED, "a"), metric_of(STRICT, "b", epoch="year")], values=3, reports=5
     )
     each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
-    assert [item.each for item in total.items] == each
+    assert [item.per_value for item in total.items] == each
     assert [item.epsilon for item in total.items] == [3 * x for x in each]
     assert [item.epoch for item in total.items] == ["life", "year"]
     assert total.epsilon == 3 * sum(each)
-    assert total.of_group(4) == 12 * sum(each)
+    assert total.epsilon_of_group(4) == 12 * sum(each)
 
 
-def test_without_a_number_of_reports_it_is_for_ever() -> None:
-    """Then each value costs its loss for ever, which may be infinite."""
+def test_without_a_number_all_reports_are_counted() -> None:
+    """Without a number of reports each value costs epsilon_inf, which may be infinite."""
     assert compose_losses([metric_of(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
     endless = Params(k=4, f=0.0, p=0.25, q=0.75)
     assert compose_losses([metric_of(endless, "a"), metric_of(STRICT, "b")]).epsilon == math.inf
@@ -51,8 +51,8 @@ def test_without_a_number_of_reports_it_is_for_ever() -> None:
 
 
 @pytest.mark.parametrize("params", [BALANCED, Params(k=4, f=0.2, g=0.0, p=0.25, q=0.75)])
-def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) -> None:
-    """Once in a quarter it is epsilon_1, whatever is asked, as the registry reserves."""
+def test_reports_beyond_the_interval_are_not_charged(params: Params) -> None:
+    """With one report a quarter the loss is epsilon_1, whatever number is passed."""
     once = metric_of(params, epoch="quarter", interval="epoch")
     assert (
         compose_losses([once]).epsilon
@@ -65,17 +65,17 @@ def test_no_more_reports_are_charged_than_the_price_counts_on(params: Params) ->
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "1"])
 def test_counts_are_counts(bad: Any) -> None:
-    """Values, reports and people are positive integers."""
+    """Numbers of values, reports and people must be positive integers."""
     with pytest.raises(ParamsError, match="values must be an integer of at least 1, got"):
         compose_losses([], values=bad)
     with pytest.raises(ParamsError, match="reports must be an integer of at least 1, got"):
         compose_losses([], reports=bad)
     with pytest.raises(ParamsError, match="n_people must be an integer of at least 1, got"):
-        compose_losses([]).of_group(bad)
+        compose_losses([]).epsilon_of_group(bad)
 
 
-def mixed_law(bit: bytes, reports: list[Params]) -> Distribution:
-    """Return the law of reports of one value and permanent response, each with its p and q."""
+def enumerate_reports(bit: bytes, reports: list[Params]) -> Distribution:
+    """Return the distribution of reports under one permanent response. Each has its own p and q."""
     law: Distribution = {}
     for memoised, chance in permanent_of(bit, reports[0]).items():
         draws = [instantaneous_of(memoised, params).items() for params in reports]
@@ -87,24 +87,28 @@ def mixed_law(bit: bytes, reports: list[Params]) -> Distribution:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (4, 1)])
-def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
-    """With p and q alone changed one permanent response serves both; else the losses add."""
+def test_loss_of_a_change_is_exact(before: int, after: int) -> None:
+    """The loss of a change equals the worst ratio over all coins of the randomizer.
+
+    A change of p and q keeps the permanent response. For any other change the losses of both scopes
+    add.
+    """
     values = (b"\0", b"\1")
     kept = compute_change_loss(OLD, FAINTER, before=before, after=after)
-    laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
+    laws = [enumerate_reports(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
     assert kept.epsilon == pytest.approx(worst_ratio(laws), rel=1e-9)
     assert kept.epsilon_inf == epsilon_inf(OLD)
     redrawn = compute_change_loss(OLD, REDRAWN, before=before, after=after)
-    parts = (mixed_law(bit, [OLD] * before) for bit in values)
-    others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
+    parts = (enumerate_reports(bit, [OLD] * before) for bit in values)
+    others = (enumerate_reports(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
     assert redrawn.epsilon == pytest.approx(worst_ratio(list(parts)) + worst_ratio(list(others)))
     assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
 
 
 def test_no_change_costs_nothing_and_epochs_add() -> None:
-    """The same parameters go on as before; with epochs a change waits for the next one."""
+    """Unchanged parameters cost nothing more, and the losses of two epochs add."""
     same = compute_change_loss(OLD, OLD, before=2, after=3)
     assert (same.kept, same.epsilon) == (True, epsilon_n(OLD, 5))
     waits = compute_change_loss(OLD, FAINTER, before=2, after=3, for_life=False)
@@ -113,14 +117,14 @@ def test_no_change_costs_nothing_and_epochs_add() -> None:
 
 @pytest.mark.parametrize("change", [{"k": 64}, {"h": 2}, {"m": 64}, {"normalize": "nfc"}])
 def test_other_bits_draw_other_responses(change: dict[str, Any]) -> None:
-    """Whatever changes the bits ends the permanent response."""
+    """A change of the true bits ends the permanent response."""
     new = dataclasses.replace(BALANCED, **change)
     assert not compute_change_loss(BALANCED, new, before=1, after=1).kept
     assert can_decode_together(BALANCED, new) == ("normalize" not in change)
 
 
-def debiased(params: Params) -> dict[bytes, Fraction]:
-    """Return the estimate that each one-bit report stands for."""
+def compute_estimates(params: Params) -> dict[bytes, Fraction]:
+    """Return the de-biased estimate of each one-bit report."""
     forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
     p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
     low, high = p + (q - p) * forced_1, q - (q - p) * forced_0
@@ -128,11 +132,14 @@ def debiased(params: Params) -> dict[bytes, Fraction]:
 
 
 def test_errors_together_are_exact() -> None:
-    """One device that reports twice, and two that report once, over all their coins."""
+    """The error of two reports equals the enumeration over all coins.
+
+    The reports are of one device, or of two devices.
+    """
     error = compute_joint_error(OLD, FAINTER, before=1, after=1)
-    first, second = debiased(OLD), debiased(FAINTER)
+    first, second = compute_estimates(OLD), compute_estimates(FAINTER)
     weight = Fraction(error.after**2 / (error.before**2 + error.after**2))
-    law = mixed_law(b"\0", [OLD, FAINTER])
+    law = enumerate_reports(b"\0", [OLD, FAINTER])
     one = {bytes([x]): sum(c for key, c in law.items() if key[0] == x) for x in (0, 1)}
     two = {bytes([x]): sum(c for key, c in law.items() if key[1] == x) for x in (0, 1)}
     apart = {x + y: one[x] * two[y] for x in one for y in two}
@@ -152,7 +159,10 @@ def test_errors_together_are_exact() -> None:
 @pytest.mark.parametrize(("before", "after"), [(1000, 1000), (1000, 4000), (4000, 1000)])
 @pytest.mark.parametrize("h", [1, 2])
 def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -> None:
-    """Without a change of parameters it is the mean of all reports, some from one device."""
+    """Without a change of parameters, the joint error is that of the mean of all reports.
+
+    The devices of the smaller collection report in both collections.
+    """
     params = Params(k=64, h=h, m=8, f=0.3, p=0.25, q=0.75)
     error = compute_joint_error(params, params, before=before, after=after)
     alone = compute_standard_error(params, 1) ** 2
@@ -164,7 +174,7 @@ def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -
 
 
 def test_different_questions_are_not_decoded_together() -> None:
-    """One sentence where the counts do not go together."""
+    """Parameters with other encodings or hash layouts cannot be decoded together."""
     assert not can_decode_together(OLD, BALANCED)
     theirs = Params(k=8, m=4, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
     assert can_decode_together(theirs, dataclasses.replace(theirs, q=0.7))
@@ -174,7 +184,7 @@ def test_different_questions_are_not_decoded_together() -> None:
 
 
 def test_counts_without_noise_on_zeros_have_no_error_of_a_rare_string() -> None:
-    """With p* = 0 before and after there is nothing to weigh by."""
+    """With p* = 0 on one side the joint error of a rare string is 0."""
     bare = Params(k=8, h=1, m=2, f=0, p=0, q=0.5, insecure=True)
     surer = Params(k=8, h=1, m=2, f=0, p=0, q=0.75, insecure=True)
     for pair in ((bare, surer), (bare, BALANCED), (BALANCED, bare)):

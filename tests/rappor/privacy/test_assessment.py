@@ -1,4 +1,4 @@
-"""PrivacyReport: one record whose parts are what the library says, part by part."""
+"""PrivacyReport: every part equals the value of the function that computes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rappor.privacy.assessment import (
 from rappor.privacy.notice import privacy_notice
 from rappor.privacy.parameter_changes import compute_change_loss
 from rappor.privacy.report_linkage import linkability
-from rappor.privacy.shuffling import bound_shuffled_epsilon, bound_smallest_cohort
+from rappor.privacy.shuffling import compute_shuffled_epsilon, compute_smallest_cohort
 from rappor.protocol.loss import epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
@@ -32,14 +32,18 @@ pytestmark = pytest.mark.slow  # numerical work of seconds
 BALANCED = Params.profile("balanced")
 
 
-def metric(
+def make_metric(
     name: str = "page", *, params: Params = BALANCED, epoch: str = "life", **fields: Any
 ) -> Metric:
+    """Return a metric for life with the profile "balanced"."""
     return metric_of(params, name, epoch=epoch, **fields)
 
 
-def test_losses_are_the_librarys_and_any_number_is_last() -> None:
-    """Each number of reports has its loss and the bounds of four beliefs."""
+def test_losses_are_listed_by_number_of_reports() -> None:
+    """Every number of reports has its loss and the bounds of four beliefs.
+
+    Any number comes last.
+    """
     losses = list_losses(BALANCED)
     assert [loss.reports for loss in losses] == [1, 2, 3, 5, 10, 100, None]
     for loss in losses[:-1]:
@@ -52,12 +56,12 @@ def test_losses_are_the_librarys_and_any_number_is_last() -> None:
 
 
 def test_parameters_alone_have_no_metric() -> None:
-    """What depends on a metric is None; all else is the same."""
+    """Without a metric the fields about the metric are None, and all other fields are equal."""
     report = privacy_report_of(BALANCED)
     assert (report.metric, report.promise, report.account, report.change) == (None,) * 4
-    of_metric = privacy_report(metric())
+    of_metric = privacy_report(make_metric())
     # The parameters of a metric carry its interval and epoch; parameters alone have neither.
-    assert of_metric.params == metric().params
+    assert of_metric.params == make_metric().params
     assert report == dataclasses.replace(of_metric, metric=None, promise=None, params=BALANCED)
     assert of_metric.metric == "page"
     assert (report.epsilon_1, report.epsilon_inf) == (
@@ -68,61 +72,61 @@ def test_parameters_alone_have_no_metric() -> None:
 
 
 def test_the_promise_names_the_epoch() -> None:
-    """Within it the value of the first report is repeated."""
-    by_month = privacy_report(metric(epoch="month"))
+    """The promise names the length of the epoch."""
+    by_month = privacy_report(make_metric(epoch="month"))
     assert by_month.promise is not None
     assert "in each month a device repeats the value of its first report" in by_month.promise
 
 
-def shuffling_of(params: Params, batch: ShuffledBatch) -> Shuffling:
-    """Return what is said of a batch that is shuffled."""
+def assess_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
+    """Return the losses in a shuffled batch."""
     shuffling = privacy_report_of(params, batch=batch).shuffling
     assert shuffling is not None
     return shuffling
 
 
 def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
-    """A likely smallest cohort takes half of delta; a counted one, or a single one, takes none."""
-    likely = shuffling_of(BALANCED, ShuffledBatch(devices=100_000, delta=1e-6))
-    size = bound_smallest_cohort(100_000, 128, delta=5e-7)
+    """The losses are those of the smallest cohort. A random cohort takes half of delta."""
+    likely = assess_shuffling(BALANCED, ShuffledBatch(devices=100_000, delta=1e-6))
+    size = compute_smallest_cohort(100_000, 128, delta=5e-7)
     assert (likely.devices, likely.smallest_cohort, likely.counted) == (100_000, size, False)
     local = epsilon_n(BALANCED, 1)
-    assert likely.losses[0].epsilon == bound_shuffled_epsilon(local, size, delta=5e-7)
+    assert likely.losses[0].epsilon == compute_shuffled_epsilon(local, size, delta=5e-7)
     sizes = (5_000, 0, 4_000)
-    counted = shuffling_of(BALANCED, ShuffledBatch(delta=1e-6, cohorts=sizes))
+    counted = assess_shuffling(BALANCED, ShuffledBatch(delta=1e-6, cohorts=sizes))
     assert (counted.devices, counted.smallest_cohort, counted.counted) == (9_000, 4_000, True)
-    assert counted.losses[0].epsilon == bound_shuffled_epsilon(local, 4_000, delta=1e-6)
+    assert counted.losses[0].epsilon == compute_shuffled_epsilon(local, 4_000, delta=1e-6)
     alone = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
-    only = shuffling_of(alone, ShuffledBatch(devices=10, delta=1e-6))
-    assert only.losses[0].epsilon == bound_shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
+    only = assess_shuffling(alone, ShuffledBatch(devices=10, delta=1e-6))
+    assert only.losses[0].epsilon == compute_shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
     assert only.smallest_cohort == 10
 
 
 def test_a_cohort_of_one_device_has_no_bound() -> None:
-    """Few devices in many cohorts, or no reports at all: shuffling promises nothing."""
+    """Without devices in the smallest cohort the report has no losses of a batch."""
     for batch in (
         ShuffledBatch(devices=9),
         ShuffledBatch(cohorts=(0, 0)),
         ShuffledBatch(cohorts=()),
     ):
-        shuffling = shuffling_of(BALANCED, batch)
+        shuffling = assess_shuffling(BALANCED, batch)
         assert (shuffling.smallest_cohort, shuffling.losses) == (0, ())
 
 
-def test_what_is_told_in_the_clear_is_said() -> None:
-    """In the words of the notice; nothing where nothing is told."""
+def test_properties_without_noise_are_described() -> None:
+    """The sentence about segments is that of the notice, and None without segments."""
     version = Dimension("version", ("1", "2"))
-    told = privacy_report(metric(segments=(version,)))
-    assert told.without_noise in privacy_notice(metric(segments=(version,))).splitlines()
-    assert privacy_report(metric()).without_noise is None
+    told = privacy_report(make_metric(segments=(version,)))
+    assert told.without_noise in privacy_notice(make_metric(segments=(version,))).splitlines()
+    assert privacy_report(make_metric()).without_noise is None
     assert told.promise is not None
     assert "and its properties, do not depend on its values" in told.promise
 
 
 def test_parts_that_are_added_are_a_change() -> None:
-    """Devices draw new permanent responses for their parts, and the losses add."""
+    """Devices draw new permanent responses for their parts, so the losses add."""
     parts = (Part("prefix:2", 0.5), Part("whole"))
-    before = metric(params=BALANCED, epoch="life")
+    before = make_metric(params=BALANCED, epoch="life")
     change = privacy_report(before, changed=dataclasses.replace(before, parts=parts)).change
     assert change is not None
     assert (change.same, change.kept) == (False, False)
@@ -130,8 +134,8 @@ def test_parts_that_are_added_are_a_change() -> None:
 
 
 def test_an_account_adds_a_registry_up() -> None:
-    """Each metric after some reports and after any number; the group counts its people."""
-    registry = Registry([metric("a"), metric("b", epoch="year")], total=math.inf)
+    """The account has the losses of every metric, of the person and of the group."""
+    registry = Registry([make_metric("a"), make_metric("b", epoch="year")], total=math.inf)
     usage = Usage(values=3, reports=5, group=4)
     person = privacy_report(registry["a"], registry=registry, usage=usage).account
     assert person is not None
@@ -141,28 +145,28 @@ def test_an_account_adds_a_registry_up() -> None:
     assert [each.epsilon for each in person.metrics] == [item.epsilon for item in some.items]
     assert (person.epsilon, person.epsilon_inf) == (some.epsilon, every.epsilon)
     assert (person.group_epsilon, person.group_epsilon_inf) == (
-        some.of_group(4),
-        every.of_group(4),
+        some.epsilon_of_group(4),
+        every.epsilon_of_group(4),
     )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "same", "kept"),
     [
-        (metric(), metric(), True, True),
-        (metric(), metric(params=dataclasses.replace(BALANCED, p=0.1)), False, True),
-        (metric(), metric(params=Params.profile("strict")), False, False),
-        (metric(epoch="year"), metric(epoch="year"), True, False),
-        (metric(), metric(epoch="year"), False, False),
-        (metric(), metric(interval="week"), False, True),
-        (metric(), metric(sampling_rate=0.5), False, True),
-        (metric(epoch="year"), metric(epoch="year", interval="week"), False, False),
+        (make_metric(), make_metric(), True, True),
+        (make_metric(), make_metric(params=dataclasses.replace(BALANCED, p=0.1)), False, True),
+        (make_metric(), make_metric(params=Params.profile("strict")), False, False),
+        (make_metric(epoch="year"), make_metric(epoch="year"), True, False),
+        (make_metric(), make_metric(epoch="year"), False, False),
+        (make_metric(), make_metric(interval="week"), False, True),
+        (make_metric(), make_metric(sampling_rate=0.5), False, True),
+        (make_metric(epoch="year"), make_metric(epoch="year", interval="week"), False, False),
     ],
 )
-def test_a_change_of_the_entry_is_priced(
+def test_a_change_of_the_entry_has_its_loss(
     old: Metric, new: Metric, *, same: bool, kept: bool
 ) -> None:
-    """P and q alone keep the permanent response, everything else draws anew; epochs wait."""
+    """A change of p and q keeps the permanent response. With epochs the change waits."""
     change = privacy_report(old, changed=new, usage=Usage(reports=7)).change
     assert change is not None
     assert (change.same, change.kept) == (same, kept)
@@ -177,7 +181,7 @@ def test_a_change_of_the_entry_is_priced(
 
 
 def test_numbers_outside_their_range_are_refused() -> None:
-    """Devices and delta are told by their names."""
+    """The message has the name of the number."""
     for bad in ({"devices": 0}, {"devices": 1.5}, {"delta": 0.0}, {"delta": float("nan")}):
         with pytest.raises(ParamsError, match=f"{next(iter(bad))} must be"):
             ShuffledBatch(**bad)

@@ -1,4 +1,4 @@
-"""The papers for a company: what the registry knows is in them, and no paper changes by itself."""
+"""Documents for a company: they contain the registry's data, and change only with the registry."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ min_cohort = 20
 MAKERS = (write_datasheet, write_impact_assessment, write_consent_texts)
 
 
-def registry(text: str = REGISTRY) -> Registry:
+def load_registry(text: str = REGISTRY) -> Registry:
     """Return the registry of a text."""
     return Registry.loads(text)
 
 
-def text_of(paper: Document) -> str:
-    """Return all words of a paper."""
+def join_text(paper: Document) -> str:
+    """Return all words of a document."""
     return " ".join(paper_markdown(paper).split())
 
 
-def test_the_data_sheet_has_what_the_registry_knows() -> None:
-    """Owner, fields, recipients, losses by report, epoch, year and for a value that stays."""
-    known = registry()
-    said = text_of(write_datasheet(known))
+def test_the_data_sheet_has_the_data_of_the_registry() -> None:
+    """The data sheet has owner, fields, recipients and all losses of every metric."""
+    known = load_registry()
+    said = join_text(write_datasheet(known))
     titles = [section.title for section in write_datasheet(known).sections]
     assert titles[:4] == [
         "Purpose and owner",
@@ -81,22 +81,22 @@ def test_the_data_sheet_has_what_the_registry_knows() -> None:
     total = sum(each.total for each in known.reserved)
     assert f"at most {total:g} nats in a calendar year" in said
     assert "system (mac, linux" in said
-    assert "| single noisy reports | not stored |" in text_of(write_datasheet(registry()))
+    assert "| single noisy reports | not stored |" in join_text(write_datasheet(load_registry()))
     for word in ("GDPR", "5(3) of the ePrivacy", "pseudonymous data", "not legal advice"):
         assert word in said
 
 
 def test_days_are_those_of_client_and_collector() -> None:
-    """The registry does not know them."""
+    """The three numbers that the registry does not have are those of client and collector."""
     assert RETRY_DAYS * 86_400 == GIVE_UP_SECONDS
     assert UPLOAD_KEY_DAYS == KEPT_DAYS
     assert QueueLimits().log == LOGGED_UPLOADS
 
 
 def test_each_risk_has_a_likelihood_and_a_measure() -> None:
-    """A number, or what a person has to write; severity is always a person's."""
+    """A likelihood is a number, or a cell for people. The severity is always a cell for people."""
     (risks,) = (
-        each for each in write_impact_assessment(registry()).sections if each.title == "Risks"
+        each for each in write_impact_assessment(load_registry()).sections if each.title == "Risks"
     )
     assert len(risks.rows) > 8
     for _, likelihood, measure, severity in risks.rows:
@@ -106,8 +106,8 @@ def test_each_risk_has_a_likelihood_and_a_measure() -> None:
 
 
 def test_consent_is_short_and_without_formulas() -> None:
-    """The short text is three sentences; neither has an epsilon."""
-    short, long = write_consent_texts(registry()).sections
+    """The short text has three sentences, and neither text has an epsilon."""
+    short, long = write_consent_texts(load_registry()).sections
     assert len(short.texts[0].split()) < 45
     assert "so that nobody can read it back with certainty" in short.texts[0]
     assert not re.search("epsilon|nats|bits|cohort", " ".join((*short.texts, *long.texts)))
@@ -115,21 +115,24 @@ def test_consent_is_short_and_without_formulas() -> None:
 
 
 def test_an_unprotected_answer_is_not_called_scrambled() -> None:
-    """Without a limit the texts say that it can be read back."""
+    """Without a limit on the loss the texts say that the answer can be read back."""
     bare = REGISTRY.replace("total = 40", "total = inf").replace(
         'profile = "balanced"', "k = 8\nm = 1\nf = 0.0\np = 0.0\nq = 1.0\ninsecure = true"
     )
-    short, long = write_consent_texts(registry(bare)).sections
+    short, long = write_consent_texts(load_registry(bare)).sections
     assert "certainty" not in short.texts[0]
     assert "are not protected" in " ".join(long.texts)
-    assert "no limit" in text_of(write_datasheet(registry(bare)))
+    assert "no limit" in join_text(write_datasheet(load_registry(bare)))
 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_version_changes_with_the_registry_only(make: Callable[[Registry], Document]) -> None:
-    """The same registry gives the same paper; another end is another version."""
-    paper, other = make(registry()), make(registry(REGISTRY.replace("o@example", "p@example")))
-    assert make(registry()) == paper
+    """The same registry gives the same document, and another owner gives another version."""
+    paper, other = (
+        make(load_registry()),
+        make(load_registry(REGISTRY.replace("o@example", "p@example"))),
+    )
+    assert make(load_registry()) == paper
     assert re.fullmatch("[0-9a-f]{16}", paper.version)
     assert make is write_impact_assessment or other.version != paper.version
     assert f"Version `{paper.version}`" in paper_markdown(paper)
@@ -138,8 +141,8 @@ def test_a_version_changes_with_the_registry_only(make: Callable[[Registry], Doc
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_no_text_of_a_registry_is_markup(make: Callable[[Registry], Document]) -> None:
-    """A bar would end a cell, and a tag begin one."""
-    paper = make(registry())
+    """A bar or a tag in a description is escaped."""
+    paper = make(load_registry())
     assert "<b>" not in paper_page(paper)
     rows = [line for line in paper_markdown(paper).splitlines() if line.startswith("|")]
     for row in rows:

@@ -1,9 +1,9 @@
-"""Every short history: no two of them differ by more than registry, ledger and commands say.
+"""Enumeration of short histories: the loss between any two of them is within its bound.
 
-Reports of a device are independent, bit by bit, given the coins of its permanent responses, and
-coins are alike exactly where the strings that they are drawn from are. So the loss between two
-histories follows from these strings, which are taken from the code itself. Bits are independent
-of each other: the largest log-likelihood ratio of a history is the sum of its bits' largest ones.
+Reports of a device are independent, bit by bit, given the coins of its permanent responses. Two
+responses share coins exactly if the strings from which the coins are derived are equal. The loss
+between two histories therefore follows from these strings, which the test takes from the code. Bits
+are independent, so the largest log-likelihood ratio of a history is the sum over its bits.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from rappor.registry.metric import Metric
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 RARE: dict[str, Any] = {"f": 0.6, "g": 0.1, "p": 0.25, "q": 0.75}
-"""A bit is forced to 1 with .06, to 0 with .54."""
+"""Noise that forces a bit to 1 with probability .06 and to 0 with probability .54."""
 ROUNDING = 1e-9
-"""Sums of logarithms of exact fractions."""
+"""Tolerance in nats. Losses are sums of logarithms of exact fractions."""
 
 Shown = tuple[Params, bytes, int]
 """A report: its parameters, the string that its permanent coins are drawn from, its true bits."""
@@ -39,8 +39,8 @@ Bit = tuple[tuple[int, int, Params], ...]
 
 
 @functools.cache
-def outcomes(bit: Bit) -> dict[tuple[int, ...], Fraction]:
-    """Return the exact distribution of one bit's reports."""
+def enumerate_bit(bit: Bit) -> dict[tuple[int, ...], Fraction]:
+    """Return the exact distribution of the reports of one bit."""
     coins = sorted({coin for coin, _, _ in bit})
     found: dict[tuple[int, ...], Fraction] = {}
     for forced in itertools.product("10t", repeat=len(coins)):
@@ -61,9 +61,9 @@ def outcomes(bit: Bit) -> dict[tuple[int, ...], Fraction]:
 
 
 @functools.cache
-def bit_loss(one: Bit, other: Bit) -> float:
-    """Return the largest log-likelihood ratio of one bit's reports."""
-    its, others = outcomes(one), outcomes(other)
+def compute_bit_loss(one: Bit, other: Bit) -> float:
+    """Return the largest log-likelihood ratio of the reports of one bit."""
+    its, others = enumerate_bit(one), enumerate_bit(other)
     ratios = [
         math.log(p / others[reports]) if others[reports] else math.inf
         for reports, p in its.items()
@@ -72,8 +72,8 @@ def bit_loss(one: Bit, other: Bit) -> float:
     return max(ratios)
 
 
-def bits_of(history: Sequence[Shown]) -> Iterator[Bit]:
-    """Yield, for every bit that reports have, what its reports depend on."""
+def list_bits(history: Sequence[Shown]) -> Iterator[Bit]:
+    """Yield, for every bit of the reports, the coins, true bits and parameters of its reports."""
     names = {name: number for number, name in enumerate(dict.fromkeys(n for _, n, _ in history))}
     for i in range(max(params.k for params, _, _ in history)):
         yield tuple(
@@ -81,33 +81,37 @@ def bits_of(history: Sequence[Shown]) -> Iterator[Bit]:
         )
 
 
-def loss(one: Sequence[Shown], other: Sequence[Shown]) -> float:
+def compute_loss(one: Sequence[Shown], other: Sequence[Shown]) -> float:
     """Return the largest log-likelihood ratio between two histories."""
-    return sum(bit_loss(mine, its) for mine, its in zip(bits_of(one), bits_of(other), strict=True))
+    return sum(
+        compute_bit_loss(mine, its)
+        for mine, its in zip(list_bits(one), list_bits(other), strict=True)
+    )
 
 
-def shown(metric: Metric, epoch: str, value: object, cohort: int) -> Shown:
-    """Return what a report of a value depends on, in a cohort of the scope."""
+def describe_report(metric: Metric, epoch: str, value: object, cohort: int) -> Shown:
+    """Return the values on which a report depends, in a cohort of the scope."""
     bits = encoder(metric.params).encode(value, cohort)
     name = scope(metric.name, epoch, metric.params)
     return metric.params, name + b"\0" + bits, int.from_bytes(bits, "little")
 
 
-def answered(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> list[Shown]:
-    """Return what reports depend on: each scope repeats the response of its first value.
+def replay(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> list[Shown]:
+    """Return the reports of a history: each scope repeats the response of its first value.
 
     Each step is a metric, an epoch and a cohort.
     """
     memoized: dict[bytes, tuple[bytes, int]] = {}
     history = []
     for (metric, epoch, cohort), value in zip(steps, values, strict=True):
-        params, name, bits = shown(metric, epoch, value, cohort)
+        params, name, bits = describe_report(metric, epoch, value, cohort)
         key = scope(metric.name, epoch, params)
         history.append((params, *memoized.setdefault(key, (name, bits))))
     return history
 
 
-def named(encoding: str, *names: str, **changes: Any) -> Params:
+def make_params(encoding: str, *names: str, **changes: Any) -> Params:
+    """Return parameters of an encoding with categories."""
     k = len(names) + (encoding == "buckets")
     fields: dict[str, Any] = {"k": k, "encoding": encoding, "categories": names}
     return Params(**fields | NOISE | changes)
@@ -115,52 +119,63 @@ def named(encoding: str, *names: str, **changes: Any) -> Params:
 
 ENCODINGS: dict[str, tuple[Params, tuple[object, ...]]] = {
     "bloom": (Params(k=4, h=2, m=2, **NOISE), ("a", "b", "c")),
-    "onehot": (named("onehot", "a", "b"), ("a", "b", "z")),
+    "onehot": (make_params("onehot", "a", "b"), ("a", "b", "z")),
     "boolean": (Params(k=1, encoding="boolean", **NOISE), (True, False)),
-    "buckets": (named("buckets", "0"), (-1, 1, math.nan)),
+    "buckets": (make_params("buckets", "0"), (-1, 1, math.nan)),
     "bloom, rare ones": (Params(k=4, h=1, m=2, **RARE), ("a", "b", "c")),
-    "onehot, rare ones": (named("onehot", "a", "b", **RARE), ("a", "b", "z")),
+    "onehot, rare ones": (make_params("onehot", "a", "b", **RARE), ("a", "b", "z")),
     "boolean, rare ones": (Params(k=1, encoding="boolean", **RARE), (True, False)),
-    "buckets, rare ones": (named("buckets", "0", **RARE), (-1, 1, math.nan)),
+    "buckets, rare ones": (make_params("buckets", "0", **RARE), (-1, 1, math.nan)),
 }
 
 
-def histories(
+def list_histories(
     steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]
 ) -> list[list[Shown]]:
-    """Return every history of values, as the scopes answer for it, each once."""
+    """Return every distinct history of reports for all sequences of values."""
     found = {
-        tuple(answered(steps, history)) for history in itertools.product(values, repeat=len(steps))
+        tuple(replay(steps, history)) for history in itertools.product(values, repeat=len(steps))
     }
     return [list(history) for history in found]
 
 
-def worst(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> float:
+def find_worst_loss(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> float:
     """Return the largest loss between any two histories of values."""
     return max(
-        loss(one, other) for one, other in itertools.permutations(histories(steps, values), 2)
+        compute_loss(one, other)
+        for one, other in itertools.permutations(list_histories(steps, values), 2)
     )
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_a_memoized_scope_bounds_every_pair_of_histories(name: str, n: int) -> None:
-    """Whatever the values do, n reports of one scope lose epsilon_n; over epochs they add."""
+    """All n reports of one scope lose at most epsilon_n, whatever the values are.
+
+    The losses of two epochs add.
+    """
     params, values = ENCODINGS[name]
     metric = metric_of(params, epoch="year")
     for cohort in range(params.m):
-        assert worst([(metric, "2026", cohort)] * n, values) <= epsilon_n(params, n) + ROUNDING
+        assert (
+            find_worst_loss([(metric, "2026", cohort)] * n, values)
+            <= epsilon_n(params, n) + ROUNDING
+        )
     split = [(metric, "2026", 0)] * (n // 2) + [(metric, "2027", params.m - 1)] * (n - n // 2)
     bound = sum(epsilon_n(params, each) for each in (n // 2, n - n // 2) if each)
-    assert worst(split, values) <= bound + ROUNDING
+    assert find_worst_loss(split, values) <= bound + ROUNDING
 
 
 def test_the_bound_is_reached() -> None:
-    """So the enumeration sees losses at all, and the claims are no larger than they must be."""
+    """Some pair of histories reaches the bound.
+
+    The enumeration therefore measures losses, and the bounds are not larger than needed.
+    """
     for name, (params, values) in ENCODINGS.items():
         for n in (1, 2, 3):
             reached = max(
-                worst([(metric_of(params), "", cohort)] * n, values) for cohort in range(params.m)
+                find_worst_loss([(metric_of(params), "", cohort)] * n, values)
+                for cohort in range(params.m)
             )
             if name.startswith("bloom"):  # three strings of four bits differ in three at most
                 assert reached > 0.7 * epsilon_n(params, n)
@@ -169,22 +184,42 @@ def test_the_bound_is_reached() -> None:
 
 
 CHANGES: dict[str, tuple[Params, Params, tuple[object, ...]]] = {
-    "category inserted": (named("onehot", "a", "b"), named("onehot", "a", "c", "b"), ("a", "b")),
-    "category appended": (named("onehot", "a", "b"), named("onehot", "a", "b", "c"), ("a", "b")),
-    "categories reordered": (named("onehot", "a", "b"), named("onehot", "b", "a"), ("a", "b")),
-    "category renamed": (named("onehot", "a", "b"), named("onehot", "a", "B"), ("a", "b", "B")),
-    "edge inserted": (named("buckets", "0"), named("buckets", "-1", "0"), (-2, 1)),
-    "f": (named("onehot", "a", "b"), named("onehot", "a", "b", f=0.4), ("a", "b")),
-    "g": (named("onehot", "a", "b"), named("onehot", "a", "b", g=0.4), ("a", "b")),
-    "p and q, rare ones": (
-        named("onehot", "a", "b", **RARE),
-        named("onehot", "a", "b", **RARE | {"p": 0.4, "q": 0.9}),
+    "category inserted": (
+        make_params("onehot", "a", "b"),
+        make_params("onehot", "a", "c", "b"),
         ("a", "b"),
     ),
-    "p and q": (named("onehot", "a", "b"), named("onehot", "a", "b", p=0.4, q=0.9), ("a", "b")),
+    "category appended": (
+        make_params("onehot", "a", "b"),
+        make_params("onehot", "a", "b", "c"),
+        ("a", "b"),
+    ),
+    "categories reordered": (
+        make_params("onehot", "a", "b"),
+        make_params("onehot", "b", "a"),
+        ("a", "b"),
+    ),
+    "category renamed": (
+        make_params("onehot", "a", "b"),
+        make_params("onehot", "a", "B"),
+        ("a", "b", "B"),
+    ),
+    "edge inserted": (make_params("buckets", "0"), make_params("buckets", "-1", "0"), (-2, 1)),
+    "f": (make_params("onehot", "a", "b"), make_params("onehot", "a", "b", f=0.4), ("a", "b")),
+    "g": (make_params("onehot", "a", "b"), make_params("onehot", "a", "b", g=0.4), ("a", "b")),
+    "p and q, rare ones": (
+        make_params("onehot", "a", "b", **RARE),
+        make_params("onehot", "a", "b", **RARE | {"p": 0.4, "q": 0.9}),
+        ("a", "b"),
+    ),
+    "p and q": (
+        make_params("onehot", "a", "b"),
+        make_params("onehot", "a", "b", p=0.4, q=0.9),
+        ("a", "b"),
+    ),
     "normalizer": (
-        named("onehot", "a", "b"),
-        named("onehot", "a", "b", normalize="casefold"),
+        make_params("onehot", "a", "b"),
+        make_params("onehot", "a", "b", normalize="casefold"),
         ("a", "A", "b"),
     ),
     "k": (Params(k=3, m=2, **NOISE), Params(k=4, m=2, **NOISE), ("a", "b", "c")),
@@ -200,8 +235,11 @@ CHANGES: dict[str, tuple[Params, Params, tuple[object, ...]]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)])
-def test_a_change_of_parameters_costs_what_is_said(name: str, before: int, after: int) -> None:
-    """All histories before and after it, in every cohort of both scopes."""
+def test_a_change_of_parameters_stays_within_its_loss(name: str, before: int, after: int) -> None:
+    """All histories before and after the change stay within its loss.
+
+    The test covers every cohort of both scopes.
+    """
     old, new, values = CHANGES[name]
     cost = compute_change_loss(old, new, before=before, after=after)
     assert cost.kept == name.startswith("p and q")
@@ -210,4 +248,4 @@ def test_a_change_of_parameters_costs_what_is_said(name: str, before: int, after
         if cost.kept and here != there:
             continue  # p and q keep the cohort
         steps = [(both[0], "", here)] * before + [(both[1], "", there)] * after
-        assert worst(steps, values) <= cost.epsilon + ROUNDING
+        assert find_worst_loss(steps, values) <= cost.epsilon + ROUNDING

@@ -1,4 +1,4 @@
-"""Linking: what is shared by reports of one device, by enumeration and by the published figures."""
+"""Linkability of reports, against enumerations and published figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 
 
 def test_published_figures() -> None:
-    """207 and 51 reports, log2 m bits."""
+    """207 and 51 reports recover the permanent response, and a cohort has log2 m bits."""
     assert reports_to_recover(PAPER_52) == 207
     assert reports_to_recover(BROWSER) == 51
     assert (cohort_bits(PAPER_52), cohort_bits(BROWSER)) == (4, 3)
@@ -28,7 +28,10 @@ def test_published_figures() -> None:
     ("p", "q"), [(0.1, 0.9), (0.05, 0.8), (0.0, 0.5), (0.0, 0.7), (0.2, 1.0), (0.0, 1.0)]
 )
 def test_recovery_is_the_smallest_number(p: float, q: float) -> None:
-    """Over all sequences of a bit's reports, the likelier state is right 99 times in 100."""
+    """The likelier state is right with probability .99 over all sequences of a bit's reports.
+
+    One report less is not enough.
+    """
     params = Params(k=2, f=0.5, p=p, q=q)
     one, zero = Fraction(params.t_q, ONE), Fraction(params.t_p, ONE)
 
@@ -48,7 +51,7 @@ def test_recovery_is_the_smallest_number(p: float, q: float) -> None:
 
 
 def test_faint_reports_recover_nothing_soon() -> None:
-    """Beyond ten thousand reports there is no number."""
+    """If 10,000 reports are not enough, the result is None."""
     assert reports_to_recover(Params(k=128, f=0.5, p=0.49, q=0.5)) is None
 
 
@@ -63,7 +66,7 @@ def test_faint_reports_recover_nothing_soon() -> None:
 def test_devices_among_a_million(
     noise: tuple[float, float, float], entropy: int, recognised: tuple[float, ...]
 ) -> None:
-    """Other people's simulation of 40 devices by 1, 2 and 5 reports, within 2 of its errors."""
+    """The probabilities agree with a foreign simulation within two standard errors."""
     f, p, q = noise
     found = linkability(Params(k=128, m=128, f=f, p=p, q=q), 1_000_000, (1, 2, 5))
     assert (found.devices, found.cohort_devices, found.cohort_bits) == (1_000_000, 7_812, 7)
@@ -75,7 +78,11 @@ def test_devices_among_a_million(
 
 
 def test_more_reports_and_fewer_devices_link_better() -> None:
-    """One device alone is always found; a million in a cohort are not found by one report."""
+    """The probability grows with the reports and falls with the devices.
+
+    A device alone is always recognised. One report recognises almost no device of a cohort of a
+    million.
+    """
     probabilities = [
         [each.probability for each in linkability(BROWSER, devices).recognised]
         for devices in (8, 800, 8_000_000)
@@ -89,14 +96,17 @@ def test_more_reports_and_fewer_devices_link_better() -> None:
 
 
 def test_several_metrics_of_one_upload_add_their_cohorts() -> None:
-    """log2 m of each; a metric without cohorts adds nothing."""
+    """The bits of cohorts add, and a metric without cohorts adds nothing."""
     flag = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     assert cohort_bits(PAPER_52, BROWSER, flag) == 7
     assert cohort_bits() == 0
 
 
 def test_without_permanent_noise_only_values_link() -> None:
-    """No entropy; devices of one answer are as good as drawn by lot."""
+    """With f = 0 the permanent response has no entropy.
+
+    Devices with one value are recognised as by lot.
+    """
     flag = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
     found = linkability(flag, 50)
     assert found.permanent_bits == 0
@@ -108,7 +118,7 @@ def test_without_permanent_noise_only_values_link() -> None:
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, 1001])
 def test_links_of_nonsense_are_refused(bad: Any) -> None:
-    """No devices, and sets of no reports or of more than a thousand."""
+    """Numbers of devices and of reports outside their range raise ParamsError."""
     with pytest.raises(ParamsError, match=r"reports must be an integer in \[1, 1,000\], got"):
         linkability(BROWSER, 100, (1, bad))
     if bad != 1001:

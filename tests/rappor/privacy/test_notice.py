@@ -1,4 +1,4 @@
-"""What a metric collects, in words that a person can check."""
+"""Privacy notices: every sentence about losses, promise, linking and release."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rappor.protocol.segments import Dimension
 
 DAY = datetime.date(2026, 11, 30)
 LAST_DAY = datetime.date(2026, 12, 31)
-"""Of a quarter."""
+"""Last day of a quarter."""
 
 make = partial(
     metric_of, description="Home pages", owner="browser team", expires=DAY, interval="none"
@@ -32,7 +32,7 @@ FOUND = linkability(PAPER, reports=(2,)).recognised[0].probability
 
 
 def test_a_description_for_life() -> None:
-    """The whole text for the paper's own parameters, of 1.07 and 4.39 nats."""
+    """The notice of the paper's own parameters, with 1.07 and 4.39 nats, is complete."""
     assert privacy_notice(make(PAPER)).splitlines() == [
         "page: Home pages",
         "Collected by browser team until the end of 2026-11-30.",
@@ -54,7 +54,7 @@ def test_a_description_for_life() -> None:
 
 
 def test_epochs_are_named_in_the_promise() -> None:
-    """The loss is that of one epoch."""
+    """With epochs the loss and the promise are those of one epoch."""
     text = privacy_notice(make(PAPER, epoch="quarter"))
     assert "All reports of one value in one quarter: somebody" in text
     assert "Promise: in each quarter a device repeats the value of its first report" in text
@@ -71,7 +71,7 @@ def test_epochs_are_named_in_the_promise() -> None:
     ],
 )
 def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: str) -> None:
-    """The bound of one report is that of all, also where many would have none."""
+    """With one report an epoch, the notice has one bound and no permanent noise that links."""
     text = privacy_notice(make(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
     assert text.count("% sure.") == text.count(bounds) == 1
     assert "in each quarter a device sends one report at most." in text
@@ -79,8 +79,8 @@ def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: s
     assert not re.search("WARNING|All reports|repeats|with .* probability", text)
 
 
-def test_all_reports_are_those_that_the_price_counts_on() -> None:
-    """Six weeks touch a month; where nothing bounds their number, it is the limit of many."""
+def test_all_reports_are_those_of_the_cost() -> None:
+    """A month touches six weeks. Without a bound on the reports the notice warns."""
     params = Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6)
     weekly = privacy_notice(make(params, epoch="month", interval="week"))
     bound = describe_belief(epsilon_n(params, 6))
@@ -98,10 +98,13 @@ def test_all_reports_are_those_that_the_price_counts_on() -> None:
         (datetime.date.max, None),
     ],
 )
-def test_devices_whose_day_comes_after_the_end_are_told(
+def test_devices_with_a_day_after_the_expiry_are_described(
     expires: datetime.date, share: str | None
 ) -> None:
-    """Of the 92 days of the quarter; a metric that reports every day loses none."""
+    """The notice has the share of the quarter's 92 days after the last day.
+
+    A metric that reports daily has no such sentence.
+    """
     own: dict[str, Any] = {"epoch": "quarter", "expires": expires}
     assert "later day" not in privacy_notice(make(PAPER, interval="day", **own))
     text = privacy_notice(make(PAPER, interval="epoch", **own))
@@ -123,13 +126,13 @@ def test_devices_whose_day_comes_after_the_end_are_told(
         ({"k": 3, "encoding": "buckets", "categories": ("0", "1.5")}, "3 ranges .* at 0, 1.5"),
     ],
 )
-def test_every_encoding_says_what_it_notes(params: dict[str, Any], phrase: str) -> None:
-    """Categories and edges are public and listed."""
+def test_every_encoding_lists_its_values(params: dict[str, Any], phrase: str) -> None:
+    """The notice lists categories and edges, which are public."""
     assert re.search(phrase, privacy_notice(make(Params(**params, f=0.5, p=0.25, q=0.75))))
 
 
 def test_an_expired_metric_is_called_expired() -> None:
-    """Only from the day after the last one, and only when today is given."""
+    """The notice says so from the day after the last day on, and only if it has the present day."""
     metric = make(PAPER)
     assert "expired" not in privacy_notice(metric)
     assert "expired" not in privacy_notice(metric, today=DAY)
@@ -138,7 +141,7 @@ def test_an_expired_metric_is_called_expired() -> None:
 
 
 def test_no_bound_is_a_warning() -> None:
-    """Infinite losses are said as plainly as finite ones."""
+    """An infinite loss gives a warning."""
     metric_of = privacy_notice(make(Params(k=8, f=0, p=0.25, q=0.75)))
     assert metric_of.count("WARNING") == 1
     assert "WARNING: many reports can reveal the value with certainty" in metric_of
@@ -149,14 +152,14 @@ def test_no_bound_is_a_warning() -> None:
 
 
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
-    """Rounded it would read as 100 %."""
+    """Near certainty the notice writes "almost certain" instead of 100 %."""
     text = privacy_notice(make(Params.profile("low-noise")))
     assert "somebody who was half sure what your answer is can become almost certain" in text
     assert "100 %" not in text
 
 
 def test_links_that_cannot_be_seen_are_not_listed() -> None:
-    """One cohort and a device that is never found: numbers would say nothing."""
+    """With one cohort and a probability of 0 % the notice has no numbers about linking."""
     few = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     assert (
         "In practice only its network address or the time of sending can link a device's reports."
@@ -168,8 +171,8 @@ def test_links_that_cannot_be_seen_are_not_listed() -> None:
     assert "Linking: its reports of one month share its permanent noise. With two sets" in text
 
 
-def test_what_the_collector_keeps() -> None:
-    """The notice says that sums are kept, and the least number that is shown."""
+def test_smallest_released_sums_are_described() -> None:
+    """The notice has the smallest number of reports that the collector releases."""
     text = privacy_notice(make(PAPER, min_reports=500))
     assert (
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole days "
@@ -196,12 +199,12 @@ def test_what_the_collector_keeps() -> None:
     ],
 )
 def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
-    """A bound that is said is never below the bound that holds."""
+    """A printed bound is never below the true bound."""
     assert format_belief(belief) == text
 
 
 def test_segments_are_listed_with_what_they_reveal() -> None:
-    """Every value, when it is taken, and that the promise is of the value alone."""
+    """The notice lists every property, the time of its value, and the limits of the promise."""
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
     lines = privacy_notice(make(PAPER, segments=dimensions, epoch="quarter")).splitlines()
     assert lines[3] == (

@@ -1,4 +1,4 @@
-"""Recognition: the formula against every way that the real randomizer's coins can fall."""
+"""Recognition: the formula against enumerations of all coins of the real randomizer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FLAG: dict[str, Any] = {"k": 1, "encoding": "boolean"}
 CHOICE: dict[str, Any] = {"k": 2, "encoding": "onehot", "categories": ("a", "b")}
 
 
-def found_by_enumeration(params: Params, n: int, devices: int) -> Fraction:
-    """Return how often an observer finds the device, over all coins and as an exact fraction."""
+def enumerate_recognition(params: Params, n: int, devices: int) -> Fraction:
+    """Return the exact probability that an observer recognises the device, over all coins."""
     nothing = bytes(params.n_bytes)
     one_set = histories_of(nothing, params, n)
     two_sets = histories_of(nothing, params, 2 * n)
@@ -48,10 +48,10 @@ def found_by_enumeration(params: Params, n: int, devices: int) -> Fraction:
 def test_few_bits_are_enumerated(
     shape: dict[str, Any], n: int, noise: tuple[float, float, float, float], devices: int
 ) -> None:
-    """Over all coins of the real randomizer, the device is found as often as the formula says."""
+    """The formula equals the enumeration of all coins."""
     f, g, p, q = noise
     params = Params(**shape, f=f, g=g, p=p, q=q)
-    expected = float(found_by_enumeration(params, n, devices))
+    expected = float(enumerate_recognition(params, n, devices))
     assert recognition_probability(params, n, devices) == pytest.approx(expected, rel=1e-9)
 
 
@@ -62,7 +62,10 @@ def test_few_bits_are_enumerated(
 def test_permanent_responses_bound_every_observer(
     k: int, encoding: str, f: float, g: float, devices: int
 ) -> None:
-    """The own response is the best match, drawn by lot among all devices with the same one."""
+    """The limit is the probability of a draw by lot among devices with equal responses.
+
+    No number of reports exceeds the limit.
+    """
     names = ("a", "b", "c") if encoding == "onehot" else ()
     params = Params(k=k, encoding=encoding, categories=names, f=f, g=g, p=0.25, q=0.75)
     values = [1 << bit for bit in range(k)] if encoding == "bloom" else [0]
@@ -77,7 +80,7 @@ def test_permanent_responses_bound_every_observer(
 
 
 def test_many_reports_show_the_permanent_response() -> None:
-    """The formula by normal distributions ends where the permanent responses are known."""
+    """The normal approximation converges to the limit."""
     params = Params.profile("low-noise")
     assert recognition_limit(params, 7_812) < 0.9
     assert recognition_probability(params, 1000, 7_812) == pytest.approx(
@@ -86,7 +89,7 @@ def test_many_reports_show_the_permanent_response() -> None:
 
 
 def test_the_largest_reports_are_computed() -> None:
-    """2,040 bits and 16 hashes, a thousand reports, and more devices than there are people."""
+    """Probabilities exist for 2,040 bits, 16 hashes, a thousand reports and 10^15 devices."""
     params = Params(k=2040, h=16, m=1, f=0.5, p=0.49, q=0.51)
     probabilities = [recognition_probability(params, n, 10**15) for n in (1, 100, 1000)]
     assert probabilities == sorted(probabilities)

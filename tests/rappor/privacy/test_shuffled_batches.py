@@ -1,4 +1,4 @@
-"""Numerical accounting of shuffling: against enumerated batches, exact sums and closed forms."""
+"""Losses in shuffled batches, against enumerated batches, exact sums and closed forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from enumeration import histories_of
 from scipy import stats
 
-from rappor.privacy.shuffling import Clones, bound_shuffled_epsilon, find_local_epsilon
+from rappor.privacy.shuffling import Clones, compute_shuffled_epsilon, find_local_epsilon
 from rappor.protocol.encodings import encoder
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
@@ -24,8 +24,11 @@ Shuffled = Mapping[tuple[int, ...], float]
 """Probabilities of how many reports of each kind a batch holds."""
 
 
-def batch_of(reports: Sequence[Sequence[float]]) -> Shuffled:
-    """Return what a shuffler shows of devices with these probabilities of each kind of report."""
+def enumerate_batch(reports: Sequence[Sequence[float]]) -> Shuffled:
+    """Return the distribution of a shuffled batch.
+
+    `reports` has, for each device, the probability of each kind of report.
+    """
     batch: dict[tuple[int, ...], float] = {(0,) * len(reports[0]): 1.0}
     for device in reports:
         grown: dict[tuple[int, ...], float] = defaultdict(float)
@@ -39,8 +42,8 @@ def batch_of(reports: Sequence[Sequence[float]]) -> Shuffled:
     return batch
 
 
-def delta_of(first: Shuffled, second: Shuffled, epsilon: float) -> float:
-    """Return the least delta at which two batches are epsilon apart, either way."""
+def compute_delta(first: Shuffled, second: Shuffled, epsilon: float) -> float:
+    """Return the smallest delta at which two batches differ by epsilon, in either direction."""
     differences = [(first[key], second.get(key, 0.0)) for key in first]
     return max(
         sum(max(0.0, x - math.exp(epsilon) * y) for x, y in differences),
@@ -48,13 +51,13 @@ def delta_of(first: Shuffled, second: Shuffled, epsilon: float) -> float:
     )
 
 
-def delta_bound(epsilon: float, local: float, n: int) -> float:
-    """Return the delta that the accounting states, with next to nothing left out."""
+def compute_delta_bound(epsilon: float, local: float, n: int) -> float:
+    """Return the module's bound on delta, with a negligible lost probability."""
     return Clones.among(local, n, lost=1e-15).delta(epsilon)
 
 
-def clones_delta(epsilon: float, odds: Fraction, n: int) -> Fraction:
-    """Return the delta of the two clone distributions, as the sum over all that can happen."""
+def compute_clones_delta(epsilon: float, odds: Fraction, n: int) -> Fraction:
+    """Return the exact delta of the clone distributions, summed over all outcomes."""
     share = 2 / (odds + 1)
     one: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
     two: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
@@ -73,33 +76,36 @@ def clones_delta(epsilon: float, odds: Fraction, n: int) -> Fraction:
 @pytest.mark.parametrize("local", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.7, 0.99])
 def test_small_batches_are_summed_exactly(local: float, n: int, part: float) -> None:
-    """The delta of the clones, as exact fractions: never less, and within a thousandth."""
+    """The bound is never below the exact delta of the clones, and within a thousandth."""
     epsilon = part * local
-    exact = float(clones_delta(epsilon, Fraction(math.exp(local)), n))
-    bound = delta_bound(epsilon, local, n)
+    exact = float(compute_clones_delta(epsilon, Fraction(math.exp(local)), n))
+    bound = compute_delta_bound(epsilon, local, n)
     assert exact <= bound <= exact * 1.001 + 1e-12
 
 
 @pytest.mark.parametrize("n", [2, 5, 12])
 @pytest.mark.parametrize("local", [0.5, 1.0, 3.0])
 def test_it_holds_for_shuffled_randomized_response(local: float, n: int) -> None:
-    """Whatever the others hold: the exact delta of one-bit reports is at most the stated one."""
+    """The exact delta of one-bit reports is at most the bound.
+
+    The other devices may have any values.
+    """
     low = 1 / (math.exp(local) + 1)
     zero, one = (1 - low, low), (low, 1 - low)
     for n_ones in range(n):
         others = [one] * n_ones + [zero] * (n - 1 - n_ones)
-        first, second = batch_of([zero, *others]), batch_of([one, *others])
+        first, second = enumerate_batch([zero, *others]), enumerate_batch([one, *others])
         for part in (0.0, 0.1, 0.3, 0.6, 0.9):
             epsilon = part * local
-            assert delta_of(first, second, epsilon) <= delta_bound(epsilon, local, n)
+            assert compute_delta(first, second, epsilon) <= compute_delta_bound(epsilon, local, n)
         for delta in (1e-1, 1e-3, 1e-6):
-            stated = bound_shuffled_epsilon(local, n, delta=delta)
-            assert delta_of(first, second, stated) <= delta
+            stated = compute_shuffled_epsilon(local, n, delta=delta)
+            assert compute_delta(first, second, stated) <= delta
 
 
 @pytest.mark.parametrize("reports", [1, 2])
 def test_it_holds_for_histories_of_a_metric(reports: int) -> None:
-    """One-hot reports of the real randomizer, whole histories shuffled, three devices."""
+    """The bound holds for shuffled histories of one-hot reports of three devices."""
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.25, p=0.25, q=0.5)
     local = epsilon_n(params, reports)
     ready = encoder(params)
@@ -107,14 +113,14 @@ def test_it_holds_for_histories_of_a_metric(reports: int) -> None:
     kinds = sorted({kind for row in rows for kind in row})
     a, b, none = ([float(row.get(kind, 0)) for kind in kinds] for row in rows)
     for others in itertools.combinations_with_replacement((a, b, none), 2):
-        first, second = batch_of([a, *others]), batch_of([b, *others])
+        first, second = enumerate_batch([a, *others]), enumerate_batch([b, *others])
         for part in (0.0, 0.3, 0.7, 0.95):
             epsilon = part * local
-            assert delta_of(first, second, epsilon) <= delta_bound(epsilon, local, 3)
+            assert compute_delta(first, second, epsilon) <= compute_delta_bound(epsilon, local, 3)
 
 
-def summed_delta(epsilon: float, local: float, n: int) -> float:
-    """Return the delta of the clones by scipy's binomials: all numbers of clones, all splits."""
+def compute_delta_by_scipy(epsilon: float, local: float, n: int) -> float:
+    """Return the delta of the clones by scipy's binomials, over all numbers of clones."""
     share = 2 / (math.exp(local) + 1)
     total = 0.0
     for clones in range(n):
@@ -133,14 +139,17 @@ def summed_delta(epsilon: float, local: float, n: int) -> float:
 @pytest.mark.parametrize("local", [0.5, 2.0, 4.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-9])
 def test_larger_batches_are_summed_tightly(local: float, n: int, delta: float) -> None:
-    """The stated epsilon has at most the stated delta, and one per cent less has more."""
-    stated = bound_shuffled_epsilon(local, n, delta=delta)
-    assert summed_delta(stated, local, n) <= delta
-    assert stated == 0 or summed_delta(0.99 * stated - delta, local, n) > delta
+    """The computed epsilon has at most the required delta.
+
+    An epsilon that is one per cent smaller has more.
+    """
+    stated = compute_shuffled_epsilon(local, n, delta=delta)
+    assert compute_delta_by_scipy(stated, local, n) <= delta
+    assert stated == 0 or compute_delta_by_scipy(0.99 * stated - delta, local, n) > delta
 
 
-def closed_form(local: float, n: int, *, delta: float) -> float:
-    """Return the bound of Feldman, McMillan and Talwar 2023, infinite outside its condition."""
+def compute_closed_form(local: float, n: int, *, delta: float) -> float:
+    """Return the bound of Feldman, McMillan and Talwar 2023, infinite if its condition fails."""
     if local > math.log(max(n / (8 * math.log(2 / delta)) - 1, 1e-9)):
         return math.inf
     noise = 4 * math.sqrt(2 * math.log(4 / delta) / ((math.exp(local) + 1) * n)) + 4 / n
@@ -151,25 +160,28 @@ def closed_form(local: float, n: int, *, delta: float) -> float:
 @pytest.mark.parametrize("n", [1_000, 10_000, 10**6, 10**9, 10**12])
 @pytest.mark.parametrize("local", [0.1, 1.0, 2.0, 4.0, 8.0])
 def test_it_is_below_the_closed_form(local: float, n: int, delta: float) -> None:
-    """Wherever its condition holds; and never above the local loss."""
-    stated = bound_shuffled_epsilon(local, n, delta=delta)
-    assert stated < closed_form(local, n, delta=delta)
+    """The numerical bound is below the closed form, and at most the local loss."""
+    stated = compute_shuffled_epsilon(local, n, delta=delta)
+    assert stated < compute_closed_form(local, n, delta=delta)
     assert stated <= local
 
 
 def test_more_reports_and_more_delta_never_add_loss() -> None:
-    """Nor does a smaller local loss; beyond 2^53 reports nothing changes."""
+    """The bound falls with reports and delta and grows with the local loss.
+
+    It is constant beyond 2^53 reports.
+    """
     sizes = [1, 2, 10, 100, 1_000, 10**5, 10**9, 2**53, 10**30]
-    losses = [bound_shuffled_epsilon(2.0, n, delta=1e-9) for n in sizes]
+    losses = [compute_shuffled_epsilon(2.0, n, delta=1e-9) for n in sizes]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] == losses[-2]
     by_delta = [
-        bound_shuffled_epsilon(2.0, 1_000, delta=d) for d in (1e-200, 1e-30, 1e-9, 1e-2, 0.9)
+        compute_shuffled_epsilon(2.0, 1_000, delta=d) for d in (1e-200, 1e-30, 1e-9, 1e-2, 0.9)
     ]
     assert by_delta == sorted(by_delta, reverse=True)
     assert by_delta[-1] == 0
     by_local = [
-        bound_shuffled_epsilon(local, 1_000, delta=1e-6) for local in (0.01, 0.1, 1.0, 3.0, 9.0)
+        compute_shuffled_epsilon(local, 1_000, delta=1e-6) for local in (0.01, 0.1, 1.0, 3.0, 9.0)
     ]
     assert by_local == sorted(by_local)
 
@@ -177,15 +189,15 @@ def test_more_reports_and_more_delta_never_add_loss() -> None:
 @pytest.mark.parametrize(
     ("local", "delta"), [(0.0, 1e-6), (1e-12, 1e-6), (200.0, 1e-6), (math.inf, 0.5), (1.0, 5e-324)]
 )
-def test_what_cannot_be_counted_gains_nothing(local: float, delta: float) -> None:
-    """Losses next to 0 or far beyond any batch, and a delta next to 0, keep the local loss."""
-    assert bound_shuffled_epsilon(local, 10**6, delta=delta) == local
+def test_extreme_arguments_keep_the_local_loss(local: float, delta: float) -> None:
+    """Losses near 0 or very large, and a delta near 0, keep the local loss."""
+    assert compute_shuffled_epsilon(local, 10**6, delta=delta) == local
     if local < math.inf:
         assert find_local_epsilon(local, 10**6, delta=5e-324) == local
 
 
 def test_a_batch_of_one_hides_nothing_but_delta() -> None:
     """Alone, a symmetric answer of e0 nats has delta = (e^e0 - e^epsilon) / (e^e0 + 1)."""
-    stated = bound_shuffled_epsilon(1.0, 1, delta=0.01)
+    stated = compute_shuffled_epsilon(1.0, 1, delta=0.01)
     assert stated == pytest.approx(math.log(math.e - 0.01 * (math.e + 1)), rel=1e-4)
     assert stated >= math.log(math.e - 0.01 * (math.e + 1))

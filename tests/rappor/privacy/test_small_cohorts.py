@@ -1,4 +1,4 @@
-"""How many cohorts hold enough reports to be shown."""
+"""The share of cohorts with enough reports to be released."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rappor.privacy.small_cohorts import CohortFilling, choose_list_cohorts
 @pytest.mark.parametrize("least", [1, 10, 100])
 @pytest.mark.parametrize("devices", [0, 1, 9, 100, 2000, 1_000_000])
 def test_share_is_a_binomial_tail(m: int, least: int, devices: int) -> None:
-    """A cohort holds a binomial number of the devices; most cohorts do at the largest m."""
+    """The share is a binomial tail. At the largest m most cohorts have enough reports."""
     filling = CohortFilling(devices=devices, m=m, min_cohort=least)
     assert filling.share == pytest.approx(stats.binom.sf(least - 1, devices, 1 / m), abs=1e-8)
     assert filling.is_m_too_large == (devices < 2 * least * m)
     assert filling.is_m_too_large or filling.share > 0.86
 
 
-def test_what_is_told() -> None:
-    """The sentence has the share, and the m that would do."""
+def test_the_summary_has_share_and_better_m() -> None:
+    """The sentence has the share, and a better number of cohorts."""
     told = CohortFilling(devices=1000, m=128, min_cohort=10).summary
     assert told.startswith("of 128 cohorts, 26 % have at least 10 reports in an interval")
     assert told.endswith("m = 50 would do")
@@ -44,5 +44,5 @@ def test_what_is_told() -> None:
 def test_a_list_has_as_many_cohorts_as_its_reports_fill(
     reports: float, least: int, cohorts: int
 ) -> None:
-    """Three times the least reports in each, from 4 cohorts to 128."""
+    """Every cohort gets three times the smallest number of reports, in 4 to 128 cohorts."""
     assert choose_list_cohorts(reports, min_cohort=least) == cohorts

@@ -1,4 +1,4 @@
-"""A value that stays: its loss adds up over epochs, and how often it is named is exact."""
+"""Losses of a value that stays the same, and the exact probability that it is named."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BALANCED = Params.profile("balanced")
 METRIC = metric_of(BALANCED, epoch="quarter")
 
 
-def enumerated(params: Params, epochs: int, n: int) -> float:
-    """Return how often the first of n values has the most ones, over all responses."""
+def enumerate_naming(params: Params, epochs: int, n: int) -> float:
+    """Return the probability that the first of n values has the most ones, over all responses."""
     found = 0.0
     for bits in itertools.product((0, 1), repeat=n * epochs):
         rows = [bits[i * epochs : (i + 1) * epochs] for i in range(n)]
@@ -39,12 +39,14 @@ def enumerated(params: Params, epochs: int, n: int) -> float:
 
 @pytest.mark.parametrize(("epochs", "n"), [(1, 2), (2, 3), (3, 4), (4, 2)])
 def test_the_share_named_is_that_of_all_responses(epochs: int, n: int) -> None:
-    """Enumerated for few values and epochs, ties drawn."""
-    assert naming_probability(BALANCED, epochs, n) == pytest.approx(enumerated(BALANCED, epochs, n))
+    """The probability equals the enumeration for few values and epochs. Ties are drawn by lot."""
+    assert naming_probability(BALANCED, epochs, n) == pytest.approx(
+        enumerate_naming(BALANCED, epochs, n)
+    )
 
 
 def test_more_epochs_name_more_values() -> None:
-    """Up to certainty, also where ties are rarer than rounding."""
+    """The probability grows with the epochs to 1, also if ties are rarer than rounding errors."""
     shares = [
         naming_probability(BALANCED, epochs, 100) or 0 for epochs in (1, 2, 4, 8, 12, 40, 200)
     ]
@@ -53,7 +55,10 @@ def test_more_epochs_name_more_values() -> None:
 
 
 def test_losses_add_up_over_the_epochs_of_a_year() -> None:
-    """One scope for life, four quarters, twelve months; twice as many in two years."""
+    """A year has one scope for life, four quarters or twelve months.
+
+    Two years have twice as many.
+    """
     rows = {(row.epoch, row.years): row for row in list_unchanged_losses(BALANCED)}
     epochs = {("life", 2): 1, ("year", 1): 1, ("quarter", 1): 4, ("month", 2): 24}
     for key, n in epochs.items():
@@ -71,12 +76,12 @@ def test_losses_add_up_over_the_epochs_of_a_year() -> None:
 
 
 def test_yes_or_no_is_not_named() -> None:
-    """Neither of two answers has a bit of its own: one is the absence of the other."""
+    """The values "yes" and "no" share one bit, so no probability is computed."""
     assert naming_probability(Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75), 4, 1) is None
 
 
 def test_the_page_has_the_numbers() -> None:
-    """Each row of the table is the library's."""
+    """Every row of the page's table equals the computed losses."""
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
     row = r"^\| (.*) \| (life|quarter) \| (\d+) \| (\d+) % \| (\d+) \| (\d+) % \|$"
     table = re.findall(row, page, re.MULTILINE)
