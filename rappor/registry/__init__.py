@@ -1,1 +1,1 @@
-"""What is collected, by whom, until when and under which parameters."""
+"""Metrics, their rules, and the privacy budget of a device."""

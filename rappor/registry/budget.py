@@ -1,9 +1,17 @@
-"""What a registry costs a device in a calendar year, in nats: decided before anything happens.
+"""The privacy budget of a device: the nats that metrics reserve of a calendar year.
 
-A scope is one metric in one epoch under one permanent response. Its price is what it can cost
-at most: the loss of all reports of one value, whose number epoch and interval
-may bound. A device reserves the prices of all scopes that touch the calendar year (UTC). They
-depend on the registry and the calendar alone, so that silence tells nothing of values.
+How to think about it
+---------------------
+A scope is one metric in one epoch under one permanent response. The cost of a scope is an upper
+bound on its privacy loss: the loss of all reports of one value that epoch and interval allow. If
+they allow any number of reports, the cost is epsilon_inf.
+
+A device reserves the costs of all scopes that touch the calendar year (UTC), before it reports
+anything. The reserved nats depend on the registry and the calendar only. A device that lacks budget
+for a metric therefore reveals nothing about its values by not reporting.
+
+Example: the profile "balanced" costs 4 nats a scope. A metric with quarters as epochs touches four
+epochs of a year, so it reserves 16 nats. A metric for life reserves 4 nats in every year.
 """
 
 from __future__ import annotations
@@ -18,26 +26,38 @@ from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.registry.metric import Metric
 
 LONGEST_EPOCH_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
-"""Days of an epoch at most."""
+"""Days of the longest epoch of each length. A cost must cover every epoch, also a leap year."""
 
 _EPOCHS_A_YEAR: Final = {"life": 1, "year": 1, "quarter": 4, "month": 12}
 
+_TOLERANCE: Final = 1e-9
+"""Nats by which a sum of costs may exceed the total. Costs are thousandths, which floats do not
+contain exactly: three times 0.1 is more than 0.3."""
+
 
 class Reservation(NamedTuple):
-    """What one metric reserves of a calendar year: a price for each scope that touches it."""
+    """The nats that one metric reserves of a calendar year.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    cost : cost of one scope, in nats.
+    scopes : number of scopes that touch the year.
+    """
 
     metric: str
-    price: float
+    cost: float
     scopes: int
 
     @property
     def total(self) -> float:
-        """The prices of all scopes, in nats."""
-        return self.scopes * self.price if self.scopes else 0.0
+        """Cost of all scopes, in nats."""
+        # Without scopes an infinite cost would be infinity times zero, which is no number.
+        return self.scopes * self.cost if self.scopes else 0.0
 
 
 def most_reports(metric: Metric) -> int | None:
-    """Return the most reports that a device sends in one epoch; None if nothing bounds them."""
+    """Return the largest number of reports of a device in one epoch, or None without a bound."""
     if metric.epoch == "life" or metric.interval == "none":
         return None
     days = LONGEST_EPOCH_DAYS[metric.epoch]
@@ -46,42 +66,62 @@ def most_reports(metric: Metric) -> int | None:
             return 1
         case "day":
             return days
-        case _:  # weeks from Monday to Sunday that an epoch touches
+        case _:
+            # Weeks run from Monday to Sunday. An epoch touches one week on its first day, and
+            # another week for every seven following days or part of seven.
             return 1 + math.ceil((days - 1) / 7)
 
 
 def scope_loss(metric: Metric, reports: int | None = None) -> float:
-    """Return the loss of this number of reports of one value in a scope; of all, if None.
+    """Compute the privacy loss of several reports of one value in a scope, in nats.
 
-    In nats. No more reports are counted than `most_reports`.
+    Parameters
+    ----------
+    metric : the metric.
+    reports : number of reports; None for all reports that epoch and interval allow. A larger number
+        is reduced to the number that they allow.
     """
-    n = min((each for each in (reports, most_reports(metric)) if each is not None), default=None)
-    return epsilon_inf(metric.params) if n is None else epsilon_n(metric.params, n)
+    # [EPK14] Theorem 1 bounds any number of reports; a known number costs less.
+    limits = [n for n in (reports, most_reports(metric)) if n is not None]
+    if not limits:
+        return epsilon_inf(metric.params)
+    return epsilon_n(metric.params, min(limits))
 
 
 def scope_cost(metric: Metric) -> float:
-    """Return what one scope can cost at most, in nats, rounded up to a thousandth.
+    """Compute the cost of one scope, in nats, rounded up to a thousandth.
 
-    The parts of a metric have the same noise, and a device answers for one.
+    The parts of a metric have the same noise, and a device reports one part. A metric with parts
+    therefore costs as much as a metric without parts.
     """
     loss = scope_loss(metric)
     return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
 
 
 def scope_identity(metric: Metric) -> str:
-    """Return what a metric's scopes depend on beyond its name; other scopes cost anew."""
-    parts = " ".join(params.permanent_fingerprint for params in metric.part_sets)
-    return f"{metric.epoch} {parts}"
+    """Return a text that is equal for two entries of a metric if their scopes are the same.
+
+    Scopes depend on the length of an epoch and on the permanent fingerprints. An entry with other
+    scopes costs a device anew.
+    """
+    fingerprints = " ".join(params.permanent_fingerprint for params in metric.part_sets)
+    return f"{metric.epoch} {fingerprints}"
 
 
 def reserve(metric: Metric, *, year: int | None = None) -> Reservation:
-    """Return what a metric reserves of a calendar year, or of a whole one if none is named.
+    """Compute the nats that a metric reserves of a calendar year.
 
-    Epochs that begin after the metric has expired are not reserved.
+    Epochs that begin after the metric's last day are not reserved.
+
+    Parameters
+    ----------
+    metric : the metric.
+    year : the calendar year (UTC); None for a year in which the metric does not expire.
     """
     scopes = _EPOCHS_A_YEAR[metric.epoch]
     if year is not None:
         last = min(metric.expires, datetime.date(year, 12, 31))
+        # Every epoch begins on the first day of a month.
         days = (datetime.date(year, month, 1) for month in range(1, 13))
         scopes = len({metric.epoch_at(day) for day in days if day <= last})
     return Reservation(metric.name, scope_cost(metric), scopes)
@@ -90,20 +130,37 @@ def reserve(metric: Metric, *, year: int | None = None) -> Reservation:
 def check_budget(
     metrics: Iterable[Metric], total: float, *, year: int | None = None
 ) -> tuple[Reservation, ...]:
-    """Return what each metric reserves; MetricError, with the total that would do, if too much."""
-    reserved = tuple(reserve(metric, year=year) for metric in metrics)
-    needed = math.fsum(each.total for each in reserved)
+    """Compute the reservation of each metric, and check that their sum is at most the total.
+
+    Parameters
+    ----------
+    metrics : all metrics of a registry.
+    total : the budget of a device for a calendar year, in nats.
+    year : the calendar year (UTC); None for a year in which no metric expires.
+
+    Raises
+    ------
+    MetricError
+        The metrics reserve more than the total. The message contains a total that is enough.
+    """
+    reservations = tuple(reserve(metric, year=year) for metric in metrics)
+    needed = math.fsum(reservation.total for reservation in reservations)
+    # A scope without a limit on its loss needs another advice than a larger total.
     if needed == math.inf > total:
-        names = ", ".join(each.metric for each in reserved if each.total == math.inf)
+        names = ", ".join(
+            reservation.metric for reservation in reservations if reservation.total == math.inf
+        )
         raise MetricError(
             f"budget: total must be inf, got {total:g}: the loss of {names} has no limit. Unless "
             "bits are forced both to 1 and to 0 (f above 0, g between 0 and 1), a limit needs a "
             "bounded number of reports: an epoch that ends, and an interval"
         )
-    if needed > total + 1e-9:  # sums of thousandths
-        parts = ", ".join(f"{each.metric} {each.total:g}" for each in reserved)
+    if needed > total + _TOLERANCE:
+        parts = ", ".join(
+            f"{reservation.metric} {reservation.total:g}" for reservation in reservations
+        )
         raise MetricError(
             f"budget: total must be at least {needed:g} nats for these metrics in a calendar "
             f"year ({parts}), got {total:g}"
         )
-    return reserved
+    return reservations

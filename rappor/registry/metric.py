@@ -1,4 +1,4 @@
-"""Metric: one thing that is collected, by whom, until when and under which parameters."""
+"""`Metric`: one question to all devices, with its parameters, rules, owner and last day."""
 
 from __future__ import annotations
 
@@ -35,23 +35,34 @@ _EPOCH_FORMS: Final[Mapping[str, tuple[str, str]]] = {
     "quarter": ("a quarter as 2026-Q4", r"[0-9]{4}-Q[1-4]"),
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
+"""Form of an epoch's name in words and as a regular expression, by the length of an epoch."""
+
 MIN_COHORT: Final = 10
-"""Reports of a cohort below which a collector shows no sum of it, unless a metric says so."""
+"""Default number of reports of a cohort below which a collector releases no sum of the cohort. A
+larger number hides a device among more devices and delays the release."""
+
 MOST_LISTED: Final = 10_000
-"""Candidates that an entry lists at most. Every device that reads the registry normalises all of
-them, which takes some tenths of a second at this number. A file is read only where reports are
-decoded."""
+"""Largest number of candidates in an entry. Every device that reads the registry normalizes all of
+them, which takes some tenths of a second at this number. Only decoders read a file of
+candidates."""
+
 _REMOVED_INTERVALS: Final[Mapping[str, str]] = {
     "hour": 'write interval = "day", the shortest interval',
 }
-"""The replacement of each interval that a metric must not have any more."""
+"""Advice for each interval that older registries have and that a metric must not have any more."""
 
 _LARGEST: Final = 2**53 - 1
-"""The largest integer that every reader of JSON and every database takes exactly."""
+"""Largest integer that every reader of JSON and every database stores exactly."""
 
 
 def name_epochs(day: datetime.date) -> dict[str, str]:
-    """Return the names of the epochs that a day (UTC) belongs to, by their lengths."""
+    """Return the names of the epochs that contain a day (UTC), by the length of an epoch.
+
+    Examples
+    --------
+    >>> name_epochs(datetime.date(2026, 11, 29))["quarter"]
+    '2026-Q4'
+    """
     year = f"{day.year:04}"
     quarter, month = f"{year}-Q{(day.month + 2) // 3}", f"{year}-{day.month:02}"
     return {"life": "", "year": year, "quarter": quarter, "month": month}
@@ -59,24 +70,50 @@ def name_epochs(day: datetime.date) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One thing that is collected.
+    """One question to all devices: what is collected, by whom, until when, with how much noise.
 
-    `params` are the parameters of all its reports. The metric adds its interval and its epoch to
-    them, because both are part of the fingerprint. `expires` is the last day of collection. `epoch`
-    is how long one permanent response lasts: "life", "year", "quarter" or "month". `interval` is
-    the time in which a device reports at most once: "day" or "week", or "none" for a report of
-    every event; "epoch" is one report in each epoch, of a day that the device's secret draws.
-    `parts` divide a string metric's devices.
-    `sampling_rate` is the share of devices that take part in an epoch, each by its own secret.
-    `segments` are the public properties that devices tell in the clear. `candidates` are the
-    strings to look for: a list, or the path of a file, relative to the registry's file. Devices
-    ignore them. The collector shows nothing below `min_reports`, and no sum of fewer than
-    `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
-    `complete` says that every value is in one of the categories or buckets.
-    A device records a `durable` metric on its disk before the program goes on.
+    Parameters
+    ----------
+    name : name of the metric, a lower-case letter and then lower-case letters, digits, dots,
+        hyphens and underscores, at most 64 characters.
+    params : parameters of all reports. The metric writes its interval and its epoch into them,
+        because both are part of the fingerprint.
+    description : what is collected, a sentence for the people concerned.
+    owner : person or team that is responsible.
+    expires : last day of collection (UTC).
+    epoch : time for which a device repeats one permanent response: "life", "year", "quarter" or
+        "month".
+    interval : time in which a device reports at most once: "day", "week", or "epoch" for one report
+        in each epoch, on a day that the device's secret draws. With "none" a device reports every
+        event.
+    parts : parts of a string, each reported by a share of the devices.
+    sampling_rate : share of the devices that take part in an epoch. The secret of a device decides.
+    segments : public properties that devices send without noise.
+    candidates : strings to look for: a tuple, or the path of a file relative to the registry's
+        file. Devices ignore them.
+    min_reports : number of reports below which the collector releases no sum. With 0 the collector
+        releases every sum at once.
+    min_cohort : number of reports of a cohort below which the collector releases no sum of the
+        cohort.
+    complete : whether every value is in one of the categories or buckets.
+    durable : whether a device writes a report to its disk before `record` returns.
 
-    Raises MetricError, one sentence, for whatever is not as it should be, and MissingExtraError
-    where the normalizer needs what is not installed: a metric that exists can be recorded.
+    Raises
+    ------
+    MetricError
+        A field is outside its range, or two fields contradict each other. The message is one
+        sentence with the name of the metric.
+    MissingExtraError
+        The normalizer needs a library that is not installed. A metric that exists can be recorded.
+
+    Examples
+    --------
+    >>> metric = Metric(
+    ...     name="page", params=Params.profile("balanced"), description="Home page",
+    ...     owner="web@example.org", expires=datetime.date(2030, 12, 31), epoch="quarter",
+    ... )
+    >>> metric.pace, metric.epoch_at(datetime.date(2026, 11, 29))
+    ('day', '2026-Q4')
     """
 
     name: str
@@ -106,97 +143,99 @@ class Metric:
         self._check_text("owner", self.owner)
         if not _is_date(self.expires):
             raise metric_error(self.name, "expires", "a date as 2026-11-30", self.expires)
-        this = f"metric {self.name!r}"
-        check_choice(f"{this}: epoch", self.epoch, EPOCHS, error=MetricError)
-        if isinstance(self.interval, str) and self.interval in _REMOVED_INTERVALS:
-            raise MetricError(
-                f"{this}: interval must not be {self.interval!r}: "
-                f"{_REMOVED_INTERVALS[self.interval]}"
-            )
-        check_choice(f"{this}: interval", self.interval, INTERVALS, error=MetricError)
-        self._check_once()
-        own = dataclasses.replace(
+        self._check_calendar()
+        # The parameters were checked when they were created. `insecure` suppresses a second check.
+        params = dataclasses.replace(
             self.params, interval=self.interval, epoch=self.epoch, insecure=True
         )
-        object.__setattr__(self, "params", own)
+        object.__setattr__(self, "params", params)
         try:
             self._check_parts()
-            self._check_sample()
+            self._check_sampling_rate()
             self._check_segments()
-            encoder(self.params)  # it refuses parameters under which recording would fail
+            # Creating an encoder refuses parameters under which recording would fail, such as a
+            # normalizer whose library is missing.
+            encoder(self.params)
             self._check_candidates()
         except ParamsError as error:
-            raise MetricError(f"{this}: {error}") from None
+            raise MetricError(f"metric {self.name!r}: {error}") from None
         self._check_whole("min_reports", self.min_reports, 0)
         self._check_whole("min_cohort", self.min_cohort, 1)
         self._check_flag("durable", self.durable)
         self._check_complete()
 
     def __hash__(self) -> int:
-        """Hash the name, in which the metrics of a registry differ."""
+        """Hash the name. The names of a registry are distinct, and hashing all fields is slow."""
         return hash(self.name)
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the parameters, which every report of a metric without parts has."""
+        """Fingerprint of the parameters. Every report of a metric without parts has it."""
         return self.params.fingerprint
 
     @property
     def part_sets(self) -> tuple[Params, ...]:
-        """The parameters of each part; those of the metric itself where it has none."""
+        """Parameters of each part. Without parts, the parameters of the metric."""
         return tuple(self.part_params(part.name) for part in self.parts) or (self.params,)
 
     @property
     def smallest_part(self) -> float:
-        """The share of devices that report the rarest part; 1 without parts."""
+        """Share of the devices that report the rarest part. Without parts, 1."""
         shares = [part.share for part in self.parts if part.share is not None]
         return min([*shares, 1 - math.fsum(shares)])
 
     @property
     def accepted(self) -> Mapping[str, Params]:
-        """The parameters that reports may carry, by fingerprint.
+        """Parameters that reports may have, by fingerprint.
 
-        One set, or one for each part, and each of them for every segment too.
+        The mapping contains the parameters of the metric or of each part, and all of them for every
+        segment.
         """
-        return _accepted(self.part_sets, self.segments)
+        return _list_accepted_params(self.part_sets, self.segments)
 
     @property
     def n_segments(self) -> int:
-        """How many segments devices may tell, 1 where they tell none."""
-        return math.prod(len(each.labels) for each in self.segments)
+        """Number of segments. Without dimensions, 1."""
+        return math.prod(len(dimension.labels) for dimension in self.segments)
 
     def in_segment(self, own: Mapping[str, str]) -> Metric:
-        """Return the metric of a device with these public properties: it tells one segment."""
+        """Return the metric of a device with public properties: its parameters name one segment.
+
+        Parameters
+        ----------
+        own : the device's public properties, by the name of the dimension. A property that the
+            metric does not list becomes "other".
+        """
         if not self.segments:
             return self
         params = self.params.in_segment(choose_segment(self.segments, own))
         return dataclasses.replace(self, params=params)
 
     def part_params(self, part: str) -> Params:
-        """Return the parameters of one part; those of the metric itself for an empty name."""
+        """Return the parameters of a part. For an empty name, the parameters of the metric."""
         return dataclasses.replace(self.params, part=part, insecure=True) if part else self.params
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The candidates that stand in the entry; empty where it names a file, or none."""
+        """Candidates in the entry. Empty if the entry has no candidates or names a file."""
         return self.candidates if isinstance(self.candidates, tuple) else ()
 
     @property
     def pace(self) -> str:
-        """The time in which a device reports at most once: an interval, or a whole epoch."""
+        """Time in which a device reports at most once. Of interval "epoch", the epoch's length."""
         return self.params.pace
 
     def check_active(self, today: datetime.date) -> None:
-        """Raise MetricError once the last day of collection is over."""
+        """Raise MetricError if the last day of collection is before `today` (UTC)."""
         if today > self.expires:
             raise MetricError(f"metric {self.name!r} expired on {self.expires}")
 
     def epoch_at(self, day: datetime.date) -> str:
-        """Return the epoch that a day (UTC) belongs to; empty for life."""
+        """Return the name of the epoch that contains a day (UTC). For life the name is empty."""
         return name_epochs(day)[self.epoch]
 
     def check_epoch(self, text: str) -> None:
-        """Raise MetricError unless the text is written as this metric's epochs are."""
+        """Raise MetricError unless a text has the form of this metric's epochs."""
         form, pattern = _EPOCH_FORMS[self.epoch]
         if not re.fullmatch(pattern, text):
             raise metric_error(self.name, "epoch", form, text)
@@ -205,8 +244,24 @@ class Metric:
         if not isinstance(text, str) or not text.strip():
             raise metric_error(self.name, key, "a non-empty text", text)
 
+    def _check_calendar(self) -> None:
+        """Check epoch and interval."""
+        prefix = f"metric {self.name!r}"
+        check_choice(f"{prefix}: epoch", self.epoch, EPOCHS, error=MetricError)
+        if isinstance(self.interval, str) and self.interval in _REMOVED_INTERVALS:
+            raise MetricError(
+                f"{prefix}: interval must not be {self.interval!r}: "
+                f"{_REMOVED_INTERVALS[self.interval]}"
+            )
+        check_choice(f"{prefix}: interval", self.interval, INTERVALS, error=MetricError)
+        # One report in a whole life: no day could be drawn from an epoch without an end.
+        if self.interval == "epoch" and self.epoch == "life":
+            raise MetricError(
+                f"{prefix}: interval = 'epoch' needs an epoch that ends, got epoch = {self.epoch!r}"
+            )
+
     def _check_candidates(self) -> None:
-        """Refuse candidates that no string of the metric can be, and equal ones."""
+        """Check that candidates are strings that the metric can report."""
         if self.candidates is None:
             return
         if not encoding_of(self.params).hashed:
@@ -220,7 +275,7 @@ class Metric:
             self._check_listed(self.candidates)
 
     def _check_listed(self, candidates: tuple[object, ...]) -> None:
-        """Refuse an empty or long list, and strings that normalising makes equal or empty."""
+        """Check the length of a list, and that normalized candidates are distinct and not empty."""
         n, normalizer = len(candidates), self.params.normalize
         if n == 0:
             raise MetricError(
@@ -238,11 +293,12 @@ class Metric:
                 raise metric_error(self.name, "candidates", "a list of texts", candidate)
             check_name(candidate, "candidates")
             text = normalize(normalizer, candidate)
-            # Two spellings of one value would be one row of the result. An empty text is what
-            # devices report of every value of which the normalizer leaves nothing.
+            # Devices report an empty text for every value of which the normalizer leaves nothing,
+            # so an empty candidate would count all these values.
             if not text:
                 required = f"non-empty after normalising by {normalizer}"
                 raise metric_error(self.name, "candidates", required, candidate)
+            # Two spellings of one value would be two rows of a result with one share.
             if text in normalized:
                 required = f"distinct after normalising by {normalizer}"
                 raise metric_error(self.name, "candidates", required, candidate)
@@ -253,22 +309,16 @@ class Metric:
             raise metric_error(self.name, key, "true or false", value)
 
     def _check_whole(self, key: str, value: object, least: int) -> None:
+        # `type` instead of isinstance: True is an int to Python.
         if type(value) is not int or value < least:
             raise metric_error(self.name, key, f"an integer of at least {least}", value)
         if value > _LARGEST:
             raise metric_error(self.name, key, f"an integer of at most {_LARGEST}", value)
 
-    def _check_once(self) -> None:
-        if self.interval == "epoch" and self.epoch == "life":
-            raise MetricError(
-                f"metric {self.name!r}: interval = 'epoch' needs an epoch that ends, got epoch = "
-                f"{self.epoch!r}"
-            )
-
-    def _check_sample(self) -> None:
-        """Refuse a share that no device, or none that can be told, falls into."""
+    def _check_sampling_rate(self) -> None:
         share = self.sampling_rate
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        # A share whose threshold is 0 would be below every coin: no device would take part.
         if not is_number or not 0 < share <= 1 or threshold(share) == 0:
             raise metric_error(self.name, "sampling_rate", "a share of devices in (0, 1]", share)
 
@@ -290,16 +340,21 @@ class Metric:
         if not self.parts:
             return
         check_parts(self.parts)
+        # Parameters of an encoding without parts raise here.
         self.part_params(self.parts[0].name)
         if self.params.part:
             raise MetricError(f"metric {self.name!r}: params must name no part beside parts")
 
 
 @functools.lru_cache(maxsize=256)
-def _accepted(
+def _list_accepted_params(
     part_sets: tuple[Params, ...], segments: tuple[Dimension, ...]
 ) -> Mapping[str, Params]:
-    """Return what `Metric.accepted` does; whoever reads uploads asks for each report."""
+    """Return the parameters that reports may have, by fingerprint.
+
+    The result is cached, because a collector looks up the fingerprint of every report.
+    """
+    # With segments, devices with an older registry still report without a segment.
     sets = [params.unsegmented for params in part_sets] if segments else list(part_sets)
     for segment in segments_of(segments):
         sets += [params.in_segment(segment) for params in part_sets]
@@ -307,5 +362,8 @@ def _accepted(
 
 
 def _is_date(value: object) -> bool:
-    """Return whether this is a date and no moment, which is a date to Python."""
+    """Return whether a value is a date without a time of day.
+
+    Python's datetime is a subclass of date, but comparing the two raises TypeError.
+    """
     return isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)

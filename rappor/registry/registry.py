@@ -1,4 +1,4 @@
-"""Registry: all metrics of a program, and what they may cost a device in a calendar year."""
+"""`Registry`: all metrics of a program, and the privacy budget of a device for a calendar year."""
 
 from __future__ import annotations
 
@@ -13,23 +13,67 @@ from rappor.base.ranges import check_number
 from rappor.protocol.params import Params
 from rappor.registry.budget import check_budget
 from rappor.registry.metric import Metric
-from rappor.registry.toml_file import check_known, read_budget, read_entries, read_toml
+from rappor.registry.toml_file import (
+    check_known,
+    describe_unknown,
+    read_budget,
+    read_entries,
+    read_toml,
+)
+
+
+class _UnknownMetricError(KeyError):
+    """Error of `registry[name]` for an unknown name. Its message contains similar names."""
+
+    def __str__(self) -> str:
+        # The message is computed when it is shown. `in` and `get` raise and discard this error, and
+        # a collector calls them for every report.
+        name, known = self.args
+        return describe_unknown(name, known, "metric")
 
 
 class Registry(Mapping[str, Metric]):
-    """Metrics by name, in the order of their declaration.
+    """All metrics of a program, by name, in the order of their declaration.
 
-    `total` is the budget of a device for a calendar year (UTC), in nats; infinite if it must be.
+    Parameters
+    ----------
+    metrics : metrics with distinct names.
+    total : the privacy budget of a device for a calendar year (UTC), in nats. It may be infinite,
+        and must be infinite if the loss of a metric has no limit.
+    today : the present day (UTC). If it is passed, metrics reserve budget for its year only, and
+        epochs after a metric's last day reserve nothing.
+
+    Attributes
+    ----------
+    total : the budget in nats.
+    reserved : the reservation of each metric, in the order of the metrics.
+
+    Raises
+    ------
+    MetricError
+        A name is declared twice, or the metrics reserve more than the total.
+
+    Examples
+    --------
+    >>> registry = Registry.loads('''
+    ... [budget]
+    ... total = 16
+    ... [metrics.page]
+    ... description = "Home page"
+    ... owner = "web@example.org"
+    ... expires = 2030-12-31
+    ... encoding = "bloom"
+    ... profile = "balanced"
+    ... epoch = "quarter"
+    ... ''')
+    >>> registry["page"].epoch, registry.reserved[0].total
+    ('quarter', 16.0)
     """
 
     def __init__(
         self, metrics: Iterable[Metric], *, total: float, today: datetime.date | None = None
     ) -> None:
-        """Take metrics with distinct names that the total covers.
-
-        With `today`, what has expired before its year is not counted. Raises MetricError for a
-        name that is declared twice, and where the metrics do not fit.
-        """
+        """Store the metrics, and check that the total covers them."""
         self._metrics: dict[str, Metric] = {}
         for metric in metrics:
             if metric.name in self._metrics:
@@ -43,14 +87,25 @@ class Registry(Mapping[str, Metric]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, today: datetime.date | None = None) -> Self:
-        """Read a registry's file; FileError if it is none, MetricError for a wrong entry.
+        """Read a registry from a TOML file.
 
-        Both name the file, because a command may read two of them.
+        Parameters
+        ----------
+        path : path of the file.
+        today : the present day (UTC), as for the constructor.
+
+        Raises
+        ------
+        FileError
+            The file cannot be read, or is not TOML.
+        MetricError
+            An entry or the budget is wrong. The message begins with the path.
         """
         name = os.fspath(path)
         try:
             return cls.loads(read_text(path), path=name, today=today)
         except MetricError as error:
+            # A command may read two registries, so every message names the file.
             if str(error).startswith(name):
                 raise
             raise MetricError(f"{name}: {error}") from None
@@ -59,12 +114,27 @@ class Registry(Mapping[str, Metric]):
     def loads(
         cls, text: str, *, path: str = "registry", today: datetime.date | None = None
     ) -> Self:
-        """Read a registry from its text; `path` is for messages."""
+        """Read a registry from the text of a TOML file.
+
+        Parameters
+        ----------
+        text : the content of the file.
+        path : name of the file in messages.
+        today : the present day (UTC), as for the constructor.
+
+        Raises
+        ------
+        FileError
+            The text is not TOML.
+        MetricError
+            An entry is wrong, or the budget is missing or too small.
+        """
         document = read_toml(text, path)
         metrics = [Metric(**fields) for fields in read_entries(document, path)]
         total = read_budget(document, path)
         if total is None:
-            needed = sum(each.total for each in check_budget(metrics, float("inf")))
+            reservations = check_budget(metrics, float("inf"))
+            needed = sum(reservation.total for reservation in reservations)
             raise MetricError(
                 f"{path}: the budget of a device for a calendar year must be written, in nats: "
                 f"[budget] with total = {needed:g} or more"
@@ -72,7 +142,10 @@ class Registry(Mapping[str, Metric]):
         return cls(metrics, total=total, today=today)
 
     def __getitem__(self, name: str) -> Metric:
-        return self._metrics[name]
+        try:
+            return self._metrics[name]
+        except KeyError:
+            raise _UnknownMetricError(name, tuple(self._metrics)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._metrics)
@@ -84,18 +157,37 @@ class Registry(Mapping[str, Metric]):
         return f"Registry({list(self)}, total={self.total:g})"
 
     def metric(self, name: str) -> Metric:
-        """Return the metric, or raise MetricError with the names that come close."""
+        """Return the metric of a name.
+
+        Raises
+        ------
+        MetricError
+            No metric has the name. The message contains similar names.
+        """
         check_known(name, self._metrics, "metric")
         return self._metrics[name]
 
     def in_segment(self, own: Mapping[str, str]) -> Registry:
-        """Return the registry of a device with these public properties, which cost no budget."""
+        """Return the registry of a device with public properties.
+
+        The fingerprints of its metrics name the segment. Public properties cost no budget, so the
+        total is not checked again.
+
+        Parameters
+        ----------
+        own : the device's public properties, by the name of the dimension.
+        """
         if not any(metric.segments for metric in self.values()):
             return self
         metrics = [metric.in_segment(own) for metric in self.values()]
+        # In the year of the last possible day every metric has expired and reserves nothing.
         return Registry(metrics, total=self.total, today=datetime.date.max)
 
     def lookup(self, metric: str, fingerprint: str) -> Params | None:
-        """Return the parameters of a metric's reports if they have this fingerprint, else None."""
-        known = self._metrics.get(metric)
-        return known.accepted.get(fingerprint) if known else None
+        """Return the parameters of a metric's reports with this fingerprint.
+
+        Returns None for an unknown metric, and for a fingerprint that the metric's entry does not
+        have.
+        """
+        entry = self._metrics.get(metric)
+        return entry.accepted.get(fingerprint) if entry else None

@@ -1,8 +1,9 @@
-"""The registry as JSON, for devices in other languages.
+"""The registry as JSON with a seal, for devices in other languages.
 
-All numbers but the total are integers, so that every language reads the same: shares and
-probabilities are thresholds. A seal, the SHA-256 of all before it, tells a file that was changed:
-whoever reads it needs no second set of checks.
+All numbers except the total are integers, so that every language reads the same numbers: shares and
+probabilities are thresholds of 32-bit coins. The seal is the SHA-256 of the text without the seal.
+A reader that verifies the seal knows that this program wrote the file, and needs no second set of
+checks. The seal is no signature: it detects changes by mistake.
 """
 
 from __future__ import annotations
@@ -22,20 +23,28 @@ _Document = dict[str, Any]
 
 
 def format_sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
-    """Return one line of JSON; `notices` say by name what each metric collects, for people.
+    """Format a registry as one line of sealed JSON.
 
-    The total is a text, as ECMAScript writes numbers, and `Infinity` where nothing bounds it.
+    Parameters
+    ----------
+    registry : the metrics and the total.
+    notices : the privacy notice of each metric, by name.
+
+    Returns
+    -------
+    JSON without a line end. The total is a text, as ECMAScript writes numbers, or "Infinity"
+    because JSON has no infinite number.
     """
     document = {
         "v": 1,
         "total": "Infinity" if math.isinf(registry.total) else edge_text(registry.total),
-        "metrics": [_metric(metric, notices[name]) for name, metric in registry.items()],
+        "metrics": [_format_metric(metric, notices[name]) for name, metric in registry.items()],
     }
-    seal = hashlib.sha256(_written(document).encode()).hexdigest()
-    return _written(document | {"seal": seal})
+    seal = hashlib.sha256(_dump(document).encode()).hexdigest()
+    return _dump(document | {"seal": seal})
 
 
-def _metric(metric: Metric, notice: str) -> _Document:
+def _format_metric(metric: Metric, notice: str) -> _Document:
     return {
         "name": metric.name,
         "description": metric.description,
@@ -44,17 +53,19 @@ def _metric(metric: Metric, notice: str) -> _Document:
         "epoch": metric.epoch,
         "interval": metric.interval,
         "durable": metric.durable,
+        # JavaScript compares 32-bit coins with this integer, so both devices decide alike.
         "sampling_rate": threshold(metric.sampling_rate),
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,
-        "parts": _parts(metric),
-        "segments": sorted([each.name, each.values] for each in metric.segments),
+        "parts": _format_parts(metric),
+        # A list of pairs: JavaScript sorts keys of an object that look like integers.
+        "segments": sorted([dimension.name, dimension.values] for dimension in metric.segments),
         "notice": notice,
     }
 
 
-def _parts(metric: Metric) -> list[_Document]:
-    """Return each part with its fingerprint; the last one, which takes the rest, has no width."""
+def _format_parts(metric: Metric) -> list[_Document]:
+    """Format each part with its fingerprint. The last part takes the rest and has no threshold."""
     return [
         {"name": part.name}
         | ({} if part.share is None else {"threshold": part.threshold})
@@ -63,6 +74,6 @@ def _parts(metric: Metric) -> list[_Document]:
     ]
 
 
-def _written(document: _Document) -> str:
-    """Write JSON as ECMAScript's JSON.stringify does."""
+def _dump(document: _Document) -> str:
+    """Write JSON as ECMAScript's JSON.stringify does, so that a device can recompute the seal."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

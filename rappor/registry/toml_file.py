@@ -1,6 +1,8 @@
-"""Reads a registry's TOML: the budget, and one table for each metric, checked key by key.
+"""Read a registry's TOML file: the budget, and a table for each metric, checked key by key.
 
-`registry/README.md` explains every key.
+`registry/README.md` explains every key. This module checks what only the file can get wrong:
+unknown keys, missing keys, keys that contradict each other, and types that `Params` would accept in
+another sense. `Metric` and `Params` check ranges.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from rappor.protocol.segments import Dimension
 _Entry = Mapping[str, Any]
 
 _INTEGER_BITS: Final = 63
-"""What TOML 1.0 asks of readers, beside the sign; Python reads longer integers."""
+"""Bits, without the sign, of the largest integer that TOML 1.0 requires readers to accept. Python
+reads longer integers, which other readers of the file would refuse."""
 
 _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
 _OPTIONAL: Final = (
@@ -35,6 +38,8 @@ _OPTIONAL: Final = (
     "complete",
     "durable",
 )
+"""Optional keys that become fields of `Metric` unchanged."""
+
 KEYS: Final = (
     *_REQUIRED,
     *LETTERS,
@@ -47,7 +52,7 @@ KEYS: Final = (
     "segments",
     *_OPTIONAL,
 )
-
+"""All keys that an entry may have."""
 
 _ADVICE: Final = {
     "epoch": (
@@ -55,7 +60,7 @@ _ADVICE: Final = {
         'in each, or epoch = "life" if one permanent response is meant to last'
     )
 }
-"""What to write, for keys that older registries do not have."""
+"""Advice for each required key that older registries do not have."""
 
 _REPLACEMENTS: Final = {
     "other": (
@@ -68,11 +73,22 @@ _REPLACEMENTS: Final = {
         'epoch, such as epoch = "month"'
     ),
 }
-"""The replacement of each key that a registry must not have any more."""
+"""Advice for each key that older registries have and that an entry must not have any more."""
 
 
 def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each Metric that a document declares; `path` is for messages."""
+    """Yield the arguments of `Metric` for each entry of a document.
+
+    Parameters
+    ----------
+    document : the parsed TOML file.
+    path : name of the file in messages.
+
+    Raises
+    ------
+    MetricError
+        A key is unknown, missing or of the wrong kind.
+    """
     for key in document:
         check_known(key, ("budget", "metrics"), "key", place=f"{path}: ")
     tables = document.get("metrics")
@@ -86,7 +102,13 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
 
 
 def read_budget(document: _Entry, path: str) -> float | None:
-    """Return the total of the budget, None where no budget is written."""
+    """Return the total of the budget in nats, or None if the document has no budget.
+
+    Raises
+    ------
+    MetricError
+        The budget is not a table with a positive total.
+    """
     if (budget := document.get("budget")) is None:
         return None
     if not isinstance(budget, dict) or list(budget) != ["total"]:
@@ -96,55 +118,81 @@ def read_budget(document: _Entry, path: str) -> float | None:
         raise MetricError(
             f"{path}: total must be a number above 0, in nats, got {format_value(total)}"
         )
+    # A longer integer could exceed a float, and the conversion would raise OverflowError.
     if isinstance(total, int) and total.bit_length() > _INTEGER_BITS:
         raise MetricError(f"{path}: total must be below 2^{_INTEGER_BITS} nats if it is an integer")
     return float(total)
 
 
-def check_known(name: str, known: Collection[str], what: str, *, place: str = "") -> None:
-    """Raise MetricError, with the names that come close, unless the name is a known one.
+def check_known(name: str, known: Collection[str], noun: str, *, place: str = "") -> None:
+    """Raise MetricError unless a name is known. The message contains similar names.
 
-    `what` is the noun for such a name; the message begins with `place`.
+    Parameters
+    ----------
+    name : the name.
+    known : all known names.
+    noun : the noun for such a name, such as "key".
+    place : text at the beginning of the message.
     """
     if name not in known:
-        import difflib  # noqa: PLC0415 - for mistakes only
+        raise MetricError(f"{place}{describe_unknown(name, known, noun)}")
 
-        close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
-        hint = f"did you mean {close}?" if close else f"expected one of {', '.join(known)}"
-        raise MetricError(f"{place}unknown {what} {format_value(name)}; {hint}")
+
+def describe_unknown(name: object, known: Collection[str], noun: str) -> str:
+    """Write a sentence about an unknown name, with similar names or all known names."""
+    import difflib  # noqa: PLC0415 - a device loads it for mistakes only
+
+    similar = difflib.get_close_matches(name, known) if isinstance(name, str) else []
+    hint = f"expected one of {', '.join(known)}"
+    if similar:
+        hint = f"did you mean {' or '.join(map(repr, similar))}?"
+    return f"unknown {noun} {format_value(name)}; {hint}"
 
 
 def metric_error(name: str, key: str, constraint: str, got: object) -> MetricError:
-    """Return the error that says what is wrong with one key of one metric."""
+    """Return the error for a key of a metric that violates a constraint."""
     value = "nothing" if got is None else format_value(got)
     return MetricError(f"metric {format_value(name)}: {key} must be {constraint}, got {value}")
 
 
 def read_toml(text: str, path: str) -> dict[str, Any]:
-    """Return a document; FileError, with the line, for what is not TOML."""
-    import tomllib  # noqa: PLC0415 - not before a registry is opened
+    """Parse a TOML document.
+
+    Raises
+    ------
+    FileError
+        The text is not TOML. The error contains the line.
+    MetricError
+        A metric is declared twice.
+    """
+    import tomllib  # noqa: PLC0415 - a device loads it only to open a registry
 
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        reason, _, place = str(error).partition(" (at ")
-    except (RecursionError, ValueError):  # ValueError: a number of more digits than Python reads
+        reason, _, position = str(error).partition(" (at ")
+    except (RecursionError, ValueError):
+        # Python raises ValueError for integers with more than 4,300 digits.
         raise FileError(path, "it must be TOML of reasonable depth and numbers") from None
-    found = re.match(r"line (\d+)", place)
-    line = int(found[1]) if found else text.count("\n") + 1  # else "end of document"
-    twice = re.fullmatch(r"Cannot declare \('metrics', ('.*')\) twice", reason)
-    if twice:
-        raise MetricError(f"{path}, line {line}: metric {twice[1]} must be declared once")
+    match = re.match(r"line (\d+)", position)
+    # Without a line tomllib writes "end of document".
+    line = int(match[1]) if match else text.count("\n") + 1
+    duplicate = re.fullmatch(r"Cannot declare \('metrics', ('.*')\) twice", reason)
+    if duplicate:
+        raise MetricError(f"{path}, line {line}: metric {duplicate[1]} must be declared once")
     raise FileError(path, f"it is not TOML: {reason}", line=line)
 
 
 def _read_entry(name: str, entry: object) -> dict[str, Any]:
+    """Return the arguments of `Metric` for one table."""
     if not isinstance(entry, dict):
         raise MetricError(
             f"metric {format_value(name)} must be a table [metrics.NAME], got {format_value(entry)}"
         )
     _check_keys(name, entry)
     params = _read_params(name, entry)
+    # Without noise in a report (p = 0 and q = 1) every report of an epoch shows the same permanent
+    # response. A second report would add no information, and would link both with certainty.
     if params.is_bare and entry.get("interval") != "epoch" and not entry.get("insecure"):
         noise = "profile = 'once'" if entry.get("profile") == "once" else "p = 0 with q = 1"
         raise MetricError(f"metric {format_value(name)}: {noise} needs interval = 'epoch'")
@@ -158,18 +206,19 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
     fields |= {
         key: entry[key] for key in ("description", "owner", "epoch", *_OPTIONAL) if key in entry
     }
-    if isinstance(listed := fields.get("candidates"), list):
-        fields["candidates"] = tuple(listed)
+    if isinstance(candidates := fields.get("candidates"), list):
+        fields["candidates"] = tuple(candidates)
     return fields
 
 
 def _check_keys(name: str, entry: _Entry) -> None:
+    """Check that an entry has all required keys and no unknown key."""
     for key, value in entry.items():
+        # TOML reads [metrics.a.b] as the metric `a` with a table `b`.
         if isinstance(value, dict) and key not in KEYS:
             raise MetricError(
-                f"metric {format_value(name)}: {key} must not be a table; a name with a "
-                f"dot is quoted, "
-                f"as in [metrics.{json.dumps(f'{name}.{key}')}]"
+                f"metric {format_value(name)}: {key} must not be a table; "
+                f"a name with a dot is quoted, as in [metrics.{json.dumps(f'{name}.{key}')}]"
             )
         if key in _REPLACEMENTS:
             raise MetricError(
@@ -194,13 +243,18 @@ def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
 
 
 def _read_segments(name: str, entries: object) -> tuple[Dimension, ...]:
-    if not isinstance(entries, dict) or not all(isinstance(v, list) for v in entries.values()):
+    if not isinstance(entries, dict) or not all(
+        isinstance(values, list) for values in entries.values()
+    ):
         raise metric_error(name, "segments", "a table of lists, as {version = [...]}", entries)
-    return tuple(Dimension(each, tuple(values)) for each, values in entries.items())
+    return tuple(Dimension(dimension, tuple(values)) for dimension, values in entries.items())
 
 
 def _read_date(value: object) -> object:
-    """Return an ISO text as the date that it is; Metric refuses whatever else."""
+    """Return the date of an ISO text, and any other value unchanged. `Metric` refuses the latter.
+
+    TOML has dates. People also write a date between quotation marks.
+    """
     try:
         return datetime.date.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
@@ -224,14 +278,16 @@ def _read_params(name: str, entry: _Entry) -> Params:
 def _read_letters(
     name: str, entry: _Entry, encoding: type[Encoding], categories: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return dimensions and noise as given, from a profile, or as the encoding implies them."""
+    """Return k, h, m, f, g, p and q from the entry, from a profile, or from the encoding."""
     letters = {key: entry[key] for key in LETTERS if key in entry}
     if "profile" in entry:
         profile = Params.profile(
             entry["profile"], encoding=entry["encoding"], categories=categories
         )
         for key in LETTERS if encoding.hashed else NOISE:
-            if key == "m" and key in letters:  # no profile's loss depends on the cohorts
+            # m may stand beside a profile: the losses of a profile do not depend on the number of
+            # cohorts, and small collections need fewer cohorts.
+            if key == "m" and key in letters:
                 continue
             if key in letters:
                 raise MetricError(
@@ -239,7 +295,8 @@ def _read_letters(
                 )
             letters[key] = getattr(profile, key)
     if (k := encoding.implied_bits(categories)) is not None:
-        letters.setdefault("k", k)  # Params compares an explicit k with what the categories need
+        # `Params` compares a k in the entry with the number of categories.
+        letters.setdefault("k", k)
     for key in ("k", "f", "p", "q"):
         if key not in letters:
             raise MetricError(
@@ -249,19 +306,19 @@ def _read_letters(
 
 
 def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tuple[str, ...]:
-    """Return what Params calls categories, from the key where the encoding has them."""
-    own = encoding.categories_key
+    """Return the argument `categories` of `Params`: categories, or edges of buckets as texts."""
+    categories_key = encoding.categories_key
     for key in ("categories", "edges"):
-        if key != own and key in entry:
+        if key != categories_key and key in entry:
             raise MetricError(
                 f"metric {format_value(name)}: {key} must be absent for encoding "
                 f"{entry['encoding']}"
             )
-    if own is None:
+    if categories_key is None:
         return ()
-    if not isinstance(items := entry.get(own), list):
-        raise metric_error(name, own, "a list", items)
-    read = _read_edge if own == "edges" else _read_category
+    if not isinstance(items := entry.get(categories_key), list):
+        raise metric_error(name, categories_key, "a list", items)
+    read = _read_edge if categories_key == "edges" else _read_category
     return tuple(read(name, item) for item in items)
 
 
@@ -275,6 +332,7 @@ def _read_edge(name: str, edge: object) -> str:
     try:
         if isinstance(edge, int | float) and not isinstance(edge, bool) and math.isfinite(edge):
             return edge_text(edge)
-    except OverflowError:  # an integer beyond binary64
+    except OverflowError:
+        # An integer beyond the range of a float has no edge, like an infinite number.
         pass
     raise metric_error(name, "edges", "a list of finite numbers", edge)

@@ -54,7 +54,7 @@ def explain_budget(registry: Registry) -> list[Finding]:
         Finding(
             "note",
             f"{each.metric}: it reserves {each.total:g} nats of a calendar year: "
-            f"{each.scopes} x {each.price:g}",
+            f"{each.scopes} x {each.cost:g}",
         )
         for each in registry.reserved
     ]

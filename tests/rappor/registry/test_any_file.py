@@ -1,4 +1,4 @@
-"""Any registry file: it is refused with one sentence, or what it declares can be recorded."""
+"""Any registry file is refused with one sentence, or its metrics can be recorded."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ ENTRIES = [
 
 
 @st.composite
-def registries(draw: st.DrawFn) -> str:
-    """Draw a registry that is sound but for a few keys."""
+def draw_registry(draw: st.DrawFn) -> str:
+    """Draw a registry that is valid except for a few keys."""
     entry = dict(draw(st.sampled_from(ENTRIES)))
     for key in draw(st.lists(st.sampled_from(KEYS), max_size=2)):
         entry[key] = draw(LITERALS)
@@ -74,8 +74,8 @@ def registries(draw: st.DrawFn) -> str:
     return f"[budget]\ntotal = {total}\n[metrics.{name}]\n{lines}\n"
 
 
-def load(text: str) -> Registry | None:
-    """Return the registry; None if it was refused in one sentence."""
+def load_or_refuse(text: str) -> Registry | None:
+    """Return the registry, or None if it was refused with one sentence."""
     try:
         return Registry.loads(text, today=datetime.date(2026, 11, 30))
     except RapporError as error:
@@ -85,7 +85,7 @@ def load(text: str) -> Registry | None:
     return None
 
 
-def record(metric: Metric) -> None:
+def record_value(metric: Metric) -> None:
     """Encode a value of the metric's kind."""
     day = min(metric.expires, datetime.date(2026, 11, 30))
     encode_value(SECRET, metric, VALUES[metric.params.encoding], epoch=metric.epoch_at(day))
@@ -93,32 +93,32 @@ def record(metric: Metric) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=400)
-@given(registries())
+@given(draw_registry())
 def test_a_registry_that_loads_can_be_recorded(text: str) -> None:
-    """Whatever stands in its keys, the sentence comes at loading or never."""
-    registry = load(text)
+    """An error comes when the registry is loaded, or never."""
+    registry = load_or_refuse(text)
     for metric in registry.values() if registry else ():
-        record(metric)
+        record_value(metric)
 
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(registries(), st.data())
+@given(draw_registry(), st.data())
 @example("[metrics.a]\nf" + ".x" * 2000 + " = 1\n", None)
 @example("[metrics.page]\nencoding" + ".x" * 2000 + " = 1\n", None)
 def test_a_damaged_registry_is_refused_in_one_sentence(
     text: str, data: st.DataObject | None
 ) -> None:
-    """A stretch of the file is lost, or replaced by other characters."""
+    """A piece of the file is lost, or replaced by other characters."""
     if data is not None:
         start = data.draw(st.integers(0, len(text)))
         stop = data.draw(st.integers(start, min(len(text), start + 40)))
         text = text[:start] + data.draw(st.text(string.printable, max_size=10)) + text[stop:]
-    load(text)
+    load_or_refuse(text)
 
 
-def body(**entry: str) -> str:
-    """Write a registry of one metric; the budget covers whatever it costs."""
+def write_registry(**entry: str) -> str:
+    """Write a registry of one metric. Its budget covers any cost."""
     lines = "\n".join(f"{key} = {value}" for key, value in entry.items())
     return f"[budget]\ntotal = inf\n[metrics.page]\n{lines}\n"
 
@@ -136,10 +136,10 @@ def body(**entry: str) -> str:
 def test_categories_that_normalising_spoils_are_refused_at_loading(
     categories: str, normalizer: str, reason: str
 ) -> None:
-    """A device would else learn it with its first value."""
+    """Without the check a device would fail at its first value."""
     entry = ENTRIES[1] | {"categories": categories, "normalize": json.dumps(normalizer)}
     with pytest.raises(MetricError, match=f"^metric 'page': {reason}"):
-        Registry.loads(body(**entry))
+        Registry.loads(write_registry(**entry))
 
 
 @pytest.mark.parametrize(
@@ -157,18 +157,19 @@ def test_categories_that_normalising_spoils_are_refused_at_loading(
         ("m", "nan", r"m must be an integer in \[1, 65,536\], got nan"),
     ],
 )
-def test_a_number_out_of_all_proportion_is_told_shortly(
-    key: str, literal: str, reason: str
-) -> None:
-    """By its key, and by its beginning or its kind."""
+def test_a_huge_number_has_a_short_message(key: str, literal: str, reason: str) -> None:
+    """The message has the key, and the beginning or the type of the number."""
     with pytest.raises(MetricError, match=f"^metric 'page': {reason}"):
-        Registry.loads(body(**ENTRIES[0] | {key: literal}))
+        Registry.loads(write_registry(**ENTRIES[0] | {key: literal}))
 
 
 @pytest.mark.parametrize("entry", ENTRIES[:2])
 def test_a_registry_names_the_extra_that_its_normalizer_needs(entry: dict[str, str]) -> None:
-    """When it is loaded, not with the first value; the package itself does not load the list."""
-    text = body(**entry | {"normalize": '"domain"'})
+    """The error comes when the registry is loaded.
+
+    Importing the package does not need the library.
+    """
+    text = write_registry(**entry | {"normalize": '"domain"'})
     code = (
         "import sys; sys.modules['publicsuffixlist'] = None\n"
         "import rappor\n"

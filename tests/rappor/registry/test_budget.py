@@ -1,4 +1,4 @@
-"""The budget: what a registry reserves of a calendar year, and when it does not fit."""
+"""The budget: the reservations of a calendar year, and registries that exceed the total."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ NOISE = Params(k=64, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BARE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
 
 
-def make(params: Params | None = None, **changes: Any) -> Metric:
+def make_metric(params: Params | None = None, **changes: Any) -> Metric:
+    """Return a metric with quarters as epochs."""
     return metric_of(params or Params.profile("balanced"), **{"epoch": "quarter"} | changes)
 
 
@@ -36,39 +37,44 @@ def make(params: Params | None = None, **changes: Any) -> Metric:
     ],
 )
 def test_epoch_and_interval_bound_the_reports(epoch: str, interval: str, n: int | None) -> None:
-    """By the longest epoch of its kind; nothing bounds those of a life, or of every event."""
-    assert most_reports(make(epoch=epoch, interval=interval)) == n
+    """The bound is that of the longest epoch. A life and a report of every event have no bound."""
+    assert most_reports(make_metric(epoch=epoch, interval=interval)) == n
 
 
 @pytest.mark.parametrize("epoch", ["month", "quarter", "year"])
 def test_no_epoch_touches_more_weeks(epoch: str) -> None:
-    """Counted over 28 years, after which the calendar repeats."""
+    """The bound equals a count over 28 years, after which the calendar repeats."""
     first = datetime.date(2000, 1, 1)
     touched: dict[str, set[tuple[int, int]]] = {}
     for n in range(28 * 366):
         day = first + datetime.timedelta(days=n)
         week = day.isocalendar()
-        touched.setdefault(make(epoch=epoch).epoch_at(day), set()).add((week.year, week.week))
-    most = most_reports(make(epoch=epoch, interval="week"))
+        touched.setdefault(make_metric(epoch=epoch).epoch_at(day), set()).add(
+            (week.year, week.week)
+        )
+    most = most_reports(make_metric(epoch=epoch, interval="week"))
     assert max(map(len, touched.values())) == most
 
 
-def test_a_price_is_what_one_scope_can_cost() -> None:
-    """Rounded up to a thousandth of a nat; a metric for life has one every year."""
+def test_a_cost_is_the_loss_of_one_scope() -> None:
+    """The cost is rounded up to a thousandth of a nat.
+
+    A metric for life has one scope in every year.
+    """
     params = Params(k=64, h=2, m=8, f=0.3, p=0.2, q=0.7)
-    weekly = make(params, epoch="month", interval="week")
+    weekly = make_metric(params, epoch="month", interval="week")
     assert 0 <= scope_cost(weekly) - epsilon_n(params, 6) < 0.001
-    assert 0 <= scope_cost(make(params, epoch="life")) - epsilon_inf(params) < 0.001
-    assert reserve(make(params, epoch="life")).scopes == 1
+    assert 0 <= scope_cost(make_metric(params, epoch="life")) - epsilon_inf(params) < 0.001
+    assert reserve(make_metric(params, epoch="life")).scopes == 1
 
 
 def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
-    """F = 0 has a price with an epoch and an interval, and none without."""
-    assert scope_cost(make(BARE, epoch="month", interval="week")) == pytest.approx(
+    """With f = 0 a metric has a finite cost only if epoch and interval bound the reports."""
+    assert scope_cost(make_metric(BARE, epoch="month", interval="week")) == pytest.approx(
         6 * math.log(3), abs=0.001
     )
     for epoch, interval in (("life", "week"), ("month", "none")):
-        metric = make(BARE, epoch=epoch, interval=interval)
+        metric = make_metric(BARE, epoch=epoch, interval=interval)
         assert scope_cost(metric) == math.inf
         with pytest.raises(MetricError, match="a limit needs a bounded number of reports"):
             Registry([metric], total=1e6)
@@ -87,16 +93,19 @@ def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
     ],
 )
 def test_scopes_are_named_by_epoch_and_permanent_noise(changed: dict[str, Any], same: bool) -> None:
-    """Of every part: a device that goes on under another name of its scopes pays anew."""
-    metric = make(NOISE, parts=(Part("prefix:2", 0.2), Part("whole")))
+    """The identity contains the permanent noise of every part.
+
+    A device whose scopes have another identity pays anew.
+    """
+    metric = make_metric(NOISE, parts=(Part("prefix:2", 0.2), Part("whole")))
     assert (
         scope_identity(dataclasses.replace(metric, **changed)) == scope_identity(metric)
     ) == same
 
 
-def test_what_does_not_fit_is_refused_with_the_total_that_would() -> None:
-    """Each metric's share of it is told."""
-    metrics = [make(), make(name="theme", epoch="month")]
+def test_a_small_total_is_refused_with_a_sufficient_one() -> None:
+    """The message contains the nats of each metric."""
+    metrics = [make_metric(), make_metric(name="theme", epoch="month")]
     assert Registry(metrics, total=64).total == 64
     reason = (
         r"budget: total must be at least 64 nats for these metrics in a calendar year "
@@ -108,13 +117,15 @@ def test_what_does_not_fit_is_refused_with_the_total_that_would() -> None:
     assert reserved == pytest.approx({"page": 16, "theme": 48})
 
 
-def test_what_has_expired_is_not_reserved() -> None:
-    """A name stays in the registry for good; epochs after its last day cost nothing."""
-    old = make(name="old", expires=datetime.date(2026, 5, 20))
+def test_epochs_after_the_expiry_are_not_reserved() -> None:
+    """An entry stays in the registry, and epochs after its last day cost nothing."""
+    old = make_metric(name="old", expires=datetime.date(2026, 5, 20))
     assert [reserve(old, year=year).scopes for year in (2025, 2026, 2027)] == [4, 2, 0]
-    assert reserve(make(name="old", expires=old.expires, epoch="life"), year=2027).scopes == 0
+    assert (
+        reserve(make_metric(name="old", expires=old.expires, epoch="life"), year=2027).scopes == 0
+    )
     with pytest.raises(MetricError, match="at least 32 nats"):
-        Registry([make(), old], total=16)
+        Registry([make_metric(), old], total=16)
 
 
 @pytest.mark.parametrize(
@@ -132,24 +143,27 @@ def test_what_has_expired_is_not_reserved() -> None:
 def test_the_last_day_may_begin_an_epoch(
     epoch: str, expires: tuple[int, int, int], scopes: int
 ) -> None:
-    """Its scope is reserved too: devices report on that day."""
-    metric = make(epoch=epoch, expires=datetime.date(*expires))
+    """The scope of the last day is reserved, too, because devices report on that day."""
+    metric = make_metric(epoch=epoch, expires=datetime.date(*expires))
     assert reserve(metric, year=2026).scopes == scopes
 
 
-def test_what_has_expired_costs_nothing_even_without_a_bound() -> None:
-    """No scope at an infinite price is 0 nats, beside which a small total is still refused."""
-    old = make(BARE, name="old", epoch="life", expires=datetime.date(2026, 5, 20))
+def test_an_expired_metric_without_a_bound_costs_nothing() -> None:
+    """No scope at an infinite cost is 0 nats.
+
+    A small total of the other metrics is still refused.
+    """
+    old = make_metric(BARE, name="old", epoch="life", expires=datetime.date(2026, 5, 20))
     assert reserve(old, year=2027).total == 0
     today = datetime.date(2027, 1, 1)
-    assert len(Registry([make(), old], total=16, today=today)) == 2
+    assert len(Registry([make_metric(), old], total=16, today=today)) == 2
     with pytest.raises(MetricError, match="at least 16 nats"):
-        Registry([make(), old], total=15, today=today)
+        Registry([make_metric(), old], total=15, today=today)
 
 
 def test_sums_are_of_thousandths() -> None:
-    """A total of the sum as it is written is enough, whatever binary64 makes of it."""
-    cheap = make(Params(k=1, encoding="boolean", f=0.99852, p=0.25, q=0.75), epoch="month")
+    """A total that equals the printed sum is enough, in spite of rounding."""
+    cheap = make_metric(Params(k=1, encoding="boolean", f=0.99852, p=0.25, q=0.75), epoch="month")
     needed = reserve(cheap).total
     assert needed > 0.036
     assert len(Registry([cheap], total=0.036)) == 1
@@ -159,8 +173,8 @@ def test_sums_are_of_thousandths() -> None:
 
 @pytest.mark.parametrize("total", [0, -1, math.nan, True, "16"])
 def test_a_total_is_a_positive_number(total: Any) -> None:
-    """Also of a registry that is made from metrics; without any, none would be too small."""
-    for metrics in ([make()], []):
+    """The total is checked for registries of metrics, too, also for an empty registry."""
+    for metrics in ([make_metric()], []):
         with pytest.raises(MetricError, match=r"total must be a number in \(0, infinity\]"):
             Registry(metrics, total=total)
 
@@ -190,12 +204,12 @@ def test_a_budget_must_be_written(head: str, reason: str) -> None:
 
 @pytest.mark.parametrize("total", [16, 2**63 - 1])
 def test_a_budget_that_fits_is_read(total: int) -> None:
-    """The least, and the largest of TOML, as binary64."""
+    """The smallest total that fits and the largest integer of TOML are read as floats."""
     assert Registry.loads(f"[budget]\ntotal = {total}\n{ENTRY}").total == float(total)
 
 
 @pytest.mark.parametrize("number", ["1" + "0" * 400, "9" * 5000, "0x" + "f" * 5000])
 def test_a_total_of_too_many_digits_is_refused(number: str) -> None:
-    """Python reads longer integers than TOML allows, and refuses the longest in its own way."""
+    """TOML forbids integers of more than 63 bits, and Python refuses more than 4,300 digits."""
     with pytest.raises(RapporError, match=r"numbers|below 2\^63"):
         Registry.loads(f"[budget]\ntotal = {number}\n{ENTRY}")

@@ -1,4 +1,4 @@
-"""The registry's document: its example loads, and its tables are those of the code."""
+"""The page of the registry: its examples load, and its tables equal the code."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rappor.registry.toml_file import KEYS
 DOCUMENT = (ROOT / "rappor" / "registry" / "README.md").read_text(encoding="utf-8")
 
 
-def example() -> Registry:
-    """Load the document's registry."""
+def load_example() -> Registry:
+    """Load the first registry of the page."""
     text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     return Registry.loads(text)
 
 
 def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
-    """Its three metrics reserve what is written, to the nat."""
-    registry = example()
+    """The three metrics reserve the total, to the nat."""
+    registry = load_example()
     assert list(registry) == ["search_engine", "theme", "start_seconds"]
     needed = sum(each.total for each in registry.reserved)
     assert needed <= registry.total < needed + 1
 
 
 def test_the_example_with_a_list_costs_what_is_written() -> None:
-    """One metric, whose year of quarters is 16 nats."""
+    """One metric with quarters reserves 16 nats."""
     _, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     assert registry["editor"].listed == ("vscode", "neovim", "emacs", "vim")
@@ -40,14 +40,14 @@ def test_the_example_with_a_list_costs_what_is_written() -> None:
 
 
 def test_every_key_is_explained() -> None:
-    """The table names the keys that the file knows, and no other."""
+    """The table has all keys of an entry, and no others."""
     rows = re.findall(r"^\| (`.*?`.*?) \|", DOCUMENT.split("## The budget")[0], re.MULTILINE)
     named = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
     assert named == set(KEYS)
 
 
 def test_defaults_are_those_of_a_metric() -> None:
-    """What is used where a key is not written."""
+    """The documented defaults equal the defaults of the fields."""
     defaults = {field.name: field.default for field in dataclasses.fields(Metric)}
     (told,) = re.findall(r"^\| `interval` \|.*\| (.*) \|$", DOCUMENT, re.MULTILINE)
     assert told.strip("`") == defaults["interval"]
@@ -62,8 +62,8 @@ def test_defaults_are_those_of_a_metric() -> None:
     re.findall(r"^\| (strict|balanced) \| (\w+) \| (\d+) \|$", DOCUMENT, re.MULTILINE),
 )
 def test_the_table_of_budgets(profile: str, epoch: str, nats: str) -> None:
-    """A daily metric, a whole year."""
+    """The table has the reservation of a daily metric for a whole year."""
     metric = dataclasses.replace(
-        example()["search_engine"], params=Params.profile(profile), epoch=epoch
+        load_example()["search_engine"], params=Params.profile(profile), epoch=epoch
     )
     assert reserve(metric).total == pytest.approx(float(nats))

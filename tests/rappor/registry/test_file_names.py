@@ -1,4 +1,4 @@
-"""Errors of registries, with the file that they are in."""
+"""Errors of a registry contain the path of the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ epoch = "quarter"
     ],
 )
 def test_an_error_names_the_file_once(tmp_path: Path, change: tuple[str, str]) -> None:
-    """A command that reads two registries has a mistake in one of them."""
+    """A command that reads two registries must show which of them is wrong."""
     path = tmp_path / "old.toml"
     path.write_text(TEXT)
     assert list(Registry.load(path)) == ["engine"]

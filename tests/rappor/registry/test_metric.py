@@ -1,4 +1,4 @@
-"""Metrics and their registry: what is declared, and every way to declare it wrongly."""
+"""Metrics and registries: every key of an entry, and every mistake in an entry."""
 
 from __future__ import annotations
 
@@ -26,47 +26,50 @@ NOISE = "f = 0.5\np = 0.25\nq = 0.75\n"
 BLOOM = f'{HEAD}encoding = "bloom"\nk = 8\nh = 2\nm = 4\n{NOISE}'
 
 
-def make(**changes: Any) -> Metric:
+def make_metric(**changes: Any) -> Metric:
+    """Return a metric for life with explicit letters."""
     own: dict[str, Any] = {"description": "What it is", "owner": "team", "expires": DAY}
     return metric_of(**{"params": PARAMS} | own | changes)
 
 
-def one(body: str, name: str = "page") -> Metric:
-    """Read a registry of one metric."""
+def load_metric(body: str, name: str = "page") -> Metric:
+    """Load a registry of one metric, and return the metric."""
     return Registry.loads(f"{BUDGET}[metrics.{name}]\n{body}").metric(name.strip('"'))
 
 
-def stamped(params: Params, metric: Metric) -> Params:
-    """Return parameters with the calendar of a metric, as its reports have them."""
+def add_calendar(params: Params, metric: Metric) -> Params:
+    """Return parameters with the interval and epoch of a metric, as its reports have them."""
     return dataclasses.replace(params, interval=metric.interval, epoch=metric.epoch)
 
 
 def test_an_entry_of_explicit_letters() -> None:
-    """Every key lands in its field; what is left out has its default; a profile is all letters.
+    """Every key sets its field, and missing keys have defaults.
 
-    Equal metrics are one key of a dictionary.
+    A profile sets all letters. Equal metrics are one key of a dictionary.
     """
-    metric = one(BLOOM)
-    assert metric == make()
+    metric = load_metric(BLOOM)
+    assert metric == make_metric()
     assert (metric.epoch, metric.interval) == ("life", "day")
     assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
     assert (metric.parts, metric.sampling_rate) == ((), 1.0)
-    assert metric.params == stamped(PARAMS, metric)
-    assert len({metric, make(), make(name="theme")}) == 2
-    assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
-    strict = one(f'{HEAD}encoding = "bloom"\nprofile = "strict"')
-    assert strict.params == stamped(Params.profile("strict"), strict)
+    assert metric.params == add_calendar(PARAMS, metric)
+    assert len({metric, make_metric(), make_metric(name="theme")}) == 2
+    assert load_metric(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
+    strict = load_metric(f'{HEAD}encoding = "bloom"\nprofile = "strict"')
+    assert strict.params == add_calendar(Params.profile("strict"), strict)
 
 
 def test_an_entry_with_everything() -> None:
-    """The optional keys."""
+    """The optional keys set their fields."""
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\n'
         "min_reports = 1000\nmin_cohort = 20\ninsecure = true\n"
         "durable = true\n"
         'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsampling_rate = 0.1\n'
     )
-    assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
+    assert load_metric(
+        body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")
+    ) == make_metric(
         params=Params(k=8, h=2, m=4, f=0, p=0, q=0.75, normalize="strip", insecure=True),
         epoch="quarter",
         interval="week",
@@ -80,22 +83,22 @@ def test_an_entry_with_everything() -> None:
 
 
 def test_an_entry_may_list_its_candidates() -> None:
-    """Devices ignore them: no fingerprint depends on them, and a list may change."""
-    metric = one(BLOOM + 'candidates = ["vim", "emacs"]')
+    """Devices ignore candidates: no fingerprint depends on them, and a list may change."""
+    metric = load_metric(BLOOM + 'candidates = ["vim", "emacs"]')
     assert metric.listed == metric.candidates == ("vim", "emacs")
-    assert metric == make(candidates=("vim", "emacs"))
-    assert (make().listed, make(candidates="pages.txt").listed) == ((), ())
-    assert metric.accepted.keys() == make().accepted.keys()
+    assert metric == make_metric(candidates=("vim", "emacs"))
+    assert (make_metric().listed, make_metric(candidates="pages.txt").listed) == ((), ())
+    assert metric.accepted.keys() == make_metric().accepted.keys()
 
 
 @pytest.mark.parametrize("cohorts", [1, 8, 65536])
 def test_strings_of_a_profile_may_have_other_cohorts(cohorts: int) -> None:
-    """All else, and so both losses, is the profile's."""
+    """All other parameters, and therefore both losses, are those of the profile."""
     head = f'{HEAD}encoding = "bloom"\nprofile = "balanced"\n'
     plain = Params.profile("balanced")
-    metric = one(f"{head}m = {cohorts}")
-    assert metric.params == stamped(dataclasses.replace(plain, m=cohorts), metric)
-    assert one(head).params == stamped(plain, metric)
+    metric = load_metric(f"{head}m = {cohorts}")
+    assert metric.params == add_calendar(dataclasses.replace(plain, m=cohorts), metric)
+    assert load_metric(head).params == add_calendar(plain, metric)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +114,17 @@ def test_strings_of_a_profile_may_have_other_cohorts(cohorts: int) -> None:
 def test_other_encodings_imply_k(
     entry: str, k: int, names: tuple[str, ...], noise: str, said: bool
 ) -> None:
-    """An explicit k has to agree, also beside a profile, which gives f, p and q."""
-    metric = one(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if said else ""))
+    """An explicit k must agree, also beside a profile, which sets f, p and q."""
+    metric = load_metric(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if said else ""))
     params = metric.params
     assert (params.k, params.h, params.m, params.categories) == (k, 1, 1, names)
     if noise == NOISE:
         assert (params.f, params.g, params.p, params.q) == (PARAMS.f, 0.5, PARAMS.p, PARAMS.q)
     else:
         expected = Params.profile("balanced", encoding=params.encoding, categories=names)
-        assert params == stamped(expected, metric)
+        assert params == add_calendar(expected, metric)
     with pytest.raises(MetricError, match=rf"metric 'page': k must be {k}.*, got {k + 1}"):
-        one(f"{HEAD}{entry}\n{noise}k = {k + 1}\n")
+        load_metric(f"{HEAD}{entry}\n{noise}k = {k + 1}\n")
 
 
 ONEHOT = f'{HEAD}encoding = "onehot"\nprofile = "strict"\n'
@@ -260,27 +263,27 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
     ],
 )
 def test_a_wrong_entry_is_refused_with_its_reason(body: str, reason: str) -> None:
-    """Metric, key, constraint and what was got, in one sentence."""
+    """The sentence has the metric, the key, the constraint and the refused value."""
     with pytest.raises(MetricError, match=f"^metric 'page': {reason}") as caught:
-        one(body)
+        load_metric(body)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "a-b_c.9", "a" + "b" * 63])
 def test_names(name: str) -> None:
-    """Dots belong to a name that is quoted."""
-    assert one(BLOOM, name=f'"{name}"').name == name
+    """A quoted name may contain dots."""
+    assert load_metric(BLOOM, name=f'"{name}"').name == name
 
 
 @pytest.mark.parametrize("name", ["", "A", "1a", ".a", "a b", "ä", "a\\n", "a" * 65])
 def test_bad_names_are_refused(name: str) -> None:
-    """The whole name must match."""
+    """The pattern must match the whole name."""
     with pytest.raises(MetricError, match=r"a metric's name must match \[a-z\].*, got"):
-        one(BLOOM, name=f'"{name}"')
+        load_metric(BLOOM, name=f'"{name}"')
 
 
 def test_a_name_with_a_bare_dot_is_explained() -> None:
-    """TOML takes it for a table in a table."""
+    """TOML reads a name with a bare dot as a table in a table."""
     with pytest.raises(MetricError, match=r"metric 'a': b must not .* \[metrics.\"a.b\"\]"):
         Registry.loads(f"{BUDGET}[metrics.a.b]\n{BLOOM}")
 
@@ -301,7 +304,7 @@ def test_a_name_with_a_bare_dot_is_explained() -> None:
     ],
 )
 def test_a_wrong_registry_is_refused(text: str, reason: str) -> None:
-    """The file and, where there is one, the line are told."""
+    """The message has the file and, if it is known, the line."""
     with pytest.raises(MetricError, match=f"^{reason}"):
         Registry.loads(text, path="r.toml")
 
@@ -316,26 +319,26 @@ def test_a_wrong_registry_is_refused(text: str, reason: str) -> None:
         ("a = 1\nb = '''\n\n", 4),
     ],
 )
-def test_what_is_not_toml_is_refused_with_its_line(text: str, line: int) -> None:
-    """Also where TOML's reader only says that the document has ended."""
+def test_invalid_toml_is_refused_with_its_line(text: str, line: int) -> None:
+    """The message has a line, also if TOML's reader only reports the end of the document."""
     with pytest.raises(FileError, match=f"^r.toml, line {line}: it is not TOML: ") as caught:
         Registry.loads(text, path="r.toml")
     assert (caught.value.path, caught.value.line) == ("r.toml", line)
 
 
 def test_a_registry_is_read_from_its_file(tmp_path: Path) -> None:
-    """In the file's order."""
+    """The metrics are in the order of the file."""
     path = tmp_path / "r.toml"
     path.write_text(f"{BUDGET}[metrics.b]\r\n{BLOOM}\r\n[metrics.a]\r\n{BLOOM}", encoding="utf-8")
     registry = Registry.load(path)
     assert list(registry) == ["b", "a"]
-    assert registry["a"] == make(name="a")
+    assert registry["a"] == make_metric(name="a")
     assert len(registry) == 2
     assert repr(registry) == "Registry(['b', 'a'], total=inf)"
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """Path and reason, and the line where it is not UTF-8; nesting ends in a sentence too."""
+    """The message has path and reason, and the line if the file is not UTF-8."""
     with pytest.raises(FileError, match=r"r.toml: it must be TOML of reasonable depth"):
         Registry.loads("a = " + "[" * 100_000, path="r.toml")
     with pytest.raises(FileError, match="nothing: No such file"):
@@ -349,8 +352,8 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
-    """What is spelt nearly so is told, or else all there is."""
-    registry = Registry([make(name="home.page"), make(name="search")], total=math.inf)
+    """The message has similar names, or all names."""
+    registry = Registry([make_metric(name="home.page"), make_metric(name="search")], total=math.inf)
     assert registry.metric("search").name == "search"
     with pytest.raises(
         MetricError, match=r"unknown metric 'home_page'; did you mean 'home.page'\?"
@@ -363,50 +366,50 @@ def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
 
 
 def test_lookup_wants_metric_and_fingerprint() -> None:
-    """What a collector asks before it reads a report: of parts each one's own fingerprint."""
-    plain = make().params
-    registry = Registry([make()], total=math.inf)
+    """A collector looks up the parameters of a report. Each part has its own fingerprint."""
+    plain = make_metric().params
+    registry = Registry([make_metric()], total=math.inf)
     assert registry.lookup("page", plain.fingerprint) == plain
     assert registry.lookup("page", "0" * 16) is None
     assert registry.lookup("page", PARAMS.fingerprint) is None
     assert registry.lookup("pages", plain.fingerprint) is None
-    metric = make(parts=(Part("prefix:2", 0.5), Part("whole")))
+    metric = make_metric(parts=(Part("prefix:2", 0.5), Part("whole")))
     registry = Registry([metric], total=math.inf)
     for part in ("prefix:2", "whole"):
         params = dataclasses.replace(plain, part=part)
         assert metric.part_params(part) == params
         assert registry.lookup("page", params.fingerprint) == params
     assert registry.lookup("page", plain.fingerprint) is None
-    assert list(make().accepted) == [plain.fingerprint]
+    assert list(make_metric().accepted) == [plain.fingerprint]
 
 
 def test_the_last_day_is_a_day() -> None:
-    """Collection ends after it."""
-    make().check_active(DAY)
+    """A metric is active on its last day, and expired on the next day."""
+    make_metric().check_active(DAY)
     with pytest.raises(MetricError, match="metric 'page' expired on 2026-11-30"):
-        make().check_active(DAY + datetime.timedelta(days=1))
+        make_metric().check_active(DAY + datetime.timedelta(days=1))
 
 
 def test_the_fields_are_checked_without_a_file_too() -> None:
-    """A metric that exists is right, and a registry holds each name once."""
+    """Metrics and registries are checked without a file, too."""
     with pytest.raises(MetricError, match="metric 'page' must be declared once"):
-        Registry([make(), make()], total=math.inf)
+        Registry([make_metric(), make_metric()], total=math.inf)
     with pytest.raises(MetricError, match="metric 'page': params must be Params, got nothing"):
-        make(params=None)
+        make_metric(params=None)
     with pytest.raises(MetricError, match=r"a metric's name must match .*, got 3"):
-        make(name=3)
+        make_metric(name=3)
     with pytest.raises(MetricError, match="metric 'page': expires must be a date"):
-        make(expires=datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC))
+        make_metric(expires=datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC))
     parts = (Part("prefix:2", 0.5), Part("whole"))
     with pytest.raises(MetricError, match="metric 'page': params must name no part beside parts"):
-        make(params=make(parts=parts).part_params("whole"), parts=parts)
+        make_metric(params=make_metric(parts=parts).part_params("whole"), parts=parts)
 
 
 def test_whole_numbers_end_where_all_readers_take_them_exactly() -> None:
-    """At 2^53 - 1."""
-    assert make(min_reports=2**53 - 1).min_reports == 2**53 - 1
+    """The largest integer is 2^53 - 1."""
+    assert make_metric(min_reports=2**53 - 1).min_reports == 2**53 - 1
     with pytest.raises(MetricError, match="min_reports must be an integer of at most"):
-        make(min_reports=2**53)
+        make_metric(min_reports=2**53)
 
 
 @pytest.mark.parametrize(
@@ -426,8 +429,8 @@ def test_whole_numbers_end_where_all_readers_take_them_exactly() -> None:
     ],
 )
 def test_epochs_of_days(epoch: str, day: datetime.date, text: str) -> None:
-    """Each day has one epoch, written as the metric accepts it."""
-    metric = make(epoch=epoch)
+    """Every day has one epoch, in the form that the metric accepts."""
+    metric = make_metric(epoch=epoch)
     assert metric.epoch_at(day) == text
     metric.check_epoch(text)
 
@@ -450,6 +453,6 @@ def test_epochs_of_days(epoch: str, day: datetime.date, text: str) -> None:
     ],
 )
 def test_other_epochs_are_refused(epoch: str, text: str, form: str) -> None:
-    """An epoch in another form would be another permanent response."""
+    """An epoch in another form would give another permanent response."""
     with pytest.raises(MetricError, match=f"metric 'page': epoch must be {form}, got "):
-        make(epoch=epoch).check_epoch(text)
+        make_metric(epoch=epoch).check_epoch(text)

@@ -1,4 +1,4 @@
-"""The registry as JSON for devices in other languages: its numbers, its order and its seal."""
+"""The sealed JSON of a registry for devices in other languages: numbers, order and seal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ METRIC = metric_of(
 )
 
 
-def sealed(*metrics: Metric, total: float = 100.0) -> str:
-    """Seal a registry whose notices are the names."""
+def seal_registry(*metrics: Metric, total: float = 100.0) -> str:
+    """Return the sealed JSON of metrics whose notices are short texts."""
     registry = Registry(metrics, total=total)
     return format_sealed_json(registry, {name: f"about {name}" for name in registry})
 
@@ -30,13 +30,16 @@ def sealed(*metrics: Metric, total: float = 100.0) -> str:
     ("total", "text"), [(100.0, "100"), (24.5, "24.5"), (1e21, "1e+21"), (math.inf, "Infinity")]
 )
 def test_the_total_is_written_as_in_ecmascript(total: float, text: str) -> None:
-    """Without a point where it is whole, and as a text that JSON has also for infinity."""
-    assert json.loads(sealed(METRIC, total=total))["total"] == text
+    """The total is a text without a point if it is whole. JSON has no infinite number."""
+    assert json.loads(seal_registry(METRIC, total=total))["total"] == text
 
 
 def test_the_seal_comes_last_and_is_of_all_before_it() -> None:
-    """The SHA-256 of the same document without it, byte by byte; letters are not escaped."""
-    text = sealed(METRIC)
+    """The seal is the SHA-256 of the document without the seal, byte by byte.
+
+    Letters are not escaped.
+    """
+    text = seal_registry(METRIC)
     assert list(json.loads(text)) == ["v", "total", "metrics", "seal"]
     before, _, seal = text.partition(',"seal":"')
     assert seal == hashlib.sha256(f"{before}}}".encode()).hexdigest() + '"}'
@@ -44,10 +47,10 @@ def test_the_seal_comes_last_and_is_of_all_before_it() -> None:
 
 
 def test_an_entry_has_all_that_devices_need() -> None:
-    """Shares of devices are thresholds; the version of the format is told."""
+    """Shares of devices are thresholds, and the document has a format version."""
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
     metric = dataclasses.replace(METRIC, interval="week", sampling_rate=0.5, segments=dimensions)
-    document = json.loads(sealed(metric))
+    document = json.loads(seal_registry(metric))
     assert document["v"] == 1
     assert document["metrics"] == [
         {
@@ -69,16 +72,16 @@ def test_an_entry_has_all_that_devices_need() -> None:
 
 
 def test_each_metric_has_its_own_notice() -> None:
-    """In the order of the registry."""
-    metrics = json.loads(sealed(METRIC, dataclasses.replace(METRIC, name="age")))["metrics"]
+    """The notices are in the order of the registry."""
+    metrics = json.loads(seal_registry(METRIC, dataclasses.replace(METRIC, name="age")))["metrics"]
     told = [(each["name"], each["notice"]) for each in metrics]
     assert told == [("page", "about page"), ("age", "about age")]
 
 
 def test_the_last_part_takes_the_rest() -> None:
-    """It has a fingerprint as the others, and no threshold."""
+    """The last part has a fingerprint and no threshold."""
     metric = dataclasses.replace(METRIC, parts=(Part("prefix:2", 0.25), Part("whole")))
-    (entry,) = json.loads(sealed(metric))["metrics"]
+    (entry,) = json.loads(seal_registry(metric))["metrics"]
     fingerprints = [params.fingerprint for params in metric.part_sets]
     assert entry["parts"] == [
         {"name": "prefix:2", "threshold": 1 << 30, "fingerprint": fingerprints[0]},
