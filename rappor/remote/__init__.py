@@ -1,1 +1,1 @@
-"""An analyst's way to a collector: the one folder of the method that speaks over a network."""
+"""Access to a collector over HTTPS: released counts for analysts, and uploads of tools."""

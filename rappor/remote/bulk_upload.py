@@ -1,7 +1,7 @@
-"""Reports of many devices to a collector, as a tool may send them that speaks for all of these.
+"""Upload of reports of many devices, for tools that act for all these devices.
 
-A device sends one report an upload, since reports in one upload are linked. Simulated devices have
-nothing to hide.
+A device sends one report in an upload, because an upload links its reports. A simulator has no
+devices to protect, so it sends many reports in an upload.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from rappor.protocol.wire import Report, Upload
 from rappor.remote.http_exchange import Exchange, HttpRequest, HttpResponse, read_problem
 
 REPORTS_PER_UPLOAD: Final = 1000
-"""Reports in an upload: a collector's own limit, unless it is set otherwise."""
+"""Largest number of reports in an upload: the default limit of a collector, which refuses more."""
 
 _ATTEMPTS: Final = 5
+"""Attempts to send an upload. The pauses between them are 0.4, 0.8, 1.6 and 3.2 seconds."""
+
 _SECONDS: Final = 60.0
+"""Time limit of one attempt, in seconds."""
+
 _OK: Final = 200
 _BUSY: Final = 503
 
@@ -32,23 +36,39 @@ def send_reports(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Counter[str]:
-    """Send reports and return how many of them have each status, "accepted" or a reason.
+    """Send reports to a collector, 1,000 in an upload.
 
-    A collector that is busy, or not reached, is asked again with the same bytes, so that it counts
-    them once. Raises CollectorError if it refuses an upload, or five attempts failed; earlier
-    uploads are counted.
+    Parameters
+    ----------
+    transport : sends requests to the collector.
+    reports : the reports. They are read as they are sent.
+    sleep : waits a number of seconds between two attempts.
+
+    Returns
+    -------
+    The number of reports by status: "accepted", or the reason of a refusal.
+
+    Raises
+    ------
+    CollectorError
+        The collector refuses an upload, or five attempts failed. The collector has counted the
+        earlier uploads.
     """
     statuses: Counter[str] = Counter()
-    left = iter(reports)
-    while batch := tuple(itertools.islice(left, REPORTS_PER_UPLOAD)):
+    remaining = iter(reports)
+    while batch := tuple(itertools.islice(remaining, REPORTS_PER_UPLOAD)):
         body = Upload(id=Upload.new_id(), reports=batch).to_json()
-        statuses.update(_statuses(_send(transport, body, sleep), len(batch)))
+        statuses.update(_read_statuses(_send_upload(transport, body, sleep), len(batch)))
     return statuses
 
 
-def _send(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> HttpResponse:
-    """Return the answer to an upload."""
-    ask = HttpRequest(
+def _send_upload(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> HttpResponse:
+    """Send an upload until it is accepted, at most five times.
+
+    Every attempt sends the same bytes with the same id, so the collector counts the upload once
+    even if only its response was lost.
+    """
+    request = HttpRequest(
         method="POST",
         path="/v1/reports",
         headers={"Content-Type": "application/json"},
@@ -56,27 +76,30 @@ def _send(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> H
         seconds=_SECONDS,
     )
     for attempt in range(1, _ATTEMPTS + 1):
+        # The collector may be down, or may have closed the connection after it counted the upload.
         try:
-            answer = transport(ask)
+            response = transport(request)
         except CollectorError:
             if attempt == _ATTEMPTS:
                 raise
         else:
-            if answer.status == _OK:
-                return answer
-            if answer.status != _BUSY or attempt == _ATTEMPTS:
-                raise read_problem(answer)
+            if response.status == _OK:
+                return response
+            # A refusal would be the same again. A busy collector (503) asks for another attempt.
+            if response.status != _BUSY or attempt == _ATTEMPTS:
+                raise read_problem(response)
         sleep(0.2 * 2**attempt)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _statuses(answer: HttpResponse, n: int) -> list[str]:
-    """Return the status of each of n reports, the reason where it is refused."""
+def _read_statuses(response: HttpResponse, n: int) -> list[str]:
+    """Return the status of each of n reports. For a refused report it is the reason."""
     try:
-        rows = json.loads(answer.body)["reports"]
-        found = [str(row.get("reason") or row["status"]) for row in rows]
+        rows = json.loads(response.body)["reports"]
+        statuses = [str(row.get("reason") or row["status"]) for row in rows]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found = []
-    if len(found) != n:
+        statuses = []
+    # A response without a status for each report is from another server or another version.
+    if len(statuses) != n:
         raise CollectorError("the collector's answer does not name its reports")
-    return found
+    return statuses

@@ -1,4 +1,4 @@
-"""`CollectorClient`: metrics, counts and estimates of a collector, as records of this library."""
+"""`CollectorClient`: an analyst's access to metrics, released counts and estimates."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from rappor.remote.http_exchange import (
 from rappor.remote.token import check_token
 
 _SECONDS: Final = 300.0
-"""How long one exchange may take. A collector limits an estimate to a minute, beside its queue."""
+"""Time limit of one exchange in seconds. A collector limits the computation of an estimate to a
+minute, and a request may wait in its queue before."""
 
 _OK: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayReports:
-    """How many reports are released of the blocks that end on a day."""
+    """Number of released reports in the blocks that end on a day."""
 
     day: datetime.date
     reports: int
@@ -38,10 +39,15 @@ class DayReports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMetric:
-    """What a collector has of a metric.
+    """A metric of a collector, and its released reports.
 
-    `fingerprints` are the parameters that devices use now, `days` the released reports, `withheld`
-    days with reports that wait.
+    Attributes
+    ----------
+    name, description, owner, expires : as in the registry.
+    fingerprints : fingerprints of the parameters under which devices report now.
+    min_reports, min_cohort : smallest numbers of reports that the collector releases.
+    days : number of released reports by day.
+    withheld : days with reports that are not yet released.
     """
 
     name: str
@@ -56,18 +62,36 @@ class RemoteMetric:
 
     @property
     def n_reports(self) -> int:
-        """Released reports of all days."""
+        """Number of released reports on all days."""
         return sum(day.reports for day in self.days)
 
 
 class CollectorClient:
-    """A collector that an analyst reads from.
+    """An analyst's client of a collector. Every method sends one request.
 
-    `url` is its address for analysts, https or http to this very machine; `token` is what
-    `rappor-server token create` printed, and `rappor.remote.token.read_token` reads; without a
-    `transport` the standard library sends the requests. Raises ParamsError if the address or the
-    token cannot be right; every method raises CollectorError where the collector is not reached or
-    refuses.
+    Parameters
+    ----------
+    url : the collector's address for analysts: https, or http to the same machine.
+    token : read token that `rappor-server token create` printed.
+        `rappor.remote.token.read_token` reads it from a file or the environment.
+    transport : sends requests; by default the standard library.
+
+    Raises
+    ------
+    ParamsError
+        The address or the token has a wrong form. No request is sent.
+
+    Every method raises CollectorError if the collector cannot be reached or refuses.
+
+    Examples
+    --------
+    A collector that is replaced by a function:
+
+    >>> from rappor.remote.http_exchange import HttpResponse
+    >>> def transport(request):
+    ...     return HttpResponse(status=200, headers={}, body=b'{"metrics": []}')
+    >>> CollectorClient("https://collector.example", "token", transport=transport).metrics()
+    ()
     """
 
     def __init__(
@@ -77,21 +101,22 @@ class CollectorClient:
         *,
         transport: Exchange | None = None,
     ) -> None:
-        """Check the address and the token; nothing is sent yet."""
+        """Check the address and the token."""
         self._token = check_token(token)
         self._transport = transport or HttpExchange(url)
 
     def __repr__(self) -> str:
-        """Name the transport; the token is never shown."""
+        """Name the transport, without the token."""
         return f"Collector({self._transport!r})"
 
     def metrics(self) -> tuple[RemoteMetric, ...]:
         """Return the metrics that the token may read."""
-        document = _document(self.ask("GET", "/v1/metrics", _OK))
+        document = _parse_document(self.send("GET", "/v1/metrics", _OK))
         try:
-            return tuple(_metric(entry) for entry in document["metrics"])
+            return tuple(_parse_metric(entry) for entry in document["metrics"])
         except (KeyError, TypeError, ValueError):
-            raise _foreign() from None
+            # Another server can respond with JSON of another form, under the same path.
+            raise _wrong_server() from None
 
     def counts(
         self,
@@ -102,18 +127,30 @@ class CollectorClient:
         by: str | None = None,
         segments: bool = False,
     ) -> Released:
-        """Return the released counts of a metric on the days from first to last, both included.
+        """Return the released counts of a metric.
 
-        `by` is "day", "week" (from Monday on) or "month" for counts of each; one sum if omitted.
-        With `segments` each segment has counts of its own, whose parameters name it.
+        Parameters
+        ----------
+        metric : name of the metric.
+        first, last : first and last day (UTC), both included; None for all days.
+        by : "day", "week" (from Monday on) or "month" for counts of each period; None for the sum
+            of all days.
+        segments : whether each segment has separate counts, whose parameters name the segment.
+
+        Raises
+        ------
+        ParamsError
+            metric is not a name, or `by` is another text.
+        CollectorError
+            The collector cannot be reached, refuses, or its counts cannot be read.
         """
         if by is not None:
             check_choice("by", by, STRETCHES)
-        query = _days(first, last) | ({} if by is None else {"by": by})
+        query = _format_days(first, last) | ({} if by is None else {"by": by})
         query |= {"segments": "true"} if segments else {}
-        answer = self.ask("GET", f"{_path(metric)}/counts?{urlencode(query)}", _OK)
+        response = self.send("GET", f"{_metric_path(metric)}/counts?{urlencode(query)}", _OK)
         try:
-            return Released.from_json(answer.body)
+            return Released.from_json(response.body)
         except FileError as error:
             raise CollectorError(f"the collector's counts cannot be read: {error.reason}") from None
 
@@ -125,28 +162,43 @@ class CollectorClient:
         last: datetime.date | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Let the collector estimate how many reports contain each candidate, and wait for it.
+        """Let the collector estimate the share of each candidate, and wait for the result.
 
         An interrupted wait closes the connection, which cancels the computation.
+        `decode(collector.counts(...).collections, ...)` computes the same estimates here, as a
+        record with charts and a page.
 
-        Candidates are the metric's own if omitted; `options` are level, correction, confidence,
-        distribution and all. Returns the object that `rappor decode --json` prints.
-        `decode(collector.counts(...).collections, ...)` makes the same estimates here, as a record
-        with charts and a page.
+        Parameters
+        ----------
+        metric : name of the metric.
+        candidates : strings to test; None for the candidates of the metric's entry.
+        first, last : first and last day (UTC), both included; None for all days.
+        options : level, correction, confidence, distribution and all, as in the collector's API.
+
+        Returns
+        -------
+        The object that `rappor decode --json` prints.
+
+        Raises
+        ------
+        ParamsError
+            metric is not a name, or candidates is not a list of strings.
+        CollectorError
+            The collector cannot be reached or refuses.
         """
-        body: dict[str, Any] = {"all": True} | _days(first, last) | options
+        body: dict[str, Any] = {"all": True} | _format_days(first, last) | options
         if candidates is not None:
-            body["candidates"] = _strings(candidates)
-        answer = self.ask(
+            body["candidates"] = _check_strings(candidates)
+        response = self.send(
             "POST",
-            f"{_path(metric)}/estimates",
+            f"{_metric_path(metric)}/estimates",
             _OK,
             body=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        return _document(answer)
+        return _parse_document(response)
 
-    def ask(
+    def send(
         self,
         method: str,
         path: str,
@@ -155,51 +207,68 @@ class CollectorClient:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> HttpResponse:
-        """Send a request; CollectorError unless the answer has the expected status."""
-        named = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
-        answer = self._transport(
+        """Send a request with the token.
+
+        Parameters
+        ----------
+        method : such as "GET".
+        path : path with the query, after the collector's address.
+        expected : status of a successful response.
+        body : the body in bytes.
+        headers : further headers.
+
+        Raises
+        ------
+        CollectorError
+            The response has another status, or no response arrives.
+        """
+        own = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        response = self._transport(
             HttpRequest(
                 method=method,
                 path=path,
-                headers=named | (headers or {}),
+                headers=own | (headers or {}),
                 body=body,
                 seconds=_SECONDS,
             )
         )
-        if answer.status != expected:
-            raise read_problem(answer)
-        return answer
+        if response.status != expected:
+            raise read_problem(response)
+        return response
 
 
-def _path(metric: str) -> str:
+def _metric_path(metric: str) -> str:
     if not isinstance(metric, str) or not metric:
         raise ParamsError("metric must be the name of a metric")
+    # A slash in a name must not become a part of the path.
     return f"/v1/metrics/{quote(metric, safe='')}"
 
 
-def _days(first: datetime.date | None, last: datetime.date | None) -> dict[str, str]:
-    named = {"from": first, "to": last}
-    return {name: day.isoformat() for name, day in named.items() if day is not None}
+def _format_days(first: datetime.date | None, last: datetime.date | None) -> dict[str, str]:
+    bounds = {"from": first, "to": last}
+    return {name: day.isoformat() for name, day in bounds.items() if day is not None}
 
 
-def _strings(candidates: Iterable[str]) -> list[str]:
+def _check_strings(candidates: Iterable[str]) -> list[str]:
     listed = [candidates] if isinstance(candidates, str) else list(candidates)
-    if isinstance(candidates, str) or not all(isinstance(each, str) for each in listed):
+    # A single string would be read as a list of its letters.
+    if isinstance(candidates, str) or not all(isinstance(string, str) for string in listed):
         raise ParamsError("candidates must be a list of strings")
     return listed
 
 
-def _document(answer: HttpResponse) -> dict[str, Any]:
+def _parse_document(response: HttpResponse) -> dict[str, Any]:
+    # A login page of a proxy is a response with status 200 that is not JSON.
     try:
-        document = json.loads(answer.body)
+        document = json.loads(response.body)
     except (ValueError, RecursionError):
-        raise _foreign() from None
+        raise _wrong_server() from None
     if not isinstance(document, dict):
-        raise _foreign()
+        raise _wrong_server()
     return document
 
 
-def _metric(entry: Any) -> RemoteMetric:
+def _parse_metric(entry: Any) -> RemoteMetric:
     return RemoteMetric(
         name=str(entry["name"]),
         description=str(entry["description"]),
@@ -209,12 +278,12 @@ def _metric(entry: Any) -> RemoteMetric:
         min_reports=int(entry["min_reports"]),
         min_cohort=int(entry["min_cohort"]),
         days=tuple(
-            DayReports(day=datetime.date.fromisoformat(each["day"]), reports=int(each["reports"]))
-            for each in entry["days"]
+            DayReports(day=datetime.date.fromisoformat(row["day"]), reports=int(row["reports"]))
+            for row in entry["days"]
         ),
         withheld=tuple(map(datetime.date.fromisoformat, entry["withheld"])),
     )
 
 
-def _foreign() -> CollectorError:
+def _wrong_server() -> CollectorError:
     return CollectorError("the answer is not that of a collector: is the address right?")

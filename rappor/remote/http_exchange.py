@@ -1,6 +1,7 @@
-"""One request to a collector and its answer, over HTTPS by the standard library.
+"""One HTTPS request to a collector and its response, by the standard library.
 
-Importing it takes longer than all that a device loads, so nothing but the collector's door does.
+The module is imported by the collector's clients only: importing it takes longer than importing all
+modules of a device.
 """
 
 from __future__ import annotations
@@ -26,16 +27,31 @@ from urllib.request import (
 from rappor.base.errors import CollectorError, ParamsError
 
 MOST_BYTES: Final = 1 << 29
-"""Bytes of an answer: a year of days of 1,024 cohorts of 128 bits is less than half of it."""
+"""Largest response in bytes, so that a wrong server cannot fill the memory. The counts of a year of
+days with 1,024 cohorts of 128 bits have less than half of this size."""
 
 _CHUNK: Final = 1 << 16
+"""Bytes that are read at a time. The time limit is checked after each chunk."""
+
 _LONGEST_DETAIL: Final = 500
+"""Largest number of characters of a server's text in a message."""
+
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+"""Hosts to which http is allowed: the bytes do not leave the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request: `path` with its query, and at most `seconds` for the whole exchange."""
+    """A request to a collector.
+
+    Attributes
+    ----------
+    method : such as "GET".
+    path : path with the query, after the collector's address.
+    headers : headers by name. `repr` leaves them out, because they contain the token.
+    body : the body in bytes; None without a body.
+    seconds : time limit of the whole exchange.
+    """
 
     method: str
     path: str
@@ -46,7 +62,14 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """What a collector answered: names of headers are in lower case."""
+    """The response of a collector.
+
+    Attributes
+    ----------
+    status : HTTP status.
+    headers : headers by name in lower case.
+    body : the body in bytes.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -54,55 +77,73 @@ class HttpResponse:
 
 
 Exchange = Callable[[HttpRequest], HttpResponse]
-"""Sends a request and returns the answer, whatever its status; CollectorError if there is none."""
+"""Sends a request and returns the response, whatever its status is. Raises CollectorError if no
+response arrives."""
 
 
 class HttpExchange:
-    """Sends requests to one collector, through the system's proxies, and follows no redirect."""
+    """Sends requests to one collector, through the system's proxies, without following redirects.
+
+    Parameters
+    ----------
+    url : address of the collector: https, or http to the same machine.
+    most_bytes : largest response in bytes.
+    allow_http : whether http is also allowed to a host name without a dot, such as the name of a
+        service in a network of containers. Whoever can read that network reads the requests.
+
+    Raises
+    ------
+    ParamsError
+        The address has another scheme, a user name, a query or a fragment.
+    """
 
     def __init__(self, url: str, *, most_bytes: int = MOST_BYTES, allow_http: bool = False) -> None:
-        """Parse the address of the collector.
-
-        Parameters
-        ----------
-        url : an https address, or an http address of this machine.
-        most_bytes : largest response, in bytes.
-        allow_http : True also accepts http to a host name without a dot, such as the name of a
-            service in a network of containers. Whoever can read that network reads the requests.
-
-        Raises
-        ------
-        ParamsError
-            The address is none of these.
-        """
-        self._base = _parse_url(url, allow_http=allow_http)
-        self._opener = _opener(self._base)
+        """Parse the address. No request is sent yet."""
+        self._base = _parse_address(url, allow_http=allow_http)
+        self._opener = _build_opener(self._base)
         self._most_bytes = most_bytes
 
     def __repr__(self) -> str:
         """Name the host."""
         return f"HttpExchange({self._base.hostname!r})"
 
-    def __call__(self, ask: HttpRequest) -> HttpResponse:
-        """Send a request and read its answer to the end."""
-        end = time.monotonic() + ask.seconds
-        url = self._base._replace(path=self._base.path + ask.path).geturl()
-        request = Request(url, ask.body, dict(ask.headers), method=ask.method)  # noqa: S310 - checked
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Send a request, and read the whole response.
+
+        Raises
+        ------
+        CollectorError
+            The collector cannot be reached, or the response is too long or takes too much time.
+        """
+        end = time.monotonic() + request.seconds
+        url = self._base._replace(path=self._base.path + request.path).geturl()
+        sent = Request(  # noqa: S310 - the scheme was checked
+            url, request.body, dict(request.headers), method=request.method
+        )
         try:
             try:
-                response = self._opener.open(request, timeout=ask.seconds)
-            except HTTPError as error:  # an answer of another status than 2xx
+                response = self._opener.open(sent, timeout=request.seconds)
+            except HTTPError as error:
+                # A status other than 2xx is a response like any other.
                 response = error
             with response:
-                body = self._read(response, end)
+                body = self._read_body(response, end)
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 return HttpResponse(status=int(response.status), headers=headers, body=body)
         except (OSError, http.client.HTTPException, ValueError) as error:
+            # ValueError: a header of the response cannot be parsed. The traceback is dropped,
+            # because it could show the request with its token.
             reason = getattr(error, "reason", None) or error
-            raise CollectorError(f"the collector was not reached: {_told(reason)}") from None
+            raise CollectorError(
+                f"the collector was not reached: {_make_printable(reason)}"
+            ) from None
 
-    def _read(self, response: IO[bytes], end: float) -> bytes:
-        """Read an answer that is neither too long nor too slow."""
+    def _read_body(self, response: IO[bytes], end: float) -> bytes:
+        """Read the body of a response, within the limits of length and time.
+
+        The timeout of a socket limits each read. A server that sends one byte in each timeout
+        would hold the program for ever, so the whole exchange has a limit, too.
+        """
         parts: list[bytes] = []
         size = 0
         while chunk := response.read(_CHUNK):
@@ -118,41 +159,45 @@ class HttpExchange:
         return b"".join(parts)
 
 
-def read_problem(answer: HttpResponse) -> CollectorError:
-    """Return the error that an answer is, with the sentence of its problem document (RFC 9457)."""
+def read_problem(response: HttpResponse) -> CollectorError:
+    """Return the error of a response, with the sentence of its problem document (RFC 9457)."""
     try:
-        detail = json.loads(answer.body)["detail"]
+        detail = json.loads(response.body)["detail"]
     except (ValueError, KeyError, TypeError, RecursionError):
+        # A proxy or another server may respond with any text.
         detail = "it gave no reason"
     return CollectorError(
-        f"the collector answered {answer.status}: {_told(detail)}", status=answer.status
+        f"the collector answered {response.status}: {_make_printable(detail)}",
+        status=response.status,
     )
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect would carry the token to another host: it is an answer like any other."""
+    """Treats a redirect as a response. Following it would send the token to another host."""
 
     def redirect_request(self, *_: object) -> None:
-        """Follow nothing."""
+        """Return no request, so that the redirect is not followed."""
         return
 
 
-def _opener(base: SplitResult) -> OpenerDirector:
+def _build_opener(base: SplitResult) -> OpenerDirector:
+    # A request to the same machine must not pass through a proxy on another machine.
     if base.scheme == "http":
         return build_opener(ProxyHandler({}), _NoRedirect)
     return build_opener(HTTPSHandler(context=ssl.create_default_context()), _NoRedirect)
 
 
-def _parse_url(url: str, *, allow_http: bool) -> SplitResult:
-    """Parse the address of a collector, or raise ParamsError."""
+def _parse_address(url: str, *, allow_http: bool) -> SplitResult:
+    """Parse and check the address of a collector."""
+    # A line end in an address would be a header of the request.
     if not isinstance(url, str) or not all("!" <= letter <= "~" for letter in url):
         raise ParamsError("url must be an https address in ASCII without spaces")
     try:
         parts = urlsplit(url)
-        known = parts.hostname and parts.port != 0
+        has_host = parts.hostname and parts.port != 0
     except ValueError:
-        known = False
-    is_allowed = known and (
+        has_host = False
+    is_allowed = has_host and (
         parts.scheme == "https"
         or (parts.scheme == "http" and _is_near(str(parts.hostname), allow_http=allow_http))
     )
@@ -165,20 +210,25 @@ def _parse_url(url: str, *, allow_http: bool) -> SplitResult:
             "example http://127.0.0.1:8080, and reach a collector on another machine by TLS or "
             "by a tunnel"
         )
+    # A password in an address would appear in messages and logs.
     if "@" in parts.netloc or "?" in url or "#" in url:
         raise ParamsError("url must have no user name, ? or #; give the token separately")
     return parts._replace(path=parts.path.rstrip("/"))
 
 
 def _is_near(host: str, *, allow_http: bool) -> bool:
-    """Tell whether http is acceptable to a host: this machine, or a neighbour if it is allowed.
+    """Return whether http is acceptable to a host.
 
-    A name without a dot is not a public domain. It is resolved by the network of the containers.
+    Requests to the same machine do not leave it. A name without a dot is not a public domain: the
+    network of the containers resolves it, if `allow_http` accepts such a network.
     """
     return host in _LOOPBACK or (allow_http and "." not in host and ":" not in host)
 
 
-def _told(reason: object) -> str:
-    """Return the text of others for a terminal: one line of characters that can be seen."""
-    text = "".join(c if c.isprintable() else " " for c in str(reason))
+def _make_printable(reason: object) -> str:
+    """Turn the text of a server into one line of printable characters, for a terminal.
+
+    Control characters of a foreign text could change what the terminal shows.
+    """
+    text = "".join(letter if letter.isprintable() else " " for letter in str(reason))
     return " ".join(text.split())[:_LONGEST_DETAIL] or type(reason).__name__

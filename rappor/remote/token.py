@@ -1,6 +1,7 @@
-"""The token that lets an analyst read: from a file or from the environment, never a command line.
+"""The read token of an analyst: read from a file or from the environment.
 
-Other users of a machine see the arguments of every process.
+A token never comes from a command line, because other users of a machine see the arguments of every
+process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError, ParamsError
 
 VARIABLE: Final = "RAPPOR_TOKEN"
+"""Name of the environment variable that contains the token."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -21,11 +23,27 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 def read_token(
     path: str | os.PathLike[str] | None = None, *, environment: Mapping[str, str] = os.environ
 ) -> str:
-    """Return the token in a file, or without a path that in the variable RAPPOR_TOKEN.
+    """Read the token from a file, or from the variable RAPPOR_TOKEN.
 
-    Raises FileError or ParamsError if there is none, or what is there cannot be a token.
+    Parameters
+    ----------
+    path : path of a file that contains the token only; None for the environment variable.
+    environment : the environment variables.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read, or contains more or less than one token.
+    ParamsError
+        The variable is not set, or is not a token.
+
+    Examples
+    --------
+    >>> read_token(environment={"RAPPOR_TOKEN": "analyst.6f1c"})
+    'analyst.6f1c'
     """
     if path is not None:
+        # An editor ends the file with a line end.
         text = read_text(path).strip()
         if not _TOKEN.fullmatch(text):
             raise FileError(path, "it must have one token and nothing else")
@@ -36,7 +54,13 @@ def read_token(
 
 
 def check_token(token: str) -> str:
-    """Return a token that a header can hold; ParamsError, which does not show it, for others."""
+    """Return a token if an HTTP header can contain it.
+
+    Raises
+    ------
+    ParamsError
+        The token has other characters. The message does not contain the token.
+    """
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
         raise ParamsError("token must be letters, digits, dots and dashes, as it was printed")
     return token

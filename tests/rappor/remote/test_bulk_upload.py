@@ -1,4 +1,4 @@
-"""Reports of simulated devices on their way to a collector."""
+"""Uploads of reports of many simulated devices."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ACCEPTED = {"status": "accepted"}
 REFUSED = {"status": "refused", "reason": "expired"}
 
 
-class Collecting:
-    """A collector that answers each attempt as it is told, and afterwards accepts."""
+class RecordingCollector:
+    """A collector that responds to the first attempts as requested, and accepts all others."""
 
     def __init__(self, *moods: int | str) -> None:
         self.moods = list(moods)
@@ -27,7 +27,7 @@ class Collecting:
         self.waits: list[float] = []
 
     def __call__(self, ask: HttpRequest) -> HttpResponse:
-        """Keep the attempt and answer it."""
+        """Store the body, and respond."""
         assert ask.body is not None
         self.bodies.append(ask.body)
         mood = self.moods.pop(0) if self.moods else 200
@@ -39,33 +39,36 @@ class Collecting:
         body = b"[]" if mood == "foreign" else json.dumps({"reports": rows}).encode()
         return HttpResponse(status=mood if isinstance(mood, int) else 200, headers={}, body=body)
 
-    def take(self) -> dict[str, int]:
-        """Send all reports; return how many have each status."""
+    def send_all(self) -> dict[str, int]:
+        """Send all reports, and return the number of reports by status."""
         return dict(send_reports(self, REPORTS, sleep=self.waits.append))
 
 
 def test_reports_travel_in_full_uploads() -> None:
-    """A thousand each, and the rest; a refused one is counted by its reason."""
-    collector = Collecting("refused")
-    assert collector.take() == {"accepted": len(REPORTS) - 1, "expired": 1}
+    """An upload has a thousand reports, the last one the rest.
+
+    A refused report is counted by its reason.
+    """
+    collector = RecordingCollector("refused")
+    assert collector.send_all() == {"accepted": len(REPORTS) - 1, "expired": 1}
     uploads = [json.loads(body) for body in collector.bodies]
     assert [len(each["reports"]) for each in uploads] == [REPORTS_PER_UPLOAD, REPORTS_PER_UPLOAD, 1]
     assert len({each["id"] for each in uploads}) == 3
 
 
 @pytest.mark.parametrize("mood", ["lost", 503])
-def test_an_upload_without_an_answer_is_repeated_to_the_bit(mood: int | str) -> None:
-    """So that a collector that had it counts it once."""
-    collector = Collecting(mood, mood)
-    assert collector.take() == {"accepted": len(REPORTS)}
+def test_an_upload_without_a_response_is_repeated_exactly(mood: int | str) -> None:
+    """A collector that received the first attempt counts the upload once."""
+    collector = RecordingCollector(mood, mood)
+    assert collector.send_all() == {"accepted": len(REPORTS)}
     assert collector.bodies[0] == collector.bodies[1] == collector.bodies[2]
     assert collector.waits == sorted(collector.waits)
 
 
 @pytest.mark.parametrize("moods", [["lost"] * 5, [503] * 5, [401], ["foreign"]], ids=str)
-def test_what_does_not_pass_is_an_error(moods: list[int | str]) -> None:
-    """After five attempts, or at once where asking again is no use."""
-    collector = Collecting(*moods)
+def test_a_failed_upload_raises(moods: list[int | str]) -> None:
+    """The error comes after five attempts, or at once if another attempt is useless."""
+    collector = RecordingCollector(*moods)
     with pytest.raises(CollectorError):
-        collector.take()
+        collector.send_all()
     assert len(collector.bodies) == len(moods)

@@ -1,4 +1,4 @@
-"""`CollectorClient`: what it asks, what it makes of answers, and what it refuses; no network."""
+"""`CollectorClient`: its requests, its records and its errors, without a network."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ METRIC = {
 }
 
 
-def answer(status: int, document: object, **headers: str) -> HttpResponse:
-    """Return an answer of JSON."""
+def json_response(status: int, document: object, **headers: str) -> HttpResponse:
+    """Return a response with a JSON body."""
     return HttpResponse(status=status, headers=headers, body=json.dumps(document).encode())
 
 
-class Played:
-    """A transport that plays answers in their order and keeps what was asked."""
+class RecordingTransport:
+    """A transport that returns prepared responses in order, and stores the requests."""
 
     def __init__(self, answers: Iterable[HttpResponse]) -> None:
         self.answers = list(answers)
         self.asked: list[HttpRequest] = []
 
     def __call__(self, ask: HttpRequest) -> HttpResponse:
-        """Keep a request and play the next answer."""
+        """Store the request, and return the next response."""
         self.asked.append(ask)
         return self.answers.pop(0)
 
 
-def collector_of(*answers: HttpResponse) -> tuple[CollectorClient, Played]:
-    """Return a collector that plays answers, and its requests."""
-    played = Played(answers)
+def make_collector(*answers: HttpResponse) -> tuple[CollectorClient, RecordingTransport]:
+    """Return a client with prepared responses, and its transport."""
+    played = RecordingTransport(answers)
     return CollectorClient("https://example.org", TELLTALE, transport=played), played
 
 
-def test_counts_are_asked_for_and_read() -> None:
-    """Days and stretches go into the query, the token into a header; the record comes back."""
-    collector, played = collector_of(
+def test_counts_are_requested_and_read() -> None:
+    """Days and periods go into the query, and the token goes into a header."""
+    collector, played = make_collector(
         HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
         HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
     )
@@ -76,16 +76,16 @@ def test_counts_are_asked_for_and_read() -> None:
 
 
 def test_metrics_are_records() -> None:
-    """Days are dates, numbers are whole."""
-    collector, _ = collector_of(answer(200, {"metrics": [METRIC], "refusals": []}))
+    """Days are dates, and numbers are integers."""
+    collector, _ = make_collector(json_response(200, {"metrics": [METRIC], "refusals": []}))
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports, metric.days[0].day) == ("page", 6, DAY)
     assert (metric.withheld, metric.expires.year) == ((NEXT,), 2100)
 
 
-def test_estimates_that_are_there_at_once() -> None:
-    """The body holds what was asked; the answer is the object."""
-    collector, played = collector_of(answer(200, {"estimates": []}))
+def test_estimates_are_requested_and_read() -> None:
+    """The body has the arguments, and the result is the object of the response."""
+    collector, played = make_collector(json_response(200, {"estimates": []}))
     found = collector.estimates("page", ["a"], DAY, level=0.01)
     assert found == {"estimates": []}
     body = played.asked[0].body
@@ -94,9 +94,9 @@ def test_estimates_that_are_there_at_once() -> None:
 
 
 def test_a_refusal_is_one_sentence_with_its_status() -> None:
-    """The detail of the problem document, without what would disturb a terminal."""
-    collector, _ = collector_of(
-        answer(403, {"detail": "the token does\n not\x1b[31m allow \u202ethis metric"})
+    """The sentence is that of the problem document, without control characters."""
+    collector, _ = make_collector(
+        json_response(403, {"detail": "the token does\n not\x1b[31m allow \u202ethis metric"})
     )
     with pytest.raises(CollectorError) as caught:
         collector.counts("page")
@@ -107,9 +107,9 @@ def test_a_refusal_is_one_sentence_with_its_status() -> None:
 
 
 @pytest.mark.parametrize("document", ["x", [], {}, {"metrics": [{}]}, {"metrics": 3}], ids=str)
-def test_answers_of_something_else_are_errors(document: object) -> None:
-    """Whatever speaks HTTP and is no collector ends in one kind of error."""
-    collector, _ = collector_of(*[answer(200, document)] * 2)
+def test_responses_of_another_server_are_errors(document: object) -> None:
+    """JSON of another form raises CollectorError."""
+    collector, _ = make_collector(*[json_response(200, document)] * 2)
     with pytest.raises(CollectorError, match="not that of a collector"):
         collector.metrics()
     with pytest.raises(CollectorError, match="counts cannot be read"):
@@ -131,30 +131,30 @@ def test_answers_of_something_else_are_errors(document: object) -> None:
     ],
 )
 def test_addresses_that_cannot_be_right_are_refused(url: str) -> None:
-    """Before anything is sent."""
+    """The error is raised before a request is sent."""
     with pytest.raises(ParamsError, match="url must"):
         CollectorClient(url, TELLTALE)
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\nb", "ü", "x" * 201])
-def test_tokens_that_no_header_holds_are_refused(token: str) -> None:
-    """The message does not show them."""
+def test_tokens_with_other_characters_are_refused(token: str) -> None:
+    """The message does not contain the token."""
     with pytest.raises(ParamsError, match="token must be letters") as caught:
         CollectorClient("https://example.org", token)
     assert not token or token not in str(caught.value)
 
 
 def test_nothing_shows_the_token() -> None:
-    """Neither the collector nor a request."""
-    collector, played = collector_of(answer(200, {}))
+    """The representations of client and request do not contain the token."""
+    collector, played = make_collector(json_response(200, {}))
     collector.estimates("page")
     for each in (collector, played.asked[0]):
         assert TELLTALE not in repr(each)
 
 
-def test_questions_that_make_no_sense_are_refused() -> None:
-    """One text for a list, another stretch, no metric."""
-    collector, _ = collector_of()
+def test_wrong_arguments_are_refused() -> None:
+    """A text instead of a list, another period, and an empty name raise ParamsError."""
+    collector, _ = make_collector()
     with pytest.raises(ParamsError, match="candidates must be a list"):
         collector.estimates("page", "cat")
     with pytest.raises(ParamsError, match="by must be one of day, week, month"):

@@ -1,4 +1,4 @@
-"""The transport against real sockets: redirects, long answers, slow ones, nobody there."""
+"""The transport over real sockets: redirects, long and slow responses, and no server."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from rappor.base.errors import CollectorError, ParamsError
 from rappor.remote.http_exchange import HttpExchange, HttpRequest
 
 
-def ask(seconds: float = 30.0) -> HttpRequest:
+def make_request(seconds: float = 30.0) -> HttpRequest:
     """Return a request with a token."""
     return HttpRequest(
         method="GET", path="/v1/metrics", headers={"Authorization": "Bearer x"}, seconds=seconds
     )
 
 
-def test_an_answer_is_whole() -> None:
-    """Status, headers and body of any status; the path follows that of the address."""
+def test_a_response_is_complete() -> None:
+    """Status, headers and body are returned for any status.
+
+    The path follows the path of the address.
+    """
     seen: list[str] = []
 
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
@@ -32,14 +35,14 @@ def test_an_answer_is_whole() -> None:
         request.wfile.write(b"tea")
 
     with answering(handle) as url:
-        answer = HttpExchange(f"{url}/base/")(ask())
+        answer = HttpExchange(f"{url}/base/")(make_request())
     assert (answer.status, answer.headers["location"], answer.body) == (418, "/there", b"tea")
     assert seen == ["/base/v1/metrics", "Bearer x"]
 
 
 @pytest.mark.parametrize("status", [301, 303, 308])
 def test_no_redirect_is_followed(status: int) -> None:
-    """The token reaches one host only; the redirect is the answer."""
+    """The redirect is the response, so the token reaches one host only."""
     paths: list[str] = []
 
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
@@ -49,12 +52,12 @@ def test_no_redirect_is_followed(status: int) -> None:
         request.end_headers()
 
     with answering(handle) as url:
-        assert HttpExchange(f"{url}/base/")(ask()).status == status
+        assert HttpExchange(f"{url}/base/")(make_request()).status == status
     assert paths == ["/base/v1/metrics"]
 
 
-def test_an_answer_without_end_is_refused() -> None:
-    """Neither memory nor patience is without bounds."""
+def test_an_endless_response_is_refused() -> None:
+    """The response is limited in bytes and in time."""
 
     def flood(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -70,24 +73,24 @@ def test_an_answer_without_end_is_refused() -> None:
             time.sleep(0.1)
 
     with answering(flood) as url, pytest.raises(CollectorError, match="at most 1,000,000 bytes"):
-        HttpExchange(f"{url}/base/", most_bytes=1_000_000)(ask())
+        HttpExchange(f"{url}/base/", most_bytes=1_000_000)(make_request())
     with answering(drip) as url, pytest.raises(CollectorError, match="took too long"):
-        HttpExchange(f"{url}/base/")(ask(0.5))
+        HttpExchange(f"{url}/base/")(make_request(0.5))
 
 
-def test_nobody_there_is_one_sentence() -> None:
-    """No port, and no answer in time."""
+def test_no_server_is_one_sentence() -> None:
+    """A closed port and a server that never responds raise CollectorError."""
 
-    def silent(_: http.server.BaseHTTPRequestHandler) -> None:
+    def wait_forever(_: http.server.BaseHTTPRequestHandler) -> None:
         time.sleep(5)
 
     with socket.socket() as deaf:  # bound, and listening to nobody
         deaf.bind(("127.0.0.1", 0))
         with pytest.raises(CollectorError, match=r"was not reached: .*refused"):
-            HttpExchange(f"http://127.0.0.1:{deaf.getsockname()[1]}")(ask())
+            HttpExchange(f"http://127.0.0.1:{deaf.getsockname()[1]}")(make_request())
     timed_out = pytest.raises(CollectorError, match="was not reached: timed out")
-    with answering(silent) as url, timed_out:
-        HttpExchange(f"{url}/base/")(ask(0.3))
+    with answering(wait_forever) as url, timed_out:
+        HttpExchange(f"{url}/base/")(make_request(0.3))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,10 @@ def test_nobody_there_is_one_sentence() -> None:
     ],
 )
 def test_a_refused_address_names_its_scheme(url: str, scheme: str) -> None:
-    """An address without "http://" is the most frequent mistake; the address is not repeated."""
+    """An address without "http://" is the most frequent mistake.
+
+    The message does not repeat the address.
+    """
     with pytest.raises(ParamsError, match=f"got {scheme}: write for example") as error:
         HttpExchange(url)
     assert url.rpartition("/")[2] not in str(error.value)

@@ -1,4 +1,4 @@
-"""The token: from a file or the environment, and never shown."""
+"""The read token: from a file or the environment, and in no message."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ TELLTALE = "rappor.0123.Telltale-7q"
 
 
 def test_a_token_is_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
-    """White space around it is dropped; a file that is named goes first."""
+    """White space around the token is dropped. A file takes precedence."""
     path = tmp_path / "token"
     path.write_text(f"{TELLTALE}\n")
     assert read_token(path, environment={"RAPPOR_TOKEN": "other"}) == TELLTALE
     assert read_token(environment={"RAPPOR_TOKEN": f" {TELLTALE}"}) == TELLTALE
 
 
-def test_what_is_no_token_is_refused_without_being_shown(tmp_path: Path) -> None:
-    """None, two lines, a missing file."""
+def test_a_wrong_token_is_refused_and_not_shown(tmp_path: Path) -> None:
+    """The token is missing, the file has two lines, or the file does not exist."""
     path = tmp_path / "token"
     path.write_text(f"{TELLTALE}\nmore of it")
     with pytest.raises(FileError, match="one token and nothing else") as caught:
