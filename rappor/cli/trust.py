@@ -11,8 +11,8 @@ from rappor.cli.commands import command
 from rappor.cli.console import Slow, print_json, print_parts, table
 from rappor.cli.numbers import COUNT, WholeNumber
 from rappor.cli.options import chart_option, json_option, option_field, option_group, seed_option
+from rappor.trust.coin_survey import CoinSurvey
 from rappor.trust.models import trust_models
-from rappor.trust.survey import CoinSurvey
 
 if TYPE_CHECKING:
     from rappor.reporting.charts import Panels
@@ -91,16 +91,16 @@ def _compare(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, Any
     from rappor.trust.trials import try_model
 
     models = trust_models(survey.epsilon, survey.devices, delta=survey.delta, beta=survey.beta)
-    n_held, n, results = round(survey.share * survey.devices), survey.devices, []
+    n_true, n, results = round(survey.share * survey.devices), survey.devices, []
     with Slow() as slow:
         for i, model in enumerate(models):
             slow("trials", i, len(models))
             own = None if seed is None else seed + i
-            trial = try_model(model, n_held=n_held, n=n, runs=runs, seed=own)
+            trial = try_model(model, n_true=n_true, n=n, runs=runs, seed=own)
             promised = {"model": model.name} | {key: getattr(model, key) for key in _PROMISED}
             errors = {
                 "std_error": trial.std_error,
-                "tail": model.noise.tail(_ONCE_IN_20, n_held, n),
+                "tail": model.noise.tail(_ONCE_IN_20, n_true, n),
             }
             results.append(promised | errors | {"observed": trial.observed})
     return results
@@ -193,13 +193,13 @@ def _curves(
 
     lines, dots = [], []
     for i, (x, epsilon, n) in enumerate(places):
-        n_held = round(survey.share * n)
+        n_true = round(survey.share * n)
         models = trust_models(epsilon, n, delta=survey.delta, beta=survey.beta)
         for j, model in enumerate(models):
             row = {"x": x, "model": model.name}
-            lines.append(row | {"error": model.noise.std_error(n_held, n)})
+            lines.append(row | {"error": model.noise.std_error(n_true, n)})
             if i % 6 == 0:
                 own = None if seed is None else seed + j
-                trial = try_model(model, n_held=n_held, n=n, runs=_DRAWN_RUNS, seed=own)
+                trial = try_model(model, n_true=n_true, n=n, runs=_DRAWN_RUNS, seed=own)
                 dots.append(row | {"error": trial.observed})
     return lines, dots

@@ -1,1 +1,1 @@
-"""Who adds the noise: one question under one epsilon and several kinds of trust."""
+"""Who must be trusted: one question under three kinds of trust, with the same privacy loss."""

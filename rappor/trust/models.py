@@ -1,18 +1,18 @@
-"""Who adds the noise: one yes-or-no question under one epsilon and three kinds of trust.
+"""Models of trust: who adds the noise to the answers of one yes-or-no question.
 
 How many of n devices have a property?
 
-- Nobody is trusted: each device answers at random by its own coins (a survey, symmetric
-  randomized response, or RAPPOR, which alone bounds the loss of many answers). CountNoise grows as
-  sqrt n.
-- A shuffler is trusted to mix the answers and drop who sent them. Each device may then answer
-  with less noise, by as much as the batch hides it; the bound fails with probability delta.
-- A curator is trusted with the truth and adds noise to the sum once. It is constant in n.
-  Gaussian noise keeps its bound with probability 1 - delta.
+- Nobody is trusted. Each device randomizes its own answer by its own coins: a survey by coins,
+  symmetric randomized response, or RAPPOR, which alone bounds the loss of many answers. The noise
+  grows as sqrt(n).
+- A shuffler is trusted to mix the answers and to drop who sent them. Each device may then add less
+  noise, because the batch hides its answer. The bound fails with probability delta.
+- A curator is trusted with the true answers, and adds noise to their sum once. The noise does not
+  depend on n. Gaussian noise keeps its bound with probability 1 - delta.
 
-Errors are those of the noise alone, for the n devices that were asked: a sample of a larger
-population adds share (1 - share) / n to the variance of the share. One person who answers
-otherwise changes the true count by one.
+Errors are those of the noise alone, for the n devices that answered. If the devices are a sample of
+a larger population, share (1 - share) / n is added to the variance of the share. One person who
+answers otherwise changes the true count by one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rappor.base.ranges import read_count
 from rappor.privacy.shuffling import find_local_epsilon
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params
+from rappor.trust.coin_survey import MOST_LOCAL, CoinSurvey, check_epsilon
 from rappor.trust.noise_distributions import (
     CountNoise,
     GaussianNoise,
@@ -32,19 +33,24 @@ from rappor.trust.noise_distributions import (
     LaplaceNoise,
     LocalNoise,
 )
-from rappor.trust.survey import MOST_LOCAL, CoinSurvey, check_epsilon
 
 _MOST_DEVICES: Final = 2**53
-"""Most devices that are counted without rounding."""
+"""Largest number of devices. Floats contain every integer up to this number exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustModel:
-    """One way to answer the question: who is trusted, what is lost and which noise is added.
+    """One way to answer the question: the trusted party, the privacy losses and the noise.
 
-    All losses are in nats. `epsilon` is the loss of one answer to everybody who sees what is
-    published (it holds with probability 1 - `delta`), `epsilon_of_collector` the loss to who
-    receives the answer, and `epsilon_10` the loss of ten answers of a device.
+    Attributes
+    ----------
+    name : name of the mechanism.
+    trusted : the party that must be trusted.
+    epsilon : loss of one answer to observers of the published number, in nats.
+    delta : probability with which `epsilon` may be exceeded.
+    epsilon_of_collector : loss to the party that receives the answer, in nats.
+    epsilon_10 : loss of ten answers of a device, in nats.
+    noise : distribution of the noise.
     """
 
     name: str
@@ -59,20 +65,35 @@ class TrustModel:
 def trust_models(
     epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0.25
 ) -> list[TrustModel]:
-    """Return the models of trust, each with the noise that keeps an answer's loss to epsilon.
+    """Return seven models of trust, each with the noise that keeps one answer's loss to epsilon.
 
-    `delta` is for the shuffled batch and for Gaussian noise, `beta` for the survey that is not
-    symmetric.
+    Parameters
+    ----------
+    epsilon : loss of one answer in nats, in (2^-30, 10].
+    n : number of devices, at least 1.
+    delta : probability in (0, 1) with which the bounds of the shuffled batch and of Gaussian noise
+        may fail.
+    beta : probability of a random "yes", in (0, 1), in the survey that is not symmetric.
 
-    Raises ParamsError for numbers outside their range.
+    Raises
+    ------
+    ParamsError
+        A number is outside its range.
+
+    Examples
+    --------
+    >>> models = trust_models(1.0, 100_000)
+    >>> [(model.name, round(model.noise.std_error(30_000, 100_000))) for model in models[1:5]]
+    [('symmetric randomized response', 303), ('RAPPOR', 303), ('shuffled batch', 8), ('Laplace', 1)]
     """
     check_epsilon(epsilon)
     n = read_count("n", n, 1, _MOST_DEVICES)
+    # A survey's coins have 32 bits, so a device's own loss has a bound even in a large batch.
     batch = CoinSurvey.at(min(find_local_epsilon(epsilon, n, delta=delta), MOST_LOCAL))
     return [
-        _survey(f"survey by coins, beta = {beta:g}", CoinSurvey.at(epsilon, beta)),
-        _survey("symmetric randomized response", CoinSurvey.at(epsilon)),
-        _rappor(choose_bit_params(epsilon)),
+        _survey_model(f"survey by coins, beta = {beta:g}", CoinSurvey.at(epsilon, beta)),
+        _survey_model("symmetric randomized response", CoinSurvey.at(epsilon)),
+        _rappor_model(choose_bit_params(epsilon)),
         TrustModel(
             name="shuffled batch",
             trusted="the shuffler",
@@ -82,26 +103,27 @@ def trust_models(
             epsilon_10=10 * epsilon,
             noise=LocalNoise(batch.p, batch.q),
         ),
-        _central("Laplace", epsilon, LaplaceNoise.at(epsilon)),
-        _central("two-sided geometric", epsilon, GeometricNoise.at(epsilon)),
-        _central("Gaussian", epsilon, GaussianNoise.at(epsilon, delta), delta=delta),
+        _curator_model("Laplace", epsilon, LaplaceNoise.at(epsilon)),
+        _curator_model("two-sided geometric", epsilon, GeometricNoise.at(epsilon)),
+        _curator_model("Gaussian", epsilon, GaussianNoise.at(epsilon, delta), delta=delta),
     ]
 
 
 def choose_bit_params(epsilon: float) -> Params:
-    """Return RAPPOR of one bit, symmetric: epsilon_1 is epsilon, epsilon_inf twice that.
+    """Choose RAPPOR's parameters of one symmetric bit: epsilon_1 is epsilon, epsilon_inf twice it.
 
-    p* = 1 / (e^eps + 1) as in symmetric randomized response, a = f/2 = 1 / (e^(2 eps) + 1),
-    and p follows from p* = (1 - a) p + a (1 - p); both are rounded to less loss.
+    p* = 1 / (e^eps + 1), as in symmetric randomized response, and a = f/2 = 1 / (e^(2 eps) + 1).
+    Then p follows from p* = (1 - a) p + a (1 - p). Both are rounded to less loss.
     """
     check_epsilon(epsilon)
     a, p_star = 1 / (math.exp(2 * epsilon) + 1), 1 / (math.exp(epsilon) + 1)
+    # More noise in both responses: p up to the next 32-bit threshold, then a.
     p = math.ceil((p_star - a) / (1 - 2 * a) * ONE) / ONE
     a = math.ceil(a * ONE) / ONE
     return Params(k=1, encoding="boolean", f=2 * a, p=p, q=1 - p)
 
 
-def _survey(name: str, survey: CoinSurvey) -> TrustModel:
+def _survey_model(name: str, survey: CoinSurvey) -> TrustModel:
     return TrustModel(
         name=name,
         trusted="nobody",
@@ -112,7 +134,7 @@ def _survey(name: str, survey: CoinSurvey) -> TrustModel:
     )
 
 
-def _rappor(params: Params) -> TrustModel:
+def _rappor_model(params: Params) -> TrustModel:
     epsilon = epsilon_n(params, 1)
     return TrustModel(
         name="RAPPOR",
@@ -124,12 +146,13 @@ def _rappor(params: Params) -> TrustModel:
     )
 
 
-def _central(name: str, epsilon: float, noise: CountNoise, *, delta: float = 0) -> TrustModel:
+def _curator_model(name: str, epsilon: float, noise: CountNoise, *, delta: float = 0) -> TrustModel:
     return TrustModel(
         name=name,
         trusted="the curator",
         epsilon=epsilon,
         delta=delta,
+        # The curator receives the true answer.
         epsilon_of_collector=math.inf,
         epsilon_10=10 * epsilon,
         noise=noise,

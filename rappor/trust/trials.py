@@ -1,4 +1,4 @@
-"""Trials of the models of trust: what each estimates, again and again, of the same devices."""
+"""Trials of the models of trust: repeated estimates for the same devices."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from rappor.base.ranges import check_integer, read_count
 from rappor.trust.models import TrustModel
 
 _MOST_RUNS: Final = 10**7
-"""Estimates that fit in 80 MB."""
+"""Largest number of estimates. They fit in 80 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """How well one model answers, in devices: its closed form, and the errors of trials.
+    """Error of one model in theory and in trials.
 
-    `observed` is the root of the mean square error.
+    Attributes
+    ----------
+    std_error : standard error by the closed form, in devices.
+    observed : root of the mean square error of the trials, in devices.
     """
 
     std_error: float
@@ -27,28 +30,51 @@ class Trial:
 
 
 def try_model(
-    model: TrustModel, *, n_held: int, n: int, runs: int, seed: int | None = None
+    model: TrustModel, *, n_true: int, n: int, runs: int, seed: int | None = None
 ) -> Trial:
     """Compare a model's standard error with the error of trials.
 
-    Raises ParamsError for counts outside their range.
+    Parameters
+    ----------
+    model : the model.
+    n_true : number of devices with the property.
+    n : number of all devices.
+    runs : number of trials, at most 10,000,000.
+    seed : the same seed gives the same trials.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range.
+
+    Examples
+    --------
+    >>> from rappor.trust.models import trust_models
+    >>> laplace = trust_models(1.0, 100_000)[4]
+    >>> trial = try_model(laplace, n_true=30_000, n=100_000, runs=10_000, seed=1)
+    >>> round(trial.std_error, 2), abs(trial.observed - trial.std_error) < 0.1
+    (1.41, True)
     """
-    estimates = run_trials(model, n_held=n_held, n=n, runs=runs, seed=seed)
+    estimates = run_trials(model, n_true=n_true, n=n, runs=runs, seed=seed)
     return Trial(
-        std_error=model.noise.std_error(n_held, n),
-        observed=float(np.sqrt(np.mean((estimates - n_held) ** 2))),
+        std_error=model.noise.std_error(n_true, n),
+        observed=float(np.sqrt(np.mean((estimates - n_true) ** 2))),
     )
 
 
 def run_trials(
-    model: TrustModel, *, n_held: int, n: int, runs: int, seed: int | None = None
+    model: TrustModel, *, n_true: int, n: int, runs: int, seed: int | None = None
 ) -> NDArray[np.float64]:
-    """Return (runs,) float64, estimates of how many of n devices have what `n_held` of them have.
+    """Draw (runs,) float64 estimates of the number of devices with the property, unclipped.
 
-    They are unclipped, and the same for the same seed.
+    The parameters are those of `try_model`.
 
-    Raises ParamsError for a count outside its range.
+    Raises
+    ------
+    ParamsError
+        A number is outside its range.
     """
-    check_integer("n_held", n_held, 0, n)
+    check_integer("n_true", n_true, 0, n)
     runs = read_count("runs", runs, 1, _MOST_RUNS)
-    return np.asarray(model.noise.draw(n_held, n, runs, np.random.default_rng(seed)), dtype=float)
+    # numpy's generator suffices: trials protect no data.
+    return np.asarray(model.noise.draw(n_true, n, runs, np.random.default_rng(seed)), dtype=float)

@@ -1,4 +1,4 @@
-"""The page about trust: its table is that of the models."""
+"""The page about trust: its table equals the models."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DOCUMENT = (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("model", trust_models(1.0, 100_000), ids=lambda model: str(model.name))
-def test_the_table_is_what_the_models_say(model: TrustModel) -> None:
-    """Who is trusted, both losses and the standard error of each model."""
+def test_the_table_equals_the_models(model: TrustModel) -> None:
+    """The row has the trusted party, both losses, the standard error and the tail."""
     collector = model.epsilon_of_collector
     cells = (
         model.name,

@@ -1,4 +1,4 @@
-"""Models of trust: each keeps the epsilon that was asked for, by its own account."""
+"""Models of trust: each keeps the required epsilon."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 
 from rappor.base.errors import ParamsError
-from rappor.privacy.shuffling import bound_shuffled_epsilon
+from rappor.privacy.shuffling import compute_shuffled_epsilon
 from rappor.protocol.loss import epsilon_inf, epsilon_n
+from rappor.trust.coin_survey import MOST_EPSILON
 from rappor.trust.models import choose_bit_params, trust_models
 from rappor.trust.noise_distributions import LocalNoise
-from rappor.trust.survey import MOST_EPSILON
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0, MOST_EPSILON])
 def test_rappor_of_one_bit(epsilon: float) -> None:
-    """epsilon_1 is epsilon and epsilon_inf twice that, as near as 32-bit coins come."""
+    """One report loses epsilon, and all reports lose twice epsilon.
+
+    Rounding to 32-bit coins changes both a little.
+    """
     params = choose_bit_params(epsilon)
     rough = 1e-7 if epsilon < 5 else 0.02
     assert epsilon_n(params, 1) == pytest.approx(epsilon, rel=rough)
@@ -29,7 +32,10 @@ def test_rappor_of_one_bit(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
 def test_models_keep_the_same_epsilon(epsilon: float) -> None:
-    """Each by its own account: answers by their probabilities, the batch by its bound."""
+    """The loss follows from the probabilities of an answer.
+
+    For the batch it follows from its bound.
+    """
     for model in trust_models(epsilon, 100_000):
         assert model.epsilon == pytest.approx(epsilon, rel=1e-6)
         if not isinstance(model.noise, LocalNoise):
@@ -39,14 +45,19 @@ def test_models_keep_the_same_epsilon(epsilon: float) -> None:
         loss = math.log(max(q / p, (1 - p) / (1 - q)))
         assert model.epsilon_of_collector == pytest.approx(loss, rel=1e-6)
         if model.delta:
-            assert bound_shuffled_epsilon(loss * (1 - 1e-6), 100_000, delta=model.delta) <= epsilon
+            assert (
+                compute_shuffled_epsilon(loss * (1 - 1e-6), 100_000, delta=model.delta) <= epsilon
+            )
             assert loss > 1.2 * epsilon
         else:
             assert loss == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_local_noise_grows_and_central_noise_does_not() -> None:
-    """A hundred times the devices: ten times the error, and the same; 1e5 is a number of them."""
+    """With a hundred times the devices the local error is ten times as large.
+
+    The curator's error stays.
+    """
     few, many = (
         [model.noise.std_error(3 * n // 10, n) for model in trust_models(1.0, n)]
         for n in (10_000, 1_000_000)
@@ -60,7 +71,7 @@ def test_local_noise_grows_and_central_noise_does_not() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 10.1])
 def test_no_epsilon_of_nonsense(epsilon: float) -> None:
-    """Everything that takes an epsilon refuses one that 32-bit coins cannot keep."""
+    """An epsilon that 32-bit coins cannot keep raises ParamsError."""
     for ask in (lambda e: trust_models(e, 10), choose_bit_params):
         with pytest.raises(ParamsError, match=r"epsilon must be a number in \(2\^-30, 10\], got"):
             ask(epsilon)
@@ -75,6 +86,6 @@ def test_no_epsilon_of_nonsense(epsilon: float) -> None:
     ],
 )
 def test_numbers_outside_their_range_are_refused(n: int, delta: float, message: str) -> None:
-    """Each gets a sentence that names it."""
+    """The message has the name of the number."""
     with pytest.raises(ParamsError, match=message):
         trust_models(1.0, n, delta=delta)

@@ -1,4 +1,4 @@
-"""The noise of the models of trust: closed forms, draws against them and against OpenDP's."""
+"""Noise of the models of trust: closed forms, against draws and against OpenDP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ dp.enable_features("contrib")
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_errors_of_the_curator_are_those_of_the_distributions(epsilon: float) -> None:
-    """By numeric integration, and by the sum over the integers; the same for all counts."""
+    """The standard errors equal integrals and sums over the distributions, for all counts."""
     square, _ = integrate.quad(lambda x: x * x * epsilon * math.exp(-epsilon * x), 0, 60 / epsilon)
     laplace, geometric = LaplaceNoise.at(epsilon), GeometricNoise.at(epsilon)
     assert laplace.std_error(0, 1) == pytest.approx(math.sqrt(square), rel=1e-9)
@@ -41,7 +41,10 @@ def test_errors_of_the_curator_are_those_of_the_distributions(epsilon: float) ->
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0])
 def test_the_curators_noise_is_that_of_opendp(epsilon: float) -> None:
-    """Its distribution, and OpenDP's samples of the same; 1.5 epsilon is 14 deviations away."""
+    """Draws have the distribution, and agree with OpenDP's draws.
+
+    A scale of 1.5 epsilon would be detected.
+    """
     rng = np.random.default_rng(1)
     laplace = LaplaceNoise.at(epsilon).draw(0, 1, N, rng)
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
@@ -64,8 +67,11 @@ def test_the_curators_noise_is_that_of_opendp(epsilon: float) -> None:
 
 @pytest.mark.parametrize("delta", [0.5, 1e-3, 1e-9])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
-def test_gaussian_noise_loses_epsilon_but_for_delta(epsilon: float, delta: float) -> None:
-    """The integral of max(0, f(x) - e^epsilon f(x - 1)) is delta; a little less noise has more."""
+def test_gaussian_noise_has_its_delta(epsilon: float, delta: float) -> None:
+    """The integral of max(0, f(x) - e^epsilon f(x - 1)) is delta.
+
+    Slightly less noise has a larger delta.
+    """
     sigma = GaussianNoise.at(epsilon, delta).sigma
     for noise, within in ((sigma, True), (0.999 * sigma, False)):
         cross = 0.5 - epsilon * noise**2  # where both densities are as far apart as e^epsilon
@@ -78,7 +84,7 @@ def test_gaussian_noise_loses_epsilon_but_for_delta(epsilon: float, delta: float
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
 def test_five_suggestions_of_a_person_need_five_times_the_noise(epsilon: float) -> None:
-    """Then two counts that differ by five are as far apart in probability as epsilon allows."""
+    """Counts that differ by five then differ by epsilon in log-probability."""
     assert LaplaceNoise.at(epsilon, sensitivity=5).scale == 5 * LaplaceNoise.at(epsilon).scale
     one, five = (GaussianNoise.at(epsilon, 1e-6, sensitivity=s) for s in (1, 5))
     assert five.sigma == 5 * one.sigma
@@ -94,7 +100,7 @@ def test_five_suggestions_of_a_person_need_five_times_the_noise(epsilon: float) 
 @pytest.mark.parametrize("delta", [0.3, 0.05, 1e-6])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_tails(epsilon: float, delta: float) -> None:
-    """Pr(|Z| >= ln(1/delta) / epsilon) = delta by the distribution; of integers at most delta."""
+    """By the distributions, the tail has probability delta. For integers it has at most delta."""
     far = LaplaceNoise.at(epsilon).tail(delta, 0, 1)
     assert far == math.log(1 / delta) / epsilon
     assert 2 * stats.laplace(scale=1 / epsilon).sf(far) == pytest.approx(delta)
@@ -110,7 +116,7 @@ def test_tails(epsilon: float, delta: float) -> None:
     "noise", [LocalNoise(0.25, 0.75), LaplaceNoise(2), GeometricNoise(2), GaussianNoise(2)], ids=str
 )
 def test_trials_exceed_the_tail_as_rarely(noise: CountNoise) -> None:
-    """One in 20 of 20,000 trials; one in 16 would be seen."""
+    """One in 20 of 20,000 trials exceeds the tail. One in 16 would be detected."""
     far = noise.tail(0.05, 3000, 10_000)
     errors = np.abs(noise.draw(3000, 10_000, N, np.random.default_rng(3)) - 3000)
     reached = int(np.sum(errors >= far))

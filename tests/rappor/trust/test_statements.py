@@ -1,4 +1,4 @@
-"""What keeps a promise: post-processing and mixtures, exactly, over all coins of real answers."""
+"""Post-processing and mixtures of private mechanisms, exactly, over all coins of real answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from enumeration import histories_of
 
 from rappor import Params
 from rappor.protocol.loss import epsilon_1
-from rappor.trust.survey import MOST_EPSILON, CoinSurvey
+from rappor.trust.coin_survey import MOST_EPSILON, CoinSurvey
 
 Outcomes = Mapping[Any, Fraction]
 
@@ -23,27 +23,27 @@ REPORTS = [histories_of(value, TWO_BITS, 1) for value in VALUES]
 
 
 def worst_ratio(first: Outcomes, second: Outcomes) -> Fraction:
-    """Return the largest ratio of the probabilities of an outcome, e to the loss."""
+    """Return the largest ratio of the probabilities of an outcome: e to the loss."""
     return max(
         max(first[key] / second[key], second[key] / first[key])
         for key in first.keys() | second.keys()
     )
 
 
-def excess(epsilon_e: Fraction, first: Outcomes, second: Outcomes) -> Fraction:
-    """Return the least delta at which e^epsilon holds."""
+def compute_delta(epsilon_e: Fraction, first: Outcomes, second: Outcomes) -> Fraction:
+    """Return the smallest delta for a loss whose exponential is `epsilon_e`."""
     keys = first.keys() | second.keys()
     return sum((max(Fraction(0), first[k] - epsilon_e * second[k]) for k in keys), Fraction(0))
 
 
-def mixed(first: Outcomes, second: Outcomes) -> dict[Any, Fraction]:
-    """Return the outcomes of one of two mechanisms, chosen by a fair coin that is not told."""
+def mix(first: Outcomes, second: Outcomes) -> dict[Any, Fraction]:
+    """Return the outcomes of one of two mechanisms, chosen by a secret fair coin."""
     keys = first.keys() | second.keys()
     zero = Fraction(0)
     return {key: (first.get(key, zero) + second.get(key, zero)) / 2 for key in keys}
 
 
-def mapped(outcomes: Outcomes, function: Mapping[Any, int]) -> dict[Any, Fraction]:
+def apply_function(outcomes: Outcomes, function: Mapping[Any, int]) -> dict[Any, Fraction]:
     """Return the outcomes of a function of a mechanism's answer."""
     results: dict[Any, Fraction] = {}
     for answer, share in outcomes.items():
@@ -51,28 +51,28 @@ def mapped(outcomes: Outcomes, function: Mapping[Any, int]) -> dict[Any, Fractio
     return results
 
 
-def pairs(distributions: Sequence[Outcomes]) -> Iterator[tuple[Outcomes, Outcomes]]:
-    """Return every two of the distributions."""
+def list_pairs(distributions: Sequence[Outcomes]) -> Iterator[tuple[Outcomes, Outcomes]]:
+    """Return every pair of distributions."""
     return itertools.combinations(distributions, 2)
 
 
 def test_no_function_of_a_report_loses_more_than_the_report() -> None:
-    """All 81 maps of four reports to three results, and two of them chosen by a coin."""
+    """All 81 functions of four reports to three results are enumerated, and their mixtures, too."""
     answers = sorted(REPORTS[0])
     assert len(answers) == 4
-    whole = max(itertools.starmap(worst_ratio, pairs(REPORTS)))
+    whole = max(itertools.starmap(worst_ratio, list_pairs(REPORTS)))
     assert math.log(whole) == pytest.approx(epsilon_1(TWO_BITS), rel=1e-9)
     functions = [
-        [mapped(report, dict(zip(answers, results, strict=True))) for report in REPORTS]
+        [apply_function(report, dict(zip(answers, results, strict=True))) for report in REPORTS]
         for results in itertools.product(range(3), repeat=4)
     ]
     assert len(functions) == 81
-    losses = [max(itertools.starmap(worst_ratio, pairs(seen))) for seen in functions]
+    losses = [max(itertools.starmap(worst_ratio, list_pairs(seen))) for seen in functions]
     assert max(losses) == whole
     assert min(losses) == 1  # a constant tells nothing
     for first, second in itertools.combinations(functions, 2):
-        drawn = [mixed(one, other) for one, other in zip(first, second, strict=True)]
-        assert max(itertools.starmap(worst_ratio, pairs(drawn))) <= whole
+        drawn = [mix(one, other) for one, other in zip(first, second, strict=True)]
+        assert max(itertools.starmap(worst_ratio, list_pairs(drawn))) <= whole
 
 
 def survey_outcomes(survey: CoinSurvey) -> tuple[Outcomes, Outcomes]:
@@ -92,11 +92,14 @@ def survey_outcomes(survey: CoinSurvey) -> tuple[Outcomes, Outcomes]:
 def test_an_even_mixture_of_two_private_mechanisms_is_one(
     one: CoinSurvey, other: CoinSurvey
 ) -> None:
-    """It loses at most the larger epsilon, and at any epsilon at most the mean of the deltas."""
+    """The mixture loses at most the larger epsilon.
+
+    At any epsilon its delta is at most the mean delta.
+    """
     first, second = survey_outcomes(one), survey_outcomes(other)
-    both = tuple(mixed(a, b) for a, b in zip(first, second, strict=True))
+    both = tuple(mix(a, b) for a, b in zip(first, second, strict=True))
     assert worst_ratio(*both) <= max(worst_ratio(*first), worst_ratio(*second))
     for e in (Fraction(1), Fraction(3, 2), Fraction(3), Fraction(10)):
         for turn in (1, -1):
-            deltas = [excess(e, *pair[::turn]) for pair in (first, second, both)]
+            deltas = [compute_delta(e, *pair[::turn]) for pair in (first, second, both)]
             assert deltas[2] <= (deltas[0] + deltas[1]) / 2

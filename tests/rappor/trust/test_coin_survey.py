@@ -1,4 +1,4 @@
-"""Surveys by coins, over all the coins that the real answer can draw."""
+"""Surveys by coins, over all coins of the real answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scipy import stats
 
 from rappor.base.errors import ParamsError
 from rappor.protocol.params import ONE, threshold
-from rappor.trust.survey import MOST_EPSILON, CoinSurvey
+from rappor.trust.coin_survey import MOST_EPSILON, CoinSurvey
 
 SURVEYS = [(0.5, 0.5), (0.7, 0.25), (0.01, 0.9), (0.3, 0.0), (1.0, 0.5), (0.4, 1.0)]
 
 
 def probability_of_yes(survey: CoinSurvey, *, truth: bool) -> Fraction:
-    """Run the real answer for every way that its two coins can fall."""
+    """Compute the exact probability of "yes", over all values of the two coins."""
     classes = coin_classes((threshold(survey.alpha), threshold(survey.beta)))
     yes = Fraction(0)
     for (first, x), (second, y) in itertools.product(classes, repeat=2):
@@ -28,12 +28,12 @@ def probability_of_yes(survey: CoinSurvey, *, truth: bool) -> Fraction:
         def coins(n: int, fixed: Sequence[int] = (first, second)) -> Sequence[int]:
             return fixed[:n]
 
-        yes += x * y * survey.answer(coins, truth=truth)
+        yes += x * y * survey.randomize(coins, truth=truth)
     return yes
 
 
-def loss_of(survey: CoinSurvey) -> float:
-    """Return the log of the largest ratio of an answer's probabilities over all coins."""
+def compute_loss(survey: CoinSurvey) -> float:
+    """Return the log of the largest ratio of an answer's probabilities, over all coins."""
     low, high = (probability_of_yes(survey, truth=truth) for truth in (False, True))
     pairs = ((high, low), (1 - low, 1 - high))
     if any(of_liar == 0 < of_truth for of_truth, of_liar in pairs):
@@ -43,31 +43,31 @@ def loss_of(survey: CoinSurvey) -> float:
 
 @pytest.mark.parametrize(("alpha", "beta"), SURVEYS)
 def test_survey_is_what_its_coins_do(alpha: float, beta: float) -> None:
-    """The probabilities of a yes, and so the loss, over all coins of the real answer."""
+    """The probabilities of "yes", and therefore the loss, are those over all coins."""
     survey = CoinSurvey(alpha, beta)
     assert survey.p == pytest.approx(float(probability_of_yes(survey, truth=False)), rel=1e-12)
     assert survey.q == pytest.approx(float(probability_of_yes(survey, truth=True)), rel=1e-12)
-    assert survey.epsilon == pytest.approx(loss_of(survey), rel=1e-9)
+    assert survey.epsilon == pytest.approx(compute_loss(survey), rel=1e-9)
 
 
 @pytest.mark.parametrize("odds", [Fraction(3, 2), Fraction(2), Fraction(5, 2), Fraction(3)])
 def test_which_gain_of_randomized_response_is_right(odds: Fraction) -> None:
     """With g = (e^eps - 1) / (2 (e^eps + 1)) the loss is eps, over all coins.
 
-    A widely copied slide prints twice this g: it loses more than twice eps, and at e^eps = 3,
+    A widely copied slide prints twice this g. That survey loses more than twice eps. At e^eps = 3,
     two fair coins, all of its answers are true.
     """
     right = (odds - 1) / (2 * (odds + 1))
     epsilon = math.log(odds)
-    assert loss_of(CoinSurvey(float(2 * right), 0.5)) == pytest.approx(epsilon, rel=1e-8)
+    assert compute_loss(CoinSurvey(float(2 * right), 0.5)) == pytest.approx(epsilon, rel=1e-8)
     assert CoinSurvey.at(epsilon).alpha == pytest.approx(float(2 * right), abs=2 / ONE)
-    assert loss_of(CoinSurvey(float(4 * right), 0.5)) > 2 * epsilon
+    assert compute_loss(CoinSurvey(float(4 * right), 0.5)) > 2 * epsilon
 
 
 @pytest.mark.parametrize("beta", [0.5, 0.25, 0.9])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, MOST_EPSILON])
 def test_survey_at_an_epsilon_keeps_it(epsilon: float, beta: float) -> None:
-    """It loses no more than asked, and a coin's step more would."""
+    """The loss is at most epsilon, and one step of a coin more would exceed epsilon."""
     survey = CoinSurvey.at(epsilon, beta)
     assert survey.epsilon <= epsilon * (1 + 1e-9)
     assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > epsilon * (1 - 1e-9)
@@ -75,28 +75,28 @@ def test_survey_at_an_epsilon_keeps_it(epsilon: float, beta: float) -> None:
 
 @pytest.mark.parametrize("beta", [1e-3, 1e-7, 1e-9, 1 - 1e-7])
 def test_survey_with_a_rare_second_coin_keeps_its_epsilon(beta: float) -> None:
-    """The second coin is rounded to 32 bits too, which changes a rare one a good deal."""
+    """The second coin is rounded to 32 bits, too, which changes a rare one much."""
     survey = CoinSurvey.at(3.0, beta)
-    assert loss_of(survey) <= 3.0 * (1 + 1e-12)
+    assert compute_loss(survey) <= 3.0 * (1 + 1e-12)
     assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > 3.0
 
 
-def distribution_of_yes(survey: CoinSurvey, n_held: int, n: int) -> np.ndarray:
-    """Return the distribution of the number that say yes."""
-    held = stats.binom.pmf(np.arange(n_held + 1), n_held, survey.q)
-    others = stats.binom.pmf(np.arange(n - n_held + 1), n - n_held, survey.p)
+def distribution_of_yes(survey: CoinSurvey, n_true: int, n: int) -> np.ndarray:
+    """Return the distribution of the number of people who answer "yes"."""
+    held = stats.binom.pmf(np.arange(n_true + 1), n_true, survey.q)
+    others = stats.binom.pmf(np.arange(n - n_true + 1), n - n_true, survey.p)
     return np.convolve(held, others)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [*SURVEYS[:2], (0.3, 0.0)])
 def test_estimate_and_variance_are_exact(alpha: float, beta: float) -> None:
-    """Over the exact distribution of answers: no bias, and the variance of the closed form."""
-    survey, n, n_held = CoinSurvey(alpha, beta), 300, 90
-    distribution = distribution_of_yes(survey, n_held, n)
+    """The estimate has no bias, and the closed form of its variance is exact."""
+    survey, n, n_true = CoinSurvey(alpha, beta), 300, 90
+    distribution = distribution_of_yes(survey, n_true, n)
     estimates = np.array([survey.estimate(yes, n) for yes in range(n + 1)])
     mean = float(distribution @ estimates)
-    assert mean == pytest.approx(n_held / n, rel=1e-9)
-    assert survey.variance(n_held / n, n) == pytest.approx(
+    assert mean == pytest.approx(n_true / n, rel=1e-9)
+    assert survey.variance(n_true / n, n) == pytest.approx(
         float(distribution @ (estimates - mean) ** 2), rel=1e-9
     )
 
@@ -105,7 +105,7 @@ def test_estimate_and_variance_are_exact(alpha: float, beta: float) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7])
 @pytest.mark.parametrize("n", [20, 100, 300])
 def test_interval_covers(n: int, share: float, confidence: float) -> None:
-    """Over the exact distribution of answers: what is said, but for .005, and little more."""
+    """The exact coverage is the confidence level, less 0.005 at most, and not much more."""
     survey = CoinSurvey(0.5, 0.5)
     distribution = distribution_of_yes(survey, round(share * n), n)
     covered = 0.0
@@ -132,6 +132,6 @@ def test_interval_covers(n: int, share: float, confidence: float) -> None:
     ],
 )
 def test_numbers_outside_their_range_are_refused(call: Callable[[], object], message: str) -> None:
-    """Each gets a sentence that names it."""
+    """The message has the name of the number."""
     with pytest.raises(ParamsError, match=message):
         call()

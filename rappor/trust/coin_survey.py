@@ -1,0 +1,219 @@
+"""The classic survey by coins: each person answers a yes-or-no question by two coins."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Final, Self
+
+from rappor.base.errors import MissingExtraError, ParamsError
+from rappor.base.ranges import check_integer, check_number
+from rappor.protocol.params import ONE, threshold
+from rappor.protocol.randomizer import Coins
+
+MOST_LOCAL: Final = 20.0
+"""Largest loss of an answer in nats. A false answer then has probability 9 / 2^32, and at larger
+losses the rounding to 32-bit coins would change the loss too much."""
+
+MOST_EPSILON: Final = MOST_LOCAL / 2
+"""Largest loss of a question in nats. RAPPOR's permanent response loses twice as much."""
+
+_CERTAIN: Final = 1e-12
+"""Smallest distance of a probability from 0 and 1, and smallest relative variance. Distributions
+that are certain would divide by zero."""
+
+_HALVINGS: Final = 42
+"""Steps of a bisection. 2^-42 of the range is below the printed digits."""
+
+_LEAST_STEPS: Final = 4
+"""Smallest epsilon, in steps of 2^-32. The alpha of a smaller epsilon would be about one step of a
+32-bit coin, and rounding would change it much."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoinSurvey:
+    """A survey by coins: the truth with probability alpha, else "yes" with probability beta [W65].
+
+    Parameters
+    ----------
+    alpha : probability of the truth, in [2^-32, 1].
+    beta : probability of "yes" instead of the truth, in [0, 1].
+
+    Both attributes contain the probabilities that 32-bit coins have.
+
+    Raises
+    ------
+    ParamsError
+        A probability is outside its range.
+
+    Examples
+    --------
+    >>> survey = CoinSurvey(alpha=0.5, beta=0.5)
+    >>> round(survey.epsilon, 4), survey.estimate(n_yes=600, n=1000)
+    (1.0986, 0.7)
+    """
+
+    alpha: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        """Check both probabilities, and round them to 32-bit coins."""
+        check_number("alpha", self.alpha, "(0, 1]")
+        check_number("beta", self.beta, "[0, 1]")
+        if threshold(self.alpha) == 0:
+            raise ParamsError(f"alpha must be at least 2^-32, a coin's step, got {self.alpha!r}")
+        for name in ("alpha", "beta"):
+            object.__setattr__(self, name, threshold(getattr(self, name)) / ONE)
+
+    @classmethod
+    def at(cls, epsilon: float, beta: float = 0.5) -> Self:
+        """Return the survey with the smallest noise whose answers lose at most epsilon.
+
+        With beta = 1/2 the survey is symmetric randomized response: alpha = 2 g, and an answer is
+        the truth with probability 1/2 + g, with g = (e^eps - 1) / (2 (e^eps + 1)) [DR14].
+
+        Parameters
+        ----------
+        epsilon : loss of an answer in nats, in (2^-30, 20].
+        beta : probability of "yes" instead of the truth, in (0, 1).
+
+        Raises
+        ------
+        ParamsError
+            A number is outside its range, or too small for 32-bit coins.
+        """
+        check_epsilon(epsilon, most=MOST_LOCAL)
+        check_number("beta", beta, "(0, 1)")
+        # Probability of the rarer random answer, as 32-bit coins draw it.
+        rarer = min(threshold(beta), ONE - threshold(beta)) / ONE
+        gain = math.expm1(epsilon) * rarer
+        # Rounded down, so that the loss is at most epsilon.
+        t_alpha = math.floor(gain / (1 + gain) * ONE)
+        if t_alpha == 0:
+            raise ParamsError(
+                f"epsilon must be larger for 32-bit coins at beta = {beta:g}, got {epsilon!r}"
+            )
+        return cls(t_alpha / ONE, beta)
+
+    @property
+    def p(self) -> float:
+        """Probability of "yes" from a person without the property."""
+        return (1 - self.alpha) * self.beta
+
+    @property
+    def q(self) -> float:
+        """Probability of "yes" from a person with the property."""
+        return self.alpha + (1 - self.alpha) * self.beta
+
+    @property
+    def epsilon(self) -> float:
+        """Loss of one answer in nats. It is infinite if an answer can be certain."""
+        noise = (1 - self.alpha) * min(self.beta, 1 - self.beta)
+        return math.log1p(self.alpha / noise) if noise else math.inf
+
+    def randomize(self, coins: Coins, *, truth: bool) -> bool:
+        """Randomize the answer of one person by two coins.
+
+        Parameters
+        ----------
+        coins : draws a number of 32-bit integers.
+        truth : whether the person has the property.
+        """
+        # Both coins are always drawn, so that the number of coins does not depend on the first one.
+        first, second = coins(2)
+        return truth if first < threshold(self.alpha) else second < threshold(self.beta)
+
+    def estimate(self, n_yes: int, n: int) -> float:
+        """Estimate the share of people with the property. The estimate is not clipped to [0, 1].
+
+        Parameters
+        ----------
+        n_yes : number of people who answered "yes".
+        n : number of people, at least 1.
+        """
+        check_integer("n", n, 1)
+        check_integer("n_yes", n_yes, 0, n)
+        return (n_yes / n - self.p) / self.alpha
+
+    def variance(self, share: float, n: int) -> float:
+        """Compute the variance of the estimate if a share of the n people has the property."""
+        noise = share * self.q * (1 - self.q) + (1 - share) * self.p * (1 - self.p)
+        return noise / (n * self.alpha**2)
+
+    def interval(self, n_yes: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
+        """Compute a two-sided confidence interval of the share among the n people, unclipped.
+
+        The method is that of Clopper and Pearson, for a binomial count with the same mean and
+        variance as the number of "yes". That number is not binomial: n people of two kinds vary
+        less together than n equal people with the mean probability.
+
+        Parameters
+        ----------
+        n_yes : number of people who answered "yes".
+        n : number of people.
+        confidence : level of the interval, in (0, 1).
+
+        Raises
+        ------
+        MissingExtraError
+            scipy is not installed.
+        """
+        check_number("confidence", confidence, "(0, 1)")
+        share = self.estimate(n_yes, n)
+        # With alpha = 1 everybody tells the truth, so the share is certain.
+        if self.alpha == 1:
+            return share, share
+        tail = (1 - confidence) / 2
+        # The shares at which everybody would answer "no", and everybody "yes".
+        ends = -self.p / self.alpha, (1 - self.p) / self.alpha
+        low = _bisect(lambda x: self._compute_tails(x, n_yes, n)[0] >= tail, *ends)
+        high = _bisect(lambda x: self._compute_tails(x, n_yes, n)[1] <= tail, *ends)
+        return low, high
+
+    def _compute_tails(self, share: float, n_yes: int, n: int) -> tuple[float, float]:
+        """Compute the probabilities of n_yes or more, and of n_yes or fewer, for a true share.
+
+        A binomial count of n / factor trials has the mean and the variance of the number of "yes",
+        both divided by factor. Its tails are incomplete beta functions.
+        """
+        special = _import_special()
+        mean = min(max(self.p + self.alpha * share, _CERTAIN), 1 - _CERTAIN)
+        # The interval is unclipped, but a variance exists for shares in [0, 1] only.
+        inside = min(max(share, 0.0), 1.0)
+        p_yes = self.p + self.alpha * inside
+        binomial = max(p_yes * (1 - p_yes), _CERTAIN)
+        factor = max(self.variance(inside, n) * n * self.alpha**2 / binomial, _CERTAIN)
+        yes, no = n_yes / factor, (n - n_yes) / factor
+        more = float(special.betainc(yes, no + 1, mean)) if n_yes else 1.0
+        fewer = float(special.betaincc(yes + 1, no, mean)) if n_yes < n else 1.0
+        return more, fewer
+
+
+def _bisect(is_above: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the point from which on `is_above` holds, to 2^-42 of the range."""
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if is_above(middle):
+            high = middle
+        else:
+            low = middle
+    return (low + high) / 2
+
+
+def _import_special() -> ModuleType:
+    try:
+        return importlib.import_module("scipy.special")
+    except ImportError:
+        raise MissingExtraError("analysis") from None
+
+
+def check_epsilon(epsilon: float, *, most: float = MOST_EPSILON) -> None:
+    """Raise ParamsError unless 32-bit coins can bound a loss by epsilon.
+
+    The comparison is false for NaN, which is therefore refused.
+    """
+    if not _LEAST_STEPS / ONE < epsilon <= most:
+        raise ParamsError(f"epsilon must be a number in (2^-30, {most:g}], got {epsilon!r}")
