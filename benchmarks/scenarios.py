@@ -79,7 +79,7 @@ def measure(scenario: Scenario, seed: int) -> Run:
     each = scenario.reports_a_day
     counts = [day.counts.with_devices(reports_per_device=each) for day in days]
     found = decode(counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL))
-    answered = np.mean([_shares(day.answered, collection) for day in days], axis=0)
+    answered = np.mean([_shares(day.reported_values, collection) for day in days], axis=0)
     present = answered > 0
     places = {text: i for i, text in enumerate(collection.candidates)}
     rows = np.array([places[text] for text in found.candidates])

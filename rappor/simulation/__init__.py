@@ -1,4 +1,4 @@
-"""Simulated populations and what their devices would have sent."""
+"""Simulated populations, and the reports and counts of their devices."""
 
 from rappor.base.lazy_exports import lazy_exports
 

@@ -1,19 +1,22 @@
-"""Noise on packed bits in bulk, exact to the last bit of the thresholds.
+"""Noise on packed bits of many devices, exact to the last bit of the thresholds.
 
 Theory of operation
 -------------------
-A response turns a true 0 into a 1 with one probability and a true 1 with another, each bit on its
-own. Both probabilities are whole multiples of 2^-64: one response compares a coin of 32 bits with
-a threshold, and the two responses of a report, one after the other, multiply two such
+A response turns a true 0 into a 1 with one probability, and a true 1 with another, each bit
+independently. Both probabilities are whole multiples of 2^-64: one response compares a coin of 32
+bits with a threshold, and the two responses of a report, one after the other, multiply two such
 probabilities.
 
-So one coin of 64 bits decides a bit: it is a 1 if the coin is below the threshold. Of that coin
-only the highest byte is drawn. It decides unless it equals the threshold's highest byte, once in
-256 times, and only then are the other 56 bits drawn. The probabilities are those of 64 bits, at
-an eighth of the stream.
+One coin of 64 bits therefore decides a bit: the bit is 1 if the coin is below the threshold. Only
+the highest byte of the coin is drawn at first. It decides unless it equals the highest byte of the
+threshold, which happens once in 256 times. Only then the remaining 56 bits are drawn. The
+probabilities are exact to 64 bits, at an eighth of the random numbers.
 
-Eight words of the stream hold the bytes of 64 bits, a bit of each byte in each word. Comparing
-them is a few operations on words for 64 bits at a time.
+Eight words of the keystream contain the highest bytes of 64 coins: word b contains bit b of each
+byte. A comparison of all 64 coins then takes a few operations on words.
+
+Example: a report of 128 bits needs 128 bytes of the keystream, and 128 / 256 * 8 = 4 more bytes on
+average.
 """
 
 from __future__ import annotations
@@ -35,29 +38,40 @@ _LOW_BITS: Final = 56
 _ALL: Final = np.uint64((1 << 64) - 1)
 
 _PIECE: Final = 1 << 16
-"""Packed bytes of a piece: its coins, 512 KiB, stay in a core's cache."""
+"""Packed bytes of a piece. The coins of a piece have 512 KiB and stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """How a response answers: how many of 2^64 coins make a 1 of a true 0, and of a true 1."""
+    """Probabilities of a response, as numbers of coins out of 2^64.
+
+    Attributes
+    ----------
+    of_zero : number of coins that turn a true 0 into a 1.
+    of_one : number of coins that turn a true 1 into a 1.
+    """
 
     of_zero: int
     of_one: int
 
     @classmethod
     def permanent(cls, params: Params) -> Channel:
-        """Return the permanent response."""
+        """Return the channel of the permanent response."""
         return cls(params.t_1 * ONE, (ONE - params.t_0) * ONE)
 
     @classmethod
     def instantaneous(cls, params: Params) -> Channel:
-        """Return the instantaneous response to a permanent one."""
+        """Return the channel from a permanent response to a report."""
         return cls(params.t_p * ONE, params.t_q * ONE)
 
     @classmethod
     def report(cls, params: Params) -> Channel:
-        """Return both responses in one step, for devices that report once."""
+        """Return the channel of both responses in one step, for devices that report once.
+
+        A device that reports twice repeats its permanent response, which this channel cannot do.
+        """
+        # A true 0 becomes a permanent 1 with t_1 / 2^32 and stays 0 otherwise. A true 1 becomes a
+        # permanent 0 with t_0 / 2^32. Products of two 32-bit thresholds are numbers out of 2^64.
         t_1, t_0 = params.t_1, params.t_0
         return cls(
             (ONE - t_1) * params.t_p + t_1 * params.t_q,
@@ -66,61 +80,82 @@ class Channel:
 
 
 def reports_per_piece(n_bytes: int) -> int:
-    """Return how many reports of a length are drawn at a time."""
+    """Return the number of reports of `n_bytes` bytes that are drawn at a time."""
     return max(_PIECE // n_bytes, 1)
 
 
 class ChannelNoise:
-    """A channel with a stream of coins: called with true bits it answers for them."""
+    """A channel with a keystream. A call adds noise to true bits.
+
+    Parameters
+    ----------
+    channel : the probabilities.
+    stream : source of the coins. Two substreams are used.
+    k : number of bits of a report.
+    """
 
     def __init__(self, channel: Channel, stream: Keystream, k: int) -> None:
-        """Prepare the thresholds for reports of k bits."""
+        """Compute the thresholds."""
         self._thresholds = build_threshold_words(channel)
-        self._first, self._rest = stream.spawn(0), stream.spawn(1)
+        self._high_bytes, self._low_bits = stream.spawn(0), stream.spawn(1)
+        # The bits after bit k of the last byte are padding, and must be 0 in a report.
         self._last_byte = np.uint8(0xFF >> -k % 8)
 
     def __call__(self, bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Answer for packed bits, (n, ceil(k/8)) uint8, with a packed array of that shape.
+        """Add noise to packed bits.
 
-        What is drawn depends on the calls: devices are answered for in pieces of `n_in_piece`, and
-        a call ends a piece.
+        The random numbers depend on how devices are divided into calls: a call draws in pieces of
+        `reports_per_piece`, and its end ends a piece.
+
+        Parameters
+        ----------
+        bits : (n, ceil(k/8)) uint8, the packed bits of n devices.
+
+        Returns
+        -------
+        (n, ceil(k/8)) uint8, the packed noisy bits. Padding bits are 0.
         """
-        answers = np.empty_like(bits)
+        responses = np.empty_like(bits)
         step = reports_per_piece(bits.shape[1])
         for start in range(0, len(bits), step):
-            self._answer(bits[start : start + step], answers[start : start + step])
+            self._respond(bits[start : start + step], responses[start : start + step])
         if len(bits):
-            answers[:, -1] &= self._last_byte
-        return answers
+            responses[:, -1] &= self._last_byte
+        return responses
 
-    def _answer(self, bits: NDArray[np.uint8], answers: NDArray[np.uint8]) -> None:
+    def _respond(self, bits: NDArray[np.uint8], responses: NDArray[np.uint8]) -> None:
+        """Add noise to one piece, and write the result into `responses`."""
+        # Eight packed bytes are a word of 64 bits. The last word is filled up with zeros, whose
+        # responses are dropped.
         truth = np.zeros(-(-bits.size // 8), dtype=np.uint64)
         truth.view(np.uint8)[: bits.size] = bits.reshape(-1)
         planes = np.empty((_BYTE, len(truth)), dtype=np.uint64)
-        self._first.fill(planes)
-        answer, tied = np.empty_like(truth), np.empty_like(truth)
-        rest = np.empty(
-            compare_high_bytes(truth, planes, self._thresholds, answer, tied), dtype="<u8"
-        )
-        self._rest.fill(rest)
-        rest = rest.astype(np.uint64, copy=False)
-        break_ties(truth, tied, rest, self._thresholds, answer)
-        answers.reshape(-1)[:] = answer.view(np.uint8)[: bits.size]
+        self._high_bytes.fill(planes)
+        response, tied = np.empty_like(truth), np.empty_like(truth)
+        n_tied = compare_high_bytes(truth, planes, self._thresholds, response, tied)
+        low_bits = np.empty(n_tied, dtype="<u8")
+        self._low_bits.fill(low_bits)
+        # On a machine with big-endian integers the conversion reverses the bytes.
+        low_bits = low_bits.astype(np.uint64, copy=False)
+        break_ties(truth, tied, low_bits, self._thresholds, response)
+        responses.reshape(-1)[:] = response.view(np.uint8)[: bits.size]
 
 
 def build_threshold_words(channel: Channel) -> NDArray[np.uint64]:
-    """Return what the loops compare with, (3, 8) uint64.
+    """Build the words with which the compiled loops compare coins, (3, 8) uint64.
 
-    Rows 0 and 1 are the highest bytes of both thresholds, a word for each bit, 0 or all ones: the
-    first of a true 0, the second what differs for a true 1. Row 2 begins with the low 56 bits of
-    both, and what a true 1 adds: all ones where it is a 1 for every coin, 2^64 of them.
+    Row 0 contains the highest byte of the threshold of a true 0, one word of zeros or ones for each
+    bit. Row 1 contains in the same way the bits in which the threshold of a true 1 differs. Row 2
+    begins with the low 56 bits of both thresholds. Its third word is all ones if a true 1 is a 1
+    for every coin: 2^64 does not fit 64 bits.
     """
-    zero, one = (min(of, 2**64 - 1) for of in (channel.of_zero, channel.of_one))
+    # `of_one` is 2^64 if q = 1 and no bit is forced to 0. It does not fit 64 bits.
+    zero, one = (min(coins, 2**64 - 1) for coins in (channel.of_zero, channel.of_one))
     words = np.zeros((3, _BYTE), dtype=np.uint64)
     for bit in range(_BYTE):
-        place = _LOW_BITS + bit
-        words[0, bit] = _ALL if zero >> place & 1 else 0
-        words[1, bit] = _ALL if (zero ^ one) >> place & 1 else 0
+        position = _LOW_BITS + bit
+        words[0, bit] = _ALL if zero >> position & 1 else 0
+        words[1, bit] = _ALL if (zero ^ one) >> position & 1 else 0
     low = (1 << _LOW_BITS) - 1
     words[2, :3] = zero & low, one & low, _ALL if channel.of_one == 2**64 else 0
     return words

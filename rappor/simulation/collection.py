@@ -1,9 +1,11 @@
-"""Simulated collections: the counts alone, however many devices, or every device's report.
+"""Simulated collections: the counts of any number of devices, or the report of every device.
 
-The noise of each bit of each device is independent. So if T_ij of the N_j devices of cohort j
-have a true bit i, the ones that arrive are exactly
-Binomial(T_ij, q*) + Binomial(N_j - T_ij, p*) ([EPK14] Lemma 1), and a billion devices cost no
-more than a thousand.
+The noise of each bit of each device is independent. If T_ij of the N_j devices of cohort j have a
+true bit i, the number of ones in their reports is therefore exactly
+
+    Binomial(T_ij, q*) + Binomial(N_j - T_ij, p*)       ([EPK14] Lemma 1)
+
+The counts of a billion devices take no more time than the counts of a thousand.
 """
 
 from __future__ import annotations
@@ -26,17 +28,21 @@ from rappor.simulation.true_bits import TrueBits, compute_true_bits
 from rappor.simulation.weighted_sampler import WeightedSampler, draw_cohorts
 
 MOST_DEVICES: Final = (1 << 62) - 1
-"""Devices that can be simulated: twice as many still fit the 64-bit integers of Counts."""
+"""Largest number of devices. Twice as many reports fit the 64-bit integers of Counts."""
 
 _VALUES_AT_ONCE: Final = 4096
-"""Values whose devices are spread over the cohorts at a time: 4 MB at 128 cohorts."""
+"""Number of values whose devices are distributed over the cohorts at a time. With 128 cohorts the
+table has 4 MB."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """A simulated collection and the truth behind it.
+    """Counts of a simulated collection, and the truth behind them.
 
-    `devices` is (n_values,) int64: the devices that have each value of the population.
+    Attributes
+    ----------
+    counts : the counts.
+    devices : (n_values,) int64, number of devices that have each value of the population.
     """
 
     counts: Counts
@@ -47,8 +53,11 @@ class Simulation:
 class ReportBlock:
     """Reports of n simulated devices, and the truth behind them.
 
-    `packed` is (n, ceil(k/8)) uint8; `cohorts` (n,) uint16; `values` (n,) int64, the index
-    of each device's value in the population.
+    Attributes
+    ----------
+    packed : (n, ceil(k/8)) uint8, packed bits of the reports.
+    cohorts : (n,) uint16, cohort of each device.
+    values : (n,) int64, index of each device's value in the population.
     """
 
     packed: NDArray[np.uint8]
@@ -64,10 +73,17 @@ def simulate(
     seed: int | None = None,
     metric: str = "",
 ) -> Simulation:
-    """Draw the counts of one report from each of `n_reports` devices, and the truth.
+    """Draw the counts of one report from each of many devices, and the truth behind the counts.
 
-    Values and cohorts are multinomial, cohorts uniform. Without a seed every call differs.
-    `n_reports` is a whole number, which may be written as 1e6.
+    The numbers of devices by value and by cohort are multinomial. All cohorts are equally likely.
+
+    Parameters
+    ----------
+    population : values and their shares.
+    params : parameters of the reports.
+    n_reports : number of devices, a whole number, which may be written as 1e6.
+    seed : the same seed gives the same counts; None for different counts in every call.
+    metric : name of the metric in the counts.
 
     Raises
     ------
@@ -78,9 +94,9 @@ def simulate(
         The encoding cannot encode a value of the population.
     """
     n_reports = read_count("n_reports", n_reports, 0, MOST_DEVICES)
-    people = DeviceSampler(population, params)
+    sampler = DeviceSampler(population, params)
     rng = Keystream(seed).generator()
-    devices, reports, true_ones = people.draw(rng, n_reports)
+    devices, reports, true_ones = sampler.draw(rng, n_reports)
     counts = add_noise(rng, params, reports, true_ones, metric=metric)
     return Simulation(counts=counts, devices=devices)
 
@@ -93,26 +109,35 @@ def add_noise(
     *,
     metric: str,
 ) -> Counts:
-    """Draw the counts of one report from each device of some cohorts, of `reports`, (m,)."""
+    """Draw the counts of one report from each device.
+
+    `reports`, (m,), contains the number of devices of each cohort, and `true_ones`, (m, k), the
+    number of devices with each true bit.
+    """
     ones = draw_ones(rng, reports, true_ones, of_one=params.q_star, of_zero=params.p_star)
     return Counts(params, ones, reports, metric, sum_squared_reports=int(reports.sum()))
 
 
 def draw_ones(
     rng: np.random.Generator,
-    answers: NDArray[np.int64],
+    n_responses: NDArray[np.int64],
     true: NDArray[np.int64],
     *,
     of_one: float,
     of_zero: float,
 ) -> NDArray[np.int64]:
-    """Draw how many of some answers, (m,), are 1 at each bit, (m, k) int64.
+    """Draw the number of ones at each bit after a response, (m, k) int64.
 
-    `true`, (m, k), of them answer a 1, which stays one with the probability `of_one`; a 0 becomes
-    one with the probability `of_zero`.
+    Parameters
+    ----------
+    rng : source of random numbers.
+    n_responses : (m,), number of responses of each cohort.
+    true : (m, k), number of responses whose input has a 1 at the bit.
+    of_one : probability that a 1 of the input stays a 1.
+    of_zero : probability that a 0 of the input becomes a 1.
     """
     ones = rng.binomial(true, of_one)
-    ones += rng.binomial(answers[:, None] - true, of_zero)
+    ones += rng.binomial(n_responses[:, None] - true, of_zero)
     return ones
 
 
@@ -124,14 +149,45 @@ def simulate_counts(
     seed: int | None = None,
     metric: str = "",
 ) -> Counts:
-    """Draw the counts of one report from each of `n_reports` devices; see `simulate`."""
+    """Draw the counts of one report from each of many devices.
+
+    The time does not depend on the number of devices.
+
+    Parameters
+    ----------
+    population : values and their shares.
+    params : parameters of the reports.
+    n_reports : number of devices, a whole number, which may be written as 1e6.
+    seed : the same seed gives the same counts; None for different counts in every call.
+    metric : name of the metric in the counts.
+
+    Raises
+    ------
+    ParamsError
+        n_reports is negative, the arguments are in another order, or the hash layout is
+        foreign.
+    ReportError
+        The encoding cannot encode a value of the population.
+
+    Examples
+    --------
+    >>> editors = Population(["vim", "emacs"], [3, 1])
+    >>> counts = simulate_counts(editors, Params.profile("balanced"), n_reports=1e6, seed=1)
+    >>> counts.n_reports
+    1000000
+    """
     return simulate(population, params, n_reports=n_reports, seed=seed, metric=metric).counts
 
 
 class DeviceSampler:
-    """Devices with values of a population, spread over the cohorts of a parameter set.
+    """Draws devices with values of a population, in the cohorts of a parameter set.
 
-    Raises ParamsError and ReportError as `simulate` does.
+    Parameters
+    ----------
+    population : values and their shares.
+    params : parameters of the reports.
+
+    Raises ParamsError and ReportError as `simulate`.
     """
 
     def __init__(self, population: Population, params: Params) -> None:
@@ -148,25 +204,36 @@ class DeviceSampler:
 
         Returns
         -------
-        devices : (n_values,) int64, those that have each value.
-        cohorts : (m,) int64, those in each cohort.
-        true_ones : (m, k) int64, those whose value sets each bit.
+        devices : (n_values,) int64, number of devices with each value.
+        cohorts : (m,) int64, number of devices in each cohort.
+        true_ones : (m, k) int64, number of devices whose value sets each bit.
         """
-        devices = _multinomial(rng, n_devices, self._weights)
-        return devices, *self.spread(rng, devices)
+        devices = _draw_multinomial(rng, n_devices, self._weights)
+        return devices, *self.distribute(rng, devices)
 
-    def spread(
+    def distribute(
         self, rng: np.random.Generator, devices: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw the cohorts of devices with these values; `cohorts` and `true_ones` of `draw`."""
+        """Draw the cohorts of devices whose values are known.
+
+        Parameters
+        ----------
+        rng : source of random numbers.
+        devices : (n_values,) int64, number of devices with each value.
+
+        Returns
+        -------
+        cohorts, true_ones : as in `draw`.
+        """
         m = self._params.m
         cohorts = np.zeros(m, dtype=np.int64)
         true_ones = np.zeros((m, self._params.k), dtype=np.int64)
+        # The table of devices by value and cohort is never stored as a whole.
         for start in range(0, len(devices), _VALUES_AT_ONCE):
             block = slice(start, start + _VALUES_AT_ONCE)
-            spread = rng.multinomial(devices[block], np.full(m, 1 / m))
-            cohorts += spread.sum(axis=0)
-            self._truth.add_ones(true_ones, block, spread)
+            by_cohort = rng.multinomial(devices[block], np.full(m, 1 / m))
+            cohorts += by_cohort.sum(axis=0)
+            self._truth.add_ones(true_ones, block, by_cohort)
         return cohorts, true_ones
 
 
@@ -179,39 +246,57 @@ def simulate_reports(
     block: int = 1 << 14,
     values: NDArray[np.int64] | None = None,
 ) -> Iterator[ReportBlock]:
-    """Draw one whole report from each of many devices, a block at a time.
+    """Draw one report from each of many devices, a block at a time.
 
     The reports depend on the seed, not on the size of the blocks.
 
     Parameters
     ----------
-    n_reports : devices whose values are drawn from the population; or else
-    values : (n,) int64, the index of each device's value in the population.
+    population : values and their shares.
+    params : parameters of the reports.
+    n_reports : number of devices, whose values are drawn from the population.
+    seed : the same seed gives the same reports; None for different reports in every call.
+    block : number of reports in a block. The last block may be smaller.
+    values : (n,) int64, the index of each device's value in the population, instead of `n_reports`.
+
+    Yields
+    ------
+    ReportBlock, with the packed bits of the reports and the truth behind them.
 
     Raises
     ------
     ParamsError
-        n_reports is negative, block is not positive, values has no place of the population, the
-        arguments are in another order, or the hash layout is foreign.
+        n_reports is negative, block is not positive, values contains an index outside the
+        population, the arguments are in another order, or the hash layout is foreign.
     ReportError
         The encoding cannot encode a value of the population.
+
+    Examples
+    --------
+    >>> editors = Population(["vim", "emacs"], [3, 1])
+    >>> (block,) = simulate_reports(editors, Params.profile("balanced"), n_reports=5, seed=1)
+    >>> block.packed.shape, block.cohorts.shape
+    ((5, 16), (5,))
     """
     _check_order(population, params)
     check_integer("block", block, 1)
     keystream, at_once = Keystream(seed), reports_per_piece(params.n_bytes)
+    # Values, cohorts and noise have separate substreams: passing `values` changes no cohort.
     if values is None:
         n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
         picks = _draw_values(population, keystream.spawn(0), n_devices, at_once)
     else:
         _check_values(values, len(population))
         picks = (values[start : start + at_once] for start in range(0, len(values), at_once))
-    return _in_blocks(
-        _draw_reports(compute_true_bits(population, params), picks, params, keystream), block
-    )
+    pieces = _draw_reports(compute_true_bits(population, params), picks, params, keystream)
+    return _cut_into_blocks(pieces, block)
 
 
 def _check_values(values: NDArray[np.int64], n_values: int) -> None:
-    """Refuse what is no place in the population: compiled loops read whatever is there."""
+    """Raise ParamsError for an index outside the population.
+
+    Compiled loops check no bounds: they would read memory beside the array.
+    """
     if len(values) and not 0 <= values.min() <= values.max() < n_values:
         raise ParamsError(f"values must be integers in [0, {n_values - 1}]")
 
@@ -219,9 +304,9 @@ def _check_values(values: NDArray[np.int64], n_values: int) -> None:
 def _draw_values(
     population: Population, stream: Keystream, n_devices: int, at_once: int
 ) -> Iterator[NDArray[np.int64]]:
-    weighted = WeightedSampler(population.weights)
+    sampler = WeightedSampler(population.weights)
     for start in range(0, n_devices, at_once):
-        yield weighted.draw(stream, min(at_once, n_devices - start))
+        yield sampler.draw(stream, min(at_once, n_devices - start))
 
 
 def _draw_reports(
@@ -230,6 +315,10 @@ def _draw_reports(
     params: Params,
     keystream: Keystream,
 ) -> Iterator[ReportBlock]:
+    """Yield the reports of devices whose values are drawn, a piece at a time.
+
+    The pieces have the length of `ChannelNoise`, so that the reports do not depend on the blocks.
+    """
     to_cohort = keystream.spawn(1)
     noise = ChannelNoise(Channel.report(params), keystream.spawn(2), params.k)
     for values in picks:
@@ -238,19 +327,20 @@ def _draw_reports(
         yield ReportBlock(packed=packed, cohorts=cohorts, values=values)
 
 
-def _in_blocks(pieces: Iterable[ReportBlock], block: int) -> Iterator[ReportBlock]:
-    """Join and cut pieces to blocks of one size; the last block may be smaller."""
-    held: list[ReportBlock] = []
+def _cut_into_blocks(pieces: Iterable[ReportBlock], block: int) -> Iterator[ReportBlock]:
+    """Join and cut pieces to blocks of one size. The last block may be smaller."""
+    pending: list[ReportBlock] = []
     n = 0
     for piece in pieces:
-        held.append(piece)
+        pending.append(piece)
         n += len(piece.values)
+        # Join many small pieces at once: joining after each piece would copy all bytes again.
         if n >= block:
-            joined, whole = _join(held), n - n % block
+            joined, whole = _join(pending), n - n % block
             yield from (_cut(joined, start, start + block) for start in range(0, whole, block))
-            held, n = [_cut(joined, whole, n)], n - whole
+            pending, n = [_cut(joined, whole, n)], n - whole
     if n:
-        yield _join(held)
+        yield _join(pending)
 
 
 def _join(pieces: Sequence[ReportBlock]) -> ReportBlock:
@@ -269,10 +359,14 @@ def _cut(block: ReportBlock, start: int, stop: int) -> ReportBlock:
     )
 
 
-def _multinomial(
+def _draw_multinomial(
     rng: np.random.Generator, n: int, weights: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Draw (n_values,) int64; rounding gives no device to a value of weight 0."""
+    """Draw the number of devices with each value, (n_values,) int64.
+
+    numpy gives all remaining devices to the last value, which rounding could make one or more.
+    Values of weight 0 are therefore left out.
+    """
     devices = np.zeros(len(weights), dtype=np.int64)
     possible = np.flatnonzero(weights)
     devices[possible] = rng.multinomial(n, weights[possible])

@@ -1,4 +1,4 @@
-"""The simulator's loops over packed bits, compiled."""
+"""Compiled loops of the simulator over packed bits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def set_hashed_bits(
     h: int,
     packed: NDArray[np.uint8],
 ) -> None:
-    """Set the bits of each device's value in its cohort, in packed reports of zeros.
+    """Set the Bloom filter of each device's value in its cohort.
 
-    `words` are of `rappor.candidates.sha256.digest_texts`, (n_values, 4).
+    `words` are from `rappor.candidates.sha256.digest_texts`, (n_values, 4). `packed` contains
+    reports of zeros. The bit is the high half of a 32-bit hash times k, as in the protocol.
     """
     for row in range(len(values)):
         string = words[values[row]]
@@ -35,7 +36,10 @@ def set_hashed_bits(
 def add_hashed_devices(
     cells: NDArray[np.int32], devices: NDArray[np.int64], h: int, ones: NDArray[np.int64]
 ) -> None:
-    """Add to every cell of `ones`, (m * k,), the devices, (n, m), whose string sets it."""
+    """Add to every cell of `ones`, (m * k,), the devices, (n, m), whose string sets the cell.
+
+    A negative cell marks a hash function that sets a bit which another one has set.
+    """
     for s in range(cells.shape[0]):
         for column in range(cells.shape[1]):
             if cells[s, column] >= 0:
@@ -50,9 +54,9 @@ def pick_values(
     steps: NDArray[np.float64],
     values: NDArray[np.int64],
 ) -> None:
-    """Find the first step above the fraction that the highest 53 bits of each word make.
+    """Find, for the fraction of the highest 53 bits of each word, the first step above it.
 
-    `guide` says for each number of `bits` bits where to begin.
+    `guide` contains the start of the search for each number of `bits` bits.
     """
     shift = np.uint64(64 - bits)
     for n in range(len(words)):
@@ -68,13 +72,15 @@ def compare_high_bytes(
     truth: NDArray[np.uint64],
     planes: NDArray[np.uint64],
     thresholds: NDArray[np.uint64],
-    answer: NDArray[np.uint64],
+    response: NDArray[np.uint64],
     tied: NDArray[np.uint64],
 ) -> int:
-    """Compare the highest bytes of all coins, bit by bit from the lowest, and count the ties.
+    """Compare the highest bytes of all coins with those of their thresholds, and count the ties.
 
-    A byte is below another one where, at the highest bit in which they differ, it has a 0. So below
-    is the majority of three: its bit is 0, the other's is 1, it is below in the bits under these.
+    `response` gets a 1 for each coin below its threshold, `tied` a 1 for each tie. The bits of the
+    bytes are compared from the lowest to the highest. A byte is below another byte if it has a 0 at
+    the highest bit in which the two differ. The update of `below` is therefore the majority of
+    three: the coin's bit is 0, the threshold's bit is 1, the lower bits are below.
     """
     for w in range(len(truth)):
         below, equal = np.uint64(0), ~np.uint64(0)
@@ -83,11 +89,13 @@ def compare_high_bytes(
             threshold = thresholds[0, bit] ^ (thresholds[1, bit] & truth[w])
             below = (threshold & zero) | (below & (threshold | zero))
             equal &= threshold ^ zero
-        answer[w] = below | (truth[w] & thresholds[2, 2])
+        # The third word is all ones if a true 1 stays a 1 for every coin.
+        response[w] = below | (truth[w] & thresholds[2, 2])
         tied[w] = equal
     n_tied = 0
     for w in range(len(truth)):
         word = tied[w]
+        # Each turn removes the lowest 1 of the word.
         while word:
             word &= word - np.uint64(1)
             n_tied += 1
@@ -98,18 +106,22 @@ def compare_high_bytes(
 def break_ties(
     truth: NDArray[np.uint64],
     tied: NDArray[np.uint64],
-    rest: NDArray[np.uint64],
+    low_bits: NDArray[np.uint64],
     thresholds: NDArray[np.uint64],
-    answer: NDArray[np.uint64],
+    response: NDArray[np.uint64],
 ) -> None:
-    """Decide each tied bit, in order, by the highest 56 bits of `rest`: the rest of its coin."""
+    """Decide each tied coin by its low 56 bits: the highest 56 bits of a word of `low_bits`.
+
+    The words are used in the order of the tied bits.
+    """
     n = 0
     for w in range(len(truth)):
         word = tied[w]
         while word:
             lowest = word & (~word + np.uint64(1))
+            # Compare the low 56 bits: the high bytes are equal.
             low = thresholds[2, 1] if truth[w] & lowest else thresholds[2, 0]
-            if rest[n] >> np.uint64(8) < low:
-                answer[w] |= lowest
+            if low_bits[n] >> np.uint64(8) < low:
+                response[w] |= lowest
             n += 1
             word ^= lowest

@@ -1,7 +1,7 @@
-"""Uniform 32-bit coins in bulk, from AES-256 in counter mode.
+"""Uniform 32-bit coins for simulations, from AES-256 in counter mode.
 
-A seed makes a simulation repeatable; without one the key comes from the system's generator.
-Substreams are independent keys derived by index, so parallel workers share no coin:
+A seed makes a simulation repeatable. Without a seed the key comes from the operating system.
+Substreams have independent keys that are derived by index, so parallel workers share no coin:
 worker i draws from `Keystream(seed).spawn(i)`.
 """
 
@@ -19,20 +19,31 @@ from numpy.typing import NDArray
 from rappor.base.errors import ParamsError, RapporError
 
 _ZEROS: Final = bytes(1 << 18)
-"""Plain text of the cipher, a piece at a time: 256 KiB stay in a core's cache."""
+"""Plain text of the cipher for one piece. 256 KiB stay in a core's cache."""
 
 
 class Keystream:
-    """A stream of uniform 32-bit integers; the same seed gives the same stream.
+    """A stream of uniform 32-bit integers. The same seed gives the same stream.
 
-    A stream belongs to the process that started it: a fork would draw its parent's coins over
-    again, so there `coins` refuses and `spawn` works. Not thread-safe, not picklable.
+    A stream is not thread-safe and cannot be pickled. It belongs to the process that created it.
 
-    Raises ParamsError for a seed that is not an integer.
+    Parameters
+    ----------
+    seed : an integer of any size; None for 32 bytes of the operating system.
+
+    Raises
+    ------
+    ParamsError
+        The seed is not an integer.
+
+    Examples
+    --------
+    >>> bool((Keystream(1).coins(3) == Keystream(1).coins(3)).all())
+    True
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        """Start a stream from a seed of any size, or from 32 bytes of the system's generator."""
+        """Start the stream."""
         if seed is None:
             self._start(os.urandom(32))
         elif isinstance(seed, int) and not isinstance(seed, bool):
@@ -46,7 +57,8 @@ class Keystream:
         self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
     def spawn(self, index: int) -> Keystream:
-        """Return substream number `index`; it does not depend on what has been drawn."""
+        """Return the substream of an index. It does not depend on the numbers drawn so far."""
+        # The key is hashed, so a substream reveals neither its parent nor its siblings.
         child = object.__new__(Keystream)
         info = f"rappor/1/keystream/spawn\0{index:x}\0".encode()
         child._start(hashlib.sha256(info + self._key).digest())
@@ -55,6 +67,10 @@ class Keystream:
     def coins(self, shape: int | tuple[int, ...]) -> NDArray[np.uint32]:
         """Draw the next uniform 32-bit integers.
 
+        Parameters
+        ----------
+        shape : shape of the result.
+
         Returns
         -------
         (*shape) uint32. Drawing a and then b numbers gives the same numbers as drawing a + b.
@@ -62,7 +78,7 @@ class Keystream:
         Raises
         ------
         RapporError
-            The stream was started before a fork, in another process.
+            Another process created the stream, before a fork.
         """
         size = math.prod(shape) if isinstance(shape, tuple) else shape
         coins = np.empty(size, dtype="<u4")
@@ -72,22 +88,26 @@ class Keystream:
     def fill(self, array: NDArray[Any]) -> None:
         """Overwrite a contiguous array with the next bytes of the stream.
 
-        Raises RapporError as `coins` does.
+        Raises RapporError if another process created the stream.
         """
+        # After a fork, both processes would draw the same coins.
         if os.getpid() != self._process:
             raise RapporError(
                 "a keystream must be used in the process that created it; after a fork use "
                 "spawn(index)"
             )
+        # `reshape` of another array returns a copy.
         assert array.flags.c_contiguous, "another array would be copied, and the copy filled"
+        # Encrypting zeros in counter mode gives the keystream itself.
         stream = array.reshape(-1).view(np.uint8)
         for start in range(0, len(stream), len(_ZEROS)):
             piece = stream[start : start + len(_ZEROS)]
             self._cipher.update_into(memoryview(_ZEROS)[: len(piece)], piece.data)
 
     def generator(self) -> np.random.Generator:
-        """Return numpy's generator, seeded with the stream's next 256 bits.
+        """Return numpy's generator, seeded with the next 256 bits of the stream.
 
-        For binomials and the like. Their values are repeatable for one version of numpy only.
+        It draws binomials and other distributions. Its numbers are repeatable for one version of
+        numpy only.
         """
         return np.random.default_rng(self.coins(8).tolist())

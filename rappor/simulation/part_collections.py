@@ -1,4 +1,4 @@
-"""Collections of a metric with parts: each device answers for one part of its string."""
+"""Simulated collections of a metric with parts: each device reports one part of its string."""
 
 from __future__ import annotations
 
@@ -23,13 +23,30 @@ def simulate_parts(
     seed: int | None = None,
     metric: str = "",
 ) -> tuple[Counts, ...]:
-    """Draw the counts of one report from each of `n_reports` devices, a collection for each part.
+    """Draw the counts of one report from each of many devices, a collection for each part.
 
-    Which part a device answers for depends on its coins only, so the devices of a part are a random
-    share of all.
+    The coins of a device decide which part it reports, so the devices of a part are a random sample
+    of all devices.
 
-    Raises ParamsError and ReportError as `simulate_counts`, or if the parts are not those of a
-    metric.
+    Parameters
+    ----------
+    population : strings and their shares.
+    params : parameters of a string metric.
+    parts : parts with their shares, as in a metric's entry.
+    n_reports : number of devices, a whole number, which may be written as 1e6.
+    seed : the same seed gives the same counts; None for different counts in every call.
+    metric : name of the metric in the counts.
+
+    Returns
+    -------
+    Counts of each part, in the order of the parts.
+
+    Raises
+    ------
+    ParamsError
+        n_reports is negative, the parts are not those of a metric, or the hash layout is foreign.
+    ReportError
+        The encoding cannot encode a value of the population.
 
     Examples
     --------
@@ -48,24 +65,31 @@ def simulate_parts(
             population,
             dataclasses.replace(params, part=part.name, insecure=True),
             n_reports=n,
-            seed=own,
+            seed=part_seed,
             metric=metric,
         )
-        for part, n, own in split_devices(parts, n_devices, seed)
+        for part, n, part_seed in split_devices(parts, n_devices, seed)
     )
 
 
 def split_devices(
     parts: Sequence[Part], n_devices: int, seed: int | None
 ) -> Iterator[tuple[Part, int, int]]:
-    """Draw how many of the devices answer for each part; yield it with these and their own seed."""
+    """Draw the number of devices that report each part.
+
+    Yields
+    ------
+    Part, number of devices, and a seed for the collection of the part.
+    """
     stream = Keystream(seed)
     numbers = stream.spawn(0).generator().multinomial(n_devices, part_shares(parts))
+    # Substream 0 draws the numbers of devices. Each part has its own seed, so that the collection
+    # of a part does not depend on the other parts.
     for number, (part, n) in enumerate(zip(parts, numbers.tolist(), strict=True), start=1):
         yield part, n, int.from_bytes(stream.spawn(number).coins(8).tobytes(), "little")
 
 
 def part_shares(parts: Sequence[Part]) -> list[float]:
-    """Return the share of the devices that answer for each part."""
+    """Return the share of the devices that report each part. The last part takes the rest."""
     shares = [part.threshold / 2**32 for part in parts[:-1]]
     return [*shares, 1 - sum(shares)]

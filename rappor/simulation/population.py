@@ -1,4 +1,4 @@
-"""Populations to simulate: values, and the share of devices that have each."""
+"""Populations to simulate: values, and the share of the devices that have each value."""
 
 from __future__ import annotations
 
@@ -22,46 +22,61 @@ _HEADERS: Final = (["value", "weight"], ["value", "count"])
 
 
 class Population:
-    """Distinct values, as texts, each with the share of devices that have it.
+    """Distinct values, each with the share of the devices that have it.
 
     Parameters
     ----------
-    values : distinct texts; the simulation encodes them as a device would.
-    weights : (n,) finite and non-negative, not all 0, on any scale.
+    values : distinct texts. A simulation encodes them as a device would.
+    weights : (n,) finite and non-negative numbers on any scale, not all 0.
 
-    Attributes are `values`, a tuple, and `weights`, (n,) float64 that sum to one, read-only.
+    Attributes
+    ----------
+    values : tuple of texts.
+    weights : (n,) float64 with the sum 1, read-only.
 
     Raises
     ------
     ParamsError
-        Values and weights are not such lists.
+        The values are not distinct texts, or the weights are not such numbers.
+
+    Examples
+    --------
+    >>> editors = Population(["vim", "emacs"], [3, 1])
+    >>> editors.weights.tolist()
+    [0.75, 0.25]
     """
 
     __slots__ = ("values", "weights")
 
     def __init__(self, values: Sequence[str], weights: ArrayLike) -> None:
-        """Check both lists and normalise the weights."""
+        """Check values and weights, and divide the weights by their sum."""
         self.values = tuple(values)
         if not all(isinstance(value, str) for value in self.values):
             raise ParamsError("values must be texts")
         if len(set(self.values)) != len(self.values):
             raise ParamsError("values must be distinct")
-        self.weights = _shares(weights, len(self.values))
+        self.weights = _compute_shares(weights, len(self.values))
 
     @classmethod
     def from_values(cls, values: Iterable[str]) -> Population:
-        """Count plain values, one for each device, in the order of their first appearance."""
-        counted = Counter(values)
-        return cls(tuple(counted), list(counted.values()))
+        """Count values, one for each device. The order is that of the first appearances.
+
+        Examples
+        --------
+        >>> Population.from_values(["vim", "emacs", "vim"]).values
+        ('vim', 'emacs')
+        """
+        numbers = Counter(values)
+        return cls(tuple(numbers), list(numbers.values()))
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Population:
-        """Read a UTF-8 table with the header value,weight or value,count.
+        """Read a CSV table in UTF-8 with the header value,weight or value,count.
 
         Raises
         ------
         FileError
-            The file is not such a table; the message has path and line.
+            The file cannot be read, or is not such a table. The message contains path and line.
         """
         return cls._from_text(read_text(path), path)
 
@@ -74,10 +89,12 @@ class Population:
                 raise ParamsError(f"header must be value,weight or value,count, got {header}")
             for row in rows:
                 value, share = _parse_row(row)
+                # A dictionary would silently keep the last weight of a repeated value.
                 if value in shares:
                     raise ParamsError("values must be distinct, got one for the second time")
                 shares[value] = share
         except (ParamsError, csv.Error) as error:
+            # An empty file has no line yet.
             raise FileError(path, str(error), line=max(rows.line_num, 1)) from None
         if not shares:
             raise FileError(path, "it has a header and no values")
@@ -96,26 +113,33 @@ class Population:
 def english_words() -> Population:
     """Return 49,912 English words with their frequencies: the most frequent, without swear words.
 
-    From wordfreq 3.1.1 by Robyn Speer, CC BY-SA 4.0; see data/ATTRIBUTION.md.
+    The data is from wordfreq 3.1.1 by Robyn Speer, CC BY-SA 4.0; see data/ATTRIBUTION.md.
+
+    Examples
+    --------
+    >>> english_words()
+    Population(n=49912)
     """
     table = resources.files("rappor.simulation").joinpath("data", "words_en.csv.gz")
     return Population._from_text(gzip.decompress(table.read_bytes()).decode(), "words_en.csv.gz")
 
 
-def _shares(weights: ArrayLike, n: int) -> NDArray[np.float64]:
-    """Return checked weights, (n,) float64, divided by their sum."""
+def _compute_shares(weights: ArrayLike, n: int) -> NDArray[np.float64]:
+    """Check weights, and return them divided by their sum, (n,) float64."""
     try:
         numbers = np.array(weights, dtype=np.float64)
     except (TypeError, ValueError):
         raise ParamsError("weights must be numbers") from None
     if numbers.shape != (n,) or n == 0:
         raise ParamsError(f"weights must be one for each of {n} values, got {numbers.shape}")
-    if not np.all((numbers >= 0) & (numbers < math.inf)):  # a NaN fails both
+    # Both comparisons are false for NaN.
+    if not np.all((numbers >= 0) & (numbers < math.inf)):
         raise ParamsError("weights must be finite and at least 0")
     if not numbers.any():
         raise ParamsError("weights must not all be 0")
-    shares: NDArray[np.float64] = np.ldexp(numbers, -np.frexp(numbers.max())[1])  # exact
-    shares /= shares.sum()  # which is finite now
+    # The sum of large weights could exceed a float. Dividing all by a power of 2 first is exact.
+    shares: NDArray[np.float64] = np.ldexp(numbers, -np.frexp(numbers.max())[1])
+    shares /= shares.sum()
     shares.flags.writeable = False
     return shares
 

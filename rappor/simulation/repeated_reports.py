@@ -1,16 +1,19 @@
-"""Collections in which devices report again: the same value, the same permanent response.
+"""Simulated collections in which devices report several times under one permanent response.
 
 Theory of operation
 -------------------
-In a cohort of N_j devices, T_ij of which have a true bit i, the permanent response gives
+In a cohort of N_j devices, of which T_ij have a true bit i, the permanent response of
 
     P_ij = Binomial(T_ij, 1 - f0) + Binomial(N_j - T_ij, f1)
 
-of them a 1 there, once; the bits are independent given the values. If each of these devices then
-sends n reports, the ones that arrive are Binomial(n P_ij, q) + Binomial(n (N_j - P_ij), p). So
-devices that report on the same occasions are drawn together, exactly, in a time and a memory that
-do not depend on their number. Devices that come and go are divided into such groups, by their
-first and their last day.
+devices has a 1 at the bit. The bits are independent given the values. If each of these devices then
+sends n reports, the number of ones in all reports is
+
+    Binomial(n P_ij, q) + Binomial(n (N_j - P_ij), p)
+
+Devices that report on the same occasions are therefore drawn together, exactly, and time and memory
+do not depend on their number. Devices that come and go are divided into groups by their first and
+their last day. The devices of a group report on the same days.
 """
 
 from __future__ import annotations
@@ -36,13 +39,24 @@ def simulate_repeated(
     seed: int | None = None,
     metric: str = "",
 ) -> Simulation:
-    """Draw the counts of devices that report several times each, and the truth.
+    """Draw the counts of devices that report several times each, and the truth behind the counts.
 
-    `devices` says how many send how many reports each: {30: 1e6} for a million devices with thirty
-    reports, {1: 500, 2: 300} for uneven ones.
+    Parameters
+    ----------
+    population : values and their shares.
+    params : parameters of the reports.
+    devices : number of devices by number of reports: {30: 1e6} for a million devices with thirty
+        reports each, {1: 500, 2: 300} for uneven devices.
+    seed : the same seed gives the same counts; None for different counts in every call.
+    metric : name of the metric in the counts.
 
-    Raises ParamsError and ReportError as `rappor.simulation.simulate_counts`, or if there are more
-    reports than 2^62.
+    Raises
+    ------
+    ParamsError
+        A number is not positive, there are more reports than 2^62, the arguments are in another
+        order, or the hash layout is foreign.
+    ReportError
+        The encoding cannot encode a value of the population.
 
     Examples
     --------
@@ -51,24 +65,29 @@ def simulate_repeated(
     >>> drawn.counts.n_reports, drawn.counts.reports_per_device
     (30000000, 30.0)
     """
-    people = DeviceSampler(population, params)
-    numbers = {each: read_count("devices", n, 0, MOST_DEVICES) for each, n in devices.items()}
-    for each in numbers:
-        check_integer("reports of a device", each, 1)
-    if sum(each * n for each, n in numbers.items()) > MOST_DEVICES:
+    sampler = DeviceSampler(population, params)
+    numbers = {times: read_count("devices", n, 0, MOST_DEVICES) for times, n in devices.items()}
+    for times in numbers:
+        check_integer("reports of a device", times, 1)
+    if sum(times * n for times, n in numbers.items()) > MOST_DEVICES:
         raise ParamsError(f"reports must number at most {MOST_DEVICES}")
     rng = Keystream(seed).generator()
-    held = np.zeros(len(population.values), dtype=np.int64)
+    devices_by_value = np.zeros(len(population.values), dtype=np.int64)
     reports = np.zeros(params.m, dtype=np.int64)
     ones = np.zeros((params.m, params.k), dtype=np.int64)
-    for each, n in sorted(numbers.items()):
-        values, cohorts, true_ones = people.draw(rng, n)
-        held += values
-        reports += each * cohorts
-        kept = draw_ones(rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1)
-        ones += draw_ones(rng, each * cohorts, each * kept, of_one=params.q, of_zero=params.p)
-    squares = sum(each * each * n for each, n in numbers.items())
-    return Simulation(counts=Counts(params, ones, reports, metric, squares), devices=held)
+    # Sorted, so that the order of a dictionary does not change the counts of a seed.
+    for times, n in sorted(numbers.items()):
+        values, cohorts, true_ones = sampler.draw(rng, n)
+        devices_by_value += values
+        reports += times * cohorts
+        # One permanent response for each device, and then `times` reports of the response.
+        permanent = draw_ones(rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1)
+        ones += draw_ones(
+            rng, times * cohorts, times * permanent, of_one=params.q, of_zero=params.p
+        )
+    squares = sum(times * times * n for times, n in numbers.items())
+    counts = Counts(params, ones, reports, metric, squares)
+    return Simulation(counts=counts, devices=devices_by_value)
 
 
 def simulate_days(  # noqa: PLR0913 - devices, days and how they change
@@ -82,17 +101,44 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     seed: int | None = None,
     metric: str = "",
 ) -> list[Counts]:
-    """Draw the counts of each of several days, on each of which every device reports once.
+    """Draw the counts of several days, on each of which every device reports once.
 
-    `churn` is the probability that a device has left by the next day; as many new ones come.
-    `once_in` is the days of an epoch, the first of which is the first day, if a device reports once
-    in each, as under `interval = "epoch"`: on its first day from a drawn day of the epoch on. Who
-    leaves before the drawn day does not report. Its value is drawn anew with each epoch.
+    Parameters
+    ----------
+    population : values and their shares.
+    params : parameters of the reports.
+    n_devices : number of devices on each day.
+    n_days : number of days.
+    churn : probability that a device leaves before the next day. As many new devices come.
+    once_in : days of an epoch, if a device reports once in each epoch, as under
+        `interval = "epoch"`. The first epoch begins on the first day. A device reports on its first
+        day from a drawn day of the epoch on. A device that leaves before the drawn day does not
+        report. Its value is drawn anew for each epoch.
+    seed : the same seed gives the same counts; None for different counts in every call.
+    metric : name of the metric in the counts.
 
-    Raises ParamsError and ReportError as `rappor.simulation.simulate_counts`, or if churn is not a
-    probability.
+    Returns
+    -------
+    The counts of each day.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range, the arguments are in another order, or the hash layout is
+        foreign.
+    ReportError
+        The encoding cannot encode a value of the population.
+
+    Examples
+    --------
+    >>> editors = Population(["vim", "emacs"], [3, 1])
+    >>> week = simulate_days(
+    ...     editors, Params.profile("balanced"), n_devices=1e4, n_days=7, churn=0.1, seed=1
+    ... )
+    >>> [counts.n_reports for counts in week][:2]
+    [10000, 10000]
     """
-    people = DeviceSampler(population, params)
+    sampler = DeviceSampler(population, params)
     n = read_count("n_devices", n_devices, 0, MOST_DEVICES)
     check_integer("n_days", n_days, 1)
     if once_in is not None:
@@ -100,53 +146,68 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     check_number("churn", churn, "[0, 1]")
     rng = Keystream(seed).generator()
     reports = np.zeros((n_days, params.m), dtype=np.int64)
-    kept = np.zeros((n_days, params.m, params.k), dtype=np.int64)
-    stays = _stays(rng, n, n_days, churn)
-    for first, last, n_group in stays if once_in is None else _answers(rng, stays, n_days, once_in):
-        _, cohorts, true_ones = people.draw(rng, n_group)
-        reports[first:last] += cohorts
-        kept[first:last] += draw_ones(
+    permanent = np.zeros((n_days, params.m, params.k), dtype=np.int64)
+    groups = _draw_stays(rng, n, n_days, churn)
+    if once_in is not None:
+        groups = _draw_single_reports(rng, groups, n_days, once_in)
+    for first, end, n_group in groups:
+        _, cohorts, true_ones = sampler.draw(rng, n_group)
+        reports[first:end] += cohorts
+        permanent[first:end] += draw_ones(
             rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1
         )
     return [
         Counts(
             params,
-            draw_ones(rng, each, ones, of_one=params.q, of_zero=params.p),
-            each,
+            draw_ones(rng, day_reports, ones, of_one=params.q, of_zero=params.p),
+            day_reports,
             metric,
-            sum_squared_reports=int(each.sum()),
+            sum_squared_reports=int(day_reports.sum()),
         )
-        for each, ones in zip(reports, kept, strict=True)
+        for day_reports, ones in zip(reports, permanent, strict=True)
     ]
 
 
-def _stays(
+def _draw_stays(
     rng: np.random.Generator, n_devices: int, n_days: int, churn: float
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield first day, day after the last one, and number of devices of every group."""
+    """Draw the days on which devices come and go.
+
+    Yields
+    ------
+    First day, day after the last one, and number of devices of each group.
+    """
     coming = n_devices
-    left = np.zeros(n_days + 1, dtype=np.int64)
+    leaving = np.zeros(n_days + 1, dtype=np.int64)
     for first in range(n_days):
         staying = coming
         for end in range(first + 1, n_days + 1):
+            # The collection ends for all devices on the last day.
             gone = staying if end == n_days else int(rng.binomial(staying, churn))
             if gone:
                 yield first, end, gone
-            left[end] += gone
+            leaving[end] += gone
             staying -= gone
+        # As many new devices come as devices of all groups leave.
         if first + 1 < n_days:
-            coming = int(left[first + 1])
+            coming = int(leaving[first + 1])
 
 
-def _answers(
+def _draw_single_reports(
     rng: np.random.Generator, stays: Iterable[tuple[int, int, int]], n_days: int, once_in: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the days on which devices report once in an epoch, and how many do."""
+    """Draw the days on which devices report once in an epoch.
+
+    Yields
+    ------
+    Day, next day, and number of devices that report on the day.
+    """
     on_day = np.zeros(n_days, dtype=np.int64)
     for first, last, n_group in stays:
         for epoch in range(first - first % once_in, last, once_in):
             begin, end = max(first, epoch), min(last, epoch + once_in)
             drawn = rng.multinomial(n_group, np.full(once_in, 1 / once_in))
-            on_day[begin] += drawn[: begin - epoch].sum()  # their day is over: they report at once
+            # Devices whose drawn day was before their first day report on their first day.
+            on_day[begin] += drawn[: begin - epoch].sum()
             on_day[begin:end] += drawn[begin - epoch : end - epoch]
     yield from ((day, day + 1, int(n)) for day, n in enumerate(on_day) if n)

@@ -1,4 +1,4 @@
-"""The bits that a population's values set, before any noise."""
+"""The true bits of a population's values, before any noise."""
 
 from __future__ import annotations
 
@@ -19,21 +19,30 @@ from rappor.simulation.population import Population
 
 
 class TrueBits(Protocol):
-    """The bits that a population's values set, before any noise."""
+    """The true bits of each value of a population."""
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
-        """Add to ones, (m, k), those of the devices, (values, m), with these values."""
+        """Add the true ones of devices to `ones`, (m, k).
+
+        `devices`, (values, m), contains the number of devices of each value of the slice in each
+        cohort.
+        """
 
     def of_devices(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
-        """Return (n, ceil(k/8)) packed true bits of n devices."""
+        """Return (n, ceil(k/8)) uint8, the packed true bits of n devices."""
 
 
 def compute_true_bits(population: Population, params: Params) -> TrueBits:
-    """Hash or encode every value once.
+    """Hash or encode every value of a population once.
 
-    Raises ParamsError for a foreign hash layout, ReportError for a value of another encoding.
+    Raises
+    ------
+    ParamsError
+        The hash layout is foreign.
+    ReportError
+        The encoding cannot encode a value.
     """
     if encoding_of(params).hashed:
         return _BloomBits(population, params)
@@ -41,9 +50,14 @@ def compute_true_bits(population: Population, params: Params) -> TrueBits:
 
 
 class _BloomBits:
-    """Strings: their bits differ from cohort to cohort."""
+    """True bits of strings, which differ from cohort to cohort.
+
+    The digest of each string is stored. The bits of a device follow from the digest and the cohort:
+    a table of all bits would have m rows for each string.
+    """
 
     def __init__(self, population: Population, params: Params) -> None:
+        # The compiled loops know the hash functions of the project's own layout only.
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
         reported_part = Bloom(params).reported_part
@@ -59,18 +73,22 @@ class _BloomBits:
     def of_devices(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
-        """Hash each device in its own cohort only."""
         packed = np.zeros((len(values), self._params.n_bytes), dtype=np.uint8)
         set_hashed_bits(self._digests, values, cohorts, self._params.k, self._params.h, packed)
         return packed
 
 
 class _TableBits:
-    """Every other encoding: it has one cohort, so the bits of a value are one row of a table."""
+    """True bits of every other encoding: one row of a table for each value.
+
+    Such an encoding has one cohort, so the bits of a value are the same on all devices.
+    """
 
     def __init__(self, population: Population, params: Params) -> None:
-        encode = encoder(params)
-        rows = b"".join(encode.encode(encode.parse_value(v), 0) for v in population.values)
+        encoding = encoder(params)
+        rows = b"".join(
+            encoding.encode(encoding.parse_value(value), 0) for value in population.values
+        )
         self._table = np.frombuffer(rows, dtype=np.uint8).reshape(-1, params.n_bytes)
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:

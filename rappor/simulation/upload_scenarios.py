@@ -1,8 +1,12 @@
-"""Scenarios: what devices, networks and forgers do beside reporting once.
+"""Scenarios: collections with events that a plain simulation leaves out, such as lost uploads.
 
-Devices have a cohort, a value and a permanent response. On each day some are replaced by new ones,
-some change their value, all report, and forgers add reports of their own; then uploads are lost
-or come again. A device answers for the value that it had first, as metrics with one pattern do.
+A device has a cohort, a value and a permanent response. On each day the following happens, in this
+order:
+
+1. Some devices are replaced by new devices, and some devices change their value. A device keeps
+   reporting its first value, as in one epoch.
+2. All devices report, and forgers add uploads.
+3. Some uploads are lost, and some arrive twice because the collector's response was lost.
 """
 
 from __future__ import annotations
@@ -23,25 +27,31 @@ from rappor.simulation.population import Population
 from rappor.simulation.true_bits import compute_true_bits
 from rappor.simulation.weighted_sampler import WeightedSampler, draw_cohorts
 
-_UNKNOWN: Final = 1000
-"""Strings that no list has, by Zipf's law."""
+_UNLISTED: Final = 1000
+"""Number of strings that are in no list. Their frequencies follow Zipf's law, so more strings would
+be rarer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What happens to a collection.
+    """Events of a collection and their probabilities.
 
     Attributes
     ----------
-    days : how many days are collected.
-    reports_a_day : reports of a device on each of them.
-    churn : probability that a device is replaced by a new one on the next day.
+    days : number of days.
+    reports_a_day : number of reports of a device on each day.
+    churn : probability that a device is replaced by a new device on the next day.
     changing : probability that a device draws its value anew on the next day.
-    unknown : share of the devices, in the mean, that hold one of 1,000 strings that no list has.
-    forged : share of the uploads that are forged: each has the bits of the population's last value
-        and no other.
+    unknown : expected share of the devices with one of 1,000 strings that are in no list.
+    forged : share of the uploads that are forged. A forged upload has the true bits of the
+        population's last value, without noise.
     lost : probability that an upload never arrives.
-    repeated : probability that an upload that arrives comes again, because its answer was lost.
+    repeated : probability that an upload that arrives is repeated, because its response was lost.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range.
     """
 
     days: int = 1
@@ -83,20 +93,23 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         repeated=0.2,
     ),
 }
+"""Scenarios by name. Tests and benchmarks use the same ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Day:
-    """The uploads of one day, one report each, as they reach a collector, and the truth.
+    """Uploads of one day with one report each, as they reach a collector, and the truth.
 
     Attributes
     ----------
-    params : the parameters of all reports.
-    packed, cohorts : (n, ceil(k/8)) uint8 and (n,) uint16, the reports.
-    ids : (n,) int64. Uploads with the same number are one that came again, bit for bit.
-    values, answered : (n_devices,) int64, the value that each device holds on this day, and the one
-        that it answers for: places in the population's values. Higher ones are of strings that no
-        list has.
+    params : parameters of all reports.
+    packed : (n, ceil(k/8)) uint8, packed bits of the reports.
+    cohorts : (n,) uint16, cohorts of the reports.
+    ids : (n,) int64. Uploads with the same id are one upload that was repeated, bit for bit.
+    values : (n_devices,) int64, index of the value that each device has on this day. Indices after
+        those of the population stand for strings that are in no list.
+    reported_values : (n_devices,) int64, index of the value that each device reports: its first
+        value.
     """
 
     params: Params
@@ -104,11 +117,11 @@ class Day:
     cohorts: NDArray[np.uint16]
     ids: NDArray[np.int64]
     values: NDArray[np.int64]
-    answered: NDArray[np.int64]
+    reported_values: NDArray[np.int64]
 
     @property
     def counts(self) -> Counts:
-        """The counts of a collector that counts each upload once."""
+        """Counts of a collector that counts each upload once."""
         once = np.unique(self.ids, return_index=True)[1]
         return Counts.from_packed(self.packed[once], self.cohorts[once], self.params)
 
@@ -121,9 +134,26 @@ def simulate_scenario(
     n_devices: float,
     seed: int | None = None,
 ) -> Iterator[Day]:
-    """Draw the uploads of every day; one day is held at a time.
+    """Draw the uploads of every day. One day is in memory at a time.
 
-    Raises ParamsError and ReportError as `rappor.simulation.simulate_reports`.
+    Parameters
+    ----------
+    scenario : the events.
+    population : values and their shares.
+    params : parameters of the reports.
+    n_devices : number of devices on each day.
+    seed : the same seed gives the same uploads; None for different uploads in every call.
+
+    Yields
+    ------
+    Day, with the uploads and the truth behind them.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range, or the hash layout is foreign.
+    ReportError
+        The encoding cannot encode a value of the population.
 
     Examples
     --------
@@ -136,10 +166,10 @@ def simulate_scenario(
     True
     """
     n = read_count("n_devices", n_devices, 1)
-    return _days(scenario, _Devices(scenario, population, params, n, Keystream(seed)))
+    return _draw_days(scenario, _Devices(scenario, population, params, n, Keystream(seed)))
 
 
-def _days(scenario: Scenario, devices: _Devices) -> Iterator[Day]:
+def _draw_days(scenario: Scenario, devices: _Devices) -> Iterator[Day]:
     first_id = 0
     for number in range(scenario.days):
         if number:
@@ -147,26 +177,26 @@ def _days(scenario: Scenario, devices: _Devices) -> Iterator[Day]:
         packed, cohorts = devices.report()
         ids = np.arange(first_id, first_id + len(packed))
         first_id += len(packed)
-        came = _arrivals(scenario, devices.rng, len(packed))
+        arrivals = _draw_arrivals(scenario, devices.rng, len(packed))
         yield Day(
             params=devices.params,
-            packed=packed[came],
-            cohorts=cohorts[came],
-            ids=ids[came],
+            packed=packed[arrivals],
+            cohorts=cohorts[arrivals],
+            ids=ids[arrivals],
             values=devices.values.copy(),
-            answered=devices.answered.copy(),
+            reported_values=devices.reported_values.copy(),
         )
 
 
-def _arrivals(scenario: Scenario, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-    """Return the numbers of the uploads that arrive, in the order in which they do."""
+def _draw_arrivals(scenario: Scenario, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    """Draw which of n uploads arrive. Returns their numbers in the order of arrival."""
     arrived = np.flatnonzero(rng.random(n) >= scenario.lost)
-    again = arrived[rng.random(len(arrived)) < scenario.repeated]
-    return rng.permutation(np.concatenate([arrived, again]))
+    repeated = arrived[rng.random(len(arrived)) < scenario.repeated]
+    return rng.permutation(np.concatenate([arrived, repeated]))
 
 
 class _Devices:
-    """Devices from day to day."""
+    """Devices with cohort, value and permanent response, from day to day."""
 
     def __init__(
         self,
@@ -176,63 +206,72 @@ class _Devices:
         n_devices: int,
         keystream: Keystream,
     ) -> None:
-        """Give each device a cohort, a value and a permanent response."""
+        """Draw the devices of the first day."""
         self.params = params
         self.rng = keystream.spawn(0).generator()
         self._scenario = scenario
         everyone = add_unknown_strings(population, scenario.unknown)
-        self._weighted = WeightedSampler(everyone.weights)
+        self._sampler = WeightedSampler(everyone.weights)
         self._truth = compute_true_bits(everyone, params)
-        self._target = len(population) - 1
+        self._forged_value = len(population) - 1
+        # Separate substreams: another probability of one event does not change the other events.
         self._to_value, self._to_cohort = keystream.spawn(1), keystream.spawn(2)
-        self._permanent = ChannelNoise(Channel.permanent(params), keystream.spawn(3), params.k)
-        self._instantaneous = ChannelNoise(
+        self._permanent_noise = ChannelNoise(
+            Channel.permanent(params), keystream.spawn(3), params.k
+        )
+        self._report_noise = ChannelNoise(
             Channel.instantaneous(params), keystream.spawn(4), params.k
         )
-        self.values = self.answered = np.empty(0, dtype=np.int64)
+        self.values = self.reported_values = np.empty(0, dtype=np.int64)
         self._cohorts = np.empty(0, dtype=np.uint16)
-        self._memoised = np.empty((0, params.n_bytes), dtype=np.uint8)
-        self._arrive(n_devices)
+        self._permanent = np.empty((0, params.n_bytes), dtype=np.uint8)
+        self._add_devices(n_devices)
 
-    def _arrive(self, n: int) -> None:
+    def _add_devices(self, n: int) -> None:
         """Add n devices, each with a value, a cohort and a permanent response."""
-        values = self._weighted.draw(self._to_value, n)
+        values = self._sampler.draw(self._to_value, n)
         cohorts = draw_cohorts(self._to_cohort, n, self.params)
-        memoised = self._permanent(self._truth.of_devices(values, cohorts))
+        permanent = self._permanent_noise(self._truth.of_devices(values, cohorts))
         self.values = np.concatenate([self.values, values])
-        self.answered = np.concatenate([self.answered, values])
+        self.reported_values = np.concatenate([self.reported_values, values])
         self._cohorts = np.concatenate([self._cohorts, cohorts])
-        self._memoised = np.concatenate([self._memoised, memoised])
+        self._permanent = np.concatenate([self._permanent, permanent])
 
     def pass_a_day(self) -> None:
-        """Replace devices, and change what others hold."""
+        """Replace some devices, and change the values of some others."""
         stay = self.rng.random(len(self.values)) >= self._scenario.churn
-        n_left = int(np.count_nonzero(~stay))
-        self.values, self.answered = self.values[stay], self.answered[stay]
-        self._cohorts, self._memoised = self._cohorts[stay], self._memoised[stay]
+        n_replaced = int(np.count_nonzero(~stay))
+        self.values, self.reported_values = self.values[stay], self.reported_values[stay]
+        self._cohorts, self._permanent = self._cohorts[stay], self._permanent[stay]
         change = np.flatnonzero(self.rng.random(len(self.values)) < self._scenario.changing)
-        self.values[change] = self._weighted.draw(self._to_value, len(change))
-        self._arrive(n_left)
+        # `reported_values` and the permanent responses stay: the epoch does not end.
+        self.values[change] = self._sampler.draw(self._to_value, len(change))
+        self._add_devices(n_replaced)
 
     def report(self) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
-        """Return the reports of a day, and the forged ones after them."""
+        """Draw the packed reports of a day and their cohorts, honest reports before forged ones."""
         times = self._scenario.reports_a_day
-        honest = self._instantaneous(np.tile(self._memoised, (times, 1)))
+        honest = self._report_noise(np.tile(self._permanent, (times, 1)))
         share = self._scenario.forged
+        # `share` is the share of all uploads, honest and forged.
         n_forged = round(len(honest) * share / (1 - share))
-        target = np.full(n_forged, self._target)
-        to = draw_cohorts(self._to_cohort, n_forged, self.params)
-        forged = self._truth.of_devices(target, to)
-        cohorts = np.tile(self._cohorts, times)
-        return np.concatenate([honest, forged]), np.concatenate([cohorts, to])
+        forged_values = np.full(n_forged, self._forged_value)
+        forged_cohorts = draw_cohorts(self._to_cohort, n_forged, self.params)
+        # A forger adds no noise: a forged upload moves the estimate as far as one upload can.
+        forged = self._truth.of_devices(forged_values, forged_cohorts)
+        cohorts = np.concatenate([np.tile(self._cohorts, times), forged_cohorts])
+        return np.concatenate([honest, forged]), cohorts
 
 
 def add_unknown_strings(population: Population, share: float) -> Population:
-    """Add strings that no list has, by Zipf's law, to hold a share of all."""
+    """Add 1,000 strings that are in no list, which together have a share of the devices.
+
+    Their frequencies follow Zipf's law.
+    """
     if not share:
         return population
-    unknown = [f"unknown string {number}" for number in range(_UNKNOWN)]
-    weights = 1 / np.arange(1.0, _UNKNOWN + 1)
+    unknown = [f"unknown string {number}" for number in range(_UNLISTED)]
+    weights = 1 / np.arange(1.0, _UNLISTED + 1)
     return Population(
         [*population.values, *unknown],
         np.concatenate([(1 - share) * population.weights, share * weights / weights.sum()]),

@@ -1,4 +1,4 @@
-"""Values by weight and cohorts, for many devices at a time."""
+"""Random values by weight, and random cohorts, for many devices at a time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,34 @@ from rappor.simulation.compiled_loops import pick_values
 from rappor.simulation.keystream import Keystream
 
 _MOST_BITS: Final = 22
-"""Bits of a guide's index at most: 16 MB."""
+"""Largest number of bits of an index into the guide. The guide then has 16 MB. A smaller guide
+makes draws slower if there are millions of values."""
 
 
 class WeightedSampler:
-    """Numbers of values, drawn by weight.
+    """Draws indices of values by weight.
 
-    A uniform number falls between the cumulated weights. A guide says for its first bits where to
-    begin to look, so a draw takes about one step however many values there are.
+    A uniform number falls between two cumulated weights. The guide contains, for the first bits of
+    the number, where the search begins. A draw therefore takes about one step, however many values
+    there are.
+
+    Parameters
+    ----------
+    weights : (n_values,) float64, not all 0.
     """
 
     def __init__(self, weights: NDArray[np.float64]) -> None:
-        """Cumulate the weights, (n_values,)."""
+        """Cumulate the weights, and compute the guide."""
         self._steps = np.cumsum(weights)
         self._steps /= self._steps[-1]
+        # Two to four entries of the guide for each value, so that most searches end at once.
         self._bits = min(len(weights).bit_length() + 1, _MOST_BITS)
         firsts = np.arange(1 << self._bits) / (1 << self._bits)
         self._guide = np.searchsorted(self._steps, firsts, side="right").astype(np.int32)
 
     def draw(self, stream: Keystream, n: int) -> NDArray[np.int64]:
-        """Draw (n,) int64, each by 53 bits of the stream."""
+        """Draw (n,) int64 indices, each from 53 bits of the stream."""
+        # Little-endian on every machine, so that a seed gives the same values everywhere.
         words = np.empty(n, dtype="<u8")
         stream.fill(words)
         values = np.empty(n, dtype=np.int64)
@@ -42,6 +50,6 @@ class WeightedSampler:
 
 
 def draw_cohorts(stream: Keystream, n: int, params: Params) -> NDArray[np.uint16]:
-    """Draw (n,) uint16, as a device's coin chooses its cohort."""
+    """Draw (n,) uint16 cohorts, as a device's coin chooses its cohort: floor(coin m / 2^32)."""
     cohorts = stream.coins(n) * np.uint64(params.m) >> np.uint64(32)
     return cohorts.astype(np.uint16)

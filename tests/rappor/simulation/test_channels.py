@@ -1,4 +1,4 @@
-"""Noise in bulk: the probabilities of the protocol's responses, exact to the last bit."""
+"""Noise on packed bits: probabilities that equal those of the protocol's responses exactly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ NOISES = [
 ]
 
 
-def one_bit(f: float, p: float, q: float) -> Params:
+def make_bit_params(f: float, p: float, q: float) -> Params:
+    """Return parameters of one bit."""
     return Params(k=1, encoding="boolean", f=f, p=p, q=q, insecure=True)
 
 
@@ -39,8 +40,8 @@ def one_bit(f: float, p: float, q: float) -> Params:
 def test_a_channel_has_the_probabilities_of_the_devices_responses(
     f: float, p: float, q: float
 ) -> None:
-    """Every way that a device's coins can fall is enumerated; the fractions are equal."""
-    params = one_bit(f, p, q)
+    """The fractions equal an enumeration of all coins of a device."""
+    params = make_bit_params(f, p, q)
     for bit in (0, 1):
         for channel, outcomes in (
             (Channel.permanent(params), permanent_of(bytes([bit]), params)),
@@ -55,16 +56,19 @@ def test_a_channel_has_the_probabilities_of_the_devices_responses(
 def test_exactly_as_many_coins_make_a_one_as_the_threshold_says(
     f: float, p: float, q: float
 ) -> None:
-    """All 256 highest bytes are tried, and below a tied one the number of ones is searched for."""
-    params = one_bit(f, p, q)
+    """All 256 highest bytes are tried.
+
+    For the tied byte, the number of ones is found by bisection.
+    """
+    params = make_bit_params(f, p, q)
     for make in (Channel.permanent, Channel.instantaneous, Channel.report):
         channel = make(params)
         for bit, coins in enumerate((channel.of_zero, channel.of_one)):
-            assert n_ones(build_threshold_words(channel), bit) == coins
+            assert count_ones(build_threshold_words(channel), bit) == coins
 
 
-def n_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
-    """Count the coins of 64 bits that make a 1 of a true bit."""
+def count_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
+    """Count the 64-bit coins that turn a true bit into a 1."""
     every_byte = np.arange(256, dtype=np.uint8)
     planes = np.packbits(every_byte[None] >> np.arange(8)[:, None] & 1, axis=1, bitorder="little")
     truth = np.full(4, 2**64 - 1 if bit else 0, dtype=np.uint64)
@@ -96,8 +100,11 @@ def n_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
 
 
 @pytest.mark.parametrize("k", [1, 5, 8, 13, 64, 129])
-def test_a_report_is_what_its_coins_say(k: int) -> None:
-    """Bit by bit, in Python's integers, over several pieces; unused bits stay 0."""
+def test_a_report_follows_from_its_coins(k: int) -> None:
+    """Every bit equals a comparison of Python's integers, over several pieces.
+
+    Padding bits are 0.
+    """
     low = 2**55 + 12345  # so that half of the ties are ones
     channel, n = Channel(2**61 + low, 2**63 + low), reports_per_piece((k + 7) // 8) + 3
     true = np.random.default_rng(k).integers(0, 2, (n, k), dtype=np.uint8)
@@ -123,6 +130,6 @@ def test_a_report_is_what_its_coins_say(k: int) -> None:
         assert np.array_equal(got[start : start + len(piece), :k], rows[:, :k])
 
 
-def test_no_devices_have_no_answers() -> None:
-    """An empty array is answered by one."""
+def test_no_devices_have_no_responses() -> None:
+    """An empty array gives an empty array."""
     assert ChannelNoise(Channel(1, 2), Keystream(1), 8)(np.empty((0, 1), np.uint8)).shape == (0, 1)

@@ -1,8 +1,8 @@
-"""Simulated collections: repeatable, exact without noise, and distributed as derived.
+"""Simulated collections: repeatable, exact without noise, and with the derived distribution.
 
-One device falls into cohort j with probability 1/m and reports a 1 at bit i with probability q*
-or p*, so every cell of the counts is exactly Binomial(n, r_ij) with
-r_ij = sum over values of weight (q* if the value sets bit i in cohort j, else p*) / m.
+A device falls into cohort j with probability 1/m and reports a 1 at bit i with probability q* or
+p*. Every cell of the counts is therefore exactly Binomial(n, r_ij), with r_ij = sum over values of
+weight (q* if the value sets bit i in cohort j, else p*) / m.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOISELESS = Params(k=11, h=2, m=3, f=0.0, p=0.0, q=1.0, insecure=True)
 POPULATION = Population(["a", "b", "never", "c"], [5, 3, 0, 2])
 
 Simulate = Callable[[int, int], Counts]
-"""Simulate a number of devices from a seed."""
+"""Draws the counts of a number of devices from a seed."""
 
 
 def by_counts(n: int, seed: int) -> Counts:
@@ -51,7 +51,7 @@ def true_bits(value: str, cohort: int, params: Params) -> NDArray[np.uint8]:
     return np.unpackbits(packed, count=params.k, bitorder="little")
 
 
-def cell_probabilities() -> NDArray[np.float64]:
+def compute_cell_probabilities() -> NDArray[np.float64]:
     """Return the (m, k) probabilities r_ij that a device adds a one to a cell."""
     probabilities = np.zeros((PARAMS.m, PARAMS.k))
     for value, weight in zip(POPULATION.values, POPULATION.weights, strict=True):
@@ -64,7 +64,7 @@ def cell_probabilities() -> NDArray[np.float64]:
 def assert_binomial(
     counts: NDArray[np.int64], n: int, probabilities: NDArray[np.float64], *, detect: float
 ) -> None:
-    """Check counts against Binomial(n, probability), and that a shift by `detect` would show."""
+    """Check counts against Binomial(n, probability). A shift by `detect` would be found."""
     low, high = stats.binom.interval(1 - FALSE_ALARM / counts.size, n, probabilities)
     assert ((low <= counts) & (counts <= high)).all()
     assert np.all(stats.binom.cdf(high, n, probabilities + detect) < 1e-3)
@@ -73,22 +73,22 @@ def assert_binomial(
 
 @pytest.mark.parametrize("collect", [by_counts, by_reports])
 def test_every_cell_has_its_binomial(collect: Simulate) -> None:
-    """Ones at each bit of each cohort, and reports of each cohort, have the derived probability."""
+    """Ones of each bit and reports of each cohort have the derived probability."""
     n = 400_000
     counts = collect(n, 1)
     assert counts.n_reports == n
-    assert_binomial(counts.bit_counts, n, cell_probabilities(), detect=0.01)
+    assert_binomial(counts.bit_counts, n, compute_cell_probabilities(), detect=0.01)
     assert_binomial(counts.cohort_reports, n, np.full(PARAMS.m, 1 / PARAMS.m), detect=0.01)
 
 
 @pytest.mark.parametrize("collect", [by_counts, by_reports])
 def test_every_cell_has_its_variance(collect: Simulate) -> None:
-    """Squared errors over many seeds are chi-squared; a variance of a half or twice would show.
+    """Squared errors over many seeds are chi-squared.
 
-    The normal approximation of these binomials, n r (1-r) > 100, moves the bounds by far less
-    than the margin that Bonferroni over the cells leaves.
+    Half or twice the variance would be detected. The normal approximation of these binomials, n r
+    (1-r) > 100, moves the bounds by far less than the margin that Bonferroni over the cells leaves.
     """
-    n, runs, r = 2000, 500, cell_probabilities()
+    n, runs, r = 2000, 500, compute_cell_probabilities()
     ones = np.array([collect(n, seed).bit_counts for seed in range(runs)])
     spread = (((ones - n * r) ** 2) / (n * r * (1 - r))).sum(axis=0)
     low, high = stats.chi2.interval(1 - FALSE_ALARM / spread.size, runs)
@@ -98,7 +98,7 @@ def test_every_cell_has_its_variance(collect: Simulate) -> None:
 
 
 def test_without_noise_a_report_is_the_devices_own_encoding() -> None:
-    """Every simulated report equals what the device's encoder makes of value and cohort."""
+    """Every simulated report equals the encoding of value and cohort on a device."""
     seen = set()
     for block in simulate_reports(POPULATION, NOISELESS, n_reports=300, seed=1, block=64):
         for row, j, v in zip(block.packed, block.cohorts, block.values, strict=True):
@@ -109,7 +109,7 @@ def test_without_noise_a_report_is_the_devices_own_encoding() -> None:
 
 
 def test_without_noise_counts_are_the_truth() -> None:
-    """One string alone sets its bits in every report of a cohort and no other bit."""
+    """A single string sets its bits in every report of a cohort, and no other bit."""
     for value in ("a", "ä", ""):
         counts = simulate_counts(Population([value], [1]), NOISELESS, n_reports=10_000, seed=2)
         for j in range(NOISELESS.m):
@@ -146,7 +146,7 @@ def test_without_noise_every_encoding_gives_the_truth(
 
 
 def test_values_are_normalised_as_on_a_device() -> None:
-    """Two spellings that a device sends alike set the same bits."""
+    """Two spellings with the same normal form set the same bits."""
     params = Params(k=32, m=2, f=0.0, p=0.0, q=1.0, normalize="casefold", insecure=True)
     mixed = Population(["Abc", "ABC"], [1, 1])
     plain = Population(["abc"], [1])
@@ -157,7 +157,7 @@ def test_values_are_normalised_as_on_a_device() -> None:
 
 
 def test_a_seed_repeats_a_simulation() -> None:
-    """Equal seeds give equal results, others and none do not; 1e4 is a number of devices."""
+    """Equal seeds give equal results. Other seeds, and calls without a seed, give other results."""
     for collect in (by_counts, by_reports):
         assert collect(5000, 7) == collect(5000, 7)
         assert collect(5000, 7) != collect(5000, 8)
@@ -168,7 +168,7 @@ def test_a_seed_repeats_a_simulation() -> None:
 
 @pytest.mark.parametrize("block", [1, 7, 99, 100, 101])
 def test_reports_do_not_depend_on_the_blocks(block: int) -> None:
-    """The same devices send the same reports, however many are made at a time."""
+    """The same devices send the same reports for every size of a block."""
     whole = next(simulate_reports(POPULATION, PARAMS, n_reports=100, seed=5))
     parts = list(simulate_reports(POPULATION, PARAMS, n_reports=100, seed=5, block=block))
     sizes = [min(block, 100 - start) for start in range(0, 100, block)]
@@ -179,12 +179,15 @@ def test_reports_do_not_depend_on_the_blocks(block: int) -> None:
 
 
 def test_no_devices_make_no_reports() -> None:
-    """Zero is a number of devices."""
+    """Zero devices give zero counts."""
     assert by_counts(0, 1) == by_reports(0, 1) == Counts.zero(PARAMS)
 
 
 def test_a_billion_devices_are_simulated() -> None:
-    """The number of devices costs nothing, none is lost, and a value of weight 0 has none."""
+    """The time does not depend on the number of devices.
+
+    No device is lost, and a value of weight 0 has none.
+    """
     result = simulate(POPULATION, PARAMS, n_reports=10**9, seed=1, metric="page")
     assert result.counts.n_reports == result.devices.sum() == 10**9
     assert result.devices[2] == 0
@@ -192,7 +195,7 @@ def test_a_billion_devices_are_simulated() -> None:
     weights = POPULATION.weights[possible]
     assert_binomial(result.devices[possible], 10**9, weights, detect=0.001)
     assert result.counts.metric == "page"
-    assert_binomial(result.counts.bit_counts, 10**9, cell_probabilities(), detect=0.001)
+    assert_binomial(result.counts.bit_counts, 10**9, compute_cell_probabilities(), detect=0.001)
 
 
 def test_more_values_than_one_block_are_simulated() -> None:
@@ -223,13 +226,13 @@ def test_blocks_and_layouts_are_checked() -> None:
 
 @pytest.mark.parametrize("values", [[-1], [0, 4], [10**9]])
 def test_values_beyond_the_population_are_refused(values: list[int]) -> None:
-    """At the call: no loop reads beyond a table."""
+    """The call raises, before a compiled loop reads beyond a table."""
     with pytest.raises(ParamsError, match=r"values must be integers in \[0, 3\]"):
         simulate_reports(POPULATION, PARAMS, values=np.array(values))
 
 
 def test_swapped_arguments_are_refused() -> None:
-    """One sentence that names the order."""
+    """The message has the order of the arguments."""
     for run in (simulate, simulate_counts, simulate_reports):
         with pytest.raises(ParamsError, match="first argument must be a Population and the second"):
             run(PARAMS, POPULATION, n_reports=1)  # type: ignore[arg-type]

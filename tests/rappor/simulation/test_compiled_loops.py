@@ -1,4 +1,4 @@
-"""The loops over packed bits."""
+"""The compiled loops over packed bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
 @pytest.mark.parametrize("h", [1, 3])
 @pytest.mark.parametrize("k", WIDTHS)
 def test_bits_are_those_of_the_devices_encoder(k: int, h: int) -> None:
-    """Every string in every cohort, each row on its own."""
+    """Every string in every cohort has the bits of the device's encoder."""
     params = Params(k=max(k, 2), h=h, m=5, f=0.5, p=0.25, q=0.75)
     texts = ["", "a", "vim", "\u00e4"]
     values, cohorts = np.divmod(np.arange(20), 5)
@@ -49,7 +49,7 @@ def test_cells_gather_the_devices_that_set_them() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 5, 1000])
 def test_values_are_those_of_a_search(n: int) -> None:
-    """Of random words, and of those at every step and beside it; a weight of 0 is never picked."""
+    """The results equal numpy's search, at and beside every step. A weight of 0 is never drawn."""
     weights = np.append(0.0, np.random.default_rng(n).random(n) ** 4)
     weights[-1] = 1.0
     steps = np.cumsum(weights)

@@ -1,4 +1,4 @@
-"""The bulk coins: repeatable, separate, uniform."""
+"""The keystream: repeatable, with separate substreams, and uniform."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rappor.base.errors import ParamsError
 from rappor.simulation.keystream import Keystream
 
 FALSE_ALARM = 1e-9
-"""Chance that a statistical check below fails although the code is right."""
+"""Probability that a statistical check below fails although the code is right."""
 
 
 def test_coins_are_the_ciphers_keystream() -> None:
@@ -25,7 +25,7 @@ def test_coins_are_the_ciphers_keystream() -> None:
 
 
 def test_the_same_seed_gives_the_same_coins() -> None:
-    """A simulation can be repeated, and another seed or substream gives other coins."""
+    """Another seed or another substream gives other coins."""
     streams = [Keystream(7), Keystream(8), Keystream(-7), Keystream(7).spawn(0)]
     streams += [Keystream(7).spawn(1), Keystream(8).spawn(0), Keystream(7).spawn(0).spawn(0)]
     draws = [stream.coins(8).tobytes() for stream in streams]
@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_coins() -> None:
 
 
 def test_a_substream_does_not_depend_on_what_was_drawn() -> None:
-    """Workers get the same substreams whenever they are spawned."""
+    """Workers get the same substreams, whenever they are spawned."""
     stream = Keystream(3)
     before = stream.spawn(2).coins(5)
     stream.coins(1000)
@@ -44,14 +44,14 @@ def test_a_substream_does_not_depend_on_what_was_drawn() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 65535, 65536, 65537, 130000])
 def test_coins_do_not_depend_on_how_they_are_drawn(cut: int) -> None:
-    """Two draws join to one, also across the pieces that are encrypted at a time."""
+    """Two draws join to one draw, also across the pieces that are encrypted at a time."""
     whole = Keystream(1).coins(131073)
     stream = Keystream(1)
     assert np.array_equal(np.concatenate([stream.coins(cut), stream.coins(131073 - cut)]), whole)
 
 
-def test_coins_have_the_asked_shape_and_can_be_changed() -> None:
-    """A draw is an ordinary array of its own."""
+def test_coins_have_the_requested_shape_and_can_be_changed() -> None:
+    """A draw is an ordinary array that may be changed."""
     coins = Keystream(1).coins((3, 4, 5))
     assert coins.shape == (3, 4, 5)
     assert coins.dtype == np.uint32
@@ -61,7 +61,7 @@ def test_coins_have_the_asked_shape_and_can_be_changed() -> None:
 
 @pytest.mark.parametrize("seed", [1.5, "1", True, b"1"])
 def test_a_seed_must_be_an_integer(seed: object) -> None:
-    """Anything else is refused in one sentence."""
+    """Any other seed raises ParamsError."""
     with pytest.raises(ParamsError, match="seed must be an integer or None, got"):
         Keystream(seed)  # type: ignore[arg-type]
 
@@ -85,5 +85,5 @@ raise SystemExit(1)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_cannot_draw_its_parents_coins() -> None:
-    """In a forked process drawing is refused, and a substream works."""
+    """In a forked process drawing raises, and a substream works."""
     run_python("-c", FORK)

@@ -17,8 +17,8 @@ PARTS = (Part("prefix:1", 0.2), Part("prefix:3", 0.3), Part("whole"))
 PETS = Population(["kitten", "kit", "dog"], [2, 1, 1])
 
 
-def test_every_device_answers_for_one_part() -> None:
-    """The parts' devices are all devices, shared out as the registry says."""
+def test_every_device_reports_one_part() -> None:
+    """The devices of the parts add up to all devices, with the shares of the registry."""
     drawn = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e5, seed=1, metric="pet")
     assert [counts.params.part for counts in drawn] == ["prefix:1", "prefix:3", "whole"]
     assert {counts.metric for counts in drawn} == {"pet"}
@@ -30,7 +30,7 @@ def test_every_device_answers_for_one_part() -> None:
 
 
 def test_a_part_is_a_collection_of_prefixes() -> None:
-    """Devices of "prefix:1" answer as if their string were its first character."""
+    """Devices of "prefix:1" report as if their string were its first character."""
     initials = Population(["k", "d"], [3, 1])
     params = dataclasses.replace(PARAMS, part="prefix:1", f=0.0, p=0.0, q=1.0, insecure=True)
     (ours, *_) = simulate_parts(PETS, params, PARTS, n_reports=1e5, seed=1)
@@ -39,7 +39,7 @@ def test_a_part_is_a_collection_of_prefixes() -> None:
 
 
 def test_a_seed_repeats_all_parts() -> None:
-    """Another seed does not, and no two parts have the same coins."""
+    """Another seed gives other counts."""
     once = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e4, seed=1)
     again = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e4, seed=1)
     other = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e4, seed=2)
@@ -48,6 +48,6 @@ def test_a_seed_repeats_all_parts() -> None:
 
 
 def test_parts_are_checked() -> None:
-    """Prefixes alone are no parts of a metric."""
+    """Prefixes without the whole string are refused."""
     with pytest.raises(ParamsError, match="and then whole"):
         simulate_parts(PETS, PARAMS, PARTS[:2], n_reports=10)

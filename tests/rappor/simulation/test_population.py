@@ -1,4 +1,4 @@
-"""Populations: checked values and weights, from lists and tables."""
+"""Populations: checks of values and weights, from lists and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rappor.simulation.population import Population, english_words
 
 
 def test_weights_are_normalised_and_read_only() -> None:
-    """Any scale of weights becomes shares, even one whose sum is not finite."""
+    """Weights on any scale become shares, even if their sum exceeds a float."""
     population = Population(["a", "b", "c"], [1, 0, 3])
     assert population.values == ("a", "b", "c")
     assert population.weights.tolist() == [0.25, 0.0, 0.75]
@@ -40,13 +40,13 @@ def test_weights_are_normalised_and_read_only() -> None:
     ],
 )
 def test_wrong_lists_are_refused(values: Any, weights: Any, reason: str) -> None:
-    """What is not a distribution over distinct texts does not become one."""
+    """Values must be distinct texts, and weights must be a distribution."""
     with pytest.raises(ParamsError, match=reason):
         Population(values, weights)
 
 
 def test_plain_values_are_counted() -> None:
-    """Each value's weight is how often it came."""
+    """The weight of a value is the number of its occurrences."""
     population = Population.from_values(iter(["b", "a", "b", "b"]))
     assert population.values == ("b", "a")
     assert population.weights.tolist() == [0.75, 0.25]
@@ -54,7 +54,7 @@ def test_plain_values_are_counted() -> None:
 
 @pytest.mark.parametrize("header", ["value,weight", "value,count"])
 def test_a_table_is_read(tmp_path: Path, header: str) -> None:
-    """Quoted values keep their commas and line ends; a byte-order mark is no value."""
+    """Quoted values may have commas and line ends, and a byte-order mark is dropped."""
     path = tmp_path / "p.csv"
     path.write_bytes(f'\ufeff{header}\r\n"a,b",1\r\n"c\nd",2.5e0\r\n,0.5\r\n'.encode())
     population = Population.from_csv(path)
@@ -81,7 +81,7 @@ def test_a_table_is_read(tmp_path: Path, header: str) -> None:
     ],
 )
 def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, data: bytes, reason: str) -> None:
-    """Header, fields, numbers and encoding are checked where they stand."""
+    """Errors of header, fields, numbers and encoding have the line."""
     path = tmp_path / "p.csv"
     path.write_bytes(data)
     with pytest.raises(FileError, match=reason):
@@ -89,7 +89,7 @@ def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, data: bytes, rea
 
 
 def test_the_words_are_there() -> None:
-    """49,912 distinct words, most frequent first, heavy in the tail, no swear word among them."""
+    """The list has 49,912 distinct words, most frequent first, without swear words."""
     words = english_words()
     assert len(words) == 49_912
     assert not {"fuck", "shit", "ass", "bitch"} & set(words.values)
@@ -99,5 +99,5 @@ def test_the_words_are_there() -> None:
 
 
 def test_the_repr_shows_no_value() -> None:
-    """A population may be real."""
+    """A population may contain real values."""
     assert repr(Population(["secret"], [1])) == "Population(n=1)"

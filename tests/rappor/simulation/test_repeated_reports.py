@@ -1,8 +1,8 @@
-"""Devices that report again: their noise is theirs, and their number is known.
+"""Devices that report several times: the variance of counts, and the number of devices.
 
-The number of ones at a bit, over n reports each of D devices, has mean n D mu and variance
-n D within + n^2 D between, with mu = p* + (q* - p*) share, between = (q - p)^2 mu' (1 - mu'),
-mu' = f/2 + (1 - f) share, and within what is left of mu (1 - mu).
+The number of ones at a bit, over n reports each of D devices, has the mean n D mu and the variance
+n D within + n^2 D between. Here mu = p* + (q* - p*) share, between = (q - p)^2 mu' (1 - mu') with
+mu' = f/2 + (1 - f) share, and within = mu (1 - mu) - between.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mean_of(params: Params, share: float) -> float:
 
 
 def test_repeated_reports_vary_as_derived() -> None:
-    """Mean and variance of 400 collections, each within a bound that fails once in 1e9."""
+    """Mean and variance of 400 collections are within bounds that fail once in 1e9 runs."""
     n_runs, n, each, share = 400, 500, 12, 0.2
     ones = np.array(
         [
@@ -59,8 +59,8 @@ def test_repeated_reports_vary_as_derived() -> None:
     assert high * 1.1 * n * each * mean * (1 - mean) < variance * low / 1.1
 
 
-def test_the_counts_know_their_devices() -> None:
-    """Reports, devices and the sum of squares are those that were asked for."""
+def test_the_counts_store_squared_reports() -> None:
+    """Reports, devices and the sum of squares are those of the arguments."""
     drawn = simulate_repeated(WORDS, BLOOM, devices={1: 500, 3: 200, 7: 10}, seed=1)
     assert drawn.counts.n_reports == 500 + 600 + 70
     assert drawn.counts.sum_squared_reports == 500 + 9 * 200 + 49 * 10
@@ -68,7 +68,7 @@ def test_the_counts_know_their_devices() -> None:
 
 
 def test_a_seed_repeats_a_simulation() -> None:
-    """The same seed gives the same counts, another one others."""
+    """The same seed gives the same counts, and another seed gives others."""
     first, again, other = (
         simulate_days(WORDS, BLOOM, n_devices=1e5, n_days=3, churn=0.2, seed=seed)
         for seed in (1, 1, 2)
@@ -79,7 +79,7 @@ def test_a_seed_repeats_a_simulation() -> None:
 
 @pytest.mark.parametrize("churn", [0.0, 0.3, 1.0])
 def test_days_have_as_many_devices_each(churn: float) -> None:
-    """Who leaves is replaced; a report a device and day."""
+    """New devices replace the devices that leave, and every device reports once a day."""
     days = simulate_days(WORDS, BLOOM, n_devices=1000, n_days=5, churn=churn, seed=3)
     assert [day.n_reports for day in days] == [1000] * 5
     assert [day.sum_squared_reports for day in days] == [1000] * 5
@@ -87,7 +87,7 @@ def test_days_have_as_many_devices_each(churn: float) -> None:
 
 @pytest.mark.parametrize("churn", [0.0, 0.02])
 def test_once_every_device_reports_on_one_day(churn: float) -> None:
-    """A part of the devices each day; those that leave before their day never report."""
+    """A part of the devices reports each day. Devices that leave before their day never report."""
     n, n_days = 90_000, 90
     days = simulate_days(
         WORDS, BLOOM, n_devices=n, n_days=n_days, churn=churn, once_in=n_days, seed=4
@@ -105,8 +105,11 @@ def test_once_every_device_reports_on_one_day(churn: float) -> None:
 
 
 @pytest.mark.parametrize(("n_days", "answers"), [(7, 7 / 92), (92, 1), (200, 2 + 16 / 92)])
-def test_days_hold_their_part_of_the_epochs(n_days: int, answers: float) -> None:
-    """A week of a quarter has a thirteenth of the devices, 200 days 2.17 reports of each."""
+def test_days_have_their_share_of_the_epochs(n_days: int, answers: float) -> None:
+    """A week of a quarter has a thirteenth of the devices.
+
+    200 days have 2.17 reports of each device.
+    """
     n = 92_000
     days = simulate_days(WORDS, BLOOM, n_devices=n, n_days=n_days, once_in=92, seed=5)
     bound = stats.norm.isf(FALSE_ALARM / 2) * math.sqrt(n * (answers % 1))
@@ -115,7 +118,7 @@ def test_days_hold_their_part_of_the_epochs(n_days: int, answers: float) -> None
 
 @pytest.mark.parametrize("churn", [0.0, 0.25])
 def test_days_of_the_same_devices_agree_as_derived(churn: float) -> None:
-    """The covariance of a boolean's ones on two days, L days apart, is between (1 - churn)^L."""
+    """The covariance of a bit's ones on two days, L days apart, is between (1 - churn)^L."""
     n_runs, n, share = 600, 400, 0.2
     days = np.array(
         [
@@ -141,7 +144,7 @@ def test_days_of_the_same_devices_agree_as_derived(churn: float) -> None:
 
 
 def test_without_noise_days_of_the_same_devices_are_equal() -> None:
-    """What a device holds does not change from day to day; with churn it does."""
+    """The values of devices stay the same from day to day. With churn they change."""
     plain = Params(k=16, h=1, m=4, f=0.0, p=0.0, q=1.0, insecure=True)
     first, *others = simulate_days(WORDS, plain, n_devices=1e9, n_days=4, seed=1)
     assert all(np.array_equal(first.bit_counts, day.bit_counts) for day in others)
@@ -150,7 +153,7 @@ def test_without_noise_days_of_the_same_devices_are_equal() -> None:
 
 
 def test_impossible_numbers_are_refused() -> None:
-    """One sentence for each."""
+    """The message has the name of the number."""
     with pytest.raises(ParamsError, match="reports of a device must be"):
         simulate_repeated(YES, BOOLEAN, devices={0: 5})
     with pytest.raises(ParamsError, match="reports must number at most"):
