@@ -119,7 +119,7 @@ def decode(
     strings that are not in the list.
     """
     from rappor.decoding.decoder import decode as decode_counts
-    from rappor.decoding.post_stratification import segments_of, weigh
+    from rappor.decoding.post_stratification import group_by_segment, weigh
     from rappor.reporting.text import estimates_text, weighted_text
 
     counts = source.read()
@@ -133,7 +133,7 @@ def decode(
                 name: decode_counts(
                     some, candidates, error_control=detection, complete=complete, progress=slow
                 )
-                for name, some in segments_of(counts).items()
+                for name, some in group_by_segment(counts).items()
             }
         weighted = weigh(found, weights)
         as_json = output.as_json

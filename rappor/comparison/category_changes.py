@@ -38,7 +38,11 @@ from rappor.comparison.shared_devices import (
     estimate_other_changes,
 )
 from rappor.counts.arrays import Floats
-from rappor.decoding.closed_form import Answers, CompleteAnswers, read_answers
+from rappor.decoding.closed_form import (
+    CategoryEstimates,
+    CompleteCategoryEstimates,
+    estimate_categories,
+)
 from rappor.estimator.debias import debias
 from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.fit import LEAST_NOISE
@@ -65,7 +69,7 @@ class _Sample:
         in units of a share.
     """
 
-    categories: Answers | CompleteAnswers
+    categories: CategoryEstimates | CompleteCategoryEstimates
     device_share: Floats
     per_device: Floats
     permanent: Floats
@@ -86,7 +90,7 @@ class CategoryContrast:
         counts = [collection for sample in samples for collection in sample.counts]
         repetitions = [collection for sample in samples for collection in sample.repetitions]
         # Raises DecodeError for samples with different categories, before any computation.
-        read_answers(debias(counts, repetitions), counts[0].params)
+        estimate_categories(debias(counts, repetitions), counts[0].params)
         read_samples = [_read_sample(sample, complete=complete) for sample in samples]
         self.categories = [sample.categories for sample in read_samples]
         self.device_share = np.array([sample.device_share for sample in read_samples])
@@ -203,7 +207,7 @@ def estimate_category_changes(
 def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
     """Estimate the categories of a sample, and split their variance."""
     target = debias(sample.counts, sample.repetitions)
-    categories = read_answers(target, sample.counts[0].params)
+    categories = estimate_categories(target, sample.counts[0].params)
     shape = (len(sample.counts), len(categories.estimate))
 
     def devices_noise(theta: Floats) -> Floats:
@@ -222,7 +226,7 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
         covariance[index, index] = variance
         # The adjustment to a sum of one is linear: estimate - common (sum - 1) / sum(common).
         # `projection` is its matrix, so the device part of the covariance becomes P C P^T.
-        categories = CompleteAnswers.of(categories)
+        categories = CompleteCategoryEstimates.of(categories)
         projection = np.eye(len(index)) - categories.common[:, None] / categories.common.sum()
         variance = ((projection @ covariance) * projection).sum(axis=1)
         # Shares that sum to one have only a part of each share's noise. The variances of the

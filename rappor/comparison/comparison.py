@@ -425,7 +425,7 @@ def build_comparison(
     return Comparison(
         samples=tuple(columns),
         candidates=tuple(separate.candidates[i] for i in order),
-        group=separate.pooled.group[separate.pooled.places(separate.candidates)][order],
+        group=separate.pooled.group[separate.pooled.indices_of(separate.candidates)][order],
         per_sample=separate.tabulate(order, separate.per_sample),
         detected_overall=separate.detected[order],
         contrasts=tuple(contrast.ordered(order) for contrast in contrasts),
@@ -440,7 +440,7 @@ def build_comparison(
 
 def _order_candidates(samples: Samples, primary: Sequence[SampleContrast]) -> Integers:
     """Return candidate indices: largest significant changes first, then by share of all reports."""
-    by_share = samples.separate.pooled.places(samples.separate.candidates)
+    by_share = samples.separate.pooled.indices_of(samples.separate.candidates)
     if not primary:
         return np.argsort(by_share)
     sizes = [np.where(contrast.changed, np.abs(contrast.estimate), 0.0) for contrast in primary]

@@ -90,7 +90,7 @@ class SeparateDecodes:
         detected = np.zeros((len(estimates), len(names)), dtype=bool)
         for i, decoded in enumerate(estimates):
             if decoded is not None:
-                rows = decoded.places(names)
+                rows = decoded.indices_of(names)
                 for name, table in tables.items():
                     table[i] = getattr(decoded, name)[rows]
                 # A detection needs three bounds, because each bound alone lets false detections
@@ -217,8 +217,9 @@ def _detect_overall(
     widened for.
     """
     smallest = np.min(
-        [estimates.p_value[estimates.places(pooled.candidates)] for estimates in per_sample], axis=0
+        [estimates.p_value[estimates.indices_of(pooled.candidates)] for estimates in per_sample],
+        axis=0,
     )
     p_value = np.minimum(2 * np.minimum(pooled.p_value, len(per_sample) * smallest), 1.0)
     threshold = Thresholds(error_control, PValues(rows=p_value[pooled.distinct])).largest
-    return np.asarray(p_value <= threshold)[pooled.places(names)]
+    return np.asarray(p_value <= threshold)[pooled.indices_of(names)]

@@ -178,7 +178,7 @@ class Samples:
         weights: Floats,
         progress: Progress,
     ) -> Changes:
-        orders = [estimates.places(candidates.strings) for estimates in per_sample]
+        orders = [estimates.indices_of(candidates.strings) for estimates in per_sample]
         shares, errors = (
             np.array(
                 [
@@ -258,7 +258,7 @@ def _add_sample(collections: Sequence[Counts]) -> AddedCollections | None:
 
 def _explained_rows(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
     """Return the sum of the detected strings' shares in each row, (n,)."""
-    order = estimates.places(candidates.strings)
+    order = estimates.indices_of(candidates.strings)
     detected = estimates.detected[order]
     chosen = np.flatnonzero(detected)
     # Indistinguishable candidates share one estimate. Only the first candidate of a group is added.

@@ -38,7 +38,7 @@ from rappor.protocol.params import Params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answers:
+class CategoryEstimates:
     """Estimates of k categories, one per bit.
 
     Attributes
@@ -88,7 +88,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CompleteAnswers(Answers):
+class CompleteCategoryEstimates(CategoryEstimates):
     """Estimates of k categories whose shares sum to 1.
 
     Attributes
@@ -98,12 +98,12 @@ class CompleteAnswers(Answers):
     common : (k,) float64. Covariance of each unconstrained estimate with the sum of all.
     """
 
-    unconstrained: Answers
+    unconstrained: CategoryEstimates
     joint_covariance: Floats
     common: Floats
 
     @classmethod
-    def of(cls, unconstrained: Answers) -> CompleteAnswers:
+    def of(cls, unconstrained: CategoryEstimates) -> CompleteCategoryEstimates:
         """Constrain the sum of the estimates to 1."""
         joint_covariance = unconstrained.covariance(np.arange(len(unconstrained.estimate)))
         # Without noise (p* = 0) and without reports of a category its variance is 0. The bound
@@ -151,7 +151,7 @@ class CompleteAnswers(Answers):
         }
 
 
-def read_answers(target: Target, params: Params) -> Answers:
+def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
     """Estimate the share of the reports with each category.
 
     Raises
@@ -176,7 +176,7 @@ def read_answers(target: Target, params: Params) -> Answers:
         for name in ("reports", "repeated", "p_star", "q_star", "p", "q")
     }
     ones = np.concatenate([counts.bit_counts for counts in target.counts]).astype(float)
-    return Answers(
+    return CategoryEstimates(
         estimate=estimate,
         std_error=std_error,
         weight=weight,

@@ -15,7 +15,7 @@ from rappor.protocol.params import Params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Collected:
+class CollectionSummary:
     """The decoded reports of one metric under one parameter set.
 
     Attributes
@@ -44,13 +44,13 @@ class Collected:
         return int(self.reports.sum())
 
 
-def describe_collected(target: Target, residual: Floats | None) -> tuple[Collected, ...]:
+def describe_collected(target: Target, residual: Floats | None) -> tuple[CollectionSummary, ...]:
     """Describe each parameter set of the counts.
 
     `residual` is (n,), as `standardise` returns it.
     """
     return tuple(
-        Collected(
+        CollectionSummary(
             metric=counts.metric,
             params=counts.params,
             repetition=repetition,

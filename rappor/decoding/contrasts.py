@@ -197,7 +197,7 @@ class DetectedRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Related:
+class RowCovariance:
     """Joint distribution of the rows of a table.
 
     Attributes

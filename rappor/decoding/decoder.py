@@ -16,7 +16,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.decoding import diagnostics
-from rappor.decoding.closed_form import CompleteAnswers, read_answers
+from rappor.decoding.closed_form import CompleteCategoryEstimates, estimate_categories
 from rappor.decoding.collection_summary import standardise
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.distribution import estimate_shares
@@ -96,8 +96,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     ------
     DecodeError
         There are no reports or no candidates, or the collections do not belong together. For a
-            stream also:
-        `distribution` is True, or the candidates cannot be distinguished.
+        stream also: `distribution` is True, or the candidates cannot be distinguished.
     FileError
         A file of candidates cannot be read to its end.
     ParamsError
@@ -120,20 +119,20 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     keep = len(target) + 2 * SCREENED
     most = max(keep, MOST_ROWS)
     first = normalize_listed(listed, collections)
-    asked = normalize_candidates(candidates, first, collections, most)
-    if asked is None:
+    requested = normalize_candidates(candidates, first, collections, most)
+    if requested is None:
         return _decode_closed(target, error_control, distribution=distribution, complete=complete)
     with limit_to_one_thread():
-        if _is_streamed(asked, target, most, distribution=distribution):
+        if _is_streamed(requested, target, most, distribution=distribution):
             # Import the stream only here. The import loads the compiler, which categories do not
             # need.
             from rappor.estimator.streamed_design_matrix import StreamedDesign  # noqa: PLC0415
 
-            pool = StreamedDesign(asked, target, keep, n_first=len(first))
+            pool = StreamedDesign(requested, target, keep, n_first=len(first))
             selection = select(target, pool, progress)
             strings = pool.strings
         else:
-            strings = Strings(asked, target, progress)
+            strings = Strings(requested, target, progress)
             selection = fit_all_if_filled(
                 target, strings.design, select(target, strings.design, progress)
             )
@@ -395,28 +394,28 @@ def _decode_closed(
     target: Target, detection: ErrorControl, *, distribution: bool, complete: bool
 ) -> Estimates:
     """Decode categories, booleans and buckets by the closed form."""
-    answers = read_answers(target, target.counts[0].params)
+    categories = estimate_categories(target, target.counts[0].params)
     encoding = encoding_of(target.counts[0].params)
     findings = diagnostics.describe_cohorts(target)
     if complete:
         # The encoding `boolean` has one share, so there is no sum to constrain.
         if not encoding.exclusive:
             raise DecodeError("complete must be false for yes or no: a no sets no bit")
-        answers = CompleteAnswers.of(answers)
-        findings["complete"] = answers.describe()
-    thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
-    share = answers.shares(exclusive=encoding.exclusive)
-    rows = answer_rows(target, answers.proportions, thresholds)
+        categories = CompleteCategoryEstimates.of(categories)
+        findings["complete"] = categories.describe()
+    thresholds = Thresholds(detection, PValues(rows=categories.proportions.p_values()))
+    share = categories.shares(exclusive=encoding.exclusive)
+    rows = answer_rows(target, categories.proportions, thresholds)
     raw = Raw(
         names=tuple(encoding.answers),
-        entry=np.arange(len(answers.estimate)),
-        group=np.zeros(len(answers.estimate), dtype=np.int64),
-        estimate=answers.estimate,
-        std_error=answers.std_error,
+        entry=np.arange(len(categories.estimate)),
+        group=np.zeros(len(categories.estimate), dtype=np.int64),
+        estimate=categories.estimate,
+        std_error=categories.std_error,
         thresholds=thresholds,
-        interval=answers.interval,
-        covariance=answers.covariance,
-        shares=np.stack([share, answers.std_error]) if distribution else None,
+        interval=categories.interval,
+        covariance=categories.covariance,
+        shares=np.stack([share, categories.std_error]) if distribution else None,
         breakdown=break_down(rows, thresholds.detected, target.n_reports),
     )
     return conclude(raw, target, findings)

@@ -19,8 +19,8 @@ from rappor.base.errors import DecodeError
 from rappor.base.ranges import check_number, check_weights, format_value
 from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Booleans, Floats, Integers
-from rappor.decoding.collection_summary import Collected
-from rappor.decoding.contrasts import Contrast, Related, normal_reach
+from rappor.decoding.collection_summary import CollectionSummary
+from rappor.decoding.contrasts import Contrast, RowCovariance, normal_reach
 from rappor.decoding.diagnostics import Caution, cautions
 from rappor.decoding.spreadsheet_csv import csv_text
 from rappor.estimator.error_control import ErrorControl
@@ -46,7 +46,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class RemainingShare:
     """Share of all detected rows after the first `after` rows together.
 
     Attributes
@@ -132,11 +132,11 @@ class Estimates(DisplayedRecord):
     unallocated: float
     unallocated_std_error: float
     assumptions: str
-    remaining: tuple[Rest, ...]
+    remaining: tuple[RemainingShare, ...]
     diagnostics: dict[str, Any]
-    collections: tuple[Collected, ...]
+    collections: tuple[CollectionSummary, ...]
     error_control: ErrorControl
-    covariance: Related
+    covariance: RowCovariance
     contrasts: tuple[Contrast, ...] = ()
     listed: frozenset[str] = frozenset()
 
@@ -224,14 +224,13 @@ class Estimates(DisplayedRecord):
         Raises
         ------
         DecodeError
-            A candidate has no row; the counts do not determine the contrast (`Related.contrasts`);
-                weights or
-            constant are not finite; or all weights are 0.
+            A candidate has no row, the counts do not determine the contrast
+            (`RowCovariance.contrasts`), weights or constant are not finite, or all weights are 0.
         """
         check_weights("weights", weights.values(), error=DecodeError)
         check_number("constant", constant, "[-1e100, 1e100]", error=DecodeError)
         values = np.array(list(weights.values()), dtype=float)
-        rows = self.places(weights)
+        rows = self.indices_of(weights)
         # The estimate of a row that was chosen because it is high is too large. Its posterior mean
         # is not.
         if detected:
@@ -269,8 +268,7 @@ class Estimates(DisplayedRecord):
         ------
         DecodeError
             No candidate matches, only the best candidates of a stream have rows, or `pattern` is
-                not a regular
-            expression.
+            not a regular expression.
         """
         # The other candidates of a stream have no row. A total without them would be too small
         # without an error.
@@ -299,7 +297,7 @@ class Estimates(DisplayedRecord):
         """Return a copy with further contrasts."""
         return dataclasses.replace(self, contrasts=(*self.contrasts, *contrasts))
 
-    def places(self, candidates: Iterable[str]) -> Integers:
+    def indices_of(self, candidates: Iterable[str]) -> Integers:
         """Return the row index of each candidate.
 
         Raises DecodeError for a candidate without a row.

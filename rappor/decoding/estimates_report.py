@@ -19,7 +19,7 @@ import numpy as np
 
 from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Floats
-from rappor.decoding.collection_summary import Collected
+from rappor.decoding.collection_summary import CollectionSummary
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.diagnostics import FIT_FALSE_ALARM, IMBALANCE
 from rappor.decoding.estimates import Estimates
@@ -111,19 +111,19 @@ class CohortRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CollectedReport:
+class CollectionReport:
     """One parameter set: its reports, its privacy loss, and the findings about its counts.
 
     Attributes
     ----------
-    collected : summary of the reports.
+    summary : summary of the reports.
     losses : privacy loss of one report, of the assumed number of reports per device, and of any
         number.
     cohorts : ranges of neighbouring cohorts.
     residuals : grid of residuals. None if nothing was fitted.
     """
 
-    collected: Collected
+    summary: CollectionSummary
     losses: tuple[Loss, ...]
     cohorts: tuple[CohortRange, ...]
     residuals: ResidualGrid | None
@@ -131,12 +131,12 @@ class CollectedReport:
     @property
     def params(self) -> Params:
         """The parameter set."""
-        return self.collected.params
+        return self.summary.params
 
     @property
     def expected_reports(self) -> float:
         """Mean number of reports of a cohort."""
-        return self.collected.n_reports / self.params.m
+        return self.summary.n_reports / self.params.m
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class EstimatesReport:
         reports, and of strings that the metric's entry does not list. Empty for the
         encoding `boolean`.
     unlisted_detected, unlisted_undetected : numbers of rows that the page only counts.
-    collected : one report for each parameter set.
+    collections : one report for each parameter set.
     groups : candidates that cannot be distinguished, at most `_LISTED_GROUPS` groups.
     checks : the reviewer's questions.
     origin : command and files.
@@ -177,7 +177,7 @@ class EstimatesReport:
     masses: tuple[Contrast, ...]
     unlisted_detected: int
     unlisted_undetected: int
-    collected: tuple[CollectedReport, ...]
+    collections: tuple[CollectionReport, ...]
     groups: tuple[tuple[str, ...], ...]
     checks: tuple[Check, ...]
     origin: Origin
@@ -197,10 +197,10 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
     others = np.flatnonzero(~estimates.detected & ~estimates.is_listed)
     # The others are sorted by p-value: the reader sees the candidates that were nearly detected.
     others = others[np.argsort(estimates.p_value[others], kind="stable")]
-    shown = np.concatenate([leading, others])[:LISTED]
-    rows = tuple(estimates.row(int(i)) for i in shown)
+    listed_rows = np.concatenate([leading, others])[:LISTED]
+    rows = tuple(estimates.row(int(i)) for i in listed_rows)
     n_leading = min(len(leading), LISTED)
-    n_detected = int(estimates.detected[shown].sum())
+    n_detected = int(estimates.detected[listed_rows].sum())
     return EstimatesReport(
         estimates=estimates,
         rows=rows,
@@ -208,9 +208,9 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
         masses=tuple(masses(estimates)),
         unlisted_detected=int(estimates.detected.sum()) - n_detected,
         unlisted_undetected=(
-            estimates.n_candidates - int(estimates.detected.sum()) - (len(shown) - n_detected)
+            estimates.n_candidates - int(estimates.detected.sum()) - (len(listed_rows) - n_detected)
         ),
-        collected=tuple(_report_collection(summary) for summary in estimates.collections),
+        collections=tuple(_report_collection(summary) for summary in estimates.collections),
         groups=tuple(map(tuple, estimates.diagnostics.get("groups", [])[:_LISTED_GROUPS])),
         checks=tuple(_answer_checks(estimates, origin)),
         origin=origin,
@@ -246,52 +246,50 @@ def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Contrast]:
         return
     error = estimates.unallocated_std_error
     yield _build_mass(estimates, "all detected", 1 - estimates.unallocated, error)
-    for rest in estimates.remaining:
-        if rest.after == after:
-            name = f"other detected ({rest.rows:,})"
-            yield _build_mass(estimates, name, rest.share, rest.std_error)
+    for remaining in estimates.remaining:
+        if remaining.after == after:
+            name = f"other detected ({remaining.rows:,})"
+            yield _build_mass(estimates, name, remaining.share, remaining.std_error)
     yield _build_mass(estimates, "unallocated", estimates.unallocated, error)
     if estimates.not_listed is not None:
         yield estimates.not_listed
 
 
-def _build_mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Contrast:
+def _build_mass(estimates: Estimates, name: str, share: float, std_error: float) -> Contrast:
     """Build a contrast for a share of many rows."""
     margin = NormalDist().inv_cdf((1 + estimates.error_control.confidence) / 2) * std_error
     return Contrast(
         name=name,
-        estimate=proportion,
+        estimate=share,
         std_error=std_error,
-        ci_low=proportion - margin,
-        ci_high=proportion + margin,
+        ci_low=share - margin,
+        ci_high=share + margin,
         p_value=None,
     )
 
 
-def _report_collection(collected: Collected) -> CollectedReport:
+def _report_collection(summary: CollectionSummary) -> CollectionReport:
     """Build the report of one parameter set."""
-    sent = math.ceil(collected.repetition.reports_per_device)
-    return CollectedReport(
-        collected=collected,
-        losses=tuple(compute_loss(collected.params, n) for n in (1, sent, None)),
-        cohorts=tuple(_summarise_cohorts(collected)),
-        residuals=None
-        if collected.residuals is None
-        else _summarise_residuals(collected.residuals),
+    sent = math.ceil(summary.repetition.reports_per_device)
+    return CollectionReport(
+        summary=summary,
+        losses=tuple(compute_loss(summary.params, n) for n in (1, sent, None)),
+        cohorts=tuple(_summarise_cohorts(summary)),
+        residuals=None if summary.residuals is None else _summarise_residuals(summary.residuals),
     )
 
 
-def _summarise_cohorts(collected: Collected) -> Iterator[CohortRange]:
+def _summarise_cohorts(summary: CollectionSummary) -> Iterator[CohortRange]:
     """Yield ranges of neighbouring cohorts, at most `CELLS`."""
-    m, bits = collected.params.m, collected.true_bits
+    m, bits = summary.params.m, summary.true_bits
     step = math.ceil(m / CELLS)
     for first in range(0, m, step):
         cohorts = slice(first, min(first + step, m))
         yield CohortRange(
             first=first,
             last=cohorts.stop - 1,
-            least_reports=int(collected.reports[cohorts].min()),
-            most_reports=int(collected.reports[cohorts].max()),
+            least_reports=int(summary.reports[cohorts].min()),
+            most_reports=int(summary.reports[cohorts].max()),
             least_bits=_reduce_range(np.fmin, bits.mean[cohorts]),
             most_bits=_reduce_range(np.fmax, bits.mean[cohorts]),
             low=_reduce_range(np.fmax, bits.low[cohorts]),

@@ -12,8 +12,8 @@ from scipy import special
 
 from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.collection_summary import describe_collected
-from rappor.decoding.contrasts import Covariance, DetectedRows, Related
-from rappor.decoding.estimates import Estimates, Rest
+from rappor.decoding.contrasts import Covariance, DetectedRows, RowCovariance
+from rappor.decoding.estimates import Estimates, RemainingShare
 from rappor.estimator.debias import Target
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.device_assumptions import describe_assumption
@@ -27,7 +27,7 @@ _TOPS: Final = (10, 20, 50, 100, 1000)
 """Numbers of rows after which a chart or a page may end. The detected rows after them have a total
 with its own standard error."""
 
-_UNKNOWN: Final = Rest(after=0, rows=0, share=math.nan, std_error=math.nan)
+_UNKNOWN: Final = RemainingShare(after=0, rows=0, share=math.nan, std_error=math.nan)
 """Total of the encoding `boolean`, which has one share and nothing left to explain."""
 
 
@@ -109,7 +109,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
         diagnostics=diagnostics,
         collections=describe_collected(target, raw.residual),
         error_control=detection,
-        covariance=Related(
+        covariance=RowCovariance(
             entry=entry,
             estimate=raw.estimate,
             std_error=raw.std_error,
@@ -126,7 +126,7 @@ def _compute_detected_rows(raw: Raw) -> DetectedRows:
     return DetectedRows.of(entries, raw.estimate, raw.std_error, p_values, raw.covariance)
 
 
-def _compute_remaining(explained: DetectedRows, rows: Integers) -> tuple[Rest, ...]:
+def _compute_remaining(explained: DetectedRows, rows: Integers) -> tuple[RemainingShare, ...]:
     """Compute the total of all detected rows, and the totals after the first 10, 20, ... rows.
 
     Rows of one group share an entry. The entry counts once, at the first of its rows.
@@ -134,7 +134,7 @@ def _compute_remaining(explained: DetectedRows, rows: Integers) -> tuple[Rest, .
     tops = [top for top in _TOPS if top < len(rows)]
     later_entries = [np.setdiff1d(explained.entries, rows[:top]) for top in tops]
     return tuple(
-        Rest(after=top, rows=len(rows) - top, share=proportion, std_error=std_error)
+        RemainingShare(after=top, rows=len(rows) - top, share=proportion, std_error=std_error)
         for top, entries in zip([0, *tops], [explained.entries, *later_entries], strict=True)
         for proportion, std_error in [explained.sum_of(entries)]
     )

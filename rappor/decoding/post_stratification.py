@@ -29,7 +29,7 @@ from rappor.protocol.segments import segment_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighted:
+class WeightedTotals:
     """Weighted totals over segments.
 
     Attributes
@@ -39,17 +39,17 @@ class Weighted:
         detects, largest first. Intervals of strings are widened because the strings were selected.
     n_candidates : number of candidates.
     reports : number of reports in all segments.
-    assumed, warnings : of each segment, with its name.
-    detection : error control of all segments.
+    assumptions, warnings : assumptions and warnings of each segment, with its name.
+    error_control : error control of all segments.
     """
 
     weights: Mapping[str, float]
     contrasts: tuple[Contrast, ...]
     n_candidates: int
     reports: int
-    assumed: tuple[str, ...]
+    assumptions: tuple[str, ...]
     warnings: tuple[Caution, ...]
-    detection: ErrorControl
+    error_control: ErrorControl
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `rappor decode --weights FILE --json` prints."""
@@ -58,7 +58,7 @@ class Weighted:
             "contrasts": [contrast.to_dict() for contrast in self.contrasts],
             "candidates": self.n_candidates,
             "reports": self.reports,
-            "assumptions": list(self.assumed),
+            "assumptions": list(self.assumptions),
             "warnings": [dataclasses.asdict(warning) for warning in self.warnings],
         }
 
@@ -67,7 +67,7 @@ class Weighted:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
-def segments_of(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
+def group_by_segment(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     """Group counts by the name of their segment, so that each segment can be decoded alone.
 
     Raises
@@ -75,19 +75,25 @@ def segments_of(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     DecodeError
         A segment has no reports, so its shares are unknown.
     """
-    found: dict[str, list[Counts]] = {}
-    for each in counts:
-        found.setdefault(segment_name(each.params.segment), []).append(each.unsegmented)
-    if empty := [name for name, some in found.items() if not any(each.n_reports for each in some)]:
+    by_segment: dict[str, list[Counts]] = {}
+    for collection in counts:
+        name = segment_name(collection.params.segment)
+        by_segment.setdefault(name, []).append(collection.unsegmented)
+    empty = [
+        name
+        for name, collections in by_segment.items()
+        if not any(collection.n_reports for collection in collections)
+    ]
+    if empty:
         # A total without this segment would silently describe a smaller population.
         raise DecodeError(
             f"segments must have at least 1 report each, got 0 of {', '.join(empty[:5])}: leave "
             "their counts and weights out, and the total is of the others"
         )
-    return found
+    return by_segment
 
 
-def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> Weighted:
+def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> WeightedTotals:
     """Compute the weighted total of each candidate over segments that were decoded separately.
 
     Parameters
@@ -98,9 +104,8 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     Raises
     ------
     DecodeError
-        A segment has no weight, a weight has no segment, a weight is negative, or the segments have
-            different
-        candidates.
+        A segment has no weight, a weight has no segment, a weight is negative, or the segments
+        have different candidates.
     """
     _check_weights(segments, weights)
     total_weight = math.fsum(weights.values())
@@ -109,31 +114,33 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     # Categories are a fixed list. Strings are selected because a segment detects them, so their
     # intervals are widened (Benjamini and Yekutieli 2005).
     has_categories = bool(encoding_of(first.collections[0].params).answers)
-    detected = {name for each in segments.values() for name in each.detected_candidates}
+    detected = {name for estimates in segments.values() for name in estimates.detected_candidates}
     names = [name for name in first.candidates if has_categories or name in detected]
     confidence = first.error_control.confidence
     selected_share = 1.0 if has_categories else max(len(names), 1) / first.n_candidates
     reach = normal_reach(1 - (1 - confidence) * selected_share)
     values, variances = np.zeros(len(names)), np.zeros(len(names))
     for name, estimates in segments.items():
-        rows = estimates.places(names)
+        rows = estimates.indices_of(names)
         values += part[name] * estimates.share[rows]
         variances += part[name] ** 2 * estimates.std_error[rows] ** 2
     order = np.arange(len(names)) if has_categories else np.argsort(-values, kind="stable")
-    return Weighted(
+    return WeightedTotals(
         weights=part,
         contrasts=tuple(
             Contrast.around(names[i], values[i], variances[i], reach, tested=True) for i in order
         ),
         n_candidates=first.n_candidates,
-        reports=sum(each.reports for each in segments.values()),
-        assumed=tuple(f"{name}: {each.assumptions}" for name, each in segments.items()),
+        reports=sum(estimates.reports for estimates in segments.values()),
+        assumptions=tuple(
+            f"{name}: {estimates.assumptions}" for name, estimates in segments.items()
+        ),
         warnings=tuple(
             Caution(caution.code, f"{name}: {caution.sentence}")
-            for name, each in segments.items()
-            for caution in each.warnings
+            for name, estimates in segments.items()
+            for caution in estimates.warnings
         ),
-        detection=first.error_control,
+        error_control=first.error_control,
     )
 
 
@@ -148,5 +155,5 @@ def _check_weights(segments: Mapping[str, Estimates], weights: Mapping[str, floa
     if negative := [weight for weight in weights.values() if weight < 0]:
         # A negative weight has no meaning as a size of a population.
         raise DecodeError(f"weights must be numbers of at least 0, got {format_value(negative[0])}")
-    if len({each.n_candidates for each in segments.values()}) > 1:
-        raise DecodeError("segments must have been asked for the same candidates")
+    if len({estimates.n_candidates for estimates in segments.values()}) > 1:
+        raise DecodeError("segments must have been decoded with the same candidates")

@@ -84,8 +84,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     ------
     DecodeError
         The collections are not the parts of one metric, a part has no reports or no prefix with a
-            positive
-        estimate; and as `decode`.
+        positive estimate; and as `decode`.
     ParamsError
         A part has more than 1e9 candidates, or an argument is out of its range.
 

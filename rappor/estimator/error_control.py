@@ -29,11 +29,9 @@ class ErrorControl:
     Attributes
     ----------
     alpha : error rate of detection, in (0, 1).
-    method : the kind of error that alpha bounds. "bh": the false discovery rate [BH95]; "adaptive":
-        the same
-        rate, with more detections if many candidates are present [STS04]; "bonferroni": the
-        probability
-        of any false detection.
+    method : the kind of error that alpha bounds. "bh": the false discovery rate [BH95]. "adaptive":
+        the same rate, with more detections if many candidates are present [STS04]. "bonferroni":
+        the probability of any false detection.
     confidence : probability with which a two-sided interval contains the true value, in (0, 1).
 
     Raises

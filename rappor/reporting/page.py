@@ -9,7 +9,7 @@ from rappor.base.sentence_numbers import format_count
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import (
     LARGE,
-    CollectedReport,
+    CollectionReport,
     EstimatesReport,
     Origin,
     ResidualGrid,
@@ -48,7 +48,7 @@ def estimates_page(
 def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Content:
     """Return what the page about one decode shows: the answer, and folded what it rests on."""
     estimates = found.estimates
-    names = dict.fromkeys(each.collected.metric for each in found.collected)
+    names = dict.fromkeys(each.summary.metric for each in found.collections)
     about = shorten(", ".join(filter(None, names)), 60) or "Estimates"
     title = f"{about}: results from {format_count(estimates.reports, 'report')}"
     parts = (
@@ -204,7 +204,7 @@ def _question(found: EstimatesReport) -> Markup:
             ),
         ),
     ]  # fmt: skip
-    parts += [_asked(each) for each in found.collected]
+    parts += [_asked(each) for each in found.collections]
     return folded("The question, and its cost in privacy", *parts, name="question")
 
 
@@ -213,8 +213,8 @@ def _days(found: EstimatesReport) -> str:
     return "; ".join(told) or "unknown"
 
 
-def _asked(each: CollectedReport) -> Markup:
-    collected, params = each.collected, each.params
+def _asked(each: CollectionReport) -> Markup:
+    collected, params = each.summary, each.params
     one, sent, every = each.losses
     return pairs(
         f"Metric {collected.metric or 'without a name'} under parameters {params.fingerprint}",
@@ -246,12 +246,12 @@ def _diagnostics(found: EstimatesReport) -> Markup:
         parts.append(tag("ul", *sentences))
     if "goodness_of_fit" in diagnostics:
         parts.append(pairs("How well the candidates explain the bits", _fit(diagnostics)))
-    for number, each in enumerate(found.collected):
+    for number, each in enumerate(found.collections):
         parts += _cohorts(each, diagnostics["cohorts"][number])
         if each.residuals is not None and number < _MOST_GRIDS:
             parts += _residuals(each.residuals)
-    if len(found.collected) > _MOST_GRIDS:
-        words = f"Residuals are drawn for {_MOST_GRIDS} of {len(found.collected)} parameter sets."
+    if len(found.collections) > _MOST_GRIDS:
+        words = f"Residuals are drawn for {_MOST_GRIDS} of {len(found.collections)} parameter sets."
         parts.append(tag("p", words))
     if diagnostics.get("unexplained_bits"):
         parts.append(_unexplained(diagnostics))
@@ -272,7 +272,7 @@ def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "least p-value that an absent string can have", f"{diagnostics['least_p_value']:.2g}"
 
 
-def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Markup]:
+def _cohorts(each: CollectionReport, balance: Mapping[str, Any]) -> Iterator[Markup]:
     if each.params.m > 1:
         chart = cohort_reports(
             "How many reports each cohort has.", each.cohorts, each.expected_reports
@@ -294,7 +294,7 @@ def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Mark
         )
 
 
-def _ranged(each: CollectedReport) -> str:
+def _ranged(each: CollectionReport) -> str:
     together = each.cohorts[0].last - each.cohorts[0].first + 1
     if together == 1:
         return ""
@@ -367,8 +367,8 @@ def _origin(found: EstimatesReport) -> Markup:
     hashes = [
         *((file.name, file.sha256) for file in found.origin.files),
         *(
-            (f"counts under {each.params.fingerprint}", each.collected.sha256)
-            for each in found.collected
+            (f"counts under {each.params.fingerprint}", each.summary.sha256)
+            for each in found.collections
         ),
         (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
-from rappor.decoding.post_stratification import Weighted
+from rappor.decoding.post_stratification import WeightedTotals
 from rappor.reporting.contrast_table import contrast_cells, contrast_titles
 from rappor.reporting.footnotes import FORGED, list_footnotes
 from rappor.reporting.markup import shorten
@@ -47,17 +47,17 @@ def estimates_text(
     return "\n".join([*lines, *(wrap(sentence, width) for sentence in sentences)])
 
 
-def weighted_text(weighted: Weighted, *, width: int = 100) -> str:
+def weighted_text(weighted: WeightedTotals, *, width: int = 100) -> str:
     """Format weighted totals of segments and their footnotes as text."""
     weights = ", ".join(f"{name} {format_percent(part)}" for name, part in weighted.weights.items())
     sentences = [
         f"Weighted shares of {len(weighted.weights):,} segments with {weighted.reports:,} reports: "
         f"{weights}. Listed are {len(weighted.contrasts):,} of {weighted.n_candidates:,} "
         "candidates.",
-        *weighted.assumed,
+        *weighted.assumptions,
         *(each.sentence for each in weighted.warnings),
     ]
-    lines = _contrasts(weighted.contrasts, weighted.detection.confidence, width, "candidate")
+    lines = _contrasts(weighted.contrasts, weighted.error_control.confidence, width, "candidate")
     return "\n".join([*lines, *(wrap(sentence, width) for sentence in sentences)])
 
 

@@ -88,8 +88,7 @@ def merge(
     engine : the database
     inbox : the inbox of the database
     wait : whether to wait for another process that merges. Without waiting, the function returns
-    and
-        leaves the batches to that process.
+        and leaves the batches to that process.
     today : day (UTC) of the merge; by default the day of the database's clock
     """
     total = MergeResult()

@@ -52,7 +52,7 @@ def test_a_string_that_is_no_candidate_shows_as_full_squares(counts: Counts) -> 
     """Its bit of each cohort is the largest residual there."""
     (collected,) = decode(counts, NAMES[1:]).collections
     assert collected.residuals is not None
-    (found,) = report(decode(counts, NAMES[1:])).collected
+    (found,) = report(decode(counts, NAMES[1:])).collections
     assert found.residuals is not None
     assert (collected.residuals.max(axis=1) > 5).all()
     cohort, bit, value = found.residuals.large[0]
@@ -112,7 +112,7 @@ def test_outliers_are_not_handled_where_candidates_and_noise_leave_bits(
 
 def test_losses_told_are_those_of_the_reports_that_devices_sent(counts: Counts) -> None:
     """Three reports a device: the loss of three lies between that of one and of any number."""
-    (found,) = report(decode(counts, NAMES, reports_per_device=3)).collected
+    (found,) = report(decode(counts, NAMES, reports_per_device=3)).collections
     one, sent, every = found.losses
     assert (one.reports, sent.reports, every.reports) == (1, 3, None)
     assert one.epsilon < sent.epsilon < every.epsilon

@@ -75,7 +75,7 @@ def test_every_square_is_its_residual(
     """At most 64 x 64, full above the fit and hollow below, the most extreme of its block."""
     (collected,) = estimates.collections
     assert collected.residuals is not None
-    (found,) = report(estimates).collected
+    (found,) = report(estimates).collections
     assert found.residuals is not None
     grid = found.residuals
     assert grid.cells.shape == (35, 48)
@@ -94,7 +94,7 @@ def test_every_cohort_is_drawn_where_its_reports_are(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
     """Least and most of the reports and of the true bits of each pair of cohorts."""
-    (found,) = report(estimates).collected
+    (found,) = report(estimates).collections
     (collected,) = estimates.collections
     for name, values in ((REPORTS, collected.reports), (BITS, collected.true_bits.mean)):
         drawing = figures[name]
