@@ -321,11 +321,11 @@ def serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
 def _prepare(folder: Path, url: str) -> str:
     """Write the registry and create the tables; return the path of the registry."""
     from rappor_server.app.settings import Settings  # noqa: PLC0415
-    from rappor_server.cli.serve import prepare  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.cli.serve import prepare_database  # noqa: PLC0415 - the extra 'server'
 
     registry = folder / "metrics.toml"
     registry.write_text(_TOML, encoding="utf-8")
-    prepare(Settings(registry=str(registry), database=url))
+    prepare_database(Settings(registry=str(registry), database=url))
     return str(registry)
 
 

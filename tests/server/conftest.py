@@ -1,4 +1,4 @@
-"""Databases: SQLite files, and a real PostgreSQL that a package brings along."""
+"""Databases for the tests of the server: SQLite files, and a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of an empty database, once on SQLite and once on PostgreSQL."""
+    """URL of an empty database: an SQLite file, or a database of the PostgreSQL server."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'counts.sqlite3'}"
         return
@@ -56,7 +56,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The event loop of tests that are coroutines: that of the collector."""
+    """Event loop of tests that are coroutines. It is the loop of the collector."""
     return "asyncio"
 
 

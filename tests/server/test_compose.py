@@ -1,4 +1,4 @@
-"""The trial of `compose.yaml` without containers: its files, and its devices' command as it is."""
+"""The trial of `compose.yaml`, tested without containers: its files and commands."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "compose.yaml").r
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_finds_its_files_and_the_others(name: str) -> None:
-    """What is mounted or built is there, and what it waits for is a service."""
+def test_files_and_dependencies_of_a_service_exist(name: str) -> None:
+    """Every mounted or built path exists, and a service waits only for existing services."""
     service = SERVICES[name]
     for volume in service.get("volumes", ()):
         assert (FOLDER / volume.partition(":")[0]).exists(), volume
@@ -37,8 +37,8 @@ def test_a_service_finds_its_files_and_the_others(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
-def test_prometheus_asks_the_collector_with_the_alerts() -> None:
-    """Under the name and the job that the alerts have."""
+def test_prometheus_scrapes_the_collector() -> None:
+    """Prometheus scrapes the collector under the job name that the alerts use."""
     found = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
     (job,) = found["scrape_configs"]
     port = SERVICES["collector"]["environment"]["RAPPOR_SERVER_ADMIN"].rpartition(":")[2]
@@ -47,8 +47,8 @@ def test_prometheus_asks_the_collector_with_the_alerts() -> None:
     assert all((FOLDER / name).is_file() for name in found["rule_files"])
 
 
-def test_it_is_what_its_schema_says() -> None:
-    """The schema of the Compose Specification, as the package has it."""
+def test_compose_file_conforms_to_its_schema() -> None:
+    """The file conforms to the schema of the Compose Specification."""
     need("check_jsonschema")
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     checked = subprocess.run(
@@ -59,10 +59,10 @@ def test_it_is_what_its_schema_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_its_devices_report_to_its_collector(
+def test_devices_report_to_the_collector(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The settings and the command are used as they are in the file, and the reports count."""
+    """The settings and the command of the file send reports that are counted."""
     if os.geteuid() != 0:
         pytest.skip("mounting needs root, as in a container")
     data, port, admin = tmp_path / "data", 8080, free_port()

@@ -1,4 +1,4 @@
-"""What server/README.md shows is what happens, and what it lists is there."""
+"""server/README.md: its commands work, and its tables list what exists."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
 
 
 @pytest.mark.slow
-def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> None:
-    """Every block, one after the other, as it stands."""
-    answer = run_script(script_of(BLOCKS), tmp_path)
-    assert answer.returncode == 0, answer.stderr + answer.stdout
-    (estimates,) = [line for line in answer.stdout.splitlines() if line.startswith('{"estimates"')]
+def test_commands_of_the_page_work_in_an_empty_folder(tmp_path: Path) -> None:
+    """All blocks of the page run in their order without a change."""
+    result = run_script(script_of(BLOCKS), tmp_path)
+    assert result.returncode == 0, result.stderr + result.stdout
+    (estimates,) = [line for line in result.stdout.splitlines() if line.startswith('{"estimates"')]
     document = json.loads(estimates)
     assert document["reports"] == 5
     assert len(document["estimates"]) == 5
     # The page says that each interval is wider than 100 %.
     assert all(row["ci_high"] - row["ci_low"] > 1 for row in document["estimates"])
-    assert "candidate,count,std_error" in answer.stdout
-    assert "of 5 candidates detected in 5 reports" in answer.stdout
-    assert re.search(r"revoked \d{4}-", answer.stdout) is None  # listed before it was revoked
-    assert "\nrevoked\n" in answer.stdout
+    assert "candidate,count,std_error" in result.stdout
+    assert "of 5 candidates detected in 5 reports" in result.stdout
+    assert re.search(r"revoked \d{4}-", result.stdout) is None  # listed before it was revoked
+    assert "\nrevoked\n" in result.stdout
     assert (tmp_path / "restored.sqlite3").exists()
-    assert "metrics.toml: 1 metric may be served" in answer.stdout
+    assert "metrics.toml: 1 metric may be served" in result.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_the_block_of_postgresql_works(tmp_path: Path, database: str) -> None:
-    """A collector on the database of the environment, with a real address in its place."""
+    """The block for PostgreSQL works with the address of a real database."""
     (shown,) = [block for block in BLOCKS if POSTGRESQL in block.text]
     typed = shown._replace(language="sh", text=shown.text.removeprefix("$ "))
     script = script_of([BLOCKS[0], typed]).replace(POSTGRESQL, shlex.quote(database))
-    answer = run_script(script, tmp_path)
-    assert answer.returncode == 0, answer.stderr + answer.stdout
-    assert "ready" in answer.stdout
+    result = run_script(script, tmp_path)
+    assert result.returncode == 0, result.stderr + result.stdout
+    assert "ready" in result.stdout
     assert not list(tmp_path.glob("*.sqlite3"))
 
 
 def test_every_setting_has_a_row_with_its_default() -> None:
-    """The table of settings is that of the program."""
+    """The table of settings has a row for each setting, with its default."""
     rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", README, flags=re.MULTILINE))
     fields = {field.name: field.default for field in dataclasses.fields(Settings)}
     assert list(rows) == list(fields)
@@ -72,8 +72,8 @@ def test_every_setting_has_a_row_with_its_default() -> None:
     "file",
     ["Dockerfile", "rappor-server.service", "rappor-prune.service", "rappor-backup.service"],
 )
-def test_command_lines_are_those_of_the_program(file: str) -> None:
-    """Every `rappor-server COMMAND ...` line names a command and its options."""
+def test_command_lines_have_existing_commands_and_options(file: str) -> None:
+    """Every `rappor-server COMMAND ...` line has an existing command and existing options."""
     text = (FOLDER / "packaging" / file).read_text(encoding="utf-8").replace('", "', " ")
     lines = re.findall(r"^(?:CMD \[\"|ExecStart=.*/)rappor-server (.*?)[\"']*\]?$", text, re.M)
     assert lines

@@ -1,4 +1,4 @@
-"""The whole way: devices, a real collector, what an analyst reads."""
+"""End to end: devices, a running collector, and estimates for an analyst."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ THEME = UNBOUNDED + entry(
 )
 
 
-def words_of_devices() -> list[str]:
-    """Return one word for each device: twenty real ones by their real shares."""
+def list_words() -> list[str]:
+    """Return one word for each device: twenty real words with their real shares."""
     population = english_words()
     shares = np.asarray(population.weights[:N_WORDS], dtype=float)
     numbers = np.floor(shares / shares.sum() * N_DEVICES).astype(int)
@@ -43,9 +43,9 @@ def words_of_devices() -> list[str]:
 
 
 @pytest.mark.slow
-def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
-    """Every true count lies in an interval that misses once in 1e9, and the top is detected."""
-    words = words_of_devices()
+def test_estimates_of_real_words(tmp_path: Path, database: str) -> None:
+    """Every true count lies in an interval that misses once in 1e9. Frequent words are detected."""
+    words = list_words()
     candidates = [*dict.fromkeys(words), "zyzzyva", "qwertz", "xylograph"]
     (tmp_path / "words.txt").write_text("\n".join(candidates))
     with serving(tmp_path, database, registry=WORD) as running:
@@ -58,14 +58,14 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
             assert list(pool.map(send, range(4))) == ["delivered"] * 4
         token = make_token(database)
         running.count()
-        answer = plain_http.post(
+        response = plain_http.post(
             f"{running.admin_url}/v1/metrics/word/estimates",
             json={"all": True, "confidence": 1 - FALSE_ALARM / len(candidates)},
             headers={"Authorization": f"Bearer {token}"},
             timeout=150,
         )
-    assert answer.status_code == 200, answer.text
-    estimates = answer.json()
+    assert response.status_code == 200, response.text
+    estimates = response.json()
     assert estimates["reports"] == N_DEVICES
     rows = {row["candidate"]: row for row in estimates["estimates"]}
     assert set(rows) == set(candidates)
@@ -76,7 +76,7 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
 
 
 def check_power(rows: dict[str, dict[str, float]], words: list[str]) -> None:
-    """Words far above the noise must be detected; each is missed with probability 1e-9."""
+    """Check that words far above the noise are detected. A word is missed with probability 1e-9."""
     params = Params(k=64, m=8, f=0.0, p=0.05, q=0.95, insecure=True)
     noise = np.sqrt(params.p_star * (1 - params.p_star) * N_DEVICES) / (
         params.q_star - params.p_star
@@ -96,8 +96,11 @@ def send(
 
 
 @pytest.mark.slow
-def test_what_devices_tell_is_counted_apart(tmp_path: Path) -> None:
-    """Listed versions, another one, and none; all of them are one sum unless asked for."""
+def test_segments_are_counted_separately(tmp_path: Path) -> None:
+    """Listed versions, other versions and devices without a version have counts of their own.
+
+    Counts without `segments` are the sum of all segments.
+    """
     with serving_file(tmp_path, registry=THEME) as running:
         registry = tmp_path / "metrics.toml"
         for words in (

@@ -1,4 +1,4 @@
-"""The image's steps, run in a Debian of their own: no registry of images is needed."""
+"""Instructions of the Dockerfile, run in a Debian folder without a registry of images."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytestmark = [
 ]
 
 
-def steps() -> list[tuple[str, str]]:
-    """Return the instructions of the Dockerfile with what they say."""
+def list_instructions() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile and their arguments."""
     lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
 class Image:
-    """A folder with a Debian in it, in which instructions are followed."""
+    """A folder with a Debian system in which the instructions run."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -94,7 +94,7 @@ class Image:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """Both stages in one folder, one after the other."""
+    """The image after the instructions of both stages, which share one folder."""
     root = tmp_path_factory.mktemp("image") / "root"
     subprocess.run(
         [str(need("debootstrap")), "--variant=minbase", "bookworm", str(root), MIRROR],
@@ -106,29 +106,29 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     for name in ("PIP_CERT", "PIP_FIND_LINKS"):
         found.lend(name)
     try:
-        for instruction, rest in steps():
+        for instruction, rest in list_instructions():
             found.follow(instruction, rest)
         yield found
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def test_the_image_serves_as_its_last_line_says(image: Image) -> None:
-    """As its user, from its folder, the command listens, stores an upload, and ends in order."""
+def test_command_of_the_image_serves(image: Image) -> None:
+    """The command runs as the user of the image, stores an upload, and stops in order."""
     data = image.root / "data"
     (data / "metrics.toml").write_text(REGISTRY)
-    (line,) = [rest for word, rest in steps() if word == "CMD"]
+    (line,) = [rest for word, rest in list_instructions() if word == "CMD"]
     port = free_port()
     image.environment |= {"RAPPOR_SERVER_PORT": str(port), "RAPPOR_SERVER_HOST": "127.0.0.1"}
     process = subprocess.Popen(image.command(json.loads(line), image.user), env=image.environment)
     try:
         until(lambda: _is_ready(port))
-        answer = httpx.post(
+        response = httpx.post(
             f"http://127.0.0.1:{port}/v1/reports",
             content=upload_of(),
             headers={"Content-Type": "application/json"},
         )
-        assert answer.status_code == 200
+        assert response.status_code == 200
         process.terminate()
         process.wait(60)
     finally:

@@ -1,4 +1,4 @@
-"""What operators are given: units, alert rules, a dashboard, a runbook, settings."""
+"""Files for operators: units, alert rules, a dashboard, a runbook, settings."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TIMERS = ("rappor-prune.timer", "rappor-backup.timer", "rappor-publish.timer")
 UNITS = ("rappor-server.service", *(each.replace("timer", "service") for each in TIMERS))
 
 
-def expressions() -> list[str]:
-    """Return every expression that rules and panels ask Prometheus."""
+def list_expressions() -> list[str]:
+    """Return every Prometheus expression of the alert rules and the panels."""
     asked = [rule["expr"] for rule in ALERTS]
     return asked + [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
 
 
-def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
-    """Every name, label and value in them is one that a running collector shows."""
+def test_expressions_use_exported_metrics(tmp_path: Path) -> None:
+    """Every metric, label and value of the expressions is exported by a running collector."""
     keys = tmp_path / "keys"
     keys.write_text("programs sesame\n")
     flags = ("--suspicious", "accept", "--upload-key-file", str(keys))
@@ -49,8 +49,8 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
     names = {sample.name for sample in samples}
     labels = {label for sample in samples for label in sample.labels} | {"instance", "job"}
     values = {pair for sample in samples for pair in sample.labels.items()} | {("job", "rappor")}
-    assert len(expressions()) > 20
-    for expression in expressions():
+    assert len(list_expressions()) > 20
+    for expression in list_expressions():
         asked = set(NAME.findall(expression))
         assert asked <= names, expression
         told = {part for groups in LABEL.findall(expression) for part in groups if part}
@@ -64,8 +64,8 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
     assert 'rappor_reports_total{metric="sound"} 0.0' in text
 
 
-def test_every_alert_has_its_place_in_the_runbook() -> None:
-    """The runbook has a section for each alert, and for nothing that is none."""
+def test_runbook_has_a_section_for_each_alert() -> None:
+    """The runbook has a section for each alert, and no other section."""
     runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## (Rappor\w+)$", runbook, flags=re.MULTILINE)
     assert sections == [rule["alert"] for rule in ALERTS]
@@ -75,8 +75,8 @@ def test_every_alert_has_its_place_in_the_runbook() -> None:
         assert re.fullmatch(r"[0-9]+[mh]", rule["for"])
 
 
-def test_panels_are_drawn_beside_each_other() -> None:
-    """Panels have titles and places of their own, and legends that the expressions give."""
+def test_panels_do_not_overlap() -> None:
+    """Each panel has a title and an area of its own. Legends use labels of the expressions."""
     panels = DASHBOARD["panels"]
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
     assert len(places) == len({panel["title"] for panel in panels}) == len(panels)
@@ -86,8 +86,8 @@ def test_panels_are_drawn_beside_each_other() -> None:
                 assert label == "instance" or label in target["expr"]
 
 
-def test_units_are_those_of_systemd(tmp_path: Path) -> None:
-    """No unit has a fault that systemd finds, with the settings for TLS too."""
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    """`systemd-analyze verify` reports no error in any unit, with and without TLS."""
     for name in (*UNITS, *TIMERS):
         text = (FOLDER / name).read_text(encoding="utf-8")
         (tmp_path / name).write_text(text.replace("/opt/rappor/bin/rappor-server", "/bin/true"))
@@ -97,20 +97,20 @@ def test_units_are_those_of_systemd(tmp_path: Path) -> None:
     drop_in.mkdir()
     shutil.copy(FOLDER / "tls.conf", drop_in)
     verify = [str(need("systemd-analyze")), "verify", "--man=no"]
-    answer = subprocess.run(
+    result = subprocess.run(
         [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS, instance.name))],
         capture_output=True,
         text=True,
         check=False,
     )
     told = [
-        line for line in answer.stderr.splitlines() if str(tmp_path) in line or "rappor" in line
+        line for line in result.stderr.splitlines() if str(tmp_path) in line or "rappor" in line
     ]
-    assert (answer.returncode, told) == (0, [])
+    assert (result.returncode, told) == (0, [])
 
 
-def settings_of(name: str) -> dict[str, list[str]]:
-    """Return what a unit sets, by name."""
+def parse_unit(name: str) -> dict[str, list[str]]:
+    """Return the values of each setting of a unit by its name."""
     found: dict[str, list[str]] = {}
     for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
         key, is_set, value = line.partition("=")
@@ -119,28 +119,31 @@ def settings_of(name: str) -> dict[str, list[str]]:
     return found
 
 
-def test_units_bound_the_collector_and_start_it_again() -> None:
-    """However it ends; memory, tasks and files have limits, and there is room for connections."""
-    service = settings_of("rappor-server.service")
+def test_units_limit_and_restart_the_collector() -> None:
+    """The units restart the collector after any end.
+
+    Memory, tasks and files have limits. The limit of files has room for all connections.
+    """
+    service = parse_unit("rappor-server.service")
     assert (service["Type"], service["Restart"]) == (["notify"], ["always"])
     assert service["StartLimitIntervalSec"] == ["0"]
     (files,) = service["LimitNOFILE"]
     assert int(files) > Settings(registry="x").max_connections + 256
     for name in UNITS:
-        unit = settings_of(name)
+        unit = parse_unit(name)
         assert unit["MemoryMax"]
         assert unit["UMask"] == ["0077"]
         assert unit["User"] == ["rappor"]
     for name in TIMERS:
-        timer = settings_of(name)
+        timer = parse_unit(name)
         (when,) = timer["OnCalendar"]
         assert re.fullmatch(r"(Mon )?\*-\*-\* [0-9:]{8} UTC", when)
         assert timer["Persistent"] == ["true"]
 
 
-def test_secrets_are_handed_over_by_systemd() -> None:
-    """Each file that the settings name is a credential, and the runbook says what that means."""
-    drop_in = settings_of("tls.conf")
+def test_secrets_are_credentials_of_systemd() -> None:
+    """Each file in the settings is a credential of the unit, and the runbook explains it."""
+    drop_in = parse_unit("tls.conf")
     lent = {each.partition(":")[0] for each in drop_in["LoadCredential"]}
     named = [each.partition("=%d/") for each in drop_in["Environment"]]
     assert {name for *_, name in named} == lent == {"chain", "key", "upload-keys"}
@@ -153,7 +156,7 @@ def test_secrets_are_handed_over_by_systemd() -> None:
 
 
 def test_units_share_one_file_of_settings() -> None:
-    """Each unit names the same file, and its names and values are those of the program."""
+    """Each unit names the same file of settings, whose names and values are valid."""
     for name in UNITS:
         text = (FOLDER / name).read_text(encoding="utf-8")
         assert "Environment=RAPPOR_SERVER_CONFIG=/etc/rappor/server.toml" in text
@@ -163,8 +166,11 @@ def test_units_share_one_file_of_settings() -> None:
 
 
 @pytest.mark.slow
-def test_commands_find_their_settings_and_make_no_database(tmp_path: Path) -> None:
-    """A wrong address is refused by each command but those that begin one, and nothing is made."""
+def test_commands_create_no_database(tmp_path: Path) -> None:
+    """Commands read the file of settings. A wrong database address is refused and creates no file.
+
+    Only `serve`, `migrate` and `restore` create a database.
+    """
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     absent = tmp_path / "nowhere.sqlite3"
@@ -181,10 +187,10 @@ def test_commands_find_their_settings_and_make_no_database(tmp_path: Path) -> No
         ["export", str(tmp_path / "lake"), *lake],
         ["publish", "--out", str(tmp_path / "site")],
     ):
-        answer = run_command(*arguments, **named)
-        assert answer.returncode == 2, arguments
-        assert "database must be that of a collector" in answer.stderr
-        assert "nowhere.sqlite3, which does not exist: run rappor-server serve" in answer.stderr
+        result = run_command(*arguments, **named)
+        assert result.returncode == 2, arguments
+        assert "database must be that of a collector" in result.stderr
+        assert "nowhere.sqlite3, which does not exist: run rappor-server serve" in result.stderr
         assert not absent.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.toml", "server.toml"]
     assert run_command("migrate", **named).returncode == 0

@@ -1,4 +1,4 @@
-"""PgBouncer and TLS between the collector and PostgreSQL, as managed services have them."""
+"""A collector that reaches PostgreSQL through PgBouncer and TLS, as at managed services."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ client_tls_key_file = {folder}/key.pem
 
 @dataclass
 class Pooler:
-    """A PgBouncer before the PostgreSQL of the tests; devices of TLS know its certificate."""
+    """A PgBouncer in front of the PostgreSQL of the tests, with a certificate for TLS."""
 
     folder: Path
     port: int
@@ -56,7 +56,7 @@ class Pooler:
 
 @pytest.fixture
 def pooler(tmp_path_factory: pytest.TempPathFactory, postgres: str) -> Iterator[Pooler]:
-    """A PgBouncer that is not running yet."""
+    """A PgBouncer that has not been started."""
     folder = tmp_path_factory.mktemp("pgbouncer")
     certificate(folder)
     found = Pooler(folder, free_port())
@@ -74,10 +74,11 @@ def pooler(tmp_path_factory: pytest.TempPathFactory, postgres: str) -> Iterator[
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_sessions_of_pgbouncer_carry_a_collector(
-    tmp_path: Path, database: str, pooler: Pooler
-) -> None:
-    """Uploads, retries and reading work over verified TLS; when the pooler is gone, 503 until."""
+def test_collector_works_through_pgbouncer(tmp_path: Path, database: str, pooler: Pooler) -> None:
+    """Uploads, retries and queries work over verified TLS.
+
+    Uploads get 503 while PgBouncer is stopped, and succeed after it has started again.
+    """
     name = parse_url(database).database
     address = f"postgresql://postgres@127.0.0.1:{pooler.port}/{name}"
     address += f"?sslmode=verify-full&sslrootcert={pooler.folder}/cert.pem"
@@ -91,5 +92,5 @@ def test_sessions_of_pgbouncer_carry_a_collector(
         pooler.start()
         until(lambda: running.post(late).status_code == 200)
         token = make_token(address)
-        answer = running.get("/v1/metrics/page/counts", token)
-        assert answer.json()["reports"] == len(bodies) + 1
+        response = running.get("/v1/metrics/page/counts", token)
+        assert response.json()["reports"] == len(bodies) + 1

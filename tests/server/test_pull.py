@@ -1,4 +1,4 @@
-"""The whole way from a collector to an analyst: `rappor.CollectorClient` and `rappor pull`."""
+"""From a collector to an analyst: `rappor.CollectorClient` and `rappor pull`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A collector that holds forty reports of three days."""
+    """A collector with forty reports of three days."""
     with serving_file(tmp_path_factory.mktemp("pull"), "--suspicious", "accept") as collector:
         with open_database(collector.database) as engine:
             for day, n in zip(DAYS, (10, 20, 10), strict=True):
@@ -31,13 +31,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def token(running: Running) -> str:
-    """A token for one metric."""
+    """A read token for one metric."""
     return make_token(running.database, "page")
 
 
 @pytest.mark.slow
-def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> None:
-    """By day and by week, with the same sums; days decode as the collector decodes them."""
+def test_client_reads_counts_metrics_and_estimates(running: Running, token: str) -> None:
+    """Counts by day and by week have the same sums. Estimates equal those of the collector."""
     collector = CollectorClient(running.admin_url, token)
     by_day = collector.counts("page", DAYS[0], DAYS[-1], by="day")
     by_week = collector.counts("page", DAYS[0], DAYS[-1], by="week")
@@ -58,8 +58,8 @@ def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> 
     assert collector.estimates("page")["reports"] == 40
 
 
-def test_a_refusal_is_the_collectors_sentence(running: Running, token: str) -> None:
-    """A metric that the token does not allow, days in the wrong order, a wrong token."""
+def test_error_has_the_message_of_the_collector(running: Running, token: str) -> None:
+    """The cases are a forbidden metric, days in the wrong order, and an invalid token."""
     collector = CollectorClient(running.admin_url, token)
     with pytest.raises(CollectorError, match="the token does not allow this metric") as caught:
         collector.counts("sound")
@@ -79,11 +79,11 @@ def pull(
     return run_python(*words, code=code, RAPPOR_TOKEN=token)
 
 
-def test_a_file_is_pulled_and_read(running: Running, token: str, tmp_path: Path) -> None:
-    """The table names each day, and the file is what every reader of counts reads."""
+def test_pull_writes_a_counts_file(running: Running, token: str, tmp_path: Path) -> None:
+    """The command prints each day, and `Counts.load` reads the file."""
     path = tmp_path / "november.json"
-    answer = pull(running, token, "page", "--to", "2026-11-05", "--by", "day", "--out", str(path))
-    assert [line.split() for line in answer.stdout.splitlines()[1:3]] == [
+    result = pull(running, token, "page", "--to", "2026-11-05", "--by", "day", "--out", str(path))
+    assert [line.split() for line in result.stdout.splitlines()[1:3]] == [
         ["2026-11-02", "10"],
         ["2026-11-03", "20"],
     ]
@@ -91,8 +91,8 @@ def test_a_file_is_pulled_and_read(running: Running, token: str, tmp_path: Path)
     assert Released.load(path).last == datetime.date(2026, 11, 5)
 
 
-def test_nothing_to_pull_writes_nothing(running: Running, token: str, tmp_path: Path) -> None:
-    """Days without reports, and a metric of others: exit code 1 and one sentence."""
+def test_pull_without_counts_writes_no_file(running: Running, token: str, tmp_path: Path) -> None:
+    """Days without reports and a forbidden metric give exit code 1 and one sentence."""
     path = tmp_path / "none.json"
     empty = pull(running, token, "page", "--from", "2026-12-01", "--out", str(path), code=1)
     refused = pull(running, token, "sound", "--out", str(path), code=1)

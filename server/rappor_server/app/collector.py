@@ -180,6 +180,8 @@ class Collector:
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
+        # The input files come first: an invalid file must fail at once, and not after a minute of
+        # waiting for the database.
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.engine = wait(lambda: open_checked(settings.database))
         self._receiver = Receiver(

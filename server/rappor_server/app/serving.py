@@ -158,6 +158,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         logs.log_loop_errors(loop)
         _raise_descriptor_limit(self._settings.max_connections + _OTHER_DESCRIPTORS)
+        # With TLS, uvicorn opens the collector but accepts nothing: see `TlsAcceptor`.
         await super().startup([] if self._tls else [self._sockets.public])
         if self._tls:
             acceptor = self._make_tls_acceptor(self._tls)
@@ -173,6 +174,7 @@ class Server(uvicorn.Server):
         )
         self._tasks.append(loop.create_task(monitor.keep_resetting()))
         loop.add_signal_handler(signal.SIGHUP, self._reload_files)
+        # systemd starts dependent services only now, when connections are accepted.
         notify_systemd("READY=1")
         logs.log_event("collector listening", **self._format_addresses())
 
@@ -181,6 +183,7 @@ class Server(uvicorn.Server):
 
         If the database hangs, the close hangs, too. A timer then kills the process.
         """
+        # Commits in progress may take `commit_seconds` beyond the grace period.
         self._kill_timer = end_within(_GRACE_SECONDS + self._settings.commit_seconds)
         notify_systemd("STOPPING=1")
         for task in self._tasks:

@@ -1,4 +1,4 @@
-"""`rappor-server check`: whether a registry may be served."""
+"""`rappor-server check`: check a registry before it is served."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from rappor_server.storage.database import utc_today
     ),
 )
 @click.argument("registry", type=click.Path())
-@option("--against", "TOML", "The registry before the change.")
+@option("--against", "TOML", "The previous registry.")
 @option(
     "--devices",
     click.IntRange(min=1),
-    "The number of devices that report in an interval, such as a day. The command warns if they "
-    "are too few for the cohorts.",
+    "Number of devices that report in an interval, such as a day. The command warns if they are "
+    "too few for the cohorts.",
     metavar="N",
 )
 def check(registry: str, against: str | None, devices: int | None) -> int:
     """Check a REGISTRY, the files that it names, and a change of it.
 
-    The command warns of weak parameters, of metrics that expire within 30 days, and of candidate
-    files that cannot be read. It shows how much of a device's budget each metric reserves, what a
-    change costs a device, and which metrics have too many cohorts for their devices. With
-    --against, it also warns if reports that wait would be released more finely than their devices
-    were promised: if min_cohort falls, or if min_reports falls to 0 or rises from 0. The exit code
-    is 1 if the registry must not be served: a change is refused, or a metric that reports every
-    event has no min_cohort of its own.
+    The command warns of weak parameters, of metrics that expire within 30 days, and of unusable
+    files of candidates. It shows how much of a device's budget each metric reserves, what a change
+    costs a device, and which metrics have too many cohorts for their devices. With --against, it
+    also warns if waiting reports would be released with fewer others than their devices were
+    promised: if min_cohort falls, or if min_reports falls to 0 or rises from 0. The exit code is 1
+    if the registry must not be served, because a change is refused, or because a metric that
+    reports every event has no min_cohort of its own.
     """
     from rappor_server.ingest.registry_check import (
         check_edit,
@@ -55,7 +55,7 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
         findings += check_edit(Registry.load(against, today=utc_today()), new)
     for finding in findings:
         click.echo(f"{finding.level}: {finding.text}")
-    refused = any(finding.level == "refused" for finding in findings)
-    if not refused:
+    is_refused = any(finding.level == "refused" for finding in findings)
+    if not is_refused:
         click.echo(f"{registry}: {format_count(len(new), 'metric')} may be served")
-    return int(refused)
+    return int(is_refused)

@@ -116,6 +116,7 @@ def _simulate_reports(settings: Settings, registry: Path) -> bool:
             send_reports(url, registry, clock, last, print_week)
         except Exception as error:  # noqa: BLE001 - raised again below, in the main thread
             failures.append(error)
+        # `send_all` runs in a thread. The server in the main thread stops at its next tick.
         server.should_exit = True
 
     _run_collector(replace(settings, pages=False), clock, send_all)
@@ -152,9 +153,9 @@ def _run_collector(
     """
     from rappor_server.app.input_files import InputFiles
     from rappor_server.app.serving import Server, open_sockets
-    from rappor_server.cli.serve import prepare
+    from rappor_server.cli.serve import prepare_database
 
-    prepare(settings)
+    prepare_database(settings)
     with open_sockets(settings) as sockets:
         inputs = InputFiles.read(settings, today=today())
         server = Server(settings, inputs, sockets, today=today)

@@ -1,4 +1,4 @@
-"""`rappor-server serve`: one command from a registry to a collector that answers."""
+"""`rappor-server serve`: start a collector from a registry."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rappor_server.cli.setting_options import (
 )
 from rappor_server.storage.database import utc_today
 
-_FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
-"""What `--help` shows beside --config; `--help-all` shows the rest."""
+_SHOWN: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
+"""Settings whose options `--help` shows. `--help-all` shows all options."""
 _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
 
 
@@ -30,27 +30,29 @@ _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.n
     ),
 )
 @click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
-@add_setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _FIRST))
+@add_setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _SHOWN))
 @add_help_all_option
 def serve(**options: Any) -> None:
     """Run the collector for the metrics of a REGISTRY.
 
-    Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
-    registry. The settings file may name the registry instead. On SIGHUP the collector reads the
-    registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads that
-    are waiting, and stops. The exit code is 3 if the database fails while the collector starts.
+    Without options it listens on http://127.0.0.1:8080 and stores counts in an SQLite file beside
+    the registry. The settings file may name the registry instead. On SIGHUP the collector reads
+    the registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads
+    that are waiting, and stops. The exit code is 3 if the database fails while the collector
+    starts.
     """
     from rappor_server.base import logs
 
     settings = read_settings(options)
     inputs = InputFiles.read(settings, today=utc_today())
+    # An invalid setting or file is printed as one sentence. From here on, the process writes JSON.
     logs.configure()
-    prepare(settings)
-    run(settings, inputs)
+    prepare_database(settings)
+    run_server(settings, inputs)
 
 
-def prepare(settings: Settings) -> None:
-    """Wait for the database, and create the tables of a new one."""
+def prepare_database(settings: Settings) -> None:
+    """Wait for the database, and create the tables of an empty database."""
     from rappor_server.app.collector import wait_for_database
     from rappor_server.storage.database import check_schema, is_empty, migrate, open_database
 
@@ -60,8 +62,8 @@ def prepare(settings: Settings) -> None:
         check_schema(engine)
 
 
-def run(settings: Settings, inputs: InputFiles) -> None:
-    """Listen until a signal says to end; requests that have begun are answered first."""
+def run_server(settings: Settings, inputs: InputFiles) -> None:
+    """Serve requests until a signal stops the process; complete the requests in progress."""
     from rappor_server.app.serving import Server, open_sockets
 
     with open_sockets(settings) as sockets:

@@ -116,7 +116,8 @@ def create_application(
         middleware=_list_middleware(settings, admin_port),
         exception_handlers=problems.make_error_handlers(problems.render_problem),
     )
-    app.router.redirect_slashes = False  # an unknown path gets a problem and no redirect
+    # A path with a wrong slash gets a problem. Programs would follow a redirect without a notice.
+    app.router.redirect_slashes = False
     return app
 
 

@@ -37,6 +37,7 @@ class UploadEndpoint:
         except (Problem, RapporError) as error:
             await _refuse(collector, error)(scope, receive, send)
             return
+        # The stops are added now, because a reload may have changed them during the commit.
         body = collector.accepted_params.stops.attach(stored, today=collector.today())
         headers = [(b"content-type", _JSON), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

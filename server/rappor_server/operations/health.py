@@ -51,6 +51,7 @@ class Health:
     def record_failure(self, reason: str) -> None:
         """Record that a commit or a probe failed."""
         with self._lock:
+            # Each upload of a failing database records a failure. Only the first one is logged.
             is_first = self._failing_since is None
             if is_first:
                 self._failing_since = self._clock()

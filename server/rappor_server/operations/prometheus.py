@@ -53,6 +53,7 @@ class Metrics:
         self.refused_connections = counter(
             "rappor_refused_connections", "Refused connections, by limit", ["bound"]
         )
+        # A rate needs the value 0 to show the first event.
         for bound in ("max_connections", "max_source_connections"):
             self.refused_connections.labels(bound)
         self.commit_seconds = histogram(
@@ -133,12 +134,14 @@ class Metrics:
         for metric in metrics:
             self.reports.labels(metric)
         if self._fingerprint:
+            # The previous registry stays visible with the value 0 after a reload.
             self._registry_info.labels(self._fingerprint).set(0)
         self._registry_info.labels(fingerprint).set(1)
         self._fingerprint = fingerprint
 
     def observe_request(self, route: str, status: int, seconds: float) -> None:
         """Count a response by its route and the class of its status."""
+        # `labels` takes longer than the observation itself, so the histograms are cached.
         key = route, status // 100
         if (histogram := self._times.get(key)) is None:
             histogram = self._times[key] = self.request_seconds.labels(route, f"{key[1]}xx")

@@ -10,7 +10,7 @@ from collectors import REGISTRY, released, report_of, submission_of, upload_of
 from programs import run_python
 from rappor_server.app.collector import Collector, UploadTotals
 from rappor_server.app.settings import Settings
-from rappor_server.cli.serve import prepare
+from rappor_server.cli.serve import prepare_database
 from rappor_server.storage.database import utc_today
 from rappor_server.storage.merge import merge_all
 
@@ -19,14 +19,14 @@ import asyncio, datetime, sys
 import rappor_server.http.application
 from collectors import report_of, upload_of
 from rappor_server.releases import releases
-from rappor_server.cli.serve import prepare
+from rappor_server.cli.serve import prepare_database
 from rappor_server.app.collector import Collector
 from rappor_server.app.settings import Settings
 from rappor_server.storage.merge import merge_all
 
 async def main():
     settings = Settings(registry=sys.argv[1], suspicious="accept")
-    prepare(settings)
+    prepare_database(settings)
     days = (datetime.date.min, datetime.date.max)
     collector = Collector(settings)
     try:
@@ -65,7 +65,7 @@ async def test_reports_count_on_the_day_of_the_database(
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     settings = Settings(registry=str(registry), database=database, suspicious="accept")
-    prepare(settings)
+    prepare_database(settings)
     wrong, before = datetime.timedelta(days=days), utc_today()
     collector = Collector(settings, today=lambda: utc_today() + wrong)
     try:

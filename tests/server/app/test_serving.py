@@ -324,14 +324,14 @@ def test_start_fails_with_one_sentence(tmp_path: Path) -> None:
 STARTED = """
 import sys
 from rappor_server.base import logs
-from rappor_server.cli.serve import run
+from rappor_server.cli.serve import run_server
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.storage.database import utc_today
 
 settings = Settings(registry=sys.argv[1], port=0)
 logs.configure()
-run(settings, InputFiles.read(settings, today=utc_today()))
+run_server(settings, InputFiles.read(settings, today=utc_today()))
 """
 
 

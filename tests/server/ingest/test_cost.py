@@ -1,4 +1,4 @@
-"""What reading an upload costs, counted in calls and bytes, whatever was sent.
+"""Cost of the parsing of hostile uploads, in function calls and bytes of memory.
 
 Calls and bytes are the same on every machine. The benchmark `reading` measures seconds.
 """
@@ -27,14 +27,15 @@ from rappor.protocol.wire import Report, decode_base64url, parse_upload
 
 MAX_REPORTS: Final = 1000
 TIMES: Final = 20
-"""A hostile upload costs at most this many honest ones of its size."""
+"""Largest ratio of the calls of a hostile upload to those of an honest upload of its size. A larger
+value accepts slower parsing."""
 REST: Final = 500
-"""Calls of an upload beside its reading: fewer than HTTP and a commit make."""
+"""Calls that each upload may make in addition. HTTP and the commit of an upload make more."""
 SIZES: Final = (200, 2_000, 20_000, 200_000, 1_000_000)
 
 
-def read(body: bytes) -> Submission | str:
-    """Read an upload as a collector does; the code of its error if it is refused whole."""
+def parse(body: bytes) -> Submission | str:
+    """Parse an upload as a collector does; return the code of the error of a refused upload."""
     try:
         return read_upload(
             body, ACCEPTED, today=TODAY, max_reports=MAX_REPORTS, suspicious=Suspicious.REFUSE
@@ -43,8 +44,8 @@ def read(body: bytes) -> Submission | str:
         return error.code
 
 
-def calls_of(body: bytes) -> int:
-    """Return how many functions the reading of a body calls, those in C too."""
+def count_calls(body: bytes) -> int:
+    """Return the number of function calls of the parsing of a body, including C functions."""
     n = 0
 
     def count(_: Any, event: str, __: Any) -> None:
@@ -53,67 +54,67 @@ def calls_of(body: bytes) -> int:
 
     sys.setprofile(count)
     try:
-        read(body)
+        parse(body)
     finally:
         sys.setprofile(None)
     return n
 
 
-def peak_of(body: bytes) -> int:
-    """Return the most bytes that the reading of a body holds."""
+def measure_peak(body: bytes) -> int:
+    """Return the largest number of bytes that the parsing of a body allocates."""
     tracemalloc.start()
     try:
-        read(body)
+        parse(body)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
-def honest(n_bytes: int) -> bytes:
-    """Return an honest upload of at most a size, of one report at least."""
+def make_honest_upload(n_bytes: int) -> bytes:
+    """Return an honest upload of at most `n_bytes` bytes, with at least one report."""
     n_one = len(upload_of()) - 41
     return upload_of(*[report_of()] * max(1, min(MAX_REPORTS, (n_bytes - 41) // n_one)))
 
 
-def most_calls(n_bytes: int) -> int:
-    """Return the calls that an upload of a size may cost."""
-    return TIMES * (REST + calls_of(honest(n_bytes)))
+def compute_max_calls(n_bytes: int) -> int:
+    """Return the largest number of calls for an upload of a size."""
+    return TIMES * (REST + count_calls(make_honest_upload(n_bytes)))
 
 
 @pytest.mark.parametrize("n_bytes", SIZES)
-def test_no_upload_costs_much_more_than_an_honest_one_of_its_size(n_bytes: int) -> None:
-    """Each of the costly ones is within twenty times the calls of an honest one."""
-    calls = {name: calls_of(body) for name, body in costly(n_bytes).items()}
-    bound = most_calls(n_bytes)
+def test_hostile_uploads_have_limited_calls(n_bytes: int) -> None:
+    """Each hostile upload makes at most twenty times the calls of an honest upload of its size."""
+    calls = {name: count_calls(body) for name, body in costly(n_bytes).items()}
+    bound = compute_max_calls(n_bytes)
     assert {name: n for name, n in calls.items() if n > bound} == {}
 
 
 @pytest.mark.parametrize("n_bytes", [20, 2_000, 20_000])
-def test_no_unpacked_upload_costs_much_more_than_an_honest_one(n_bytes: int) -> None:
-    """Ten bytes for each one that was sent are within the bound of what was sent."""
-    calls = {name: calls_of(body) for name, body in costly(10 * n_bytes).items()}
-    bound = most_calls(n_bytes)
+def test_compressed_uploads_have_limited_calls(n_bytes: int) -> None:
+    """The limit for a compressed upload is that of an honest upload of its compressed size."""
+    calls = {name: count_calls(body) for name, body in costly(10 * n_bytes).items()}
+    bound = compute_max_calls(n_bytes)
     assert {name: n for name, n in calls.items() if n > bound} == {}
 
 
-def test_no_upload_takes_more_than_fifty_megabytes() -> None:
-    """The largest body that is unpacked, in each of its costly forms."""
-    peaks = {name: len(body) + peak_of(body) for name, body in costly(4_000_000).items()}
+def test_memory_of_an_upload_is_limited() -> None:
+    """The largest decompressed body in each hostile form allocates at most 50 MB."""
+    peaks = {name: len(body) + measure_peak(body) for name, body in costly(4_000_000).items()}
     assert {name: peak for name, peak in peaks.items() if peak > 50_000_000} == {}
 
 
-def test_a_million_entries_are_counted_before_any_is_judged() -> None:
-    """They are refused by a handful of calls, and nothing of them is kept."""
+def test_million_entries_are_refused_by_their_number() -> None:
+    """The refusal makes a handful of calls and stores no entry."""
     body = costly(2_000_000)["ones"]
-    assert read(body) == "too-many"
-    assert calls_of(body) < 50
-    assert peak_of(body) < 10_000
+    assert parse(body) == "too-many"
+    assert count_calls(body) < 50
+    assert measure_peak(body) < 10_000
 
 
-def searched(
-    rng: random.Random, n_bytes: int, n_steps: int, *, cost: Callable[[bytes], int] = calls_of
+def search_costly_entry(
+    rng: random.Random, n_bytes: int, n_steps: int, *, cost: Callable[[bytes], int] = count_calls
 ) -> bytes:
-    """Return the entry whose repetition a climb over mutations finds to be the costliest body."""
+    """Return the entry whose repetition is the most expensive body that a hill climb finds."""
     parts = [
         b'{"metric":"page"',
         b',"params":"' + b"0" * 16,
@@ -132,64 +133,67 @@ def searched(
             at = rng.randrange(len(entry) + 1)
             entry[at : at + rng.randrange(2)] = rng.choices(parts, k=rng.randrange(4))
         best = max(
-            best, (cost(filled(b"".join(entry), n_bytes)), entry), key=operator.itemgetter(0)
+            best, (cost(repeat_entry(b"".join(entry), n_bytes)), entry), key=operator.itemgetter(0)
         )
     return b"".join(best[1])
 
 
-def filled(entry: bytes, n_bytes: int) -> bytes:
-    """Return an upload of about a size in which one entry stands again and again."""
+def repeat_entry(entry: bytes, n_bytes: int) -> bytes:
+    """Return an upload of about `n_bytes` bytes that repeats one entry."""
     head = b'{"v":1,"id":"' + b"A" * 22 + b'","reports":['
     n = max(1, (n_bytes - len(head) - 2) // (len(entry) + 1))
     return head + b",".join([entry] * n) + b"]}"
 
 
-def long(*arguments: int) -> Any:
-    """Return arguments of a test that takes long."""
+def mark_acceptance(*arguments: int) -> Any:
+    """Return a parameter set that only the acceptance stage runs."""
     return pytest.param(*arguments, marks=pytest.mark.acceptance)
 
 
 @pytest.mark.parametrize(
     ("n_bytes", "n_seeds", "n_steps"),
     [
-        *((300, 1, 300), (3_000, 1, 300), long(300, 5, 2_000), long(3_000, 5, 2_000)),
-        *(long(30_000, 5, 200), long(300_000, 5, 200)),
+        *(
+            (300, 1, 300),
+            (3_000, 1, 300),
+            mark_acceptance(300, 5, 2_000),
+            mark_acceptance(3_000, 5, 2_000),
+        ),
+        *(mark_acceptance(30_000, 5, 200), mark_acceptance(300_000, 5, 200)),
     ],
 )
-def test_a_search_for_costly_uploads_stays_within_the_bound(
-    n_bytes: int, n_seeds: int, n_steps: int
-) -> None:
-    """Hundreds of steps that climb towards more calls, or thousands."""
+def test_search_for_expensive_uploads_finds_none(n_bytes: int, n_seeds: int, n_steps: int) -> None:
+    """A hill climb of hundreds of steps towards more calls stays in the limit."""
     for seed in range(n_seeds):
-        found = searched(seeded(seed), n_bytes, n_steps)
-        assert calls_of(filled(found, n_bytes)) <= most_calls(n_bytes)
+        found = search_costly_entry(seeded(seed), n_bytes, n_steps)
+        assert count_calls(repeat_entry(found, n_bytes)) <= compute_max_calls(n_bytes)
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "n_seeds", "n_steps"), [(400_000, 1, 100), long(4_000_000, 3, 200)]
+    ("n_bytes", "n_seeds", "n_steps"), [(400_000, 1, 100), mark_acceptance(4_000_000, 3, 200)]
 )
-def test_a_search_for_uploads_that_take_memory_stays_within_the_bound(
-    n_bytes: int, n_seeds: int, n_steps: int
-) -> None:
-    """Of the largest that is unpacked and of a tenth of it: the same for each byte."""
+def test_search_for_large_uploads_finds_none(n_bytes: int, n_seeds: int, n_steps: int) -> None:
+    """A hill climb towards more memory stays in the limit, for two sizes."""
     for seed in range(n_seeds):
-        found = searched(seeded(seed), n_bytes, n_steps, cost=peak_of)
-        assert n_bytes + peak_of(filled(found, n_bytes)) < 12.5 * n_bytes
+        found = search_costly_entry(seeded(seed), n_bytes, n_steps, cost=measure_peak)
+        assert n_bytes + measure_peak(repeat_entry(found, n_bytes)) < 12.5 * n_bytes
 
 
 @pytest.mark.acceptance
-def test_very_many_mutated_uploads_stay_within_the_bound() -> None:
-    """Twenty thousand of them, each beside an honest one of its size."""
-    bound = functools.cache(most_calls)
+def test_mutated_uploads_have_limited_calls() -> None:
+    """Twenty thousand mutated uploads stay in the limit for their size."""
+    bound = functools.cache(compute_max_calls)
     for body in mutated(seeded(4), 20_000):
-        assert calls_of(body) <= bound(len(body) // 100 * 100), body
+        assert count_calls(body) <= bound(len(body) // 100 * 100), body
 
 
 # The fast reading of the common spelling
 
 
-def slow(body: bytes, known: AcceptedParams) -> tuple[bytes, list[tuple[str, object]]] | str:
-    """Read an upload by the protocol's strict reader alone."""
+def parse_strictly(
+    body: bytes, known: AcceptedParams
+) -> tuple[bytes, list[tuple[str, object]]] | str:
+    """Parse an upload by the strict parser of the protocol alone."""
     try:
         upload_id, entries = parse_upload(body, known.lookup)
     except ReportError as error:
@@ -203,10 +207,10 @@ def slow(body: bytes, known: AcceptedParams) -> tuple[bytes, list[tuple[str, obj
     return decode_base64url("id", upload_id), read
 
 
-def agree(body: bytes) -> bool:
-    """Check a body against the strict reader; tell whether it was read fast."""
-    expected = slow(body, ACCEPTED)
-    submission = read(body)
+def check_agreement(body: bytes) -> bool:
+    """Check that both parsers agree on a body; return whether the fast parser accepted it."""
+    expected = parse_strictly(body, ACCEPTED)
+    submission = parse(body)
     if isinstance(expected, str) or isinstance(submission, str):
         assert submission == expected
         return False
@@ -228,16 +232,16 @@ def agree(body: bytes) -> bool:
     return read_canonical(body) is not None
 
 
-@pytest.mark.parametrize("n", [4_000, long(100_000)])
-def test_every_mutated_upload_is_read_as_the_strict_reader_does(n: int) -> None:
-    """Whatever is sent is accepted and refused alike, and much of it takes the fast way."""
-    assert sum(map(agree, mutated(seeded(1), n))) > n // 8
+@pytest.mark.parametrize("n", [4_000, mark_acceptance(100_000)])
+def test_both_parsers_agree_on_mutated_uploads(n: int) -> None:
+    """Both parsers accept and refuse the same reports. The fast parser accepts many bodies."""
+    assert sum(map(check_agreement, mutated(seeded(1), n))) > n // 8
     for body in costly(2_000).values():
-        agree(body)
+        check_agreement(body)
 
 
-def test_an_upload_in_another_spelling_has_the_same_answer() -> None:
-    """White space, another order of the keys and escapes change nothing but the way of reading."""
+def test_non_canonical_upload_gets_the_same_response() -> None:
+    """White space, another order of keys and escapes only change which parser reads the upload."""
     body = upload_of(report_of(), report_of("sound"), report_of("old"))
     document = json.loads(body)
     spellings = (
@@ -246,18 +250,18 @@ def test_an_upload_in_another_spelling_has_the_same_answer() -> None:
         json.dumps(dict(reversed(document.items()))).encode(),
         body.replace(b"page", b"\\u0070age"),
     )
-    usual = read(body)
+    usual = parse(body)
     assert isinstance(usual, Submission)
     assert read_canonical(body) is not None
     for spelled in spellings:
         assert read_canonical(spelled) is None
-        found = read(spelled)
+        found = parse(spelled)
         assert isinstance(found, Submission)
         assert (found.response, found.accepted) == (usual.response, usual.accepted)
 
 
-def test_base64url_is_read_as_the_protocol_reads_it() -> None:
-    """Every text of up to three characters of the alphabets, and some odd ones."""
+def test_base64url_equals_that_of_the_protocol() -> None:
+    """Both decoders agree on every text of up to three characters, and on some unusual texts."""
     alphabet = "AQBgwEz019-_+/= \n\0é"
     texts = [""]
     for _ in range(3):
@@ -270,8 +274,8 @@ def test_base64url_is_read_as_the_protocol_reads_it() -> None:
         assert unpack(text) == expected, text
 
 
-def test_values_are_never_counted_too_low() -> None:
-    """The count of any JSON text is at least its values, and its depth."""
+def test_count_values_is_an_upper_bound() -> None:
+    """The count of a JSON text is at least the number of its values, and at least its depth."""
 
     def values(document: Any) -> int:
         inner = list(document.values()) if isinstance(document, dict) else document

@@ -1,4 +1,4 @@
-"""The checker of registries: weak parameters, expiry, files, and edits that would mix."""
+"""Checks of registries: weak protection, expiry, files of candidates, conflicts of edits."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ STRICT = Params.profile("strict")
 OTHER = dataclasses.replace(STRICT, m=64)
 
 
-def onehot(*categories: str) -> Params:
-    """Return parameters of categories."""
+def make_onehot(*categories: str) -> Params:
+    """Return parameters of the encoding `onehot` for some categories."""
     k = len(categories)
     return Params(k=k, encoding="onehot", categories=categories, f=0.5, p=0.25, q=0.75)
 
 
-ONEHOT = onehot("a", "b", "c")
+ONEHOT = make_onehot("a", "b", "c")
 
 
-def levels(old: Metric, *new: Metric) -> list[str]:
+def list_levels(old: Metric, *new: Metric) -> list[str]:
     """Return the levels of the findings about an edit."""
     return [finding.level for finding in check_edit(registry_of(old), registry_of(*new))]
 
@@ -55,15 +55,16 @@ def levels(old: Metric, *new: Metric) -> list[str]:
         (metric_of(), [metric_of(epoch="month")], ["note"]),
         (metric_of(), [metric_of(params=ONEHOT, description="new")], ["refused", "note"]),
         (metric_of(), [metric_of(params=ONEHOT)], ["note"]),
-        (metric_of(params=ONEHOT), [metric_of(params=onehot("a", "b", "c", "d"))], ["note"]),
-        (metric_of(params=ONEHOT), [metric_of(params=onehot("a", "b"))], ["refused", "note"]),
+        (metric_of(params=ONEHOT), [metric_of(params=make_onehot("a", "b", "c", "d"))], ["note"]),
+        (metric_of(params=ONEHOT), [metric_of(params=make_onehot("a", "b"))], ["refused", "note"]),
     ],
 )
-def test_edits_that_would_mix_are_refused(
-    old: Metric, new: list[Metric], expected: list[str]
-) -> None:
-    """Removed metrics and categories and reused names are refused; other changes are explained."""
-    assert levels(old, *new) == expected
+def test_levels_of_edits(old: Metric, new: list[Metric], expected: list[str]) -> None:
+    """Removed metrics, removed categories and reused names are refused.
+
+    Other changes get a note.
+    """
+    assert list_levels(old, *new) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,8 +78,8 @@ def test_edits_that_would_mix_are_refused(
     ],
     ids=str,
 )
-def test_a_change_is_named_and_priced(changed: dict[str, Any]) -> None:
-    """In the words of `rappor privacy --changed`, which have the accountant's numbers."""
+def test_note_has_the_change_and_its_cost(changed: dict[str, Any]) -> None:
+    """The note has the sentence of `rappor privacy --changed` with the same numbers."""
     old = metric_of()
     new = dataclasses.replace(old, **changed)
     first, *_ = check_edit(registry_of(old), registry_of(new))
@@ -87,8 +88,8 @@ def test_a_change_is_named_and_priced(changed: dict[str, Any]) -> None:
         assert f"{key} changes from {getattr(old, key)} to {changed[key]}" in first.text
 
 
-def test_new_segments_are_told_and_refuse_nobody() -> None:
-    """Devices that know of none are accepted as before; those of removed ones are not."""
+def test_note_about_changed_segments() -> None:
+    """Devices without the new segments are accepted. Devices with removed segments are refused."""
     old = metric_of(epoch="quarter")
     new = dataclasses.replace(old, segments=(Dimension("version", ("1",)),))
     there, back = (
@@ -100,8 +101,8 @@ def test_new_segments_are_told_and_refuse_nobody() -> None:
     assert "Clients that are not updated are refused" in back
 
 
-def test_year_without_room_for_a_change_is_warned_of() -> None:
-    """Each registry fits by itself; in the year of the change a device pays for both."""
+def test_warning_about_the_year_of_a_change() -> None:
+    """Each registry fits the budget. In the year of the change a device reserves for both."""
     old, new = (Registry([metric_of(params=params)], total=3.0) for params in (STRICT, OTHER))
     (_, year) = check_edit(old, new)
     assert year.level == "warning"
@@ -110,8 +111,8 @@ def test_year_without_room_for_a_change_is_warned_of() -> None:
     (_,) = check_edit(old, Registry([new["page"]], total=both))
 
 
-def test_budget_is_told_metric_by_metric() -> None:
-    """The check says what each metric reserves of the total, scope by scope."""
+def test_notes_about_the_budget_of_each_metric() -> None:
+    """A note has the nats that each metric reserves, and the number of its scopes."""
     metrics = [metric_of("page", STRICT, epoch="quarter"), metric_of("sound", STRICT)]
     price = scope_cost(metrics[1])
     found = explain_budget(Registry(metrics, total=100))
@@ -123,16 +124,16 @@ def test_budget_is_told_metric_by_metric() -> None:
     ]
 
 
-def test_infinite_budget_is_warned_of() -> None:
-    """A registry whose total is infinite bounds nothing, and the check says so first."""
+def test_warning_about_an_infinite_budget() -> None:
+    """A registry with an infinite total gets a warning first."""
     first, *_ = explain_budget(registry_of(metric_of(params=STRICT)))
     assert first.level == "warning"
     assert "the privacy loss of a device has no limit" in first.text
 
 
 @pytest.mark.parametrize(("devices", "is_told"), [(None, False), (2559, True), (2560, False)])
-def test_cohorts_that_devices_cannot_fill_are_told(devices: int | None, is_told: bool) -> None:
-    """128 cohorts need 20 devices each; one cohort is never too many."""
+def test_warning_about_too_many_cohorts(devices: int | None, is_told: bool) -> None:
+    """128 cohorts need 20 devices each. One cohort is never too many."""
     registry = registry_of(metric_of(params=STRICT), metric_of("theme", ONEHOT))
     found = explain_cohorts(registry, devices=devices)
     assert [finding.level for finding in found] == ["warning"] * is_told
@@ -141,8 +142,8 @@ def test_cohorts_that_devices_cannot_fill_are_told(devices: int | None, is_told:
         assert finding.text.endswith("m = 127 would do")
 
 
-def test_a_metric_without_a_minimum_is_warned_of() -> None:
-    """Every report shows as it comes, and the check says so."""
+def test_warning_about_a_metric_without_minimum() -> None:
+    """Every report of such a metric is released at once."""
     (found,) = explain_cohorts(registry_of(metric_of(min_reports=0)), devices=None)
     assert found.level == "warning"
     assert "every report is shown at once" in found.text
@@ -152,12 +153,12 @@ def test_a_metric_without_a_minimum_is_warned_of() -> None:
     ("interval", "min_cohort", "is_told"),
     [("none", 10, True), ("none", 200, False), ("day", 10, False)],
 )
-def test_a_metric_of_every_event_needs_a_minimum_of_its_own(
+def test_metric_that_reports_every_event_needs_min_cohort(
     interval: str, min_cohort: int, is_told: bool, tmp_path: Path
 ) -> None:
-    """One device may fill a block of ten reports; elsewhere a block knows what one device sends.
+    """One device may fill a block of ten reports. `serve` refuses what `check` refuses.
 
-    What the check refuses is not served.
+    With other intervals, the rule of a block limits the reports of each device.
     """
     path = tmp_path / "metrics.toml"
     path.write_text(
@@ -185,12 +186,12 @@ MINIMUMS = (
 
 
 @pytest.mark.parametrize(("before", "after", "reason"), MINIMUMS)
-def test_minimums_that_break_a_promise_are_warned_of_and_not_served(
+def test_minimums_that_break_a_promise(
     before: dict[str, Any], after: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    """The check warns; `serve` refuses the registry while `older` names the one before.
+    """`check` warns. `serve` refuses the registry while `older` names the previous registry.
 
-    Other changes of minimums and parameters are allowed, a slower interval too.
+    Other changes of minimums and parameters are allowed, also a longer interval.
     """
     fields = {"interval": "day", "k": 16, "m": 4, "min_reports": 5}
     texts = [UNBOUNDED + entry("page", **fields | changed) for changed in (before, after)]
@@ -212,8 +213,8 @@ def test_minimums_that_break_a_promise_are_warned_of_and_not_served(
     InputFiles.read(Settings(registry=new), today=TODAY)
 
 
-def test_a_metric_that_older_clients_still_report_must_stay(tmp_path: Path) -> None:
-    """What the check refuses is not served either."""
+def test_metric_of_older_clients_must_stay(tmp_path: Path) -> None:
+    """`serve` refuses what `check` refuses."""
     for name, metric in (("old.toml", "page"), ("new.toml", "sound")):
         (tmp_path / name).write_text(UNBOUNDED + entry(metric, encoding="boolean"))
     settings = Settings(registry=str(tmp_path / "new.toml"), older=(str(tmp_path / "old.toml"),))
@@ -221,8 +222,8 @@ def test_a_metric_that_older_clients_still_report_must_stay(tmp_path: Path) -> N
         InputFiles.read(settings, today=TODAY)
 
 
-def test_weak_and_expiring_metrics_are_warned_of() -> None:
-    """Warnings name the losses of weak metrics and the days of expiring ones."""
+def test_warnings_about_weak_and_expiring_metrics() -> None:
+    """Warnings have the epsilons of weak metrics and the days of expiring metrics."""
     weak = Params(k=16, m=4, f=0.01, p=0.01, q=0.99)
     no_forced_ones = Params(k=4, f=0.2, g=0, p=0.25, q=0.75)
     registry = registry_of(
@@ -260,10 +261,10 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
         (b"a\n\xff\n", "(line 2: it is not UTF-8)"),
     ],
 )
-def test_candidates_files_are_read(
+def test_warnings_about_candidates_files(
     tmp_path: Path, contents: bytes | None, fault: str | None
 ) -> None:
-    """A file that cannot be used is named as the registry names it, beside the registry."""
+    """A warning names an unusable file as the registry names it, relative to the registry."""
     if contents is not None:
         (tmp_path / "engines.txt").write_bytes(contents)
     registry = registry_of(metric_of(params=STRICT, candidates="engines.txt"))
@@ -276,8 +277,8 @@ def test_candidates_files_are_read(
         assert str(tmp_path) not in text
 
 
-def test_a_list_may_change() -> None:
-    """It is compared with no earlier one: whatever was collected is decoded by the new one."""
+def test_candidates_may_change() -> None:
+    """A changed list is no finding, because old counts can be decoded with the new list."""
     first = metric_of(params=STRICT, candidates=("a", "b"))
     for changed in (("b", "c"), ("a",), "engines.txt", None):
         other = dataclasses.replace(first, candidates=changed)
@@ -286,7 +287,7 @@ def test_a_list_may_change() -> None:
 
 
 def test_devices_are_spread_over_segments() -> None:
-    """Each segment fills cohorts of its own."""
+    """Each segment needs enough devices for its own cohorts."""
     segments = (Dimension("version", ("1", "2")),)
     plain = metric_of(params=Params.profile("balanced"))
     told = dataclasses.replace(plain, segments=segments)

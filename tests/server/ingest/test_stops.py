@@ -1,4 +1,4 @@
-"""Metrics that are stopped: what the file may say, and what devices are told."""
+"""Stops of metrics: the file of stops, and the responses to devices."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ AFTER = LAST + datetime.timedelta(days=1)
 ANSWER = b'{"reports":[{"status":"accepted"}]}'
 
 
-def stops(text: str) -> Stops:
-    """Read a file of stops for two metrics."""
+def parse_stops(text: str) -> Stops:
+    """Parse a file of stops for two metrics."""
     return Stops.loads(text, path="stops.toml", metrics=("page", "sound"), today=TODAY)
 
 
-def test_every_device_is_told_the_same_until_the_last_day() -> None:
-    """The answer carries the day on which the stop ends, and nothing afterwards."""
-    stopped = stops(f"page = {LAST}\nsound = 2020-01-01\n")
+def test_response_lists_stops_until_their_last_day() -> None:
+    """All responses contain the same stops. A stop that has ended is left out."""
+    stopped = parse_stops(f"page = {LAST}\nsound = 2020-01-01\n")
     told = json.loads(stopped.attach(ANSWER, today=LAST))
     assert told == json.loads(ANSWER) | {"stop": {"page": LAST.isoformat()}}
     assert stopped.attach(ANSWER, today=AFTER) == ANSWER
@@ -35,14 +35,14 @@ def test_every_device_is_told_the_same_until_the_last_day() -> None:
 @pytest.mark.parametrize(
     "text", [f"page = {AFTER}", "other = 2026-12-01", "page = 1", "page = 2026-11-22T00:00:00", "["]
 )
-def test_other_files_are_refused(text: str) -> None:
-    """A stop beyond 30 days, of no metric, or of no day is refused."""
+def test_invalid_files_are_refused(text: str) -> None:
+    """The cases are a stop beyond 30 days, an unknown metric, and a value that is no day."""
     with pytest.raises(FileError):
-        stops(text)
+        parse_stops(text)
 
 
 def test_reports_of_a_stopped_metric_are_refused() -> None:
-    """Those of other metrics in the upload are accepted, and all are on the day after."""
+    """Reports of other metrics are accepted, and reports of the metric after its stop has ended."""
     stopped = Stops({"page": TODAY})
     known = AcceptedParams(Registry.loads(REGISTRY), stops=stopped)
     body = upload_of(report_of("page"), report_of("small"))

@@ -1,4 +1,4 @@
-"""From bytes to what is stored: exactly the reports that the protocol's strict reader accepts."""
+"""Parser of uploads: it accepts the same reports as the strict parser of the protocol."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rappor.protocol.parts import Part
 from rappor.protocol.wire import Report
 
 
-def read(body: bytes, **more: Any) -> Submission:
-    """Read an upload under usual settings."""
+def parse(body: bytes, **more: Any) -> Submission:
+    """Parse an upload with default settings."""
     settings: dict[str, Any] = {
         "today": TODAY,
         "max_reports": 100,
@@ -34,14 +34,14 @@ def read(body: bytes, **more: Any) -> Submission:
     return read_upload(body, accepted_params, **(settings | more))
 
 
-def statuses(submission: Submission) -> list[str]:
-    """Return the reason of each refused report, or accepted."""
+def list_statuses(submission: Submission) -> list[str]:
+    """Return the reason of each refused report, or `accepted`."""
     entries = json.loads(submission.response)["reports"]
     return [entry.get("reason", entry["status"]) for entry in entries]
 
 
-def altered(**changes: object) -> dict[str, object]:
-    """Return a good report's JSON object with other fields."""
+def make_report(**changes: object) -> dict[str, object]:
+    """Return the JSON object of a valid report with some fields replaced."""
     (entry,) = json.loads(upload_of())["reports"]
     return dict(entry) | changes
 
@@ -54,54 +54,57 @@ SPELLINGS = {"fast": (",", ":"), "strict": (", ", ": ")}
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        (altered(), "accepted"),
-        (altered(metric="nothing"), "unknown-metric"),
-        (altered(params="0" * 16), "unknown-params"),
-        (altered(cohort=4), "cohort"),
-        (altered(cohort=-1), "cohort"),
-        (altered(cohort=1.0), "cohort"),
-        (altered(cohort=True), "cohort"),
-        (altered(bits="AA"), "length"),
-        (altered(bits="AA=="), "malformed"),
-        (altered(bits=None), "malformed"),
-        (altered(metric="No Name"), "malformed"),
-        (altered(device=7), "malformed"),
+        (make_report(), "accepted"),
+        (make_report(metric="nothing"), "unknown-metric"),
+        (make_report(params="0" * 16), "unknown-params"),
+        (make_report(cohort=4), "cohort"),
+        (make_report(cohort=-1), "cohort"),
+        (make_report(cohort=1.0), "cohort"),
+        (make_report(cohort=True), "cohort"),
+        (make_report(bits="AA"), "length"),
+        (make_report(bits="AA=="), "malformed"),
+        (make_report(bits=None), "malformed"),
+        (make_report(metric="No Name"), "malformed"),
+        (make_report(device=7), "malformed"),
         (7, "malformed"),
-        (altered(metric="old", params=BOOLEAN.fingerprint, cohort=0, bits="AQ"), "expired"),
-        (altered(metric="sound", params=BOOLEAN.fingerprint, cohort=0, bits="Ag"), "padding"),
+        (make_report(metric="old", params=BOOLEAN.fingerprint, cohort=0, bits="AQ"), "expired"),
+        (make_report(metric="sound", params=BOOLEAN.fingerprint, cohort=0, bits="Ag"), "padding"),
     ],
 )
-def test_each_report_has_its_reason(entry: object, reason: str, spelling: str) -> None:
-    """Each fault has a fixed word, and a good report beside it is accepted, by both readers."""
-    document = json.loads(upload_of()) | {"reports": [entry, altered()]}
-    submission = read(json.dumps(document, separators=SPELLINGS[spelling]).encode())
-    assert statuses(submission) == [reason, "accepted"]
+def test_reason_of_each_invalid_report(entry: object, reason: str, spelling: str) -> None:
+    """Both parsers give the same reason, and accept a valid report in the same upload."""
+    document = json.loads(upload_of()) | {"reports": [entry, make_report()]}
+    submission = parse(json.dumps(document, separators=SPELLINGS[spelling]).encode())
+    assert list_statuses(submission) == [reason, "accepted"]
     assert len(submission.accepted) == 1 + (reason == "accepted")
     refused = {key[1]: n for key, n in submission.refusals.items()}
     assert refused == ({} if reason == "accepted" else {reason: 1})
 
 
-def test_too_many_reports_are_refused_whole() -> None:
-    """An upload with more reports than the limit is refused whole."""
+def test_too_many_reports_refuse_the_upload() -> None:
+    """An upload with more reports than the limit is refused as a whole."""
     body = upload_of(*[report_of()] * 3)
-    assert len(read(body, max_reports=3).accepted) == 3
+    assert len(parse(body, max_reports=3).accepted) == 3
     with pytest.raises(ReportError, match="at most 2") as caught:
-        read(body, max_reports=2)
+        parse(body, max_reports=2)
     assert caught.value.code == "too-many"
 
 
 @pytest.mark.parametrize("row", json.loads((VECTORS / "key.json").read_text()))
-def test_keys_are_those_of_the_vectors(row: dict[str, Any]) -> None:
-    """An upload is its bytes, and its reports are its key xor their places."""
-    submission = read(row["body"].encode())
+def test_keys_equal_the_vectors(row: dict[str, Any]) -> None:
+    """The key of an upload depends on its bytes.
+
+    The key of a report is that key XOR its position.
+    """
+    submission = parse(row["body"].encode())
     assert submission.key.hex() == row["key"]
     places = range(1, len(row["report_keys"]) + 1)
     keys = [key_of_report(submission.key, place).hex() for place in places]
     assert keys == row["report_keys"]
 
 
-def test_older_registries_are_still_taken() -> None:
-    """Reports under former parameters count, as long as the metric is there and not over."""
+def test_reports_of_older_registries_are_accepted() -> None:
+    """Reports under earlier parameters are accepted while the metric exists and has not expired."""
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
     its, gone = metric_of(params=before), metric_of("gone", before)
     old = registry_of(its, gone)
@@ -117,7 +120,7 @@ def test_older_registries_are_still_taken() -> None:
         (metric_of(expires=yesterday), [old], "expired"),
     ):
         accepted_params = AcceptedParams(registry_of(new), older)
-        reasons = statuses(read(body, accepted_params=accepted_params))
+        reasons = list_statuses(parse(body, accepted_params=accepted_params))
         assert reasons == [found, "unknown-metric"]
 
 
@@ -137,7 +140,7 @@ def test_older_registries_are_still_taken() -> None:
     ids=range(6),
 )
 def test_range_of_popcounts_is_exact(params: Params) -> None:
-    """Each tail has at most half of the false-alarm rate; one more popcount would have more."""
+    """Each tail has at most half of the false-alarm rate. One more popcount would exceed it."""
     least, most = popcount_range(params)
     fewest, largest = {
         "bloom": (1, params.h),
@@ -162,14 +165,14 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
         (Suspicious.ACCEPT, "accepted"),
     ],
 )
-def test_forged_popcounts_are_treated_as_set(suspicious: Suspicious, status: str) -> None:
-    """A report of 128 ones is refused or accepted, as the setting says."""
+def test_suspicious_popcounts_follow_the_setting(suspicious: Suspicious, status: str) -> None:
+    """A report of 128 ones is refused or accepted, depending on the setting."""
     metric = metric_of(params=Params.profile("balanced"))
     params, accepted_params = metric.params, AcceptedParams(registry_of(metric))
     report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
     assert popcount_range(params)[1] < 128
-    submission = read(upload_of(report), accepted_params=accepted_params, suspicious=suspicious)
-    assert statuses(submission) == [status]
+    submission = parse(upload_of(report), accepted_params=accepted_params, suspicious=suspicious)
+    assert list_statuses(submission) == [status]
     is_refused = suspicious is Suspicious.REFUSE
     assert submission.refusals == ({("page", "popcount"): 1} if is_refused else {})
     assert len(submission.accepted) == (not is_refused)
@@ -180,14 +183,14 @@ def test_short_reports_are_never_suspicious() -> None:
     assert popcount_range(BOOLEAN) == (0, 1)
 
 
-def test_each_part_of_a_metric_is_accepted_under_its_own_parameters() -> None:
-    """A report names the parameters of its part; those without a part are of no report."""
+def test_each_part_has_its_own_parameters() -> None:
+    """A report has the fingerprint of its part. The fingerprint without a part is refused."""
     metric = metric_of(parts=(Part("prefix:3", 0.5), Part("whole")))
     accepted_params = AcceptedParams(registry_of(metric))
     prefix = metric.part_params("prefix:3")
     body = upload_of(report_of(params=prefix), report_of(params=metric.params))
-    found = read(body, accepted_params=accepted_params)
-    assert statuses(found) == ["accepted", "unknown-params"]
+    found = parse(body, accepted_params=accepted_params)
+    assert list_statuses(found) == ["accepted", "unknown-params"]
     assert found.accepted[0].params == prefix
     accepted = accepted_params.find(("page", prefix.fingerprint))
     assert accepted is not None

@@ -1,4 +1,4 @@
-"""Blocks are closed in short pieces, by collectors and by `prune`, and never by readers."""
+"""Closing of blocks by collectors and by `prune`, in short tasks, and never by readers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALL_DAYS = (datetime.date.min, datetime.date.max)
 N_DAYS = 6
 
 
-def fill(engine: Engine, first: datetime.date = TODAY) -> None:
+def store_reports(engine: Engine, first: datetime.date = TODAY) -> None:
     """Store six reports of two cohorts on each of some days."""
     for i in range(N_DAYS):
         reports = [report_of("small", bits=i + j, cohort=j % 2) for j in range(6)]
@@ -55,8 +55,8 @@ def fill(engine: Engine, first: datetime.date = TODAY) -> None:
 
 
 def test_readers_close_nothing(engine: Engine) -> None:
-    """Days that have ended wait, and are told to wait, until somebody closes their blocks."""
-    fill(engine)
+    """Ended days stay withheld until a task closes their blocks."""
+    store_reports(engine)
     waiting = releases.release(engine, SMALL, *ALL_DAYS)
     assert (waiting.n_reports, waiting.withheld) == (0, tuple(map(day, range(N_DAYS))))
     assert releases.overview(engine, SMALL).withheld == waiting.withheld
@@ -64,9 +64,9 @@ def test_readers_close_nothing(engine: Engine) -> None:
     assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
-def test_a_backlog_is_closed_in_pieces(engine: Engine) -> None:
-    """A task without any time closes some days, and the next ones the rest; sums are the same."""
-    fill(engine)
+def test_tasks_close_a_backlog_together(engine: Engine) -> None:
+    """A task without time closes some days, and the next task the rest. The sums are equal."""
+    store_reports(engine)
     first = CloseTask(rules=RULES, today=day(2), seconds=0)
     first.run(engine, lambda _: None)
     assert releases.release(engine, SMALL, *ALL_DAYS).n_reports in (6, 12)
@@ -85,8 +85,8 @@ def test_a_backlog_is_closed_in_pieces(engine: Engine) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_task_ends_in_time(engine: Engine) -> None:
-    """One without any time left moves one piece, where that takes as long as a transaction may."""
-    fill(engine)
+    """A task without time moves one piece, even if a transaction is slow."""
+    store_reports(engine)
 
     @event.listens_for(engine, "before_cursor_execute")
     def be_slow(*_: object) -> None:
@@ -96,9 +96,9 @@ def test_a_task_ends_in_time(engine: Engine) -> None:
     assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6
 
 
-def test_pieces_that_another_one_has_moved_are_left_alone(engine: Engine) -> None:
-    """What came late for their day counts in a later block, also by who found the day earlier."""
-    fill(engine)
+def test_pieces_are_moved_once(engine: Engine) -> None:
+    """Late reports of a moved piece go into a later block, also if two processes found the day."""
+    store_reports(engine)
     with engine.connect() as db:
         pieces = list(blocks._list_pieces(db, "small", day(2)))
     close_days(engine, SMALL, day(2))
@@ -114,9 +114,9 @@ def test_pieces_that_another_one_has_moved_are_left_alone(engine: Engine) -> Non
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_damaged_counters_of_a_metric_stop_no_other(engine: Engine) -> None:
-    """What follows it in the order of names is closed; then it is told."""
-    fill(engine)
+def test_damaged_counters_stop_no_other_metric(engine: Engine) -> None:
+    """The blocks of all other metrics are closed before the error is raised."""
+    store_reports(engine)
     columns: list[Any] = [*schema.tally.c]
     fields = [literal("damaged"), *columns[1:-1], literal(b"\0")]
     with write_transaction(engine) as db:
@@ -129,8 +129,8 @@ def test_damaged_counters_of_a_metric_stop_no_other(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("pace", ["day", "week"])
-def test_a_late_report_and_the_next_one_count_as_two_of_a_device(engine: Engine, pace: str) -> None:
-    """Devices of a lagging collector are twice in the next block, which needs twice as many."""
+def test_block_with_late_reports_needs_more_reports(engine: Engine, pace: str) -> None:
+    """Devices of a slow collector may be in the next block twice, so it needs twice the reports."""
     rules = {SMALL.fingerprint: blocks.Rule(pace=pace, epoch="life", min_cohort=4)}
 
     def close(reports: int, on: int, today: int) -> list[tuple[Any, ...]]:
@@ -151,9 +151,9 @@ def test_a_late_report_and_the_next_one_count_as_two_of_a_device(engine: Engine,
 
 
 def test_no_block_is_of_a_device_that_was_not_updated(engine: Engine) -> None:
-    """An interval becomes slower, and the only device of cohort 0 goes on daily for 24 days.
+    """The interval becomes longer, and one device still reports daily for 24 days.
 
-    By the slower interval, the block of cohort 0 would be released with 24 reports of one device.
+    By the rule of the longer interval, its cohort would be released with 24 reports of one device.
     """
     daily, slower = (
         dataclasses.replace(SMALL, interval=interval, epoch="year", min_cohort=10)
@@ -169,24 +169,24 @@ def test_no_block_is_of_a_device_that_was_not_updated(engine: Engine) -> None:
         count_group(engine, [submission_of(upload_of(*reports), accepted)], today=day(on))
         close_all(engine, rules, day(on + 1))
     ended = [(1, day(on), 12) for on in range(24)]
-    assert blocks_of(engine, daily.params, is_closed=True) == ended
-    assert sum(n for *_, n in blocks_of(engine, daily.params, is_closed=False)) == 24
-    assert blocks_of(engine, slower.params, is_closed=True) == [(0, day(0), 12)]
+    assert list_blocks(engine, daily.params, is_closed=True) == ended
+    assert sum(n for *_, n in list_blocks(engine, daily.params, is_closed=False)) == 24
+    assert list_blocks(engine, slower.params, is_closed=True) == [(0, day(0), 12)]
 
 
 def test_the_larger_min_cohort_of_two_registries_holds(engine: Engine) -> None:
-    """Reports of one fingerprint wait until they are enough for both."""
+    """Reports of one fingerprint wait until they are enough for both registries."""
     current, older = (dataclasses.replace(SMALL, min_cohort=min_cohort) for min_cohort in (3, 5))
     rules = rules_in_force([registry_of(current), registry_of(older)])
     for on, n_reports in enumerate((4, 5)):
         commit(engine, upload_of(*[report_of("small")] * n_reports), today=day(on))
         close_all(engine, rules, day(on + 1))
     # day 0 has 4 reports, both days have 9, and day 1 alone has enough
-    assert blocks_of(engine, SMALL.params, is_closed=True) == [(1, day(1), 5)]
+    assert list_blocks(engine, SMALL.params, is_closed=True) == [(1, day(1), 5)]
 
 
 def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
-    """Nobody knows how many reports their block needs until a registry in force has them again."""
+    """Reports wait until a registry in force has their fingerprint."""
     weekly = dataclasses.replace(SMALL, interval="week")
     known, both = (
         rules_in_force([registry_of(metric) for metric in metrics])
@@ -197,17 +197,17 @@ def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
         close_all(engine, both if on == 0 else known, day(on + 1))
         assert select_due(engine, known, day(on + 1)) == {}
     first = [(1, day(0), 6)]
-    assert blocks_of(engine, SMALL.params) == first
+    assert list_blocks(engine, SMALL.params) == first
     shown = releases.release(engine, weekly, *ALL_DAYS)
     assert (shown.n_reports, shown.withheld) == (6, (day(1), day(2)))
     close_all(engine, both, day(4))
-    assert blocks_of(engine, SMALL.params, is_closed=True) == [*first, (1, day(3), 12)]
+    assert list_blocks(engine, SMALL.params, is_closed=True) == [*first, (1, day(3), 12)]
     assert releases.release(engine, weekly, *ALL_DAYS).n_reports == 18
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_host_whose_clock_is_ahead_ends_no_day(engine: Engine) -> None:
-    """A day ends by the clock of the database, which all hosts share, and of the host."""
+def test_clock_ahead_ends_no_day(engine: Engine) -> None:
+    """A day has ended if it has ended by the clocks of the host and of PostgreSQL."""
     today = utc_today()
     commit(engine, upload_of(*[report_of("small")] * 6), today=today)
     ahead = today + datetime.timedelta(days=30)
@@ -218,21 +218,21 @@ def test_a_host_whose_clock_is_ahead_ends_no_day(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_clock_that_is_far_ahead_ends_no_day(engine: Engine) -> None:
-    """Also after its midnight; once it is right again, the days go on, and each counts once."""
-    fill(engine)
+def test_clock_far_ahead_ends_no_day(engine: Engine) -> None:
+    """Days are closed once after the clock is correct again."""
+    store_reports(engine)
     for ahead in (400, 401):
         commit(engine, upload_of(*[report_of("small")] * 6), today=day(ahead))
         with pytest.raises(StoreError, match="run prune --yes"):
             CloseTask(rules=RULES, today=day(ahead)).run(engine, lambda _: None)
-    fill(engine, day(N_DAYS))
+    store_reports(engine, day(N_DAYS))
     CloseTask(rules=RULES, today=day(2 * N_DAYS)).run(engine, lambda _: None)
     assert releases.release(engine, SMALL, day(0), day(2 * N_DAYS)).n_reports == 12 * N_DAYS
 
 
 def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
-    """Not those whose days have not ended, nor those whose late counts wait for the next day."""
-    fill(engine)
+    """Metrics with open days, or with late counts that wait for the next day, are not due."""
+    store_reports(engine)
     rules = rules_of(SMALL, dataclasses.replace(ACCEPTED.registry["page"], min_reports=5))
     assert select_due(engine, rules, day(0)) == {}
     assert select_due(engine, rules, day(1)) == RULES
@@ -243,8 +243,8 @@ def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
     assert rules_of(dataclasses.replace(SMALL, min_reports=0)) == {}
 
 
-def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
-    """Cohorts that were moved before the interruption stay, and what came meanwhile comes later."""
+def test_interrupted_closing_loses_no_report(engine: Engine) -> None:
+    """Moved cohorts stay in their blocks. Later reports go into a later block."""
     metric = dataclasses.replace(SMALL, params=dataclasses.replace(SMALL.params, m=65_536))
     params, rules = metric.params, rules_of(metric)
     rows: list[dict[str, Any]] = [
@@ -270,16 +270,16 @@ def test_an_interrupted_day_goes_on_and_loses_nothing(engine: Engine) -> None:
         db.execute(update(schema.tally).values(reports=4))
         db.execute(insert(schema.tally), rows[:1])
     close_days(engine, metric, day(1))
-    assert blocks_of(engine, params) == [(0, day(0), 2), (5000, day(0), 4), (65_535, day(0), 4)]
+    assert list_blocks(engine, params) == [(0, day(0), 2), (5000, day(0), 4), (65_535, day(0), 4)]
     commit(engine, upload_of(report_of("small")), today=day(1))
     close_days(engine, metric, day(2))
-    assert blocks_of(engine, params)[1] == (0, day(1), 2)
+    assert list_blocks(engine, params)[1] == (0, day(1), 2)
 
 
-def blocks_of(
+def list_blocks(
     engine: Engine, params: Params, *, is_closed: bool | None = None
 ) -> list[tuple[int, datetime.date, int]]:
-    """Return cohort, last day and reports of the blocks of a parameter set: all, or some."""
+    """Return cohort, last day and reports of the blocks of a parameter set."""
     columns = schema.block.c
     query = select(columns.cohort, columns.last, columns.reports)
     query = query.where(columns.params == params.fingerprint)
@@ -291,9 +291,9 @@ def blocks_of(
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_open_blocks_are_found_without_looking_at_closed_ones(engine: Engine) -> None:
-    """The index is searched by more than the metric, so that a year of blocks costs nothing."""
-    fill(engine)
+def test_query_of_open_blocks_uses_an_index(engine: Engine) -> None:
+    """The index has more columns than the metric, so the cost does not grow with closed blocks."""
+    store_reports(engine)
     asked: list[tuple[str, Any]] = []
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
     close_days(engine, SMALL, day(1))
@@ -306,7 +306,7 @@ def test_open_blocks_are_found_without_looking_at_closed_ones(engine: Engine) ->
 
 
 class _Pool:
-    """Answers tasks in this process, and fails first."""
+    """Pool that runs tasks in this process. The first task fails."""
 
     def __init__(self, engine: Engine) -> None:
         self._store = engine
@@ -314,11 +314,11 @@ class _Pool:
         self.n_rests = 0
 
     async def stop_idle(self) -> None:
-        """Count how often there was nothing left to do."""
+        """Count the calls."""
         self.n_rests += 1
 
     async def run(self, task: CloseTask) -> None:
-        """Answer a task; the first one meets a database that cannot answer."""
+        """Run a task; raise StoreError for the first task."""
         self.n_tasks += 1
         if self.n_tasks == 1:
             raise StoreError("the database cannot answer")
@@ -326,9 +326,9 @@ class _Pool:
 
 
 @pytest.mark.anyio
-async def test_a_collector_goes_on_after_a_failure(engine: Engine) -> None:
-    """The next look tries again, and when nothing is due no process is asked."""
-    fill(engine)
+async def test_closing_continues_after_a_failure(engine: Engine) -> None:
+    """The next search tries again. Without due metrics no task runs."""
+    store_reports(engine)
     pool = _Pool(engine)
 
     async def look() -> dict[str, Rules]:
@@ -343,12 +343,12 @@ async def test_a_collector_goes_on_after_a_failure(engine: Engine) -> None:
     assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
-def test_closing_has_a_process_of_its_own_that_ends(tmp_path: Path) -> None:
-    """Readers answer beside it; once nothing is due, only they are left."""
+def test_closing_process_ends_when_idle(tmp_path: Path) -> None:
+    """Readers work at the same time. The process ends when no metric is due."""
     address = f"sqlite:///{tmp_path}/counts.sqlite3"
     migrate(address)
     with open_database(address) as engine:
-        fill(engine, utc_today() - datetime.timedelta(days=N_DAYS))
+        store_reports(engine, utc_today() - datetime.timedelta(days=N_DAYS))
     with serving(tmp_path, address) as running:
         token = make_token(address)
 
@@ -365,18 +365,18 @@ AT_ONCE = dataclasses.replace(ACCEPTED.registry["small"], min_reports=1)
 
 
 @pytest.mark.slow
-def test_readers_at_once_close_each_block_once(engine: Engine) -> None:
-    """Whatever they read of a day, at any time and from any thread, is nothing or its one answer.
+def test_concurrent_readers_see_each_block_once(engine: Engine) -> None:
+    """Every read of a day returns nothing or the same counts, from any thread and at any time.
 
-    Their clocks are days ahead of the collector's, so each of its days has ended for them while it
-    still writes.
+    The clocks of the readers are days ahead of the collector's clock, so each of its days has ended
+    for the readers while the collector still stores reports.
     """
     ended = threading.Event()
 
     def look() -> set[tuple[datetime.date, int, tuple[int, ...]]]:
         seen = set()
         while not ended.is_set():
-            seen |= {answer for i in range(N_DAYS) for answer in answers_of(engine, i)}
+            seen |= {answer for i in range(N_DAYS) for answer in read_day(engine, i)}
         return seen
 
     with ThreadPoolExecutor(4) as pool:
@@ -388,7 +388,7 @@ def test_readers_at_once_close_each_block_once(engine: Engine) -> None:
         finally:
             ended.set()
         seen = set().union(*(reader.result(timeout=60) for reader in readers))
-    final = {answer for i in range(3 * N_DAYS) for answer in answers_of(engine, i, later=N_DAYS)}
+    final = {answer for i in range(3 * N_DAYS) for answer in read_day(engine, i, later=N_DAYS)}
     assert seen <= final
     assert len({shown for shown, *_ in final}) == len(final)
     last = day(3 * N_DAYS)
@@ -397,10 +397,10 @@ def test_readers_at_once_close_each_block_once(engine: Engine) -> None:
     assert 0 <= 300 - everything.n_reports < 4 * AT_ONCE.min_cohort
 
 
-def answers_of(
+def read_day(
     engine: Engine, i: int, *, later: int = 0
 ) -> list[tuple[datetime.date, int, tuple[int, ...]]]:
-    """Return the day, reports and sums of what is shown of one day."""
+    """Return day, number of reports and bit counts of the release of one day."""
     close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
     shown = releases.release(engine, AT_ONCE, day(i), day(i))
     return [

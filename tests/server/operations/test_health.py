@@ -1,4 +1,4 @@
-"""Whether uploads reach the disk, and what the log says when that changes."""
+"""Health of a collector: readiness, and lines of the log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from rappor_server.operations.health import Health
 
 
-def test_failing_and_recovery_are_told_once_each() -> None:
-    """However many commits fail in between, and readiness follows the last one."""
+def test_failure_and_recovery_are_logged_once() -> None:
+    """Further failures write no line. Readiness follows the last commit."""
     now, told = [0.0], list[tuple[str, dict[str, Any]]]()
     health = Health(clock=lambda: now[0], write=lambda name, **fields: told.append((name, fields)))
     assert health.failure_reason() is None
@@ -25,8 +25,8 @@ def test_failing_and_recovery_are_told_once_each() -> None:
     assert told[1][1]["seconds"] == 90
 
 
-def test_a_database_that_says_nothing_is_not_ready() -> None:
-    """Neither a failure nor an answer for half a minute is trouble."""
+def test_silent_database_is_not_ready() -> None:
+    """A collector is not ready after half a minute without a response of the database."""
     now = [0.0]
     health = Health(clock=lambda: now[0])
     now[0] = 31.0

@@ -1,4 +1,4 @@
-"""What is deleted when its time is over."""
+"""Retention: deletion of the keys of uploads after 14 days."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sqlalchemy import Engine, delete, event, inspect, text
 
 
 def test_keys_of_a_day_are_deleted_after_14_days(engine: Engine) -> None:
-    """Keys are deleted with their day's table, and no younger ones; counts stay."""
+    """Keys are deleted with the table of their day. Newer keys and counts stay."""
     commit(engine, *[upload_of(report_of("sound"))] * 3, upload_of(report_of("sound")))
     commit(engine, upload_of(report_of("sound")), today=day(1))
     commit(engine, upload_of(report_of("sound")), today=day(2))
@@ -38,8 +38,8 @@ def test_keys_of_a_day_are_deleted_after_14_days(engine: Engine) -> None:
     assert total(engine, "sound") == 4
 
 
-def test_a_retry_renews_the_day_of_its_id(engine: Engine) -> None:
-    """An id is known for 14 days after its latest retry, and still counts once."""
+def test_retry_renews_its_key(engine: Engine) -> None:
+    """A key is stored until 14 days after the latest retry. The upload is counted once."""
     body = upload_of()
     commit(engine, body)
     assert commit(engine, body, today=day(14)) == [submission_of(body).response]
@@ -49,8 +49,8 @@ def test_a_retry_renews_the_day_of_its_id(engine: Engine) -> None:
     assert {row["day"] for row in rows_of(engine, day_tables.UPLOAD)} == {day(14), day(28)}
 
 
-def test_tables_left_by_a_killed_prune_are_deleted_by_the_next(engine: Engine) -> None:
-    """A table that was taken out of use, but not yet deleted, goes with the next run."""
+def test_prune_completes_a_killed_prune(engine: Engine) -> None:
+    """A table that was renamed but not deleted is deleted by the next run."""
     commit(engine, upload_of())
     with write_transaction(engine) as db:
         db.execute(text("ALTER TABLE upload_20261121 RENAME TO forgotten_upload_20261121"))
@@ -59,8 +59,8 @@ def test_tables_left_by_a_killed_prune_are_deleted_by_the_next(engine: Engine) -
     assert "forgotten_upload_20261121" not in inspect(engine).get_table_names()
 
 
-def test_ids_are_forgotten_before_their_table_is_read(engine: Engine) -> None:
-    """However large a table is, it is out of use after a step that looks at none of its rows."""
+def test_large_tables_leave_use_without_a_scan(engine: Engine) -> None:
+    """A table leaves use by a statement that reads no row."""
     commit(engine, upload_of())
     seen: list[str] = []
 
@@ -74,8 +74,8 @@ def test_ids_are_forgotten_before_their_table_is_read(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL vacuums
-def test_forgotten_ids_leave_no_trace_in_the_files(engine: Engine, tmp_path: Path) -> None:
-    """Deleted ids are neither in SQLite's file nor in its log."""
+def test_deleted_keys_leave_no_trace_in_the_files(engine: Engine, tmp_path: Path) -> None:
+    """Deleted keys are neither in the SQLite file nor in its write-ahead log."""
     ids = [submission_of(upload_of()) for _ in range(50)]
     count_group(engine, ids, today=TODAY)
 
@@ -90,8 +90,8 @@ def test_forgotten_ids_leave_no_trace_in_the_files(engine: Engine, tmp_path: Pat
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
 @pytest.mark.slow
-def test_a_table_that_is_still_read_is_deleted_by_the_next_run(engine: Engine) -> None:
-    """While a backup reads a table that is due, `prune` fails after some seconds, and says so."""
+def test_prune_fails_while_a_backup_reads_a_table(engine: Engine) -> None:
+    """`prune` fails after some seconds, and the next run deletes the table."""
     commit(engine, upload_of())
     with engine.connect() as db:
         db.execute(text("SELECT * FROM upload_20261121"))

@@ -1,4 +1,4 @@
-"""The writer: it groups uploads, bounds its queue, drains it, and recovers."""
+"""The writer: group commits, limits of its queue, failures, its end."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from rappor_server.storage.inbox import Batch
 pytestmark = pytest.mark.anyio
 
 
-class Slow:
+class SlowStore:
     """A store in memory whose commits wait for a permit, or fail."""
 
     def __init__(self) -> None:
         self.permits = asyncio.Semaphore(0)
-        self.groups: list[list[Submission]] = []
+        self.batches: list[list[Submission]] = []
         self.refusals: list[dict[Any, int]] = []
         self.is_broken = False
         self.error: Exception = StoreError("gone")
         self.n_failures = 0
 
     async def commit(self, submissions: Sequence[Submission], refusals: Any) -> None:
-        """Store a group."""
+        """Store a batch after a permit."""
         await self.permits.acquire()
         if self.is_broken:
             self.n_failures += 1
             raise self.error
-        self.groups.append(list(submissions))
+        self.batches.append(list(submissions))
         self.refusals.append(dict(refusals))
 
     def permit(self, n: int) -> None:
-        """Let n commits go on."""
+        """Allow n commits."""
         for _ in range(n):
             self.permits.release()
 
 
-class Desk:
-    """A writer before a slow store, and what it delivered."""
+class Harness:
+    """A writer in front of a slow store, and the results that it delivered."""
 
     def __init__(self, **bounds: int) -> None:
-        self.store = Slow()
+        self.store = SlowStore()
         self.delivered: dict[int, Any] = {}
         self.observed: list[int] = []
         self.writer: Writer[int] = Writer(
             self.store.commit,
             deliver=self.delivered.update,
-            observe=lambda _, group: self.observed.append(len(group)),
+            observe=lambda _, batch: self.observed.append(len(batch)),
             **bounds,
         )
 
@@ -61,55 +61,55 @@ class Desk:
         """Queue an upload for each ticket."""
         self.writer.submit([(submission_of(upload_of()), ticket) for ticket in tickets])
 
-    async def taken(self) -> None:
-        """Wait until the writer has taken what was queued."""
+    async def wait_until_taken(self) -> None:
+        """Wait until the writer has taken all queued uploads."""
         await become(lambda: not len(self.writer))
 
     async def wait(self, n: int) -> None:
-        """Wait until n tickets were delivered."""
+        """Wait until n results were delivered."""
         await become(lambda: len(self.delivered) >= n)
 
 
 @pytest.fixture
-async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
-    """A writer with the bounds that a test names, which is closed in the end."""
-    made = Desk(**getattr(request, "param", {}))
+async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    """A writer with the limits of a test. The fixture closes it."""
+    made = Harness(**getattr(request, "param", {}))
     yield made
     made.store.permit(1000)
     await made.writer.close()
 
 
-async def test_uploads_share_a_commit(desk: Desk) -> None:
-    """Uploads that come during a commit share the next one; none is delivered before its commit."""
+async def test_uploads_share_a_commit(desk: Harness) -> None:
+    """Uploads that come during a commit share the next commit. No result is delivered before."""
     desk.submit(0)
-    await desk.taken()
+    await desk.wait_until_taken()
     desk.submit(*range(1, 40))
     assert desk.delivered == {}
     desk.store.permit(2)
     await desk.wait(40)
-    assert [len(group) for group in desk.store.groups] == [1, 39]
+    assert [len(batch) for batch in desk.store.batches] == [1, 39]
     assert desk.observed == [1, 39]
     assert all(isinstance(answer, bytes) for answer in desk.delivered.values())
 
 
 @pytest.mark.parametrize(
-    ("desk", "n_uploads", "groups"),
+    ("desk", "n_uploads", "batches"),
     [({"max_uploads": 8}, 30, [8, 8, 8, 6]), ({"max_reports": 11}, 7, [3, 3, 1])],
     indirect=["desk"],
 )
-async def test_groups_are_bounded(desk: Desk, n_uploads: int, groups: list[int]) -> None:
-    """A group is complete with the upload that brings it to the bound on uploads or reports."""
+async def test_batches_are_limited(desk: Harness, n_uploads: int, batches: list[int]) -> None:
+    """A batch is complete with the upload that reaches the limit of uploads or of reports."""
     body = upload_of(*[report_of()] * 5)
     desk.writer.submit([(submission_of(body), ticket) for ticket in range(n_uploads)])
     desk.store.permit(100)
     await desk.wait(n_uploads)
-    assert [len(group) for group in desk.store.groups] == groups
+    assert [len(batch) for batch in desk.store.batches] == batches
 
 
-async def test_dropped_uploads_take_no_room(desk: Desk) -> None:
-    """What nobody waits for is neither kept nor stored; the group under way is."""
+async def test_dropped_uploads_leave_the_queue(desk: Harness) -> None:
+    """A dropped upload is not stored, unless its batch is being committed."""
     desk.submit(0)
-    await desk.taken()
+    await desk.wait_until_taken()
     desk.submit(1, 2, 3)
     desk.writer.drop(lambda ticket: ticket != 2)
     assert len(desk.writer) == 1
@@ -118,8 +118,8 @@ async def test_dropped_uploads_take_no_room(desk: Desk) -> None:
     assert desk.delivered.keys() == {0, 2}
 
 
-async def test_a_check_commits_although_nothing_waits(desk: Desk) -> None:
-    """It is observed as any commit is, and only if it works."""
+async def test_probe_commits_an_empty_batch(desk: Harness) -> None:
+    """A successful probe is observed like any other commit."""
     desk.store.permit(100)
     desk.store.is_broken = True
     desk.writer.probe()
@@ -131,10 +131,10 @@ async def test_a_check_commits_although_nothing_waits(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("desk", [{"max_queued": 5}], indirect=True)
-async def test_full_queue_turns_away(desk: Desk) -> None:
-    """A full queue raises a retryable error, and keeps the uploads that it has."""
+async def test_full_queue_refuses_uploads(desk: Harness) -> None:
+    """A full queue raises a retryable error, and keeps the queued uploads."""
     desk.submit(0)
-    await desk.taken()
+    await desk.wait_until_taken()
     desk.submit(*range(1, 6))
     assert len(desk.writer) == 5
     with pytest.raises(StoreError) as caught:
@@ -145,8 +145,8 @@ async def test_full_queue_turns_away(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreError("gone"), RuntimeError("a bug")])
-async def test_failed_group_is_told_and_the_writer_goes_on(desk: Desk, error: Exception) -> None:
-    """After any failure the writer continues, and has kept the numbers of refusals."""
+async def test_writer_continues_after_a_failed_batch(desk: Harness, error: Exception) -> None:
+    """After a failure the writer continues. It writes the numbers of refusals later."""
     desk.store.error = error
     desk.store.permit(100)
     desk.store.is_broken = True
@@ -160,16 +160,14 @@ async def test_failed_group_is_told_and_the_writer_goes_on(desk: Desk, error: Ex
     desk.submit(1)
     await desk.wait(2)
     assert isinstance(desk.delivered[1], bytes)
-    assert sum(sum(group.values()) for group in desk.store.refusals) == 1
+    assert sum(sum(batch.values()) for batch in desk.store.refusals) == 1
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-async def test_closing_stores_what_was_taken_and_takes_no_more(
-    desk: Desk, *, is_broken: bool
-) -> None:
-    """Every ticket is delivered before close() returns, and later uploads are refused.
+async def test_close_commits_queued_uploads(desk: Harness, *, is_broken: bool) -> None:
+    """Every result is delivered before `close` returns. Later uploads are refused.
 
-    Uploads and numbers of refusals that cannot be stored do not keep a writer from closing.
+    A writer also closes if its last uploads and numbers of refusals cannot be stored.
     """
     desk.store.is_broken = is_broken
     desk.writer.refuse("", "malformed")
@@ -183,8 +181,8 @@ async def test_closing_stores_what_was_taken_and_takes_no_more(
         desk.submit(20)
 
 
-async def test_refusals_are_written_without_an_upload(desk: Desk) -> None:
-    """Numbers of refusals are written within seconds, also when no upload comes."""
+async def test_refusals_are_written_without_an_upload(desk: Harness) -> None:
+    """Numbers of refusals are written within seconds, even if no upload comes."""
     desk.store.permit(100)
     desk.writer.refuse("", "malformed")
     desk.writer.refuse("", "malformed")
@@ -192,20 +190,20 @@ async def test_refusals_are_written_without_an_upload(desk: Desk) -> None:
     assert desk.store.refusals[0] == {("", "malformed"): 2}
 
 
-class Disk:
-    """An inbox in memory, on a disk that gets full."""
+class FakeInbox:
+    """An inbox in memory on a disk with a settable free space."""
 
     def __init__(self) -> None:
-        self.groups: list[Batch] = []
+        self.batches: list[Batch] = []
         self.free = 1e9
 
-    def append(self, group: Batch, params: Any) -> None:
-        """Keep a group."""
+    def append(self, batch: Batch, params: Any) -> None:
+        """Store a batch."""
         assert set(params) == {PARAMS.fingerprint}
-        self.groups.append(group)
+        self.batches.append(batch)
 
     def free_bytes(self) -> float:
-        """Return how much room there is."""
+        """Return the free space in bytes."""
         return self.free
 
     def close(self) -> None:
@@ -213,14 +211,12 @@ class Disk:
 
 
 @pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 4000 - 1), ("waiting", 2e9 + 1)])
-async def test_uploads_are_turned_away_while_a_fold_still_has_room(
-    field: str, value: float
-) -> None:
-    """A disk that is filled by what waits could not be emptied; when there is room, they are taken.
+async def test_uploads_are_refused_while_a_merge_has_room(field: str, value: float) -> None:
+    """A full disk could not be emptied, because a merge needs space.
 
-    Some more is left free; what waits has a bound as well.
+    Uploads are accepted again when there is room. The size of the inbox has a limit, too.
     """
-    disk = Disk()
+    disk = FakeInbox()
     given = [submission_of(upload_of())]
 
     receiver = Receiver(
@@ -242,5 +238,5 @@ async def test_uploads_are_turned_away_while_a_fold_still_has_room(
     assert caught.value.retryable
     await receiver.close()
 
-    assert len(disk.groups) == 3
-    assert {(group.day, group.reports) for group in disk.groups} == {(TODAY, 1)}
+    assert len(disk.batches) == 3
+    assert {(batch.day, batch.reports) for batch in disk.batches} == {(TODAY, 1)}

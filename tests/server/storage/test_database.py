@@ -1,4 +1,4 @@
-"""Schema, migrations, backups."""
+"""Schema, migrations, backups and errors of databases."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def upgrade():
 """
 
 
-def test_a_step_adds_to_a_database_in_use(engine: Engine, database: str, tmp_path: Path) -> None:
-    """Counts stay, an SQLite file is copied before, and there is nothing left to do."""
+def test_migration_keeps_the_counts(engine: Engine, database: str, tmp_path: Path) -> None:
+    """An SQLite file is copied before the migration. A second migration does nothing."""
     commit(engine, upload_of())
     steps = tmp_path / "steps"
     shutil.copytree(Path(migrations.__file__).parent, steps)
@@ -90,8 +90,8 @@ def test_a_step_adds_to_a_database_in_use(engine: Engine, database: str, tmp_pat
 
 
 @pytest.mark.slow
-def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
-    """Of collectors that start together on a new database one migrates it, the others wait."""
+def test_concurrent_migrations(database: str, tmp_path: Path) -> None:
+    """One of several collectors on a new database migrates it. The others wait."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     flags = ("--registry", str(registry), "--database", database)
@@ -111,7 +111,7 @@ def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
 def test_other_schemas_are_refused(
     engine: Engine, database: str, revision: str, reason: str
 ) -> None:
-    """A database of a newer version, or of another program, stays as it is."""
+    """A database of a newer version, or of another program, is not changed."""
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))  # noqa: S608
     with pytest.raises(SchemaError, match=reason):
@@ -125,7 +125,7 @@ def test_other_schemas_are_refused(
 
 @pytest.mark.parametrize("is_sqlite", [True, False])
 def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -> None:
-    """Not a byte of it is changed, whoever opens it."""
+    """No byte of the file changes."""
     path = tmp_path / "notes.db"
     path.write_text("notes\n" * 100)
     if is_sqlite:
@@ -140,8 +140,8 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_next_schema_is_used_side_by_side(engine: Engine, database: str) -> None:
-    """During an upgrade collectors of both versions run; the older one changes nothing."""
+def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
+    """During an upgrade collectors of both versions run. The older version changes nothing."""
     with engine.begin() as connection:
         (now,) = connection.execute(text("SELECT version_num FROM alembic_version")).scalars()
         later = {"later": f"{int(now) + 1:04}"}
@@ -194,8 +194,8 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
         assert db.execute(select(schema.visit)).all() == []
 
 
-def test_a_backup_that_fails_is_none(engine: Engine, database: str, tmp_path: Path) -> None:
-    """Nothing has its name before it is whole, nothing else is left, and the next run writes it."""
+def test_failed_backup_leaves_no_file(engine: Engine, database: str, tmp_path: Path) -> None:
+    """A backup gets its name when it is complete. The next run succeeds."""
     copy = tmp_path / "copy.sqlite3"
     name = "unreadable_batch" if engine.dialect.name == "sqlite" else "token"
     for old, new in ((name, "away"), ("away", name)):
@@ -209,8 +209,8 @@ def test_a_backup_that_fails_is_none(engine: Engine, database: str, tmp_path: Pa
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy.sqlite3"]
 
 
-def test_a_restore_that_fails_leaves_the_database_empty(database: str, tmp_path: Path) -> None:
-    """So the next run can fill it, and no collector takes it for a new one meanwhile."""
+def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) -> None:
+    """The next run can fill the database. No collector uses the incomplete database."""
     source, copy = sqlite_url(tmp_path / "source.sqlite3"), tmp_path / "copy.sqlite3"
     migrate(source)
     with open_database(source) as engine:
@@ -230,7 +230,7 @@ def test_a_restore_that_fails_leaves_the_database_empty(database: str, tmp_path:
 
 
 def test_restore_needs_a_backup(tmp_path: Path) -> None:
-    """A backup that does not exist is named in the error."""
+    """The error names the backup that does not exist."""
     with pytest.raises(StoreError, match="got no file"):
         restore(tmp_path / "absent", f"sqlite:///{tmp_path / 'new.sqlite3'}")
 
@@ -242,14 +242,14 @@ def test_restore_needs_a_backup(tmp_path: Path) -> None:
         *("sqlite:///:memory:", "sqlite://host/file", "sqlite:///file?mode=ro"),
     ],
 )
-def test_addresses_of_databases_are_checked(url: str) -> None:
-    """Other addresses than the two forms are refused, and both forms are named."""
+def test_invalid_database_urls_are_refused(url: str) -> None:
+    """The message names the two valid forms."""
     with pytest.raises(ConfigError, match="database must be sqlite:///FILE or postgresql://"):
         parse_url(url)
 
 
-def test_database_that_is_not_there_is_a_store_error() -> None:
-    """The error does not repeat the driver's message."""
+def test_missing_database_raises_store_error() -> None:
+    """The error does not repeat the message of the driver."""
     absent, told = "postgresql://127.0.0.1:1/nothing?connect_timeout=1", "OperationalError"
     with open_database(absent) as engine, pytest.raises(StoreError, match=f"cannot answer: {told}"):
         is_empty(engine)
@@ -263,8 +263,8 @@ def test_database_that_is_not_there_is_a_store_error() -> None:
         "INSERT INTO token VALUES ('a', x'00', 'null', NULL, NULL, x'ff')",
     ],
 )
-def test_a_damaged_file_is_a_store_error(tmp_path: Path, damage: str) -> None:
-    """Also where what is damaged is no text or no day."""
+def test_damaged_file_raises_store_error(tmp_path: Path, damage: str) -> None:
+    """The damage may also be a text or a day that cannot be decoded."""
     address = sqlite_url(tmp_path / "counts.sqlite3")
     migrate(address)
     with contextlib.closing(sqlite3.connect(tmp_path / "counts.sqlite3")) as db:
@@ -278,8 +278,8 @@ def test_a_damaged_file_is_a_store_error(tmp_path: Path, damage: str) -> None:
         tokens.list_all(engine)
 
 
-def test_nothing_finer_than_a_day_is_stored(engine: Engine) -> None:
-    """No column holds a time; keys of uploads lie in tables of their day of receipt."""
+def test_no_column_stores_a_time(engine: Engine) -> None:
+    """Keys of uploads are in tables of their day of receipt."""
     commit(engine, upload_of(report_of(), report_of("sound")))
     for table in schema.metadata.tables.values():
         for column in table.columns:

@@ -1,6 +1,6 @@
-"""The inbox: what a group must survive between its answer and its fold; each trap has a test.
+"""The inbox: batches survive every failure between their response and their merge.
 
-When an SQLite file is replaced under a running collector, nothing is written to the old one.
+When an SQLite file is replaced under a running collector, nothing is written to the old file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from rappor_server.storage.record import encode
 from sqlalchemy import Engine, event, inspect, text
 
 
-def group() -> Batch:
-    """Return a group of one upload."""
+def make_batch() -> Batch:
+    """Return a batch of one upload."""
     return Batch(TODAY, 1, encode([submission_of(upload_of())], {}))
 
 
-def test_what_waits_is_told(engine: Engine) -> None:
-    """Groups, reports and bytes, until they are folded; an empty inbox is not sealed again."""
+def test_contents_of_the_inbox(engine: Engine) -> None:
+    """Batches, reports and bytes are counted until the merge.
+
+    An empty inbox is not sealed again.
+    """
     with contextlib.closing(open_inbox(engine)) as inbox:
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
         append(engine, [submission_of(upload_of()) for _ in range(3)])
@@ -41,12 +44,12 @@ def test_what_waits_is_told(engine: Engine) -> None:
         for _ in range(3):
             merge(engine, inbox, today=TODAY)
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
-    assert len([name for name in tables(engine) if name.startswith("inbox_")]) <= 2
+    assert len([name for name in list_tables(engine) if name.startswith("inbox_")]) <= 2
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one table
-def test_a_table_that_another_host_drops_is_not_missed(engine: Engine, database: str) -> None:
-    """Between its number is read and what waits in it is counted."""
+def test_dropped_table_raises_no_error(engine: Engine, database: str) -> None:
+    """Another host may drop a table after its number was read and before its rows are counted."""
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox, open_database(database) as other:
         inbox.seal()
@@ -60,25 +63,25 @@ def test_a_table_that_another_host_drops_is_not_missed(engine: Engine, database:
 
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
         event.remove(engine, "after_cursor_execute", drop)
-        assert "inbox_1" in tables(engine)
+        assert "inbox_1" in list_tables(engine)
         inbox.clear()
-        assert "inbox_1" not in tables(engine)
+        assert "inbox_1" not in list_tables(engine)
 
 
-def tables(engine: Engine) -> list[str]:
+def list_tables(engine: Engine) -> list[str]:
     """Return the names of the tables of a database."""
     return inspect(engine).get_table_names()
 
 
-def test_a_group_that_is_folded_but_not_erased_counts_once(engine: Engine) -> None:
-    """A folder that is killed between the two leaves it to the next one."""
+def test_merged_batch_that_was_not_deleted_is_counted_once(engine: Engine) -> None:
+    """A merge process that is killed before it deletes leaves the batch to the next one."""
     append(engine, [submission_of(upload_of())])
 
     class KilledError(Exception):
-        """What ends the folder."""
+        """Error that ends the merge process."""
 
     class Careless:
-        """An inbox whose folder is killed before it clears."""
+        """An inbox whose merge process is killed before it deletes merged batches."""
 
         def __init__(self) -> None:
             self._own = open_inbox(engine)
@@ -98,10 +101,10 @@ def test_a_group_that_is_folded_but_not_erased_counts_once(engine: Engine) -> No
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
-def test_numbers_are_not_given_in_the_order_of_commits(engine: Engine) -> None:
-    """A group that is added before another and committed after it is not lost with that one."""
+def test_commit_order_differs_from_sequence_order(engine: Engine) -> None:
+    """A batch with a smaller number that is committed later is not lost."""
     with engine.connect() as late:
-        late.exec_driver_sql("SELECT append_batch(%s, %s, %s)", tuple(group()))
+        late.exec_driver_sql("SELECT append_batch(%s, %s, %s)", tuple(make_batch()))
         append(engine, [submission_of(upload_of())])
         with contextlib.closing(open_inbox(engine)) as inbox:
             with pytest.raises(StoreError):
@@ -112,10 +115,10 @@ def test_numbers_are_not_given_in_the_order_of_commits(engine: Engine) -> None:
     assert total(engine) == 2
 
 
-def test_receivers_do_not_wait_for_a_fold(engine: Engine) -> None:
-    """While a fold is under way, groups are added and stay for the next one.
+def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
+    """Batches that come during a merge stay for the next merge.
 
-    If it took them too, it would never end under load, and each piece would be a few uploads.
+    If the merge took them, too, it would never end under load.
     """
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox:
@@ -133,11 +136,11 @@ def test_receivers_do_not_wait_for_a_fold(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
-def test_a_dump_that_reads_everything_holds_up_neither_uploads_nor_folds(engine: Engine) -> None:
-    """The tables that it reads are dropped when it has ended."""
+def test_dump_delays_neither_uploads_nor_merges(engine: Engine) -> None:
+    """The tables that a dump reads are dropped after the dump."""
     append(engine, [submission_of(upload_of())])
     with engine.connect() as dump:
-        for name in tables(engine):
+        for name in list_tables(engine):
             dump.execute(text(f'SELECT * FROM "{name}"'))  # noqa: S608
         for n in range(1, 4):
             merge_now(engine)
@@ -145,12 +148,12 @@ def test_a_dump_that_reads_everything_holds_up_neither_uploads_nor_folds(engine:
             append(engine, [submission_of(upload_of())])
     merge_now(engine)
     assert total(engine) == 4
-    assert len([name for name in tables(engine) if name.startswith("inbox_")]) == 2
+    assert len([name for name in list_tables(engine) if name.startswith("inbox_")]) == 2
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The file of an SQLite database of this version."""
+    """Path of an SQLite database with the schema of this version."""
     path = tmp_path / "counts.sqlite3"
     migrate(sqlite_url(path))
     return path
@@ -158,13 +161,13 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def local(path: Path) -> Iterator[Engine]:
-    """That file, opened."""
+    """The SQLite database at `path`."""
     with open_database(sqlite_url(path)) as engine:
         yield engine
 
 
-def test_files_are_for_their_owner(path: Path, local: Engine) -> None:
-    """The database, its inbox, and their logs."""
+def test_only_the_owner_can_read_the_files(path: Path, local: Engine) -> None:
+    """The files are the database, its inbox, and their logs."""
     append(local, [submission_of(upload_of())])
     files = list(path.parent.glob(f"{path.name}*"))
     assert len(files) > 2
@@ -172,7 +175,10 @@ def test_files_are_for_their_owner(path: Path, local: Engine) -> None:
 
 
 def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> None:
-    """Copied without it, or with an older one: until it is back, or the copy was restored."""
+    """The inbox may be missing or older.
+
+    The database works again with its inbox, or after a restore.
+    """
     commit(local, upload_of())
     inbox = path.with_name(f"{path.name}-inbox")
     older = path.with_name("older")
@@ -196,21 +202,21 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
     assert total(local) == 3
 
 
-def test_an_inbox_that_is_deleted_under_a_receiver_is_told(path: Path, local: Engine) -> None:
-    """Nothing is acknowledged into a file without a name."""
+def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
+    """No upload is acknowledged into a deleted file."""
     commit(local, upload_of())
     with contextlib.closing(open_inbox(local)) as inbox:
-        inbox.append(group(), {})
+        inbox.append(make_batch(), {})
         for file in path.parent.glob(f"{path.name}-inbox*"):
             file.unlink()
         for _ in range(2):
             with pytest.raises(StoreError) as caught:
-                inbox.append(group(), {})
+                inbox.append(make_batch(), {})
             assert caught.value.retryable
 
 
-def test_a_backup_holds_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
-    """What waits is folded first; what cannot be read is left out; the rest is sums."""
+def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
+    """A backup merges the inbox first, and leaves unreadable batches out."""
     given = [submission_of(upload_of()) for _ in range(3)]
     append(engine, given)
     with contextlib.closing(open_inbox(engine)) as inbox:
@@ -228,7 +234,7 @@ def test_a_backup_holds_no_single_report(engine: Engine, database: str, tmp_path
 
 
 def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
-    """A group is flushed before its answer, and erased groups are overwritten."""
+    """A batch is flushed before its response. Deleted batches are overwritten."""
     assert path.exists()
     with contextlib.closing(open_inbox(local)) as inbox:
         assert isinstance(inbox, SqliteInbox)
@@ -240,8 +246,8 @@ def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
 PRAGMAS = {"synchronous": 2, "secure_delete": 1, "journal_mode": "wal"}
 
 
-def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Engine) -> None:
-    """A group that comes after another file has taken the name is stored there, once."""
+def test_uploads_go_to_the_file_at_the_path(path: Path, local: Engine) -> None:
+    """A batch that comes after the file was replaced is stored in the new file, once."""
     commit(local, first := upload_of())
     saved = path.with_name("saved.bak")
     backup(sqlite_url(path), saved)
@@ -259,8 +265,11 @@ def test_uploads_go_to_the_file_that_has_the_name(path: Path, local: Engine) -> 
         assert total(other) == 3
 
 
-def test_a_file_without_a_name_is_not_written(path: Path, local: Engine) -> None:
-    """While the file is gone no upload is acknowledged; under its name again it gets them all."""
+def test_no_upload_is_stored_in_a_moved_file(path: Path, local: Engine) -> None:
+    """While the file is moved no upload is acknowledged.
+
+    After it is back all uploads are stored.
+    """
     commit(local, upload_of())
     moved = path.with_name("moved.sqlite3")
     with local.connect() as db:

@@ -1,4 +1,4 @@
-"""Folding on both databases: every upload counts once, whoever folds and whatever fails."""
+"""Merges on both databases: every upload is counted once, whichever process merges or fails."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ PAGE = Registry.loads(REGISTRY)["page"]
 NEWEST = day_tables.table_of(day_tables.UPLOAD, TODAY).name
 
 
-def test_a_retry_counts_nothing(engine: Engine) -> None:
-    """Not in the same group, in one that is folded with it, in a later one, or on a later day."""
+def test_retry_is_not_counted_again(engine: Engine) -> None:
+    """The retry may be in the same batch, the same merge, a later merge, or on a later day."""
     body, other = upload_of(report_of(), report_of(cohort=2)), upload_of()
     append(engine, [submission_of(body), submission_of(body)])
     append(engine, [submission_of(body), submission_of(other)])
@@ -74,10 +74,11 @@ HISTORIES = [each for n in range(1, 5) for each in itertools.product(SUBSETS, re
 MANY_COHORTS = Params(k=2, h=1, m=65_536, f=0.5, p=0.25, q=0.75)
 
 
-def attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
-    """Return an attempt of an upload of three reports, of which these are accepted.
+def make_attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
+    """Return an attempt to upload three reports, of which the reports at `places` are accepted.
 
-    Each report of each upload has a cohort of its own, so that counters tell how often it counted.
+    Each report of each upload has a cohort of its own, so the counters show how often it was
+    counted.
     """
     accepted = tuple(
         AcceptedReport(
@@ -109,7 +110,7 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
         append(
             engine,
             [
-                attempt(number, keys[number], history[n])
+                make_attempt(number, keys[number], history[n])
                 for number, history in enumerate(HISTORIES)
                 if n < len(history)
             ],
@@ -127,7 +128,7 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
     assert {row.cohort: row.reports for row in rows} == expected
 
 
-def test_folders_and_receivers_at_once_lose_and_double_nothing(
+def test_concurrent_merges_and_receivers_count_each_upload_once(
     engine: Engine, database: str
 ) -> None:
     """Several threads add batches and merge, with retries to others; blocks could be closed."""
@@ -145,11 +146,11 @@ def test_folders_and_receivers_at_once_lose_and_double_nothing(
                     merge(engine, inbox, wait=bool(inbox.count_contents().batches % 2), today=TODAY)
 
     receivers = [threading.Thread(target=receive, args=(i,)) for i in range(2)]
-    folders = [threading.Thread(target=count) for _ in range(2)]
-    for each in receivers + folders:
-        each.start()
-    for each in receivers + folders:
-        each.join()
+    mergers = [threading.Thread(target=count) for _ in range(2)]
+    for thread in receivers + mergers:
+        thread.start()
+    for thread in receivers + mergers:
+        thread.join()
     merge_now(engine)
     (counts,) = released(engine).collections
     assert counts.cohort_reports.tolist() == [30] * 4
@@ -158,8 +159,8 @@ def test_folders_and_receivers_at_once_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize("days", [400, 1, -16])
-def test_a_receiver_with_a_wrong_clock_harms_nobody(engine: Engine, days: int) -> None:
-    """Its uploads count once on its day, not in the future; keys lie in tables of the folder's."""
+def test_receiver_with_a_wrong_clock(engine: Engine, days: int) -> None:
+    """Its uploads are counted once, not in the future. Keys are in the table of the merge's day."""
     body = upload_of()
     append(engine, [submission_of(body)], today=TODAY + days * DAY)
     merge_now(engine)
@@ -171,7 +172,7 @@ def test_a_receiver_with_a_wrong_clock_harms_nobody(engine: Engine, days: int) -
 
 
 def test_keys_go_to_the_newest_table(engine: Engine) -> None:
-    """A clock that goes back brings no key that is deleted too early."""
+    """A clock that goes back stores no key in a table that is deleted too early."""
     days = (5, 12, 20)
     for day in days:
         commit(engine, upload_of(), today=TODAY + day * DAY)
@@ -182,7 +183,7 @@ def test_keys_go_to_the_newest_table(engine: Engine) -> None:
     assert total(engine) == len(days) + 1
 
 
-def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(engine: Engine) -> None:
+def test_clock_that_was_far_ahead(engine: Engine) -> None:
     """Keys go to the table of today again, also on the first day of a collector."""
     for day in (0, 400, 0, 1):
         commit(engine, upload_of(), today=TODAY + day * DAY)
@@ -193,8 +194,8 @@ def test_a_clock_that_was_far_ahead_lets_no_key_live_longer(engine: Engine) -> N
 
 
 @pytest.mark.slow
-def test_years_without_prune_stop_no_fold(engine: Engine) -> None:
-    """Tables of keys may be more than a database joins; the newest ones are looked at."""
+def test_merge_after_years_without_prune(engine: Engine) -> None:
+    """There may be more tables of keys than a query can join. Only the newest ones are read."""
     body = upload_of()
     with write_transaction(engine) as db:
         for i in range(600):
@@ -205,8 +206,8 @@ def test_years_without_prune_stop_no_fold(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has no such time
-def test_who_is_alone_and_hangs_is_alone_no_longer(engine: Engine) -> None:
-    """PostgreSQL ends the transaction of a folder that is silent for ten seconds, and no other."""
+def test_hanging_merge_loses_its_lock(engine: Engine) -> None:
+    """PostgreSQL ends the transaction of a merge that is idle for ten seconds, and no other."""
     seconds = text("SHOW idle_in_transaction_session_timeout")
     with write_transaction(engine) as db:
         assert db.scalar(seconds) == "0"
@@ -216,8 +217,8 @@ def test_who_is_alone_and_hangs_is_alone_no_longer(engine: Engine) -> None:
         assert db.scalar(seconds) == "0"
 
 
-def test_the_day_is_that_of_the_database(engine: Engine) -> None:
-    """Without a day, folding asks the database's clock, and leaves a heartbeat."""
+def test_merge_uses_the_day_of_the_database(engine: Engine) -> None:
+    """Without a day, a merge reads the clock of the database, and writes a heartbeat."""
     append(engine, [submission_of(upload_of())])
     merge_all(engine)
     with engine.connect() as db:
@@ -231,8 +232,8 @@ def test_the_day_is_that_of_the_database(engine: Engine) -> None:
         assert not caught.value.retryable
 
 
-def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(engine: Engine) -> None:
-    """Whoever runs on its day cannot make it right; the next day of a right clock does."""
+def test_prune_refuses_the_day_of_a_wrong_clock(engine: Engine) -> None:
+    """A second run on the wrong day is refused, too. The next correct day is accepted."""
     commit(engine, upload_of())
     commit(engine, upload_of(), today=TODAY + 100 * DAY)
     with pytest.raises(StoreError, match="give --yes"):
@@ -252,8 +253,8 @@ def test_a_collector_with_a_wrong_clock_lets_prune_delete_nothing(engine: Engine
     check_clock(engine, TODAY + 101 * DAY)
 
 
-def test_tables_that_a_wrong_clock_has_deleted_are_added_again(engine: Engine) -> None:
-    """A running collector goes on, also with the keys of a day whose table is gone."""
+def test_deleted_tables_of_keys_are_created_again(engine: Engine) -> None:
+    """A running collector continues, also with keys of a day whose table is gone."""
     body = upload_of()
     commit(engine, upload_of())
     assert prune(engine, today=TODAY + 100 * DAY) == 1
@@ -264,7 +265,7 @@ def test_tables_that_a_wrong_clock_has_deleted_are_added_again(engine: Engine) -
 
 
 def test_refusals_are_counted_by_reason(engine: Engine) -> None:
-    """Refused reports and uploads are counted by reason, over groups."""
+    """Refused reports and uploads are counted by reason over all batches."""
     count_group(engine, [submission_of(upload_of(report_of(), report_of("old")))])
     count_group(engine, [], {("", "malformed"): 2})
     count_group(engine, [], {("", "malformed"): 1})
@@ -274,8 +275,8 @@ def test_refusals_are_counted_by_reason(engine: Engine) -> None:
     ]
 
 
-def damaged() -> dict[str, bytes]:
-    """Return groups that nobody can read."""
+def make_damaged_batches() -> dict[str, bytes]:
+    """Return batches that no version can read, by the name of their fault."""
     good = encode([submission_of(upload_of())], {})
     foreign = encode([submission_of(upload_of())], {}).replace(PAGE.fingerprint.encode(), b"0" * 16)
     refused = encode([], {("page", "expired"): 1})
@@ -294,10 +295,10 @@ def damaged() -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(damaged()))
-def test_a_group_that_cannot_be_read_is_set_apart(engine: Engine, name: str) -> None:
-    """Others are counted; it stays as it is, and is counted when a version can read it."""
-    bad = damaged()[name]
+@pytest.mark.parametrize("name", sorted(make_damaged_batches()))
+def test_unreadable_batch_is_moved(engine: Engine, name: str) -> None:
+    """Other batches are counted. The batch stays unchanged until a version can read it."""
+    bad = make_damaged_batches()[name]
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.append(Batch(TODAY, 1, bad), {})
@@ -317,8 +318,8 @@ def test_a_group_that_cannot_be_read_is_set_apart(engine: Engine, name: str) -> 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL checks its days
 @pytest.mark.parametrize("day", [b"2026-11-9x", b"\xff"])
-def test_a_group_whose_day_is_damaged_is_set_apart(engine: Engine, day: bytes) -> None:
-    """It stops no merge, also where it is damaged among the groups that are set apart."""
+def test_batch_with_a_damaged_day_is_moved(engine: Engine, day: bytes) -> None:
+    """It stops no merge, also if it is damaged among the unreadable batches."""
     append(engine, [submission_of(upload_of())])
     damaged_day = {"day": cast(literal(day), Text)}
     with contextlib.closing(open_inbox(engine)) as inbox:
@@ -331,8 +332,8 @@ def test_a_group_whose_day_is_damaged_is_set_apart(engine: Engine, day: bytes) -
     assert total(engine) == 1
 
 
-def damage(rng: random.Random, record: bytes) -> bytes:
-    """Change some bytes of a record behind its version, and perhaps its length."""
+def damage_record(rng: random.Random, record: bytes) -> bytes:
+    """Change some bytes of a record after its version, and perhaps its length."""
     changed = bytearray(record)
     for _ in range(rng.randrange(1, 4)):
         changed[rng.randrange(1, len(changed))] = rng.randrange(256)
@@ -340,15 +341,15 @@ def damage(rng: random.Random, record: bytes) -> bytes:
 
 
 @pytest.mark.slow
-def test_no_group_stops_the_others(engine: Engine) -> None:
-    """Whatever became of its bytes, it is counted or set apart."""
+def test_damaged_batches_stop_no_merge(engine: Engine) -> None:
+    """Each damaged batch is counted or moved."""
     rng = seeded(35)
     uploads = [upload_of(report_of(bits=i), report_of("sound")) for i in range(4)]
     record = encode([submission_of(each) for each in uploads], {("page", "expired"): 1})
     with contextlib.closing(open_inbox(engine)) as inbox:
         for _ in range(50):
             for _ in range(20):
-                inbox.append(Batch(TODAY, 8, damage(rng, record)), {})
+                inbox.append(Batch(TODAY, 8, damage_record(rng, record)), {})
             merge(engine, inbox, wait=True, today=TODAY)
         assert inbox.count_contents()[:3] == (0, 0, 0)
     commit(engine, upload_of())
@@ -356,7 +357,7 @@ def test_no_group_stops_the_others(engine: Engine) -> None:
 
 
 def refuse_rows(engine: Engine, verb: str, table: str) -> str:
-    """Make the database refuse to write rows of a table; return the statement that ends this."""
+    """Make the database refuse rows of a table; return the statement that ends this."""
     refusal, undo = "BEGIN SELECT RAISE(ABORT, 'it refuses'); END", "DROP TRIGGER refuse"
     with write_transaction(engine) as db:
         if engine.dialect.name == "postgresql":
@@ -369,10 +370,11 @@ def refuse_rows(engine: Engine, verb: str, table: str) -> str:
 
 
 @pytest.mark.parametrize(("verb", "table"), [("INSERT", NEWEST), ("UPDATE", "tally")])
-def test_a_fold_that_fails_counts_nothing_and_the_next_one_all(
-    engine: Engine, verb: str, table: str
-) -> None:
-    """It is one transaction; its error has the kind only."""
+def test_failed_merge_counts_nothing(engine: Engine, verb: str, table: str) -> None:
+    """A merge is one transaction. The next merge counts everything.
+
+    The error names its class only.
+    """
     commit(engine, upload_of())
     append(engine, [submission_of(upload_of()), submission_of(upload_of())])
     undo = refuse_rows(engine, verb, table)
@@ -389,8 +391,8 @@ def test_a_fold_that_fails_counts_nothing_and_the_next_one_all(
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_fold_whose_commit_fails_counts_once(engine: Engine, *, is_committed: bool) -> None:
-    """Whether the database has kept it or not, and nothing was cleared: the next one goes on."""
+def test_failed_commit_counts_once(engine: Engine, *, is_committed: bool) -> None:
+    """The database may have stored the commit or not. The next merge continues correctly."""
     append(engine, [submission_of(upload_of())])
 
     def store_and_fail(connection: Any) -> None:
@@ -410,8 +412,8 @@ def test_a_fold_whose_commit_fails_counts_once(engine: Engine, *, is_committed: 
 
 
 @pytest.mark.slow
-def test_locked_table_is_told_in_time(engine: Engine, database: str) -> None:
-    """A fold fails after some seconds of a lock, and uploads are taken meanwhile."""
+def test_merge_fails_after_a_lock_timeout(engine: Engine, database: str) -> None:
+    """Uploads are accepted meanwhile."""
     with open_database(database) as other, write_transaction(other) as db:
         if other.dialect.name == "postgresql":
             db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
@@ -422,7 +424,7 @@ def test_locked_table_is_told_in_time(engine: Engine, database: str) -> None:
     assert total(engine) == 1
 
 
-def test_too_many_connections_are_a_store_error(engine: Engine) -> None:
+def test_exhausted_pool_raises_store_error(engine: Engine) -> None:
     """A pool without a free connection raises a retryable StoreError."""
     small = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
     with small.connect(), pytest.raises(StoreError, match="all connections are in use") as caught:
@@ -435,10 +437,8 @@ def test_too_many_connections_are_a_store_error(engine: Engine) -> None:
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_transactions_see_what_others_have_done_whatever_the_default(
-    engine: Engine, level: str
-) -> None:
-    """A receiver that has waited for a new table must see it, or it adds to one that is dropped."""
+def test_transactions_read_committed_rows(engine: Engine, level: str) -> None:
+    """A receiver that waited for a new table must see the table, or it writes to a dropped one."""
     name = engine.url.database
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         db.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
@@ -449,8 +449,8 @@ def test_transactions_see_what_others_have_done_whatever_the_default(
         assert db.execute(text("SHOW synchronous_commit")).scalar_one() == "on"
 
 
-def random_keys(n: int) -> list[bytes]:
-    """Return random keys in their order."""
+def draw_keys(n: int) -> list[bytes]:
+    """Return n random keys in their order."""
     return sorted(secrets.token_bytes(16) for _ in range(n))
 
 
@@ -459,10 +459,11 @@ def random_keys(n: int) -> list[bytes]:
     ("k", "m", "n"),
     [(8, 4096, 4096), (128, 4096, 4096), (2040, 512, 512), (8, 4, 999)],
 )
-def test_a_fold_takes_no_more_room_than_is_reckoned(engine: Engine, k: int, m: int, n: int) -> None:
-    """Counters of all cohorts, or keys: in the log, then in the file.
+def test_merge_needs_no_more_space_than_computed(engine: Engine, k: int, m: int, n: int) -> None:
+    """The log and the file together grow by no more than `merge_bytes` returns.
 
-    Most keys change a page of their own, as those do that come later on a busy day.
+    The cases are counters of all cohorts, and keys. Most keys change a page of their own, as late
+    keys do on a busy day.
     """
     params = Params(k=k, h=1, m=m, f=0.5, p=0.25, q=0.75)
     metric = metric_of("m" * 64, params)
@@ -470,10 +471,10 @@ def test_a_fold_takes_no_more_room_than_is_reckoned(engine: Engine, k: int, m: i
     reports = [
         AcceptedReport(metric.name, params, params.fingerprint, i % m, bits, 1) for i in range(n)
     ]
-    append(engine, [Submission(secrets.token_bytes(16), b"", (each,), {}) for each in reports])
+    append(engine, [Submission(secrets.token_bytes(16), b"", (report,), {}) for report in reports])
     path = Path(str(engine.url.database))
     with write_transaction(engine) as db:
-        day_tables.store_keys(db, day_tables.UPLOAD, random_keys(40_000), TODAY)
+        day_tables.store_keys(db, day_tables.UPLOAD, draw_keys(40_000), TODAY)
     erase_traces(path)
     before, logs = path.stat().st_size, [0]
 

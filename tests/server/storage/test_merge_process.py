@@ -1,4 +1,4 @@
-"""When a folder folds, and that a collector always has one."""
+"""The merge process: its schedule, its replacement, its status."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOOK = 0.25
 
 
 @given(st.lists(st.integers(0, 40), max_size=400), st.integers(0, 4000))
-def test_no_group_waits_for_long(arrivals: list[int], cells: int) -> None:
-    """None waits for a minute, nor two seconds when nothing more comes; few are folded alone.
+def test_no_batch_waits_long(arrivals: list[int], cells: int) -> None:
+    """No batch waits for a minute, or for two seconds after the last upload.
 
-    While groups come, nothing is folded before it is worth it: eight reports for each counter.
+    While batches come, a merge begins when there are eight reports for each counter.
     """
     schedule, now = MergeSchedule(0.0), 0.0
     ages: list[float] = []
@@ -41,33 +41,33 @@ def test_no_group_waits_for_long(arrivals: list[int], cells: int) -> None:
     assert not ages
 
 
-def test_what_a_folder_finds_at_its_start_is_folded_at_once() -> None:
-    """Whoever was there before may have left it for a minute."""
+def test_batches_at_the_start_are_merged_at_once() -> None:
+    """A previous merge process may have left them for a minute."""
     assert MergeSchedule(0.0).is_due(InboxContents(1, 1, 1, 0), 0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_a_folder_that_cannot_fold_says_so(engine: Engine, database: str) -> None:
-    """It goes on when it can, and folds all that is left when its collector ends."""
+async def test_failing_merge_process_reports_its_failure(engine: Engine, database: str) -> None:
+    """It continues when the failure ends, and merges all batches when its collector stops."""
     path = Path(str(engine.url.database))
     moved = path.with_name("moved")
     append(engine, [submission_of(upload_of())])
     states: list[MergeStatus] = []
-    folder = MergeProcess(database, states.append)
+    merge_process = MergeProcess(database, states.append)
     await become(lambda: states and not states[-1].failure)
     path.rename(moved)
     await become(lambda: states[-1].failure)
     moved.rename(path)
     await become(lambda: not states[-1].failure)
     append(engine, [submission_of(upload_of())])
-    await folder.close()
+    await merge_process.close()
     assert total(engine) == 2
 
 
-def leftovers(engine: Engine) -> int:
-    """Return the bytes of SQLite's log, or the number of PostgreSQL's tables that are folded."""
+def measure_leftovers(engine: Engine) -> int:
+    """Return the bytes of SQLite's log, or the number of PostgreSQL's merged tables."""
     if engine.dialect.name == "sqlite":
         return Path(f"{engine.url.database}-wal").stat().st_size
     with engine.connect() as db:
@@ -76,25 +76,23 @@ def leftovers(engine: Engine) -> int:
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_what_a_reader_holds_is_erased_when_it_has_ended(
-    engine: Engine, database: str
-) -> None:
-    """Although nothing more comes that would be folded."""
+async def test_leftovers_are_erased_after_a_reader_ends(engine: Engine, database: str) -> None:
+    """They are erased even if no further upload comes."""
     append(engine, [submission_of(upload_of())])
     states: list[MergeStatus] = []
     with engine.connect() as reader:
         for name in inspect(reader).get_table_names():
             reader.execute(text(f"SELECT * FROM {name}")).all()  # noqa: S608
-        folder = MergeProcess(database, states.append)
+        merge_process = MergeProcess(database, states.append)
         await become(lambda: any(state.merged.uploads for state in states))
-        assert leftovers(engine) > 0
-    await become(lambda: leftovers(engine) == 0)
+        assert measure_leftovers(engine) > 0
+    await become(lambda: measure_leftovers(engine) == 0)
     assert total(engine) == 1
-    await folder.close()
+    await merge_process.close()
 
 
-def test_health_tells_that_nobody_folds() -> None:
-    """The log has one line for each change; after ten minutes the collector is not ready."""
+def test_health_reports_failing_merges() -> None:
+    """The log has one line for each change. After ten minutes the collector is not ready."""
     told: list[str] = []
     health = Health(write=lambda name, **_: told.append(name))
     for trouble, seconds in (("", 5.0), ("gone", 30.0), ("gone", 599.0), ("gone", 601.0)):

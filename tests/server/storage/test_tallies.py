@@ -1,4 +1,4 @@
-"""Sums of reports: the same numbers as Counts, in rows."""
+"""Tallies: sums of reports in rows, equal to those of `Counts`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rappor.protocol.wire import Report
     st.sampled_from([PARAMS, BOOLEAN, Params(k=13, m=4, f=0.5, p=0.25, q=0.75)]),
     st.lists(st.tuples(st.integers(0, 65535), st.integers(0, 3)), min_size=1),
 )
-def test_rows_are_those_of_counts(params: Params, drawn: list[tuple[int, int]]) -> None:
-    """Bits and cohorts: each row is the row that Counts has."""
+def test_rows_equal_counts(params: Params, drawn: list[tuple[int, int]]) -> None:
+    """Each row equals the row of `Counts` for the same cohort."""
     reports = [
         Report(
             metric="page",
@@ -37,8 +37,8 @@ def test_rows_are_those_of_counts(params: Params, drawn: list[tuple[int, int]]) 
         assert tally.ones.tolist() == counts.bit_counts[cohort].tolist()
 
 
-def test_tally_survives_the_database() -> None:
-    """A row that is written and read back is the same, also beyond 32 bits."""
+def test_encoded_tally_round_trip() -> None:
+    """A decoded row equals the encoded row, also beyond 32 bits."""
     tally = Tally(1 << 40, np.array([0, 1, 1 << 40], dtype=np.int64))
     again = Tally.from_bytes(tally.reports, tally.to_bytes())
     assert (again.reports, again.ones.tolist()) == (tally.reports, tally.ones.tolist())

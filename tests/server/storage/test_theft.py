@@ -53,8 +53,8 @@ from sqlalchemy import Engine, inspect, text
 from rappor import Params, Registry
 from rappor.protocol.wire import Report, Upload
 
-N_GROUPS, N_UPLOADS = 12, 10
-N_MARKED = N_GROUPS * N_UPLOADS  # half of them have two reports
+N_BATCHES, N_UPLOADS = 12, 10
+N_MARKED = N_BATCHES * N_UPLOADS  # half of them have two reports
 TOMORROW = TODAY + datetime.timedelta(days=1)
 AS_USUAL = {"interval": None, "min_reports": None}
 REGISTRY = Registry.loads(
@@ -67,56 +67,59 @@ ACCEPTED = AcceptedParams(REGISTRY)
 WIDE = metric_of(params=Params(k=128, m=4, f=0.5, p=0.25, q=0.75))
 
 
-def report(metric: str, bits: int, cohort: int = 0) -> Report:
+def make_report(metric: str, bits: int, cohort: int = 0) -> Report:
     """Return a report with these bits."""
     params = REGISTRY[metric].params
     packed = (bits % (1 << params.k)).to_bytes(params.n_bytes, "little")
     return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=packed)
 
 
-def bodies_of_a_day(seed: int) -> list[list[bytes]]:
-    """Return groups of uploads, which are alike for all seeds but for bits and ids.
+def make_day(seed: int) -> list[list[bytes]]:
+    """Return batches of uploads. Two seeds differ in bits and ids only.
 
-    In a group there are uploads of one boolean, of one category, of both, and of two strings. The
-    strings' bits are the number of the report in the order of arrival.
+    A batch has uploads of one boolean, of one category, of both, and of two strings. The bits of a
+    string are the number of its report in the order of arrival.
     """
     rng = random.Random(seed)  # noqa: S311 - a test's day
     numbers = itertools.count()
 
     def upload(i: int) -> bytes:
-        small = report("sound", rng.getrandbits(1)), report("theme", 1 << rng.randrange(3))
-        marked = report("page", next(numbers), 0), report("page", next(numbers), 1)
+        small = (
+            make_report("sound", rng.getrandbits(1)),
+            make_report("theme", 1 << rng.randrange(3)),
+        )
+        marked = make_report("page", next(numbers), 0), make_report("page", next(numbers), 1)
         chosen = [small[:1], small[1:], small][i // 2 % 3] if i % 2 else marked
         return Upload(id=Upload.new_id(), reports=chosen).to_json()
 
-    return [[upload(i) for i in range(N_UPLOADS)] for _ in range(N_GROUPS)]
+    return [[upload(i) for i in range(N_UPLOADS)] for _ in range(N_BATCHES)]
 
 
-def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Engine]:
-    """Store a day's uploads by collectors that end now and then; yield after each group."""
-    for start in range(0, len(groups), 4):
+def store_day(database: str, batches: list[list[bytes]]) -> Iterator[Engine]:
+    """Store the uploads of a day by collectors that end now and then; yield after each batch."""
+    for start in range(0, len(batches), 4):
         with open_database(database) as engine:
-            for group in groups[start : start + 4]:
-                submissions = [submission_of(body, ACCEPTED) for body in group]
+            for batch in batches[start : start + 4]:
+                submissions = [submission_of(body, ACCEPTED) for body in batch]
                 count_group(engine, submissions, {("", "malformed"): 1}, today=TODAY)
                 yield engine
 
 
 class Loot:
-    """What a thief has: an engine on a database or a backup, and the day's bodies to check by."""
+    """Database or backup that a thief has, and the bodies of the day for comparison."""
 
-    def __init__(self, engine: Engine, groups: list[list[bytes]]) -> None:
+    def __init__(self, engine: Engine, batches: list[list[bytes]]) -> None:
         self.engine = engine
-        self.bodies = [body for group in groups for body in group]
-        self.ids = self.ids_of(self.bodies)
+        self.bodies = [body for batch in batches for body in batch]
+        self.ids = self.list_ids(self.bodies)
 
     @staticmethod
-    def ids_of(bodies: Iterable[bytes]) -> list[bytes]:
+    def list_ids(bodies: Iterable[bytes]) -> list[bytes]:
         """Return the ids of uploads."""
         return [base64.urlsafe_b64decode(json.loads(body)["id"] + "==") for body in bodies]
 
-    def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Return all rows of all tables, in the order in which they lie."""
+    def read_tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Return all rows of all tables in their physical order."""
         hidden = "ctid::text, xmin::text AS writer, " if self.is_postgresql else ""
         found = {}
         with self.engine.connect() as db:
@@ -130,19 +133,22 @@ class Loot:
         """Return whether rows show who wrote them."""
         return self.engine.dialect.name == "postgresql"
 
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+    def read_kind(self, kind: str) -> list[dict[str, Any]]:
         """Return the rows of the tables of one kind."""
         return [
-            row for name, rows in self.tables().items() if name.startswith(kind) for row in rows
+            row
+            for name, rows in self.read_tables().items()
+            if name.startswith(kind)
+            for row in rows
         ]
 
 
 @pytest.fixture(params=["database", "backup"])
 def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[Loot]:
-    """A database on the day after a busy one, or a backup of it."""
+    """A database on the day after a busy day, or a backup of it."""
     migrate(database)
-    groups = bodies_of_a_day(1)
-    for _ in live_through(database, groups):
+    batches = make_day(1)
+    for _ in store_day(database, batches):
         pass
     with open_database(database) as engine:
         prune(engine, today=TOMORROW)
@@ -152,27 +158,27 @@ def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Itera
         backup(database, copy)
         address = sqlite_url(copy)
     with open_database(address) as engine:
-        yield Loot(engine, groups)
+        yield Loot(engine, batches)
 
 
-def as_bytes(value: object) -> bytes:
+def encode_cell(value: object) -> bytes:
     """Return a cell of a row as bytes."""
     if isinstance(value, uuid.UUID):
         return value.bytes
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def windows(cells: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield every piece of a row that could be an id."""
+def list_windows(cells: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield every part of a row that could be an id."""
     for cell in cells:
         yield from (cell[i : i + 16] for i in range(len(cell) - 15))
 
 
-def guess(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
-    """Try all uploads of one boolean or category, under ids, against the hashes of a row."""
-    cells = {as_bytes(cell) for cell in row.values()}
-    booleans = [report("sound", bit) for bit in (0, 1)]
-    categories = [report("theme", 1 << i) for i in range(3)]
+def guess_upload(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
+    """Try all uploads of one boolean or category, under some ids, against the hashes of a row."""
+    cells = {encode_cell(cell) for cell in row.values()}
+    booleans = [make_report("sound", bit) for bit in (0, 1)]
+    categories = [make_report("theme", 1 << i) for i in range(3)]
     small = [(one,) for one in booleans + categories]
     both = list(itertools.product(booleans, categories))
     for own_id in ids:
@@ -186,25 +192,30 @@ def guess(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
 
 
 @pytest.mark.slow
-def test_no_upload_is_found_by_trying(loot: Loot) -> None:
-    """Not even that of a boolean; whoever has the id, or a plain hash beside it, finds it."""
-    rows = loot.of_kind("upload")
+def test_no_upload_is_found_by_guessing(loot: Loot) -> None:
+    """Not even a boolean is found. With the id, or with a plain hash, the search finds it."""
+    rows = loot.read_kind("upload")
     assert len(rows) == N_MARKED
-    assert [guess(row, windows(map(as_bytes, row.values()))) for row in rows] == [None] * N_MARKED
+    assert [guess_upload(row, list_windows(map(encode_cell, row.values()))) for row in rows] == [
+        None
+    ] * N_MARKED
     small = next(body for body in loot.bodies if b'"sound"' in body)
     own_id = loot.ids[loot.bodies.index(small)]
     plain = {"id": own_id, "digest": hashlib.sha256(small).digest()}
-    assert guess(plain, windows(plain.values())) == small
-    (known,) = [row for row in rows if as_bytes(row["key"]) == key_of_upload(own_id, small)]
-    assert guess(known, [own_id]) == small
+    assert guess_upload(plain, list_windows(plain.values())) == small
+    (known,) = [row for row in rows if encode_cell(row["key"]) == key_of_upload(own_id, small)]
+    assert guess_upload(known, [own_id]) == small
     assert set(known) - {"ctid", "writer"} == {"key"}
 
 
 @pytest.mark.slow
-def test_no_id_is_anywhere(loot: Loot) -> None:
-    """Not in a cell of any table, nor in SQLite's files, as bytes or as text."""
+def test_no_id_is_stored(loot: Loot) -> None:
+    """No cell of any table and no SQLite file contains an id, as bytes or as text."""
     stolen = b"\n".join(
-        as_bytes(cell) for rows in loot.tables().values() for row in rows for cell in row.values()
+        encode_cell(cell)
+        for rows in loot.read_tables().values()
+        for row in rows
+        for cell in row.values()
     )
     if not loot.is_postgresql:
         path = Path(str(loot.engine.url.database))
@@ -218,8 +229,8 @@ def test_no_id_is_anywhere(loot: Loot) -> None:
 
 @pytest.mark.slow
 def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
-    """Every row is the sum of many reports, although the collector began anew twice."""
-    rows = loot.tables()["tally"]
+    """Every row is the sum of many reports, although the collector restarted twice."""
+    rows = loot.read_tables()["tally"]
     totals = {(row["metric"], row["cohort"]): row["reports"] for row in rows}
     assert set(totals) == {("sound", 0), ("theme", 0), ("page", 0), ("page", 1)}
     assert len(rows) == len(totals)
@@ -228,11 +239,11 @@ def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
 
 @pytest.mark.slow
 def test_no_block_is_one_report(loot: Loot) -> None:
-    """What is released the next day is in rows of at least ten reports, and in no other."""
+    """All reports that are released the next day are in rows of at least ten reports."""
     engine = loot.engine
     for metric in REGISTRY.values():
         close_days(engine, metric, TOMORROW)
-    tables = loot.tables()
+    tables = loot.read_tables()
     assert tables["tally"] == []
     assert all(row["closed"] and row["reports"] >= 10 for row in tables["block"])
     assert sum(row["reports"] for row in tables["block"]) > N_MARKED
@@ -244,15 +255,15 @@ The last three count folds, and each database uses its own."""
 
 
 @pytest.mark.slow
-def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path: Path) -> None:
-    """A day of other bits, of other ids, leaves the same rows: so they tell nothing of either."""
+def test_all_other_tables_do_not_depend_on_uploads(database: str, tmp_path: Path) -> None:
+    """A day with other bits and other ids leaves equal rows."""
     found = []
     for seed, address in ((1, database), (2, sqlite_url(tmp_path / "other"))):
         migrate(address)
-        for _ in live_through(address, bodies_of_a_day(seed)):
+        for _ in store_day(address, make_day(seed)):
             pass
         with open_database(address) as engine:
-            tables = Loot(engine, []).tables()
+            tables = Loot(engine, []).read_tables()
         found.append(
             {
                 name: sorted(
@@ -273,13 +284,13 @@ def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path
     assert {"heartbeat", "refusal", "params", "day_table", "token", "blocked"} <= set(found[0])
 
 
-def test_files_of_sqlite_hold_no_earlier_sums(tmp_path: Path) -> None:
-    """Two states of a counter differ by a group's reports; only the last one is left."""
+def test_sqlite_files_contain_no_earlier_sums(tmp_path: Path) -> None:
+    """Two states of a counter differ by the reports of a batch. Only the last state is left."""
     path = tmp_path / "counts.sqlite3"
     address = sqlite_url(path)
     migrate(address)
     states: set[bytes] = set()
-    for engine in live_through(address, bodies_of_a_day(3)):
+    for engine in store_day(address, make_day(3)):
         with engine.connect() as db:
             last = {bytes(row.ones) for row in db.execute(text("SELECT ones FROM tally"))}
         states |= {ones for ones in last if len(ones) == 8 * 16}
@@ -292,10 +303,10 @@ N_THIRDS, N_STOLEN = 3, 300
 
 
 @pytest.mark.slow
-def test_data_files_after_a_fold_hold_no_single_report(engine: Engine) -> None:
-    """Before it they hold all 300, afterwards none: neither bits nor what a sum was before.
+def test_data_files_contain_no_report_after_a_merge(engine: Engine) -> None:
+    """The files contain all 300 reports before the merge, and none afterwards.
 
-    Groups that are set apart, without parameters here, are held until they are counted.
+    Unreadable batches, here without parameters, are stored until they are merged.
     """
     reports = [page_report(bits=secrets.randbits(128), params=WIDE.params) for _ in range(N_STOLEN)]
     known = AcceptedParams(Registry([WIDE], total=math.inf))
@@ -306,19 +317,19 @@ def test_data_files_after_a_fold_hold_no_single_report(engine: Engine) -> None:
         with contextlib.closing(open_inbox(engine)) as inbox:
             inbox.append(Batch(TODAY, 10, encode(given, {})), names if are_read else {})
         if start == N_STOLEN // N_THIRDS:
-            assert n_in_files(engine, reports) == start + 10
+            assert count_in_files(engine, reports) == start + 10
             assert merge_now(engine).failed == start // 10 + 1
-            assert n_in_files(engine, reports) == start + 10
+            assert count_in_files(engine, reports) == start + 10
     merge_now(engine)
     retry_unreadable(engine, today=TODAY)
     merge_now(engine)
-    assert n_in_files(engine, reports) == 0
-    sums = {bytes(row["ones"]) for row in Loot(engine, []).tables()["tally"]}
+    assert count_in_files(engine, reports) == 0
+    sums = {bytes(row["ones"]) for row in Loot(engine, []).read_tables()["tally"]}
     assert len(sums) == 1
 
 
-def n_in_files(engine: Engine, reports: Iterable[Report]) -> int:
-    """Return how many reports are found by their bits in all files of a database's data."""
+def count_in_files(engine: Engine, reports: Iterable[Report]) -> int:
+    """Return the number of reports whose bits are in any data file of a database."""
     if engine.dialect.name == "sqlite":
         path = Path(str(engine.url.database))
         files = list(path.parent.glob(f"{path.name}*"))
@@ -334,15 +345,17 @@ def n_in_files(engine: Engine, reports: Iterable[Report]) -> int:
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(300)
-def test_files_of_a_running_collector_hold_no_report_after_a_minute(tmp_path: Path) -> None:
-    """Although uploads come all the time, more slowly than would be worth a fold."""
+def test_files_contain_no_report_after_a_minute(tmp_path: Path) -> None:
+    """Uploads come all the time, but too slowly for an early merge."""
     path = tmp_path / "counts.sqlite3"
     bodies = [upload_of(page_report(bits=i + 1)) for i in range(20)]
-    keys = [key_of_upload(own, body) for own, body in zip(Loot.ids_of(bodies), bodies, strict=True)]
+    keys = [
+        key_of_upload(own, body) for own, body in zip(Loot.list_ids(bodies), bodies, strict=True)
+    ]
     with serving(tmp_path, sqlite_url(path), "--suspicious", "accept") as running:
         for body in bodies:
             assert running.post(body).status_code == 200
-        assert found_in(tmp_path, keys) == 20
+        assert count_found(tmp_path, keys) == 20
         end = time.monotonic() + 60
         while time.monotonic() < end:
             assert running.post(upload_of()).status_code == 200
@@ -350,10 +363,10 @@ def test_files_of_a_running_collector_hold_no_report_after_a_minute(tmp_path: Pa
         inbox = tmp_path / "counts.sqlite3-inbox"
         data = b"".join(file.read_bytes() for file in tmp_path.glob(f"{inbox.name}*"))
         assert not any(key in data for key in keys)
-        assert found_in(tmp_path, Loot.ids_of(bodies)) == 0
+        assert count_found(tmp_path, Loot.list_ids(bodies)) == 0
 
 
-def found_in(folder: Path, secrets: Iterable[bytes]) -> int:
-    """Return how many of these byte strings are in the files of a database."""
+def count_found(folder: Path, secrets: Iterable[bytes]) -> int:
+    """Return how many byte strings are in the files of a database."""
     data = b"".join(file.read_bytes() for file in folder.glob("counts.sqlite3*"))
     return sum(secret in data for secret in secrets)

@@ -1,4 +1,4 @@
-"""Analysts' tokens: hashed at rest, and no longer valid once they end."""
+"""Read tokens: stored as hashes, and invalid after they end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rappor_server.storage.database import write_transaction
 from sqlalchemy import Engine, select, update
 
 
-def test_token_is_shown_once_and_hashed_at_rest(engine: Engine) -> None:
-    """The database holds a hash of the token, which is no token itself."""
+def test_database_stores_a_hash_of_the_token(engine: Engine) -> None:
+    """The hash is no valid token."""
     token = tokens.create(engine, metrics=None, expires=None, today=TODAY)
     found = there(tokens.verify(engine, token, today=TODAY))
     assert found.allows("anything")
@@ -24,8 +24,8 @@ def test_token_is_shown_once_and_hashed_at_rest(engine: Engine) -> None:
     assert tokens.verify(engine, row["digest"].hex(), today=TODAY) is None
 
 
-def test_tokens_end(engine: Engine) -> None:
-    """A token ends after its last day, and when it is revoked."""
+def test_expired_and_revoked_tokens_are_invalid(engine: Engine) -> None:
+    """A token is invalid after its last day, and after it was revoked."""
     token = tokens.create(engine, metrics=["page"], expires=TODAY, today=TODAY)
     assert tokens.verify(engine, token, today=TODAY) is not None
     assert tokens.verify(engine, token, today=TODAY + datetime.timedelta(days=1)) is None
@@ -43,7 +43,7 @@ def test_tokens_end(engine: Engine) -> None:
 
 @pytest.mark.parametrize("metrics", ["[x", "5", '{"page": 1}', '"page"', "[1]", ""])
 def test_a_damaged_token_allows_nothing(metrics: str, engine: Engine) -> None:
-    """It hides no other one from who lists them all."""
+    """A damaged row hides no other token from the list."""
     token = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
     with write_transaction(engine) as db:
         db.execute(update(schema.token).values(metrics=metrics))
@@ -55,7 +55,7 @@ def test_a_damaged_token_allows_nothing(metrics: str, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "rappor.a.b", "rappor..", "a.b.c.d", "ü.ü.ü"])
-def test_nonsense_is_no_token(wrong: str, engine: Engine) -> None:
+def test_malformed_tokens_are_refused(wrong: str, engine: Engine) -> None:
     """Texts of other forms, and a token with one changed character, are refused."""
     token = tokens.create(engine, metrics=None, expires=None, today=TODAY)
     assert tokens.verify(engine, wrong, today=TODAY) is None
