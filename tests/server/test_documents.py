@@ -17,7 +17,7 @@ from rappor_server.cli.command_group import server
 from readers import blocks, script_of
 
 FOLDER = ROOT / "server"
-README = (FOLDER / "README.md").read_text(encoding="utf-8")
+SETTINGS = (FOLDER / "SETTINGS.md").read_text(encoding="utf-8")
 BLOCKS = blocks(FOLDER / "README.md")
 POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
 
@@ -56,7 +56,7 @@ def test_the_block_of_postgresql_works(tmp_path: Path, database: str) -> None:
 
 def test_every_setting_has_a_row_with_its_default() -> None:
     """The table of settings has a row for each setting, with its default."""
-    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", README, flags=re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", SETTINGS, flags=re.MULTILINE))
     fields = {field.name: field.default for field in dataclasses.fields(Settings)}
     assert list(rows) == list(fields)
     for name, default in fields.items():
