@@ -36,7 +36,6 @@ epoch = "quarter"
 """
 _KINDS: Final = (
     'encoding = "bloom"',
-    'encoding = "bloom"\ninterval = "none"',
     'encoding = "bloom"\ninterval = "epoch"',
     'encoding = "bloom"\nparts = [{name = "prefix:3", share = 0.3}, {name = "whole"}]',
     'encoding = "onehot"\ncategories = ["quite long", "short"]\ninterval = "week"',

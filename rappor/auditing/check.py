@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from rappor.auditing.likelihood_ratios import LogRatio, convert_to_p_value
 from rappor.counts.arrays import Floats, Integers
 
 Verdict = Literal["pass", "fault", "not seen"]
@@ -74,30 +75,60 @@ def compute_binomial_p_values(ones: Integers, n: Integers, probability: Floats) 
     return p_values
 
 
-def check_binomial(name: str, cases: Iterable[Case]) -> Check:
-    """Compare counts with their binomial distributions, with Bonferroni's correction."""
+def check_binomial(name: str, cases: Iterable[Case], ratios: Sequence[LogRatio] = ()) -> Check:
+    """Compare counts with their binomial distributions, and faults by their log ratios.
+
+    All p-values are multiplied by the number of counts and ratios (Bonferroni's correction).
+    """
     counted = [case for case in cases if case.n > 0]
     if not counted:
         return mark_not_seen(name, "no response can be compared")
     what, ones, n, probabilities = zip(*counted, strict=True)
-    return check_counts(
-        name, np.array(ones), np.array(n), np.array(probabilities), lambda index: what[index]
+    check = check_counts(
+        name,
+        np.array(ones),
+        np.array(n),
+        np.array(probabilities),
+        lambda index: what[index],
+        n_more=len(ratios),
     )
+    if not ratios:
+        return check
+    largest = max(ratios, key=lambda ratio: ratio.value)
+    p_value = min(1.0, convert_to_p_value(largest.value) * (len(counted) + len(ratios)))
+    if check.p_value is not None and check.p_value <= p_value:
+        return check
+    return check_p_value(name, p_value, f"{largest.what}: {_format_ratio(largest.value)}")
+
+
+def _format_ratio(log_ratio: float) -> str:
+    """Format a log ratio as a power of ten that compares a fault with a correct client."""
+    if math.isinf(log_ratio):
+        return "a correct client cannot give these reports"
+    exponent = log_ratio / math.log(10)
+    return f"explains the reports 10^{exponent:.1f} times as well as a correct client"
 
 
 def check_counts(
-    name: str, ones: Integers, n: Integers, probabilities: Floats, what: Callable[[int], str]
+    name: str,
+    ones: Integers,
+    n: Integers,
+    probabilities: Floats,
+    what: Callable[[int], str],
+    *,
+    n_more: int = 0,
 ) -> Check:
     """Compare counts in arrays with their binomial distributions; every n must be positive.
 
-    `what(i)` describes the count at index i. It is called only for the least likely count.
+    `what(i)` describes the count at index i. It is called only for the least likely count. `n_more`
+    is the number of other p-values of the same check, for Bonferroni's correction.
     """
     p_values = compute_binomial_p_values(ones, n, probabilities)
     least_likely = int(np.argmin(p_values))
-    p_value = min(1.0, float(p_values[least_likely]) * len(p_values))
+    p_value = min(1.0, float(p_values[least_likely]) * (len(p_values) + n_more))
     n_worst = int(n[least_likely])
     # One digit more than the standard error has.
-    digits = max(3, 1 + math.ceil(math.log10(n_worst) / 2))  # one more than the standard error has
+    digits = max(3, 1 + math.ceil(math.log10(n_worst) / 2))
     observed, expected = (
         f"{share:.{digits}f}"
         for share in (int(ones[least_likely]) / n_worst, float(probabilities[least_likely]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, pairwise, product
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,8 +28,13 @@ from rappor.auditing.check import (
     check_rare,
     mark_not_seen,
 )
+from rappor.auditing.detectable_faults import (
+    SENDING_SIZES,
+    AuditSizes,
+    choose_sizes,
+    list_missed_faults,
+)
 from rappor.auditing.device_histories import (
-    EVENTS_PER_DAY,
     EVENTS_TO_CHOOSE,
     FIRST_DAY,
     MANY_REPORTS,
@@ -43,31 +48,42 @@ from rappor.auditing.device_histories import (
 )
 from rappor.auditing.evidence import MatchCounts
 from rappor.auditing.folder import check_folder
+from rappor.auditing.likelihood_ratios import (
+    LogRatio,
+    OnesOf,
+    compute_redrawn_ratio,
+    compute_repeated_coins_ratio,
+    compute_second_response_ratio,
+    compute_shared_response_ratio,
+    sum_log_ratio,
+)
 from rappor.auditing.pairs import TrueBits, unpack
 from rappor.auditing.probabilities import yield_independent_cases, yield_repeated_cases
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
+from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Booleans, Integers
 from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.loss import epsilon_1
+from rappor.protocol.params import Params
 from rappor.registry.budget import scope_cost
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
 _MIN_DEVICES, _MAX_DEVICES = 20, 10_000
-"""Fewer tell little; each takes files, and some milliseconds for each day."""
+"""Fewer devices tell little. Each device takes files, and 7 milliseconds for each day."""
 
 _CHOOSING_PER_DEVICE: Final = 6
-"""Number of devices that choose among events, for each device with a history: 300 for 50."""
-
-_SENDING_DEVICES: Final = 8
-"""Number of devices that send 1,000 reports each. Together they reveal one without fresh noise."""
+"""Number of devices that choose among events, for each device with a history that is asked for."""
 
 _NATS_TOLERANCE: Final = 1e-6
 """Tolerance in nats for rounding."""
 
 _MEMORY_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
 """Folder of a disk in memory, where available. Devices flush every event to the disk."""
+
+_PERIODS: Final = (2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500)
+"""Numbers of reports after which a fault may come again: small ones, powers of 2, round numbers."""
 
 NOT_EXAMINED: Final = (
     "Consent: withdrawal, opting out and what they erase.",
@@ -76,7 +92,7 @@ NOT_EXAMINED: Final = (
     "Accidents: a full or damaged disk, a process that is killed, a folder that was copied later.",
     "Concurrency: two processes or threads on one device.",
     "Secrets: one of few bits, as 16, or one that is drawn from a foreseeable set.",
-    "Dates: a fault at midnight, at the end of a year, or after more days than devices live.",
+    "Dates: a fault at midnight, in an hour without an event, at the end of a year, or much later.",
     "Many reports: a fault after 1,000, or in one of no fixed place; noise that comes again later.",
     "Values: others; a file that holds one encrypted or rearranged, or shows it by its size.",
     "Ledger: wrong nats that are alike for twins, within their bounds.",
@@ -89,7 +105,7 @@ def audit_client(
     metric: Metric,
     registry: str | os.PathLike[str],
     *,
-    devices: int = 50,
+    devices: int | None = None,
     seed: int | None = None,
     progress: Progress = no_progress,
 ) -> Audit:
@@ -103,8 +119,10 @@ def audit_client(
         The metric under audit.
     registry : path
         Path of the registry that declares the metric. The command reads it.
-    devices : int
-        Number of devices, from 20 to 10,000, rounded down to pairs of twins.
+    devices : int, optional
+        Number of devices with a history, from 20 to 10,000, rounded down to pairs of twins. By
+        default 50 to 400, as many as the noise of the metric needs: `not_examined` lists the faults
+        that such an audit still misses.
     seed : int, optional
         Seed of the auditor's values.
     progress : callable
@@ -121,28 +139,46 @@ def audit_client(
     ReportError
         If the command fails or writes other lines than described.
     """
-    devices = read_count("devices", devices, _MIN_DEVICES, _MAX_DEVICES) // 2 * 2
     rng = Keystream(seed).generator()
     texts = choose_values(metric, rng)
+    truth = TrueBits(metric.params, texts)
+    if devices is None:
+        sizes = choose_sizes(metric, truth)
+    else:
+        n_devices = read_count("devices", devices, _MIN_DEVICES, _MAX_DEVICES) // 2 * 2
+        sizes = AuditSizes(n_devices, _CHOOSING_PER_DEVICE * n_devices, SENDING_SIZES[0])
     memory = _MEMORY_FOLDER if os.access(_MEMORY_FOLDER, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        place = Path(folder)
-        program = ClientProgram(command, place, str(Path(registry).resolve()), metric, texts)
-        histories = program.run_histories(devices, rng, progress)
-        chosen = None
-        if metric.interval != "none":
-            chosen = program.choose(_CHOOSING_PER_DEVICE * devices, rng, progress)
-        many = program.send_many(_SENDING_DEVICES, rng, progress)
-        on_disk = [*check_folder(place, texts, metric.params.categories)]
-    found = _ClientComparison(metric, histories, many, texts)
+        root = Path(folder)
+        program = ClientProgram(command, root, str(Path(registry).resolve()), metric, texts)
+        histories = program.run_histories(sizes.histories, rng, progress)
+        chosen = program.choose(sizes.choosing, rng, progress)
+        many = program.send_many(sizes.sending, rng, progress)
+        file_checks = [*check_folder(root, texts, metric.params.categories)]
+    comparison = _ClientComparison(metric, histories, many, texts)
+    missed = list_missed_faults(metric, truth, sizes)
     return Audit(
         metric=metric,
-        trials=devices,
+        trials=sizes.histories,
         n_reports=len(histories.calendar.days),
         level=FALSE_ALARM_RATE,
-        checks=(*found.checks(), _check_choice(found.member, chosen), *on_disk),
-        not_examined=NOT_EXAMINED,
+        checks=(*comparison.checks(), _check_choice(comparison.member, chosen), *file_checks),
+        not_examined=(*NOT_EXAMINED, *_format_missed(missed, sizes.histories)),
     )
+
+
+def _format_missed(missed: Sequence[str], devices: int) -> list[str]:
+    """Format the faults that these parameters hide, with the share of audits that find each."""
+    if not missed:
+        return []
+    return [
+        f"Parameters: with their noise, {devices} devices would often miss {'; '.join(missed)}. In "
+        "brackets: the share of audits that would find it."
+    ]
+
+
+_Evidence = tuple[Sequence[Case], Sequence[LogRatio]]
+"""Counts and log ratios that one check compares with a correct client."""
 
 
 class _DayReports(NamedTuple):
@@ -152,16 +188,58 @@ class _DayReports(NamedTuple):
     cohorts: Integers
     bits: Booleans
     truth: Booleans
+    recorded: Booleans
+    """True bits of the value that the device recorded on this day: (n, k).
+
+    `truth` has the bits of the value for which a correct client answers in the epoch of the day.
+    """
 
     def at(self, rows: Integers | Booleans) -> _DayReports:
         return _DayReports(
-            self.devices[rows], self.cohorts[rows], self.bits[rows], self.truth[rows]
+            self.devices[rows],
+            self.cohorts[rows],
+            self.bits[rows],
+            self.truth[rows],
+            self.recorded[rows],
         )
 
     def match_devices(self, other: _DayReports) -> tuple[_DayReports, _DayReports]:
         """Return the reports of the devices that have a report on both days, in the same order."""
         _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
         return self.at(here), other.at(there)
+
+
+class _SeveralDays(NamedTuple):
+    """First reports of several days, of the devices that have a report on each of these days.
+
+    `bits` is (days, n, k). `truth` and `recorded` are those of the last day, as `_DayReports` has
+    them: true bits for which the devices answer, and true bits that they recorded.
+    """
+
+    devices: Integers
+    cohorts: Integers
+    bits: Booleans
+    truth: Booleans
+    recorded: Booleans
+
+    def at(self, rows: Integers | Booleans) -> _SeveralDays:
+        return _SeveralDays(
+            self.devices[rows],
+            self.cohorts[rows],
+            self.bits[:, rows],
+            self.truth[rows],
+            self.recorded[rows],
+        )
+
+    def match_devices(self, other: _SeveralDays) -> tuple[_SeveralDays, _SeveralDays]:
+        """Return the reports of the devices that are in both, in the same order."""
+        _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
+        return self.at(here), other.at(there)
+
+    def count_ones(self, days: slice = slice(None)) -> OnesOf:
+        """Count the reports of these days in which each bit is 1."""
+        bits = self.bits[days]
+        return OnesOf(bits.sum(axis=0), len(bits))
 
 
 class _MetricReports:
@@ -194,10 +272,9 @@ class _MetricReports:
         If twins have the same true bits, only the first twin is included: the twins share permanent
         coins, so their reports are dependent.
         """
-        late = int(self.metric.interval != "none")
         found = [
             (number, own[0])
-            for number, reports in enumerate(self.histories.new(place, late))
+            for number, reports in enumerate(self.histories.new(place, 1))
             if (own := self.own(reports))
         ]
         devices = np.array([number for number, _ in found], dtype=np.int64)
@@ -207,10 +284,23 @@ class _MetricReports:
             np.array([report.cohort for report in reports], dtype=np.int64),
             unpack(b"".join(report.bits for report in reports), self.params),
             self.truth(reports, self._reported_values(place)[devices]),
+            self.truth(reports, self.histories.values[devices, place]),
         )
         first = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
         repeats = first[(seen.truth[first] == seen.truth[first + 1]).all(axis=1)]
         return seen.at(np.delete(np.arange(len(devices)), repeats + 1))
+
+    def see_days(self, places: Sequence[int]) -> _SeveralDays | None:
+        """Return the first reports of several days; None if there are no days."""
+        if not places:
+            return None
+        days = [self.seen(place) for place in places]
+        devices = days[0].devices
+        for day in days[1:]:
+            devices = np.intersect1d(devices, day.devices)
+        days = [day.at(np.isin(day.devices, devices)) for day in days]
+        bits = np.stack([day.bits for day in days])
+        return _SeveralDays(devices, days[0].cohorts, bits, days[-1].truth, days[-1].recorded)
 
     def truth(self, reports: Sequence[Report], values: Integers) -> Booleans:
         """Return the (n, k) true bits of values, given by index, under the part of each report."""
@@ -242,7 +332,6 @@ class _ClientComparison:
     ) -> None:
         self.member = _MetricReports(metric, histories, texts)
         self._metric, self._histories, self._many, self._texts = metric, histories, many, texts
-        self._late = int(metric.interval != "none")
         self._calendar = histories.calendar
 
     def checks(self) -> Iterator[Check]:
@@ -257,20 +346,48 @@ class _ClientComparison:
         }
         binomial: dict[str, Callable[[_MetricReports], Iterator[Case]]] = {
             "client: share of ones": _yield_bit_cases,
-            "client: one permanent response in an epoch": self._yield_repeated_cases,
-            "client: another epoch is independent": self._yield_epoch_cases,
-            "client: a clock set back brings no third response": self._yield_clock_cases,
-            "client: devices differ": _yield_device_cases,
             "client: each of 1,000 reports has its noise": self._yield_report_cases,
+        }
+        compared: dict[str, Callable[[_MetricReports], _Evidence]] = {
+            "client: one permanent response in an epoch": self._compare_days,
+            "client: another epoch is independent": self._compare_epochs,
+            "client: devices differ": _compare_devices,
+            "client: no coins come again after a restart": self._compare_runs,
         }
         for name, count in exact.items():
             yield check_exact(name, count())
+        yield self._check_presence()
         for name, cases in binomial.items():
             yield check_binomial(name, cases(self.member))
+        for name, compare in compared.items():
+            yield check_binomial(name, *compare(self.member))
+        yield self._check_clock(self.member)
         yield self._check_noise("client: no report is the true bits", equals_truth=True)
         yield self._check_noise("client: no report comes again", equals_truth=False)
         yield self._check_times()
         yield self._check_ledger()
+
+    def _check_presence(self) -> Check:
+        """Count the pairs of twins with a report, in each epoch.
+
+        Every device records a value on every day, so a correct client makes a report in each epoch.
+        With a sampling rate below 1, a device takes part in an epoch with this probability. Twins
+        have one secret, so they take part together.
+        """
+        name, rate = "client: every device reports", self._metric.sampling_rate
+        n_devices = len(self._histories.states_by_day[0])
+        has_report = {
+            epoch: np.zeros(n_devices, dtype=np.bool_) for epoch in self._calendar.list_epochs()
+        }
+        for place, day in enumerate(self._calendar.days[: len(self._calendar.days) - 1]):
+            new = self._histories.new(place, 1)
+            has_report[day.epoch] |= [bool(self.member.own(reports)) for reports in new]
+        pairs = [(epoch, reports[::2] | reports[1::2]) for epoch, reports in has_report.items()]
+        cases = [
+            Case(f"twins with a report in epoch {epoch + 1}", int(has.sum()), len(has), rate)
+            for epoch, has in pairs
+        ]
+        return check_binomial(name, cases)
 
     def _count_different_forms(self) -> tuple[int, int]:
         """Count the states in which the reports of two twins differ in their form."""
@@ -312,7 +429,7 @@ class _ClientComparison:
 
     def _count_extra_reports(self) -> tuple[int, int]:
         """Count the days, or histories, with more reports than the metric's interval allows."""
-        most = 1 if self._late else EVENTS_PER_DAY
+        most = 1
         days = [
             self._histories.new(place, 0) for place in range(len(self._histories.states_by_day))
         ]
@@ -335,45 +452,122 @@ class _ClientComparison:
         ]
         return sum(int(each.sum()) for each in moved), sum(map(len, moved))
 
-    def _yield_repeated_cases(self, member: _MetricReports) -> Iterator[Case]:
-        """Yield pairs of reports of one epoch, which share one permanent response."""
+    def _compare_days(self, member: _MetricReports) -> _Evidence:
+        """Compare the reports of the first epoch, which share one permanent response."""
+        cases: list[Case] = []
         for place in self._calendar.same[RESTART_DAY:]:
             first, later = member.seen(FIRST_DAY).match_devices(member.seen(place))
-            yield from yield_repeated_cases(
+            cases += yield_repeated_cases(
                 _count_matches(first, later), member.params, f"on day {place + 1}"
             )
+        days = member.see_days(self._calendar.same)
+        if days is None or len(days.bits) <= RESTART_DAY + 1:
+            return cases, []  # too few days to tell two permanent responses from one
+        params = member.params
+        redrawn = compute_redrawn_ratio(days.count_ones(), days.truth, params)
+        # The second twins record another value after the restart. A client that answers for this
+        # value has a second permanent response.
+        changed = days.at((days.truth != days.recorded).any(axis=1))
+        second = compute_second_response_ratio(
+            changed.count_ones(slice(RESTART_DAY + 1)),
+            changed.count_ones(slice(RESTART_DAY + 1, None)),
+            (changed.truth, changed.recorded),
+            params,
+        )
+        return cases, [
+            sum_log_ratio("a new permanent response after each restart", redrawn),
+            sum_log_ratio("a second permanent response after the value has changed", second),
+        ]
 
-    def _yield_epoch_cases(self, member: _MetricReports) -> Iterator[Case]:
-        """Yield pairs of reports of two epochs, which have independent coins and cohorts."""
-        if self._calendar.next_epoch is None:
-            return
-        other = member.seen(self._calendar.next_epoch)
+    def _compare_runs(self, member: _MetricReports) -> _Evidence:
+        """Compare the fresh coins of two runs in a row, in which devices have one order.
+
+        A bit that has one permanent response and equal fresh coins is the same in both runs. The
+        count is of the bits that are the same in all pairs of runs.
+        """
+        pairs = self._calendar.list_run_pairs()
+        days = member.see_days([place for pair in pairs for place in pair])
+        if days is None:
+            return [], []
+        params = member.params
+        first, second = days.bits[::2], days.bits[1::2]
+        both, neither = (first & second).sum(axis=0), (~first & ~second).sum(axis=0)
+        is_same = both + neither == len(pairs)
+        p_same = [(x**2 + (1 - x) ** 2) ** len(pairs) for x in (params.p, params.q)]
+        cases = [
+            Case(
+                f"equal in {format_count(len(pairs), 'pair')} of runs given true {bit}",
+                int(is_same[days.truth == bit].sum()),
+                int((days.truth == bit).sum()),
+                (1 - one) * p_same[0] + one * p_same[1],
+            )
+            for bit, one in enumerate((params.f1, 1 - params.f0))
+        ]
+        ratio = compute_repeated_coins_ratio(both, neither, len(pairs), days.truth, params)
+        return cases, [sum_log_ratio("fresh coins of the run before", ratio)]
+
+    def _compare_epochs(self, member: _MetricReports) -> _Evidence:
+        """Compare the reports of two epochs, which have independent coins and cohorts."""
+        earlier, later = (
+            member.see_days(places) for places in (self._calendar.same, self._calendar.later)
+        )
+        if earlier is None or later is None:
+            return [], []
+        cases: list[Case] = []
+        other = member.seen(self._calendar.later[0])
         for place in self._calendar.same:
-            yield from yield_independent_cases(
+            cases += yield_independent_cases(
                 _count_matches(*member.seen(place).match_devices(other)), member.expected
             )
         first, second = member.seen(FIRST_DAY).match_devices(other.at(other.devices % 2 == 0))
         same = int((first.cohorts == second.cohorts).sum())
-        yield Case("one cohort in two epochs", same, len(first.devices), 1 / member.params.m)
+        cases.append(
+            Case("one cohort in two epochs", same, len(first.devices), 1 / member.params.m)
+        )
+        earlier, later = earlier.match_devices(later)
+        ratio = compute_shared_response_ratio(
+            earlier.count_ones(),
+            later.count_ones(),
+            (earlier.truth, later.truth),
+            member.params,
+        )
+        return cases, [sum_log_ratio("one permanent response for two epochs", ratio)]
 
-    def _yield_clock_cases(self, member: _MetricReports) -> Iterator[Case]:
-        """Compare the reports after the clock was set back with the reports of both epochs."""
-        there = self._calendar.back
-        if there is None or self._calendar.next_epoch is None or member.params.m == 1:
-            # Nothing to compare: the metric has no second epoch, or one cohort.
-            return  # with one cohort nothing tells which epoch a report repeats
-        back, matched_devices = member.seen(there), set[int]()
-        for place in (FIRST_DAY, self._calendar.next_epoch):
-            first, later = member.seen(place).match_devices(back)
-            same = first.cohorts == later.cohorts
-            same &= ~np.isin(first.devices, list(matched_devices))
-            matched_devices |= set(first.devices[same].tolist())
-            both = _count_matches(first.at(same), later.at(same)._replace(truth=first.truth[same]))
-            yield from yield_repeated_cases(
-                both, member.params, f"in epoch {int(place != FIRST_DAY) + 1}"
-            )
+    def _check_clock(self, member: _MetricReports) -> Check:
+        """Compare the reports after the clock was set back with the reports of both epochs.
+
+        A correct client repeats the response of the first epoch, to which its clock points, or of
+        the second epoch, which it has reached. The cohort says which. With one cohort, the reports
+        must agree with the first epoch on all devices, or with the second epoch on all devices: a
+        correct client decides by the dates, which are the same on all devices.
+        """
+        name = "client: a clock set back brings no third response"
+        back = member.see_days(self._calendar.back)
+        epochs = [
+            days
+            for places in (self._calendar.same, self._calendar.later)
+            if (days := member.see_days(places)) is not None
+        ]
+        if back is None or len(epochs) < 2:
+            return mark_not_seen(name, "the metric has no second epoch")
+        matched_devices = set[int]()
+        evidence: list[_Evidence] = []
+        for number, epoch in enumerate(epochs, start=1):
+            earlier, after = epoch.match_devices(back)
+            same = earlier.cohorts == after.cohorts
+            if member.params.m > 1:
+                # Two epochs have one cohort by accident on one device of m: compare it once.
+                same &= ~np.isin(earlier.devices, list(matched_devices))
+                matched_devices |= set(earlier.devices[same].tolist())
+            evidence.append(_compare_clock(earlier.at(same), after.at(same), number, member.params))
+        if member.params.m == 1:
+            checks = [check_binomial(name, *compared) for compared in evidence]
+            return max(checks, key=lambda check: 1.0 if check.p_value is None else check.p_value)
         unknown_devices = len(set(back.devices.tolist()) - matched_devices)
-        yield Case("in a cohort of neither epoch", unknown_devices, max(len(back.devices), 1), 0.0)
+        unknown = Case("in a cohort of neither epoch", unknown_devices, len(back.devices), 0.0)
+        cases = [case for compared, _ in evidence for case in compared]
+        ratios = [ratio for _, compared in evidence for ratio in compared]
+        return check_binomial(name, [*cases, unknown], ratios)
 
     def _yield_report_cases(self, member: _MetricReports) -> Iterator[Case]:
         """Yield the number of ones in the i-th reports of all devices with many reports.
@@ -414,6 +608,17 @@ class _ClientComparison:
             ones, n = counts[place, is_permanent, one].tolist()
             what = f"report {place + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
             yield Case(what, ones, n, expected[is_permanent][one])
+        # Given the permanent response, the reports of a device are independent. So the reports at
+        # a period can be added, which shows a fault of every 100th report in few bits.
+        for period, one in product(_PERIODS, (0, 1)):
+            for start, which in ((period - 1, "each"), (0, "the first of each")):
+                ones, n = counts[start::period, 1, one].sum(axis=0).tolist()
+                yield Case(
+                    f"{which} {period} reports given permanent {one}",
+                    ones,
+                    n,
+                    (params.p, params.q)[one],
+                )
         for place, (same, n) in enumerate(equal.tolist()):  # 1/2 bounds what few devices can show
             yield Case(
                 f"report {place + 1:,} equals the one before", same, n, min(match_probability, 0.5)
@@ -426,7 +631,7 @@ class _ClientComparison:
         reports.
         """
         params = self.member.params
-        days = [self.member.seen(place) for place in range(len(self._calendar.days) - self._late)]
+        days = [self.member.seen(place) for place in range(len(self._calendar.days) - 1)]
         if equals_truth:
             kept = max(1 - params.p_star, params.q_star) ** params.k
             matches = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
@@ -449,8 +654,8 @@ class _ClientComparison:
         name, member = "client: times do not depend on the value", self.member
         n_values = len(self._texts)
         sums, spread = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
-        for place in range(len(self._calendar.days) - self._late):
-            new = self._histories.new(place, self._late)
+        for place in range(len(self._calendar.days) - 1):
+            new = self._histories.new(place, 1)
             values_and_times = [
                 (value, report.due)
                 for value, reports in zip(self._histories.values[:, place], new, strict=True)
@@ -504,7 +709,7 @@ def _count_twin_differences(answers: Sequence[Sequence[object]]) -> tuple[int, i
     return sum(first != second for first, second in pairs), len(pairs)
 
 
-def _check_choice(member: _MetricReports, chosen: RecordedReports | None) -> Check:
+def _check_choice(member: _MetricReports, chosen: RecordedReports) -> Check:
     """Test that each event of an interval is equally likely to be reported.
 
     The events have two values, drawn by fair coins. A report with the first value's bit and without
@@ -512,8 +717,6 @@ def _check_choice(member: _MetricReports, chosen: RecordedReports | None) -> Che
     that follows from p* and q*.
     """
     name = "client: any event of an interval is chosen"
-    if chosen is None:
-        return mark_not_seen(name, "every event is reported")
     formed = [
         (row, own[-1]) for row, reports in enumerate(chosen.reports) if (own := member.own(reports))
     ]
@@ -559,15 +762,46 @@ def _yield_bit_cases(member: _MetricReports) -> Iterator[Case]:
             yield Case(f"{name}, given true {bit}", ones, n, probability)
 
 
-def _yield_device_cases(member: _MetricReports) -> Iterator[Case]:
-    """Yield the cases of pairs of unrelated devices, and of their cohorts."""
+def _compare_devices(member: _MetricReports) -> _Evidence:
+    """Compare the reports and cohorts of pairs of unrelated devices."""
     seen = member.seen(FIRST_DAY)
     seen = seen.at(seen.devices % 2 == 0)
     half = len(seen.devices) // 2
     first, second = seen.at(np.arange(half)), seen.at(np.arange(half, 2 * half))
-    yield from yield_independent_cases(_count_matches(first, second), member.expected)
     same = int((first.cohorts == second.cohorts).sum())
-    yield Case("two devices in one cohort", same, half, 1 / member.params.m)
+    cases = [
+        *yield_independent_cases(_count_matches(first, second), member.expected),
+        Case("two devices in one cohort", same, half, 1 / member.params.m),
+    ]
+    days = member.see_days(member.histories.calendar.same)
+    if days is None:
+        return cases, []
+    # Devices with one secret have one permanent response to a value, in one cohort. With one cohort
+    # the cohorts say nothing, so all reports of the pair are compared.
+    days = days.at(days.devices % 2 == 0)
+    half = len(days.devices) // 2
+    one, other = days.at(np.arange(half)), days.at(np.arange(half, 2 * half))
+    is_alike = (one.truth == other.truth).all(axis=1) & (one.cohorts == other.cohorts)
+    one, other = one.at(is_alike), other.at(is_alike)
+    ratio = compute_shared_response_ratio(
+        one.count_ones(), other.count_ones(), (one.truth, other.truth), member.params
+    )
+    return cases, [sum_log_ratio("one permanent response of two devices", ratio)]
+
+
+def _compare_clock(
+    earlier: _SeveralDays, after: _SeveralDays, epoch: int, params: Params
+) -> _Evidence:
+    """Compare the reports after the clock was set back with the reports of one epoch."""
+    cases: list[Case] = []
+    for day, bits in enumerate(after.bits, start=1):
+        matches = MatchCounts()
+        matches.add(earlier.bits[0], bits, (earlier.truth, earlier.truth))
+        cases += yield_repeated_cases(matches, params, f"in epoch {epoch}, {day} days later")
+    ratio = compute_second_response_ratio(
+        earlier.count_ones(), after.count_ones(), (earlier.truth, after.recorded), params
+    )
+    return cases, [sum_log_ratio(f"a third permanent response beside epoch {epoch}", ratio)]
 
 
 def _count_matches(first: _DayReports, second: _DayReports) -> MatchCounts:

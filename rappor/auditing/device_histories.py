@@ -41,7 +41,7 @@ from rappor.registry.metric import Metric
 EVENTS_TO_CHOOSE: Final = 16
 """Number of values that a device records in one interval. Each must be equally likely."""
 
-EVENTS_PER_DAY: Final = 2
+_EVENTS_PER_DAY: Final = 2
 """Number of values that other devices record in a day. An interval still has one report."""
 
 MANY_REPORTS: Final = 1000
@@ -60,16 +60,29 @@ _BEFORE_THE_END: Final = datetime.timedelta(days=1500)
 """Time before the metric expires at which a history begins. It has room for three yearly epochs."""
 
 _STEPS: Final[Mapping[str, datetime.timedelta]] = {
-    "none": datetime.timedelta(minutes=1),
     "day": datetime.timedelta(days=1),
     "week": datetime.timedelta(weeks=1),
 }
 """Time between two events that are both reported, by the interval of the metric."""
 
+_MINUTE: Final = datetime.timedelta(minutes=1)
+"""Time between two events of one interval."""
+
+_RUNS_PER_ORDER: Final = 3
+"""Number of runs in a row with one order of the devices."""
+
 _RANDOM_STRINGS: Final = 4
 """Number of random strings among the values, in addition to the special values."""
 
 FIRST_DAY, RESTART_DAY = 0, 1
+
+_HOURS: Final = (12, 21, 4, 23, 8, 17)
+"""Hours (UTC) of the first event on the days of an epoch.
+
+Twins record at the same time. So if a client drops the evening's events of one value, one twin of a
+pair has a report less. The first three hours are at noon, in the evening and at night, because a
+weekly metric has three days only.
+"""
 
 
 class Report(NamedTuple):
@@ -100,25 +113,55 @@ class DeviceState(NamedTuple):
 class Day(NamedTuple):
     """One day of all devices.
 
-    `other` says which twins have another value: "", "second" or "both".
+    `other` says which twins have another value: "", "second" or "both". `hour` is the hour (UTC) of
+    the day's first event.
     """
 
     day: datetime.date
     epoch: int
     other: str = ""
+    hour: int = 12
+
+    @property
+    def start(self) -> datetime.datetime:
+        """The time of the day's first event."""
+        return datetime.datetime.combine(self.day, datetime.time(self.hour), datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The days of all histories, in order, and the indices of days with a special role."""
+    """The days of all histories, in order, and the indices of days with a special role.
+
+    The history of a daily metric has four parts. Six days of the first epoch: from the third day
+    on, each second twin records another value, which must not change its permanent response. Four
+    days of the next epoch, with another value of both twins. Two days on which the clock is set
+    back to the first epoch, with the value of the second epoch: a client that has forgotten the
+    first epoch would make a third permanent response. A last day, which only ends the interval of
+    the day before.
+    """
 
     days: tuple[Day, ...]
     same: range
     """Indices of the days of the first epoch, before the clock is set back."""
-    next_epoch: int | None
-    back: int | None
+    later: range = range(0)
+    """Indices of the days of the next epoch."""
+    back: range = range(0)
+    """Indices of the days of the first epoch after the clock was set back."""
     is_once: bool = False
     """Whether the metric is asked once an epoch. Then a report leaves within its epoch or never."""
+
+    def list_run_pairs(self) -> list[tuple[int, int]]:
+        """Return pairs of days of the first epoch whose runs have one order of the devices.
+
+        A client draws the coins of a day's report in the run of the day, or in the next run, which
+        finishes the report. Of three runs in one order, the first two days have reports of which
+        both were drawn in these three runs, whichever run draws them.
+        """
+        return [(day, day + 1) for day in self.same[::_RUNS_PER_ORDER] if day + 1 in self.same]
+
+    def list_epochs(self) -> list[int]:
+        """Return the epochs of all days, each once."""
+        return sorted({day.epoch for day in self.days})
 
     def may_drop(self, place: int) -> bool:
         """Return whether a device may drop finished reports on a day: their epoch is over."""
@@ -130,17 +173,29 @@ class Calendar:
         """Return the days for a metric. The interval of a report ends with the following day."""
         if metric.interval == "epoch":
             return cls._of_once(metric)
-        step = datetime.timedelta(days=7 if metric.interval == "week" else 1)
-        n = 3 if metric.interval == "week" else 6
+        is_weekly = metric.interval == "week"
+        step = datetime.timedelta(days=7 if is_weekly else 1)
+        # A month has four weeks: three, and one for the clock that is set back.
+        n_same, n_later, n_back = (3, 2, 1) if is_weekly else (6, 4, 2)
         first = _epoch_after(metric, metric.expires - _BEFORE_THE_END)
-        same = [Day(first + i * step, 0, "second" if i > RESTART_DAY else "") for i in range(n)]
+        same = [
+            Day(first + i * step, 0, "second" if i > RESTART_DAY else "", _HOURS[i])
+            for i in range(n_same)
+        ]
         if metric.epoch == "life":
-            return cls((*same, Day(first + n * step, 0)), range(n), None, None)
+            return cls((*same, Day(first + n_same * step, 0)), range(n_same))
         second = _epoch_after(metric, first)
-        later = [Day(second + i * step, 1, "both") for i in (1, 2)]
+        later = [Day(second + (i + 1) * step, 1, "both", _HOURS[i]) for i in range(n_later)]
+        back = [Day(first + (n_same + i) * step, 0, "both", _HOURS[i]) for i in range(n_back)]
         # The last day only ends the interval of the day before, so that its report is finished.
         ending = Day(second, 1, "both")
-        return cls((*same, *later, Day(first + n * step, 0), ending), range(n), n, n + 2)
+        start_of_back = n_same + n_later
+        return cls(
+            (*same, *later, *back, ending),
+            range(n_same),
+            range(n_same, start_of_back),
+            range(start_of_back, start_of_back + n_back),
+        )
 
     @classmethod
     def _of_once(cls, metric: Metric) -> Calendar:
@@ -157,9 +212,10 @@ class Calendar:
         one, two = (start - datetime.timedelta(days=UNDRAWN_DAYS + 1) for start in starts[1:])
         next_day = datetime.timedelta(days=1)
         first = [Day(one, 0), Day(one + next_day, 0)]
-        second = [Day(two, 1, "second"), Day(two + next_day, 1, "second")]
+        evening = _HOURS[1]
+        second = [Day(two, 1, "second", evening), Day(two + next_day, 1, "second", evening)]
         back = [Day(one, 0, "both"), Day(one + next_day, 0, "both")]
-        return cls((*first, *second, *back), range(1), 2, None, is_once=True)
+        return cls((*first, *second, *back), range(1), range(2, 3), is_once=True)
 
 
 def _epoch_after(metric: Metric, day: datetime.date) -> datetime.date:
@@ -248,15 +304,17 @@ class ClientProgram:
         states = []
         for number, day in enumerate(calendar.days):
             progress("living through days", number, len(calendar.days))
-            # Rotate the order of the devices: a generator that restarts with the process would
-            # otherwise give each device the same coins every day.
-            order = np.roll(np.arange(n), -3 * number).tolist()
+            # Three days in a row have one order of the devices: a generator that restarts with the
+            # process then gives each device the coins of the day before, which a check compares.
+            # The next three days begin with another device: a fault of the first report of a
+            # process would otherwise concern one device only.
+            order = np.roll(np.arange(n), -3 * (number // _RUNS_PER_ORDER)).tolist()
             lines = [
-                self._line(f"{each}", _noon(day.day), [values[each, number]] * EVENTS_PER_DAY)
-                for each in order
+                self._line(f"{device}", day.start, [values[device, number]] * _EVENTS_PER_DAY)
+                for device in order
             ]
-            answers = dict(zip(order, self._run(lines), strict=True))
-            states.append([answers[each] for each in range(n)])
+            state_of = dict(zip(order, self._run(lines), strict=True))
+            states.append([state_of[device] for device in range(n)])
         return DeviceHistories(calendar, values, states)
 
     def send_many(self, n: int, rng: np.random.Generator, progress: Progress) -> RecordedReports:
@@ -270,9 +328,9 @@ class ClientProgram:
                 np.zeros(0, dtype=np.int64), (), np.zeros(MANY_REPORTS, dtype=np.int64)
             )
         progress("sending many reports", 0, None)
-        late = int(self.metric.interval != "none")
-        span = step * (MANY_REPORTS + late) if late else datetime.timedelta(0)
-        first = _epoch_after(self.metric, self.metric.expires - _BEFORE_THE_END - span)
+        # The event of one more interval ends the last interval, so that its report is finished.
+        n_events = MANY_REPORTS + 1
+        first = _epoch_after(self.metric, self.metric.expires - _BEFORE_THE_END - step * n_events)
         values = (rng.integers(0, len(self.texts)) + np.arange(n)) % len(self.texts)
         names = [f"many{number}" for number in range(n)]
         self._open_twins(names, first)
@@ -281,19 +339,21 @@ class ClientProgram:
             self._line(
                 name,
                 noon + at * step,
-                [value] * min(_EVENTS_PER_RUN, MANY_REPORTS + late - at),
+                [value] * min(_EVENTS_PER_RUN, n_events - at),
                 step,
             )
-            for at in range(0, MANY_REPORTS + late, _EVENTS_PER_RUN)
+            for at in range(0, n_events, _EVENTS_PER_RUN)
             for name, value in zip(names, values.tolist(), strict=True)
         ]
-        days = [first + int(late) * (i * step) for i in range(MANY_REPORTS)]
+        days = [first + i * step for i in range(MANY_REPORTS)]
         epochs = np.unique([self.metric.epoch_at(day) for day in days], return_inverse=True)[1]
         return RecordedReports(values, [state.waiting for state in self._run(lines)[-n:]], epochs)
 
     def _open_twins(self, names: Sequence[str], day: datetime.date) -> None:
         """Open every second device without an event, and copy its folder for its twin."""
-        self._run([self._line(name, _noon(day), []) for name in names[::2]])
+        # At midnight: no event of the day is earlier, so that the clock does not go back.
+        midnight = datetime.datetime.combine(day, datetime.time(), datetime.UTC)
+        self._run([self._line(name, midnight, []) for name in names[::2]])
         for name, twin in zip(names[::2], names[1::2], strict=True):
             if (device_values := self.place / name).exists():
                 shutil.copytree(device_values, self.place / twin)
@@ -302,7 +362,7 @@ class ClientProgram:
         """Record many values on each of n devices in one interval, by fair coins."""
         progress("choosing among events", 0, None)
         values = rng.integers(0, 2, size=(n, EVENTS_TO_CHOOSE))
-        first, then = (_noon(day.day) for day in Calendar.of(self.metric).days[:2])
+        first, then = (day.start for day in Calendar.of(self.metric).days[:2])
         names = [f"choosing{number}" for number in range(n)]
         self._run(
             self._line(name, first, device_values)
@@ -316,7 +376,7 @@ class ClientProgram:
         name: str,
         begin: datetime.datetime,
         values: Sequence[int],
-        step: datetime.timedelta = _STEPS["none"],
+        step: datetime.timedelta = _MINUTE,
     ) -> str:
         """Format one run as a JSON line. It records values, given by index, one at each step."""
         now = begin.timestamp()

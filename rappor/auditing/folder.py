@@ -30,16 +30,32 @@ def check_folder(root: Path, texts: Sequence[str], categories: Sequence[str]) ->
     """
     files = [path for path in root.rglob("*") if path.is_file()]
     if os.name == "posix":
-        others = stat.S_IRWXG | stat.S_IRWXO
-        folders = [path for path in root.iterdir() if path.stat().st_mode & others]
-        open_files = [path for path in files if path.parent in folders]
-        readable = sum(bool(path.stat().st_mode & others) for path in open_files)
-        yield check_exact("folder: only its user can read it", (readable, len(files)))
+        n_open = sum(_is_open_to_others(path, root) for path in files)
+        yield check_exact("folder: only its user can read it", (n_open, len(files)))
     patterns = [pattern for text in texts for pattern in _forms(text)]
     named = sum(
         _contains(_remove_categories(path.read_bytes(), categories), patterns) for path in files
     )
     yield check_exact("folder: no value is in it", (named, len(files)))
+
+
+def _is_open_to_others(file: Path, root: Path) -> bool:
+    """Return whether another user than the owner can read or write a file below `root`.
+
+    The other user needs permission for the file, and permission to pass through each folder from
+    the device's folder down to the file. A file with mode 0644 in a folder with mode 0700 is thus
+    private. The group and all others are examined separately.
+    """
+    folders = [folder for folder in file.parents if folder.is_relative_to(root) and folder != root]
+    modes = [folder.stat().st_mode for folder in folders]
+    accesses = (
+        (stat.S_IRGRP | stat.S_IWGRP, stat.S_IXGRP),
+        (stat.S_IROTH | stat.S_IWOTH, stat.S_IXOTH),
+    )
+    return any(
+        bool(file.stat().st_mode & access) and all(mode & passage for mode in modes)
+        for access, passage in accesses
+    )
 
 
 def _contains(content: bytes, patterns: Sequence[bytes]) -> bool:

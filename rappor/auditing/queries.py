@@ -158,14 +158,26 @@ class QuerySession:
             self._record_repeats("after a restart", [answers[0], restarted], truth)
 
     def query_returning(self, devices: int, *, progress: Progress) -> None:
-        """Query devices twice for a value, then for another value and for another metric."""
-        for n in self._blocks("asking devices again", devices, 4, progress):
+        """Query devices twice for a value, then for other values and for another metric.
+
+        One of the other values is of the pair, which has one length. The other is an extra value of
+        any length, and only its cohort is compared: a cohort that follows the length of the value
+        may be uniform for every value.
+        """
+        texts = self._others.values
+        for n in self._blocks("asking devices again", devices, 5, progress):
             secrets, values = self._draw_secrets(n, reuse_devices=True), self._draw_values(n)
             own = self._create_requests(secrets, self._metric, values)
             rounds = [own, own, self._create_requests(secrets, self._metric, values ^ 1)]
             if self._encoder.supports_cheap_repeats:
                 rounds.append(self._create_requests(secrets, SECOND_METRIC, values))
-            self._record_returning(self._query(rounds), values)
+            if has_extra := bool(texts) and self._params.m > 1:
+                extra = self._draw_values(n, len(texts))
+                rounds.append(self._create_requests(secrets, self._metric, extra, texts))
+            batches = self._query(rounds)
+            if has_extra:
+                self.evidence.changed_cohorts += _count_changed_cohorts([batches[0], batches.pop()])
+            self._record_returning(batches, values)
 
     def _blocks(self, stage: str, n: int, repeats: int, progress: Progress) -> Iterator[int]:
         """Yield the sizes of blocks of devices that fit into memory, and report the progress."""

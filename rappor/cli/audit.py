@@ -96,7 +96,7 @@ def audit(
         "FILE", "Also test these values, one per line. Random values are always tested."
     ),
     trials: int | None = option_field(
-        "N", "Number of devices.", show_default="100,000; --exact 500; --client 50"
+        "N", "Number of devices.", show_default="100,000; --exact 500; --client 50 to 400"
     ),
     reports: int = option_field("N", "Reports of each device, up to 100.", default=2),
     seed: int | None = seed_option(),
@@ -159,7 +159,7 @@ def _client(command: str, subject: Subject, trials: int | None, seed: int | None
             auditing.split_command(command),
             subject.metric,
             subject.registry_path,
-            devices=50 if trials is None else trials,
+            devices=trials,
             seed=seed,
             progress=slow,
         )

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import random
 import sys
 import zlib
 from collections.abc import Sequence
@@ -27,6 +28,13 @@ from rappor.protocol.wire import encode_base64url
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 SALT = os.urandom(16)
 STARTED: list[str] = []
+SEEDED = random.Random(7)  # noqa: S311  (the planted fault)
+
+
+def seeded_coins(n: int) -> list[int]:
+    """Return coins that each process draws anew from one seed."""
+    return [SEEDED.getrandbits(32) for _ in range(n)]
+
 
 load = functools.cache(Registry.load)
 
@@ -43,7 +51,10 @@ def answer(
     """Record values and return all reports of the device."""
     del now
     file = Path(folder, "device.json")
-    Path(folder).mkdir(mode=0o755 if FAULT == "readable" else 0o700, exist_ok=True)
+    Path(folder).mkdir(mode=0o755 if FAULT.startswith("readable") else 0o700, exist_ok=True)
+    if FAULT == "readable below":
+        file = Path(folder, "device", "state", "device.json")
+        file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     state = json.loads(file.read_text()) if file.exists() else new_state()
     declared = load(registry).metric(metric)
     for moment, value in events:
@@ -72,7 +83,11 @@ def new_state() -> dict[str, Any]:
 
 def record(state: dict[str, Any], metric: Metric, moment: float, value: str) -> None:
     """Report an event, or one of those of the day that has ended."""
-    if metric.interval == "none" or FAULT == "no interval":
+    if FAULT == "silent":
+        return
+    if FAULT == "odd values dropped in the evening" and is_odd(value) and moment % 86_400 > 72_000:
+        return
+    if FAULT == "no interval":
         report(state, metric, moment, value)
         return
     held = state["held"]
@@ -94,6 +109,8 @@ def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     if FAULT == "odd values dropped" and is_odd(value) and system_coins(1)[0] % 3 == 0:
         return
     is_repeat = epoch in state["latched"]
+    if FAULT == "ended epochs forgotten" and not is_repeat:
+        state["latched"] = {}
     state["latched"][epoch] = latch
     kept = value if FAULT == "no latch" else latch[::-1]
     encoded = encode_value(secret, metric, parse_value(metric.params, kept), epoch=epoch)
@@ -131,7 +148,17 @@ def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> 
         state["secret"] = secret.hex()
         if cohort(secret, metric.name, epoch, metric.params) % 2 == is_odd(value):
             break
+    if FAULT == "cohort by length":
+        # The cohort stays uniform: the length of the value only chooses between secrets.
+        return hashlib.sha256(
+            secret + bytes([len(state_value(state, epoch, value)) % 251])
+        ).digest()
     return secret
+
+
+def state_value(state: dict[str, Any], epoch: str, value: str) -> str:
+    """Return the value that the device reports in an epoch."""
+    return str(state["latched"].get(epoch, value[::-1]))[::-1]
 
 
 def shown(encoded: Encoded, value: str, number: int, *, is_repeat: bool) -> bytes:
@@ -141,12 +168,15 @@ def shown(encoded: Encoded, value: str, number: int, *, is_repeat: bool) -> byte
     without = {
         "no fresh coins": True,
         "each 1,000th report without fresh coins": number % 1000 == 0,
+        "each 100th report without fresh coins": number % 100 == 0,
         "fresh coins left out at times": is_repeat and system_coins(1)[0] % 5 == 0,
     }
     if without.get(FAULT):
         return encoded.permanent
     if FAULT == "empty text without permanent noise" and not value:
         return instantaneous_response(encoded.bits, encoded.params)
+    if FAULT == "fresh coins repeated by each run":
+        return instantaneous_response(encoded.permanent, encoded.params, seeded_coins)
     clear = {"first report in the clear": is_first, "empty text in the clear": not value}
     return encoded.bits if clear.get(FAULT) else encoded.report.bits
 

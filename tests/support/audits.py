@@ -15,7 +15,7 @@ def metric(**fields: object) -> Metric:
     """Return a metric with these parameters and medium noise."""
     chosen: dict[str, object] = {"k": 32, "f": 0.5, "p": 0.25, "q": 0.75, **fields}
     params = Params(**chosen)  # type: ignore[arg-type]
-    return metric_of(params, "audited", epoch="year", interval="none")
+    return metric_of(params, "audited", epoch="year")
 
 
 SMALL = metric()

@@ -236,6 +236,20 @@ def shared_by_two_devices(metric: Metric, *, apart: int = 1) -> Respond:
     return respond
 
 
+def cohort_by_length(metric: Metric) -> Respond:
+    """Start an encoder whose devices have one cohort for each length of the value.
+
+    Every cohort stays equally likely for every value.
+    """
+    respond = start(metric)
+
+    def keyed(secret: bytes, name: str, value: str) -> Response:
+        key = hashlib.sha256(secret + str(len(value)).encode()).digest()
+        return respond(key, name, value)
+
+    return keyed
+
+
 def bare_canary(metric: Metric) -> Respond:
     """Start an encoder that reports one value without noise."""
     return bare_where(metric, lambda value: value == "canary")

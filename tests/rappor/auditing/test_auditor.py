@@ -21,6 +21,7 @@ from planted_faults import (
     Instantaneous,
     Permanent,
     bare_canary,
+    cohort_by_length,
     devices_unsent,
     empty_bare,
     f_off,
@@ -153,6 +154,10 @@ FAULTS = {
     # each metric has a cohort of its own; devices with the same bits in both reveal the fault
     "not keyed by metric, in cohorts": Planted(
         permanent(not_keyed_by_metric), METRIC, metric(k=32, m=8), 2000
+    ),
+    # 1,000 devices are asked for values of two lengths: seven in eight change their cohort
+    "a cohort for each length of the value": Planted(
+        cohort_by_length, "cohorts: uniform and fixed", metric(k=32, m=8)
     ),
     "one coin decides on all bits": Planted(permanent(one_coin_for_all), PAIRS),
     # two zeros are both one in .25 of 1,000 devices, not in .0625: 24 standard deviations

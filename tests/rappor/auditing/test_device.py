@@ -19,7 +19,7 @@ CHILD = [sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")]
 
 
 def declared(
-    folder: Path, epoch: str, interval: str = "none", f: float = 0.5
+    folder: Path, epoch: str, interval: str = "day", f: float = 0.5
 ) -> tuple[Metric, Path]:
     """Write a registry of one metric."""
     path = folder / "metrics.toml"
@@ -31,7 +31,6 @@ def declared(
 LISTED = {"encoding": '"onehot"', "categories": '["quite long", "short"]'}
 KINDS: dict[str, dict[str, str]] = {
     "plain": {},
-    "every event": {"interval": '"none"'},
     "parts": {"parts": '[{name = "prefix:3", share = 0.3}, {name = "whole"}]'},
     "once": LISTED | {"interval": '"epoch"'},
     "segments": LISTED | {"segments": '{system = ["mac", "linux"]}'},
@@ -72,8 +71,12 @@ FAULTS = {
     "no latch": {"client: one permanent response in an epoch"},
     "one epoch": {"client: another epoch is independent"},
     "back": {"client: a clock set back brings no third response"},
+    # 50 devices of 127 zeros have a third permanent response, of another value
+    "ended epochs forgotten": {"client: a clock set back brings no third response"},
+    "silent": {"client: every device reports"},
     "redraws waiting": {"client: finished reports stay as they are"},
     "readable": {"folder: only its user can read it"},
+    "readable below": {"folder: only its user can read it"},
     "value on disk": {"folder: no value is in it"},
     "value compressed": {"folder: no value is in it"},
     "value in base64": {"folder: no value is in it"},
@@ -85,10 +88,13 @@ FAULTS = {
         "client: one permanent response in an epoch",
         "client: no report comes again",
     },
+    # 50 devices of 127 zeros are the same in both pairs of runs
+    "fresh coins repeated by each run": {"client: no coins come again after a restart"},
     # of 50 devices 13 have two of five repeats in the clear; two are enough
     "fresh coins left out at times": {"client: no report comes again"},
     # eight devices have some 760 permanent zeros: all show as zeros once in 1e17
     "each 1,000th report without fresh coins": {"client: each of 1,000 reports has its noise"},
+    "each 100th report without fresh coins": {"client: each of 1,000 reports has its noise"},
     # each of eight devices repeats its 128 bits once in 350,000
     "each 100th report is the one before": {"client: each of 1,000 reports has its noise"},
     # four devices have 508 zeros: .05 are one, not .21, with a standard deviation of .02
@@ -99,10 +105,27 @@ FAULTS = {
     "silent once changed": {FORM},
     "odd values twice": {FORM},
     "odd values dropped": {FORM},
+    "odd values dropped in the evening": {FORM},
     "cohort by value": {FORM},
+    # half of the values have one length, the others have lengths of their own
+    "cohort by length": {FORM},
     "short": {FORM, "client: reports have the metric's form"},
 }
 
+
+STRICT_FAULTS = {
+    "": set(),
+    "no latch": {"client: one permanent response in an epoch"},
+    "ended epochs forgotten": {"client: a clock set back brings no third response"},
+    "fresh coins repeated by each run": {"client: no coins come again after a restart"},
+    "each 100th report without fresh coins": {"client: each of 1,000 reports has its noise"},
+    "one epoch": {"client: another epoch is independent"},
+    "one secret": {"client: devices differ"},
+    "first event": {CHOSEN},
+    "last value": {CHOSEN},
+    "odd values dropped in the evening": {FORM},
+}
+"""Faults that a metric of three categories with strong noise shows in many devices only."""
 
 LANES: dict[str, Any] = {
     "": (),
@@ -123,6 +146,41 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     found = audit_client([*CHILD, fault], *declared(tmp_path, "month"), seed=1)
     assert FAULTS[fault] <= faults_of(found)
     assert found.passed == (not fault)
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("fault", STRICT_FAULTS)
+def test_a_planted_fault_is_found_in_three_categories(tmp_path: Path, fault: str) -> None:
+    """Strong noise and few bits take more devices, which the audit chooses by itself."""
+    path = tmp_path / "metrics.toml"
+    three = '["light", "dark", "high contrast"]'
+    entry = {"encoding": '"onehot"', "categories": three, "profile": '"strict"'}
+    path.write_text(toml_of(epoch='"month"', **entry))
+    result = audit_client([*CHILD, fault], Registry.load(path).metric("page"), path, seed=1)
+    assert STRICT_FAULTS[fault] <= faults_of(result)
+    assert result.passed == (not fault)
+    assert not any(sentence.startswith("Parameters") for sentence in result.not_examined)
+
+
+def test_a_client_without_reports_does_not_pass(tmp_path: Path) -> None:
+    """Almost nothing can be compared, and that is no pass."""
+    result = audit_client([*CHILD, "silent"], *declared(tmp_path, "month"), devices=20, seed=1)
+    assert faults_of(result) == {"client: every device reports"}
+    assert not result.passed
+
+
+def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
+    """Twenty devices with one bit each show no second response; strings show everything."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(toml_of(epoch='"month"', encoding='"boolean"', profile='"strict"'))
+    result = audit_client(CHILD, Registry.load(path).metric("page"), path, devices=20, seed=1)
+    (sentence,) = [text for text in result.not_examined if text.startswith("Parameters")]
+    assert "20 devices would often miss" in sentence
+    assert "a third permanent response after the clock was set back" in sentence
+    assert "the first event of an interval that is always reported" in sentence
+    strings = audit_client(CHILD, *declared(tmp_path, "month"), devices=20, seed=1)
+    assert strings.passed
+    assert not any("a third permanent response" in text for text in strings.not_examined)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,164 @@
+"""Likelihood ratios: how much better a fault explains a client's reports than a correct client.
+
+A bit's permanent response is 1 with probability f1 if its true bit is 0, and 1 - f0 if it is 1. All
+reports of one epoch share it: each is 1 with probability q if the permanent response is 1, else p.
+So a correct client gives `ones` ones and `zeros` zeros in a certain order with probability
+
+    L(ones, zeros) = a q^ones (1 - q)^zeros + (1 - a) p^ones (1 - p)^zeros,   a = f1 or 1 - f0.
+
+A fault gives the same reports with another probability. A client that draws a second permanent
+response for the later of two groups of reports, for example, gives them with probability
+L(earlier) L(later), where a correct client has L(earlier and later). The logarithm of the quotient,
+summed over all bits and devices, is the log ratio of the fault.
+
+The expectation of the quotient under a correct client is 1, because the probabilities of the fault
+sum to 1. So by Markov's inequality a correct client has a log ratio of ln(1 / alpha) or more with
+probability at most alpha: exp(-log ratio) is a valid p-value, for any number of bits and devices.
+The sum needs independent bits and devices. Twins with equal true bits share their permanent coins,
+so only the first of them is counted.
+
+Example: with p = .19, q = .75, f1 = .14 and a true 0, six reports with ones on the last three days
+only are explained by a second permanent response exp(1.0) times as well as by one response.
+Hundreds of such bits are needed, and found in metrics of many bits or audits of many devices.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rappor.counts.arrays import Booleans, Floats, Integers
+from rappor.protocol.params import Params
+
+_SHARED_RUNS: Final = 0.75
+"""Assumed probability that a run repeats the coins of the run before, for a client with that fault.
+
+At 1, a single run with fresh coins, such as the first run of a new device, would hide the fault.
+"""
+
+
+class OnesOf(NamedTuple):
+    """Reports of a group of days: `ones` (n, k) of `n_reports` reports are 1, by device and bit."""
+
+    ones: Integers
+    n_reports: int
+
+
+class LogRatio(NamedTuple):
+    """A fault, described by `what`, and the log ratio of its likelihood in nats."""
+
+    what: str
+    value: float
+
+
+def compute_log_likelihood(group: OnesOf, truth: Booleans, params: Params) -> Floats:
+    """Compute ln L of reports that share one permanent response, by device and bit."""
+    with np.errstate(divide="ignore"):
+        permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
+        no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
+    logs: Floats = np.logaddexp(
+        permanent + _compute_log_power(group, params.q),
+        no_permanent + _compute_log_power(group, params.p),
+    )
+    return logs
+
+
+def compute_second_response_ratio(
+    earlier: OnesOf, later: OnesOf, truths: tuple[Booleans, Booleans], params: Params
+) -> Floats:
+    """Compare a second permanent response of the later reports with one response of all reports.
+
+    `truths` contains the true bits of the first response, which all reports of a correct client
+    share, and of the second response.
+    """
+    both = OnesOf(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
+    fault = compute_log_likelihood(earlier, truths[0], params)
+    fault = fault + compute_log_likelihood(later, truths[1], params)
+    return _subtract(fault, compute_log_likelihood(both, truths[0], params))
+
+
+def compute_shared_response_ratio(
+    earlier: OnesOf, later: OnesOf, truths: tuple[Booleans, Booleans], params: Params
+) -> Floats:
+    """Compare one permanent response of two epochs with independent responses of the epochs.
+
+    `truths` contains the true bits of both epochs. A client with the fault repeats the first.
+    """
+    both = OnesOf(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
+    correct = compute_log_likelihood(earlier, truths[0], params)
+    correct = correct + compute_log_likelihood(later, truths[1], params)
+    return _subtract(compute_log_likelihood(both, truths[0], params), correct)
+
+
+def compute_redrawn_ratio(group: OnesOf, truth: Booleans, params: Params) -> Floats:
+    """Compare a new permanent response of each report with one response of all reports."""
+    star = np.where(truth, params.q_star, params.p_star)
+    with np.errstate(divide="ignore"):
+        zeros = group.n_reports - group.ones
+        fault = _times_log(group.ones, np.log(star)) + _times_log(zeros, np.log1p(-star))
+    return _subtract(fault, compute_log_likelihood(group, truth, params))
+
+
+def compute_repeated_coins_ratio(
+    both: Integers, neither: Integers, n_pairs: int, truth: Booleans, params: Params
+) -> Floats:
+    """Compare runs that repeat the fresh coins of the run before with runs of fresh coins.
+
+    `both` and `neither` are (n, k): of `n_pairs` pairs of runs of a device, the number in which a
+    bit is 1 in both runs, and in neither. With equal coins and one permanent response the reports
+    of both runs are equal.
+    """
+    differing = n_pairs - both - neither
+    stage_logs = []
+    with np.errstate(divide="ignore"):
+        for one in (params.p, params.q):
+            shared = (_SHARED_RUNS * x + (1 - _SHARED_RUNS) * x * x for x in (one, 1 - one))
+            both_log, neither_log = (np.log(x) for x in shared)
+            # Two orders, 1 then 0 and 0 then 1, each with probability one (1 - one).
+            differing_log = np.log((1 - _SHARED_RUNS) * one * (1 - one))
+            stage_logs.append(
+                _times_log(both, both_log)
+                + _times_log(neither, neither_log)
+                + _times_log(differing, differing_log)
+            )
+        permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
+        no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
+    fault = np.logaddexp(permanent + stage_logs[1], no_permanent + stage_logs[0])
+    group = OnesOf(2 * both + differing, 2 * n_pairs)
+    return _subtract(fault, compute_log_likelihood(group, truth, params))
+
+
+def sum_log_ratio(what: str, ratios: Floats) -> LogRatio:
+    """Sum the log ratios of all bits and devices."""
+    return LogRatio(what, float(ratios.sum()) if ratios.size else 0.0)
+
+
+def convert_to_p_value(log_ratio: float) -> float:
+    """Return the p-value of a log ratio under a correct client: exp(-log ratio), at most 1."""
+    return math.exp(-max(0.0, log_ratio))
+
+
+def _compute_log_power(group: OnesOf, probability: float) -> Floats:
+    """Compute ln(x^ones (1 - x)^zeros) for x = `probability`."""
+    with np.errstate(divide="ignore"):
+        one, zero = np.log(probability), np.log1p(-probability)
+    return _times_log(group.ones, one) + _times_log(group.n_reports - group.ones, zero)
+
+
+def _times_log(count: Integers, log: Floats | np.floating) -> Floats:
+    """Multiply a count by a logarithm. 0 ln(0) is 0: an event that did not occur."""
+    with np.errstate(invalid="ignore"):
+        product: Floats = np.where(count == 0, 0.0, count * log)
+    return product
+
+
+def _subtract(fault: Floats, correct: Floats) -> Floats:
+    """Subtract logarithms of likelihoods. Reports that neither model can give have the ratio 1.
+
+    With p = 0 and q = 1, for example, a client with coins of its own can give any reports.
+    """
+    with np.errstate(invalid="ignore"):
+        difference: Floats = np.where(np.isneginf(fault) & np.isneginf(correct), 0, fault - correct)
+    return difference

@@ -1,0 +1,131 @@
+"""Log ratios of faults: valid p-values by enumeration, and the predicted power by simulation."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from registries import toml_of
+
+from rappor import Params, Registry
+from rappor.auditing.check import FALSE_ALARM_RATE
+from rappor.auditing.detectable_faults import AuditSizes, choose_sizes, list_missed_faults
+from rappor.auditing.device_histories import Calendar, choose_values
+from rappor.auditing.likelihood_ratios import (
+    OnesOf,
+    compute_log_likelihood,
+    compute_redrawn_ratio,
+    compute_repeated_coins_ratio,
+    compute_second_response_ratio,
+    compute_shared_response_ratio,
+    convert_to_p_value,
+    sum_log_ratio,
+)
+from rappor.auditing.pairs import TrueBits
+from rappor.counts.arrays import Floats
+
+PARAMS = Params.profile("strict")
+ONCE = Params(k=8, f=0.5, p=0.0, q=1.0)
+TRUTHS = [np.array([[False]]), np.array([[True]])]
+SEQUENCES = np.array(list(product((0, 1), repeat=4)))
+"""All sequences of four reports of one bit."""
+
+
+def ratios_of(fault: str, sequence: list[int], first: int, second: int, params: Params) -> Floats:
+    """Return the log ratio of a sequence of four reports of one bit."""
+    bits = np.array(sequence)[:, None, None]
+    earlier, later = OnesOf(bits[:2].sum(axis=0), 2), OnesOf(bits[2:].sum(axis=0), 2)
+    truths = TRUTHS[first], TRUTHS[second]
+    match fault:
+        case "second response":
+            return compute_second_response_ratio(earlier, later, truths, params)
+        case "shared response":
+            return compute_shared_response_ratio(earlier, later, truths, params)
+        case "redrawn":
+            return compute_redrawn_ratio(OnesOf(bits.sum(axis=0), 4), truths[0], params)
+        case _:
+            pairs = bits[::2] + bits[1::2]
+            both, neither = (pairs == 2).sum(axis=0), (pairs == 0).sum(axis=0)
+            return compute_repeated_coins_ratio(both, neither, 2, truths[0], params)
+
+
+@pytest.mark.parametrize("params", [PARAMS, ONCE], ids=["strict", "once"])
+@pytest.mark.parametrize(
+    "fault", ["second response", "shared response", "redrawn", "repeated coins"]
+)
+def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
+    fault: str, params: Params
+) -> None:
+    """So exp(-log ratio) is a p-value. It is below 1 where only the fault can give some reports."""
+    for first, second in product((0, 1), repeat=2):
+        total = 0.0
+        for sequence in SEQUENCES.tolist():
+            ones = [OnesOf(np.array([[sum(part)]]), len(part)) for part in (sequence, sequence[:2])]
+            correct = compute_log_likelihood(ones[0], TRUTHS[first], params)
+            if fault == "shared response":  # the two epochs have independent responses
+                later = OnesOf(np.array([[sum(sequence[2:])]]), 2)
+                correct = compute_log_likelihood(ones[1], TRUTHS[first], params)
+                correct = correct + compute_log_likelihood(later, TRUTHS[second], params)
+            if np.isneginf(correct).all():
+                continue
+            ratio = ratios_of(fault, sequence, first, second, params)
+            total += float(np.exp(correct + ratio).sum())
+        assert total <= 1 + 1e-12
+        assert total == pytest.approx(1) or params is ONCE
+
+
+def test_the_likelihood_is_a_distribution() -> None:
+    """Over all sequences of four reports; the p-value of no evidence is 1."""
+    for truth in TRUTHS:
+        groups = OnesOf(SEQUENCES.sum(axis=1)[:, None], 4)
+        logs = compute_log_likelihood(groups, truth, PARAMS)
+        assert np.exp(logs).sum() == pytest.approx(1)
+    assert sum_log_ratio("nothing", np.zeros((0, 3))).value == 0
+    assert convert_to_p_value(-5.0) == 1
+    assert convert_to_p_value(np.log(1000)) == pytest.approx(1e-3)
+
+
+def test_predicted_power_is_the_share_of_simulated_audits() -> None:
+    """Of a second permanent response in three categories under strict: 100 devices, 50 twins."""
+    metric = Registry.loads(
+        toml_of(
+            epoch='"month"', encoding='"onehot"', categories='["a", "b", "c"]', profile='"strict"'
+        )
+    ).metric("page")
+    params, rng = metric.params, np.random.default_rng(8)
+    truth = TrueBits(params, choose_values(metric, rng))
+    n_later = len(Calendar.of(metric).same) - 2
+    found, runs, devices = 0, 400, 60
+    values = rng.integers(0, len(truth.values), size=(runs, devices))
+    for row in values:
+        cohorts = np.zeros(devices, dtype=np.int64)
+        truths = truth.bits(row, cohorts), truth.bits(row ^ 1, cohorts)
+        ones = []
+        for bits, n in zip(truths, (2, n_later), strict=True):
+            one = rng.random(bits.shape) < np.where(bits, 1 - params.f0, params.f1)
+            ones.append(OnesOf(rng.binomial(n, np.where(one, params.q, params.p)), n))
+        ratio = compute_second_response_ratio(ones[0], ones[1], truths, params).sum()
+        found += int(20 * convert_to_p_value(float(ratio)) < FALSE_ALARM_RATE)
+    missed = list_missed_faults(metric, truth, AuditSizes(2 * devices, 900, 8))
+    (sentence,) = [text for text in missed if text.startswith("a second permanent response")] or [
+        "(100%)"
+    ]
+    predicted = float(sentence.rsplit("(", maxsplit=1)[1].rstrip("%)")) / 100
+    # The share has a standard error of at most .025, and the sum is nearly normal only.
+    assert abs(found / runs - predicted) < 0.1
+
+
+def test_few_bits_and_strong_noise_get_more_devices() -> None:
+    """Strings of 128 bits need the smallest numbers."""
+    strings = Registry.loads(toml_of(epoch='"month"')).metric("page")
+    boolean = Registry.loads(
+        toml_of(epoch='"month"', encoding='"boolean"', profile='"strict"')
+    ).metric("page")
+    rng = np.random.default_rng(1)
+    small, large = (
+        choose_sizes(metric, TrueBits(metric.params, choose_values(metric, rng)))
+        for metric in (strings, boolean)
+    )
+    assert small == AuditSizes(50, 300, 8)
+    assert all(a < b for a, b in zip(small, large, strict=True))
