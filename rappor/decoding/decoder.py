@@ -303,7 +303,12 @@ def _collect_diagnostics(
         **diagnostics.describe_cohorts(target),
         **fit,
         "selected": len(selection.chosen),
-        "capacity": describe_capacity(target, selection, misfit=misfit),
+        "undetected_intervals": diagnostics.count_undetected_intervals(
+            selection.estimate, selection.std_error, thresholds.detected
+        ),
+        "capacity": describe_capacity(
+            target, selection, strings.design.columns(selection.chosen), misfit=misfit
+        ),
         "groups": [list(strings.candidates.subset(group).strings) for group in strings.groups],
     }
 

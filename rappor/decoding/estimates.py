@@ -153,7 +153,22 @@ class Estimates(DisplayedRecord):
     def warnings(self) -> tuple[Caution, ...]:
         """Warnings about the complete table, such as a misfit or too few reports."""
         known = all(summary.repetition.source != "unknown" for summary in self.collections)
-        return tuple(cautions(self.diagnostics, self.reports, devices_known=known))
+        has_squares = any(
+            summary.repetition.source == "counts" and summary.repetition.reports_per_device > 1
+            for summary in self.collections
+        )
+        n_devices = sum(
+            summary.n_reports / summary.repetition.reports_per_device
+            for summary in self.collections
+        )
+        return tuple(
+            cautions(
+                self.diagnostics,
+                self.reports,
+                devices_known=known,
+                uneven_devices=n_devices if has_squares else math.inf,
+            )
+        )
 
     @property
     def distinct(self) -> Booleans:

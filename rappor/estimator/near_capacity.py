@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from scipy import sparse
 
 from rappor.estimator.debias import Target
 from rappor.estimator.design_matrix import Design
@@ -64,6 +65,11 @@ without."""
 _FILLED_FEW: Final = 1 / 8
 """Replacement for `FILLED` if a candidate has fewer than `_FEWEST_SHRUNKEN` rows. With two rows,
 one string in 16 collides on both."""
+
+_MOST_OVERLAP: Final = 8.0
+"""Excess of shared rows among selected candidates, in standard deviations, above which a fit with a
+misfit is overfull. With 16 cohorts of 32 bits, the excess is 17 to 27 for candidates that were
+chosen for the bits of a string of 60 %, and at most 3 for other lists."""
 
 _MANY: Final = 0.5
 """Number of candidates per row above which collisions may come from strings that the selection
@@ -156,14 +162,46 @@ def count_rows(fit: Fit) -> float:
     return float(information.sum() ** 2 / (information**2).sum())
 
 
-def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> dict[str, Any]:
+def compute_overlap_excess(target: Target, columns: sparse.csc_array) -> float:
+    """Compute the excess of shared rows among the selected candidates, in standard deviations.
+
+    Two strings share a bit of a cohort with probability h^2 / k about, because bits are hashes. The
+    events of different pairs of strings are uncorrelated. So the number of shared rows, summed over
+    all pairs of s selected candidates, has a variance of at most its mean.
+
+    Parameters
+    ----------
+    target : n rows.
+    columns : (n, s) sparse. The rows of the selected candidates.
+    """
+    n_candidates = np.asarray(abs(columns).sum(axis=1)).ravel()
+    shared = expected = 0.0
+    start = 0
+    for counts in target.counts:
+        params = counts.params
+        stop = start + params.m * params.k
+        in_cohort = n_candidates[start:stop].reshape(params.m, params.k)
+        n_bits = in_cohort.sum(axis=1)
+        shared += float((in_cohort * (in_cohort - 1) / 2).sum())
+        expected += float((n_bits * (n_bits - params.h) / (2 * params.k)).sum())
+        start = stop
+    return (shared - expected) / float(np.sqrt(expected)) if expected > 0 else 0.0
+
+
+def describe_capacity(
+    target: Target, selection: Selection, columns: sparse.csc_array, *, misfit: bool
+) -> dict[str, Any]:
     """Describe the number of rows, the kind of the fit, and whether it is overfull.
 
-    The strings are too many (`overfull`) in three cases:
+    `columns` contains the rows of the selected candidates. The strings are too many (`overfull`) in
+    four cases:
 
     - the selection fills the rows, but not all candidates could be fitted;
     - a candidate has so few rows that collisions with strings outside the fit do not average out.
       Such strings appear in the variance of the rows, or in a misfit (`misfit`);
+    - the selected candidates share more rows than strings do by chance, and the fit is bad. This
+      happens if candidates were chosen for sharing rows with a frequent string that is no
+      candidate: together they explain its rows, and each seems to be present;
     - a shrunken fit finds many collisions with strings that are not candidates.
 
     Intervals may then cover less than their confidence level.
@@ -179,6 +217,7 @@ def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> 
         may_collide = misfit or compute_collision_share(selection.fit) > _COLLIDING
         fitted = "selected"
         is_overfull = _is_filled(target, selection) or (may_collide and draws < _FEWEST_COLLIDING)
+    is_overfull |= misfit and compute_overlap_excess(target, columns) > _MOST_OVERLAP
     return {
         "rows": round(n_rows),
         "rows_per_candidate": round(draws, 1),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
-from decodings import covered, truth_of
+from decodings import cells_of, covered, truth_of
 
 from rappor.decoding.decoder import decode
 from rappor.protocol.params import Params
@@ -52,3 +54,33 @@ def test_a_heavy_string_that_is_no_candidate_leaves_the_selection() -> None:
     assert found.diagnostics["capacity"]["overfull"]
     detected = set(found.detected_candidates)
     assert len(detected.intersection(absent)) <= 0.1 * len(detected)
+
+
+CROWDED = dataclasses.replace(Params.profile("strict"), k=32, m=16)
+"""512 rows, of which a string has 16."""
+
+
+@pytest.mark.parametrize("is_chosen", [True, False], ids=["chosen for its bits", "random"])
+@pytest.mark.slow
+def test_candidates_chosen_for_the_bits_of_an_unlisted_string_are_overfull(
+    *, is_chosen: bool
+) -> None:
+    """60 % of the reports have a string that is no candidate.
+
+    Of 100 absent candidates, chosen among 30,000 texts for sharing bits with that string, most were
+    detected without a warning of their number. Random absent candidates bring no such warning.
+    """
+    for seed in range(3):
+        present = names(seed)[:100]
+        shares = 0.4 / np.arange(1.0, 101.0) / np.sum(1 / np.arange(1.0, 101.0))
+        population = Population(["unlisted", *present], [0.6, *shares])
+        counts = simulate_counts(population, CROWDED, n_reports=10**7, seed=seed)
+        absent = [f"absent/{seed}/{i}" for i in range(30_000)]
+        if is_chosen:
+            shared = (cells_of(absent, CROWDED) == cells_of(["unlisted"], CROWDED)).sum(axis=1)
+            absent = [absent[i] for i in np.argsort(-shared, kind="stable")]
+        result = decode(counts, [*present, *absent[:100]])
+        n_false = len(set(result.detected_candidates).intersection(absent))
+        is_overfull = result.diagnostics["capacity"]["overfull"]
+        assert is_overfull == (n_false > 0.2 * len(result.detected_candidates))
+        assert is_overfull or not is_chosen

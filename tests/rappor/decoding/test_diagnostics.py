@@ -67,6 +67,36 @@ def test_one_cohort_is_said_to_tell_little() -> None:
     assert "no p-value can be below 0.016" in said["few_patterns"]
 
 
+def test_an_interval_far_above_zero_without_a_detection_has_a_sentence() -> None:
+    """Two bits and 16 cohorts: the interval and the test of the same string seem to contradict."""
+    params = Params(k=2, m=16, f=0.4, p=0.2, q=0.8)
+    candidates = ["a", "b", *(f"w{i}" for i in range(20))]
+    counts = simulate_counts(Population(["a", "b"], [6, 4]), params, n_reports=10**6, seed=1)
+    estimates = decode(counts, candidates)
+    undetected = estimates.diagnostics["undetected_intervals"]
+    assert estimates.detected.sum() == 0
+    assert undetected > 0
+    sentences = {warning.code: warning.sentence for warning in estimates.warnings}
+    assert f"{undetected} candidate" in sentences["few_patterns"]
+    assert "Use more cohorts" in sentences["few_patterns"]
+    many_bits = decode(counted(), CANDIDATES)
+    assert many_bits.diagnostics["undetected_intervals"] == 0
+
+
+@pytest.mark.parametrize(("scale", "is_few"), [(1, True), (40, False)])
+def test_few_devices_with_uneven_reports_have_a_sentence(scale: int, *, is_few: bool) -> None:
+    """Of 100 devices two sent 90 reports each: the exact tails assume equal numbers."""
+    params = Params.profile("strict", encoding="boolean")
+    reports = scale * (60 * 1 + 38 * 5 + 2 * 90)
+    squares = scale * (60 * 1 + 38 * 25 + 2 * 90**2)
+    counts = Counts(params, [[reports // 3]], [reports], sum_squared_reports=squares)
+    codes = {warning.code: warning.sentence for warning in decode(counts).warnings}
+    assert ("few_devices" in codes) == is_few
+    assert not is_few or "count as 11 devices" in codes["few_devices"]
+    even = decode(counts.with_devices(reports_per_device=1)).warnings
+    assert "few_devices" not in {warning.code for warning in even}
+
+
 def test_devices_reports_and_cohorts_are_told_apart() -> None:
     """Each way to halve the detectable share has its number, or none where it cannot."""
 
