@@ -29,6 +29,8 @@ _ROWS: Final = 1 << 18
 """Rows of a Parquet file that are read at a time: 4 MB of bits at k = 128."""
 _BLOCK: Final = 1 << 24
 """Bytes of text that are read at a time."""
+_HEAD: Final = 1 << 16
+"""Bytes of a CSV file among which its header ends."""
 _CHUNK: Final = 1 << 27
 """Bytes of a file from which on it is read in parts."""
 
@@ -113,12 +115,56 @@ def _read_csv(
             yield pa.record_batch({name: _of_text(name, column) for name, column in columns})
 
 
+class _LineFeeds(io.RawIOBase):
+    """A file whose lines end in CR, read as if they ended in LF. No offset changes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._file.read(len(buffer)).replace(b"\r", b"\n")
+        buffer[: len(content)] = content
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _open_lines(file: ReportFile) -> BinaryIO:
+    """Open a text whose lines end in LF or CR LF, or a CSV file whose lines end in CR.
+
+    The end of the header decides. Excel for the Mac and old exports write CR. JSON has no such
+    files, because CR is white space there.
+    """
+    text = open_text(file.path)
+    if file.kind != "csv":
+        return text
+    head = text.read(_HEAD)
+    text.seek(0)
+    header, ending, rest = head.partition(b"\r")
+    if ending and b"\n" not in header and not rest.startswith(b"\n"):
+        return io.BufferedReader(_LineFeeds(text))
+    return text
+
+
 def _header(file: ReportFile) -> list[str]:
     """Return the names of a CSV file's columns."""
-    with open_text(file.path) as text:
+    with _open_lines(file) as text:
         line = _rest_of_line(text).removeprefix(b"\xef\xbb\xbf")
-    if b"\r" in line.rstrip(b"\r\n"):
-        raise ReportError("its lines must end in LF or CR LF, got CR alone")
     names = next(csv.reader([line.decode(errors="replace")]), [])
     known = {*COLUMNS, DAY}
     # A database that keeps no case of names writes COHORT; labels keep the case that they have.
@@ -165,18 +211,28 @@ def _csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple
     columns: dict[str, list[bytes | None]] = {name: [] for name in included}
     n_malformed = 0
     for line in filter(str.strip, text.split("\n")):
-        try:
-            (fields,) = csv.reader([line.removesuffix("\r")], strict=True)
-        except (csv.Error, ValueError):
-            fields = []
-        if len(fields) != len(names):
-            n_malformed += 1
-            continue
-        row = dict(zip(names, fields, strict=True))
-        for name, column in columns.items():
-            column.append(row[name].encode() or None)
+        rows = [_split_fields(line.removesuffix("\r"))]
+        if len(rows[0]) != len(names) and "\r" in line:
+            # A part of the file has lines that end in CR, as after joining two files.
+            rows = [_split_fields(part) for part in line.split("\r") if part.strip()]
+        for fields in rows:
+            if len(fields) != len(names):
+                n_malformed += 1
+                continue
+            row = dict(zip(names, fields, strict=True))
+            for name, column in columns.items():
+                column.append(row[name].encode() or None)
     table = pa.table({name: pa.array(each, pa.binary()) for name, each in columns.items()})
     return table, n_malformed
+
+
+def _split_fields(line: str) -> list[str]:
+    """Split a line of CSV; return no fields for a line that is not CSV."""
+    try:
+        (fields,) = csv.reader([line], strict=True)
+    except (csv.Error, ValueError):
+        return []
+    return fields
 
 
 def _of_text(name: str, column: Any) -> Any:
@@ -214,7 +270,7 @@ def _read_json(
 
 def _blocks(part: Chunk) -> Iterator[bytes]:
     """Yield blocks of whole lines: those that begin in the part."""
-    with open_text(part.file.path) as file:
+    with _open_lines(part.file) as file:
         if part.start:
             file.seek(part.start - 1)
             _rest_of_line(file)
