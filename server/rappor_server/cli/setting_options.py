@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rappor.base.atomic_files import read_text
+from rappor.base.errors import FileError
 from rappor.cli.options import Option
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
@@ -197,6 +198,10 @@ def check_database(settings: Settings) -> None:
     url = parse_url(settings.database)
     fault = "is empty"
     if url.drivername == "sqlite" and not Path(str(url.database)).exists():
+        # The name of the database follows from that of the registry. So a mistyped registry must
+        # be named, not the database that would lie beside it.
+        if not Path(settings.registry).exists():
+            raise FileError(settings.registry, "it does not exist")
         fault = "does not exist"
     else:
         with open_database(settings.database) as engine:

@@ -1,7 +1,8 @@
 """Lists of candidates that analysts upload for a metric: files named by the digest of their text.
 
 A list never changes, so an address with its digest shows the same results to everybody. The name of
-a file is DIGEST.SECONDS.N.txt, with the time of the upload and the number of candidates.
+a file is DIGEST.SECONDS.N.SPACED.MARKED.txt: the time of the upload, the number of candidates, and
+the numbers of candidates that begin or end with white space, or begin with a byte-order mark.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 
 from rappor.base.errors import ParamsError
 from rappor.base.text_lines import split_filled_lines
+from rappor.candidates.candidates import Candidates
 from rappor_server.base.errors import StoreError
 
 MOST_LISTS: Final = 50
@@ -29,17 +31,23 @@ MOST_BYTES: Final = 5_000_000
 
 _DAY_SECONDS: Final = 86_400.0
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_NAME: Final = re.compile(r"([0-9a-f]{64})\.([0-9]+)\.([0-9]+)\.txt")
+_NAME: Final = re.compile(r"([0-9a-f]{64})\.([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)\.txt")
 _SHOWN: Final = 3
 _SHOWN_BYTES: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateList:
-    """A list: its digest, the number and the first of its candidates, the day of its upload."""
+    """A list: its digest, the number and the first of its candidates, the day of its upload.
+
+    `spaced` and `marked` are the numbers of candidates that begin or end with white space, or begin
+    with a byte-order mark. Such candidates are strings that hardly any device reports.
+    """
 
     digest: str
     candidates: int
+    spaced: int
+    marked: int
     first: tuple[str, ...]
     uploaded: datetime.date
 
@@ -64,7 +72,9 @@ class CandidateLists:
         content = "".join(f"{line}\n" for line in lines).encode()
         digest = hashlib.sha256(content).hexdigest()
         folder = self._folder / metric
-        path = folder / f"{digest}.{now:.0f}.{len(lines)}.txt"
+        counted = Candidates.from_lines(lines)
+        numbers = f"{len(lines)}.{counted.n_spaced}.{counted.n_marked}"
+        path = folder / f"{digest}.{now:.0f}.{numbers}.txt"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             part = folder / f"{secrets.token_hex(8)}.part"
@@ -82,7 +92,7 @@ class CandidateLists:
     def list_all(self, metric: str) -> list[CandidateList]:
         """Return the lists of a metric, the newest first."""
         lists = []
-        for path, (digest, seconds, n) in self._find_all(metric):
+        for path, (digest, seconds, *numbers) in self._find_all(metric):
             try:
                 with path.open("rb") as file:
                     head = file.read(_SHOWN_BYTES).decode(errors="replace")
@@ -90,7 +100,17 @@ class CandidateLists:
                 continue
             day = datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).date()
             first = tuple(head.splitlines()[:_SHOWN])
-            lists.append(CandidateList(digest=digest, candidates=int(n), first=first, uploaded=day))
+            candidates, spaced, marked = map(int, numbers)
+            lists.append(
+                CandidateList(
+                    digest=digest,
+                    candidates=candidates,
+                    spaced=spaced,
+                    marked=marked,
+                    first=first,
+                    uploaded=day,
+                )
+            )
         return lists
 
     def newest(self, metric: str) -> str | None:

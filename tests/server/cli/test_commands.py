@@ -62,6 +62,9 @@ def test_database_commands(tmp_path: Path, database: str) -> None:
     assert "Traceback" not in wrong.stderr
     assert run_command("prune").returncode == 2
     assert "--registry" in run_command("prune").stderr
+    mistyped = run_command("prune", "--registry", "nosuch.toml")
+    assert mistyped.returncode == 2
+    assert "nosuch.toml: it does not exist" in mistyped.stderr
     assert run_command("token", "create", *options, "--metric", "nothing").returncode == 2
 
 

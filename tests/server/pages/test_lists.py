@@ -57,6 +57,14 @@ def test_a_list_is_uploaded_and_used_by_its_digest(reader: Visitor) -> None:
     assert "3 of 4 candidates detected" in answer.text
 
 
+def test_odd_lines_of_a_list_are_counted_on_the_page(reader: Visitor) -> None:
+    """White space and a second byte-order mark belong to strings that hardly any device reports."""
+    keep(reader, file="\ufeffbing \n qwant\n\ufeffduckduckgo\nstartpage\n".encode())
+    page = reader.get(ASK).text
+    assert "lines that begin or end with white space, which is part of their strings: 2" in page
+    assert "lines that begin with a byte-order mark, which is part of their strings: 1" in page
+
+
 @pytest.mark.slow
 def test_an_address_has_the_digest_of_its_list(tmp_path: Path) -> None:
     """A metric without candidates in the registry uses the newest list; a newer one moves nothing.
@@ -136,7 +144,7 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
     path = there(lists.find("page", first))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert re.fullmatch(rf"{first}\.2\.2\.txt", path.name)
+    assert re.fullmatch(rf"{first}\.2\.2\.0\.0\.txt", path.name)
 
 
 def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
