@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "RAPPOR_SERVER_"
 _CONFIG: Final = f"{_PREFIX}CONFIG"
+_LINK: Final = re.compile(
+    r"SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
+)
+"""Names of the variables that Kubernetes sets for a service, after the prefix and without PORT."""
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Settings)}
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -100,12 +105,32 @@ def add_setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
     return add
 
 
+class _SettingOption(Option):
+    """An option whose variable is ignored if Kubernetes set it for a service of the same name."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return the text of the variable, or None if there is none."""
+        is_link = isinstance(self.envvar, str) and _is_link(self.envvar)
+        return None if is_link else super().resolve_envvar_value(ctx)
+
+
+def _is_link(variable: str) -> bool:
+    """Return whether a variable describes a service of Kubernetes named rappor-server.
+
+    Kubernetes sets such variables in all containers of a namespace, for example
+    RAPPOR_SERVER_PORT=tcp://10.96.0.12:8080. Without this test the collector did not start there.
+    """
+    name = variable.removeprefix(_PREFIX)
+    is_address = name == "PORT" and "://" in os.environ.get(variable, "")
+    return is_address or _LINK.fullmatch(name) is not None
+
+
 def _make_option(name: str, *, is_hidden: bool) -> Decorator:
     """Return the option of one setting."""
     field = _FIELDS[name]
     return click.option(
         f"--{name.replace('_', '-')}",
-        cls=Option,
+        cls=_SettingOption,
         default=None if field.default == () else field.default,
         show_default=field.default not in ("", False, ()),
         is_flag=field.default is False,
@@ -157,7 +182,7 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
         missing, or settings contradict each other.
     """
     for variable in os.environ:
-        if variable.startswith(_PREFIX) and variable != _CONFIG:
+        if variable.startswith(_PREFIX) and not (variable == _CONFIG or _is_link(variable)):
             _check_name(variable, variable.removeprefix(_PREFIX).lower())
     source = click.get_current_context().get_parameter_source("database")
     is_flag = source is click.core.ParameterSource.COMMANDLINE

@@ -139,6 +139,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop the timer and let the application respond. The parser calls this method."""
         self._is_in_head = False
         self._stop_timer()
+        n_hosts = sum(name == b"host" for name, _ in self.headers)
+        if n_hosts != 1 and self.parser.get_http_version() == "1.1":
+            # A proxy in front of the collector may choose another Host header of two. RFC 9112,
+            # section 3.2, asks for 400. The exception ends the parsing.
+            raise _HostError
         super().on_headers_complete()
         # The parser also passes trailers as headers. A client could send trailers without end, and
         # nothing reads them.
@@ -321,6 +326,10 @@ class _PipelineFullError(Exception):
     """Stops the parser after too many pipelined requests."""
 
 
+class _HostError(Exception):
+    """Stops the parser at a request of HTTP/1.1 that has no Host header, or several."""
+
+
 class _NullParser:
     """Parser that ignores all bytes."""
 
@@ -345,7 +354,10 @@ class _PipelineFlowControl(FlowControl):
 
 
 def _make_not_http() -> Problem:
-    detail = f"requests must be HTTP/1.1, and at most {_MAX_PIPELINE} must wait for a response"
+    detail = (
+        "requests must be HTTP/1.1 with one Host header, and at most "
+        f"{_MAX_PIPELINE} must wait for a response"
+    )
     return Problem(HTTPStatus.BAD_REQUEST, detail)
 
 

@@ -89,9 +89,27 @@ def test_invalid_settings_are_refused(flags: str, text: str, message: str, tmp_p
     assert message in str(caught.value)
 
 
+def test_variables_of_a_service_of_kubernetes_are_no_settings() -> None:
+    """Kubernetes sets them in all containers beside a service that is named rappor-server."""
+    links = {
+        "SERVICE_HOST": "10.96.0.12",
+        "SERVICE_PORT": "8080",
+        "SERVICE_PORT_HTTP": "8080",
+        "PORT": "tcp://10.96.0.12:8080",
+        "PORT_8080_TCP": "tcp://10.96.0.12:8080",
+        "PORT_8080_TCP_PROTO": "tcp",
+        "PORT_8080_TCP_PORT": "8080",
+        "PORT_8080_TCP_ADDR": "10.96.0.12",
+    }
+    environment = {f"RAPPOR_SERVER_{name}": text for name, text in links.items()}
+    assert parse_settings(**environment).port == parse_settings().port
+    assert parse_settings("--port", "3", **environment).port == 3
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("SERVICE_HOSTS", "x", "RAPPOR_SERVER_SERVICE_HOSTS must name a setting"),
         ("PROT", "1", "RAPPOR_SERVER_PROT must name a setting; did you mean port"),
         ("PORT", "x", "'x' is not a valid integer"),
         ("PAGES", "perhaps", "'perhaps' is not a valid boolean"),

@@ -99,6 +99,24 @@ class Connection(asyncio.Transport):
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", b"200 OK"),
+        (b"GET / HTTP/1.0\r\n", b"200 OK"),
+        (b"GET / HTTP/1.1\r\n", b"400 Bad Request"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n", b"400 Bad Request"),
+    ],
+)
+async def test_a_request_of_http_1_1_has_one_host(head: bytes, status: bytes) -> None:
+    """RFC 9112, section 3.2. A proxy could choose another one of two hosts."""
+    connection = Connection(PlainTextResponse("yes"))
+    connection.receive(head + b"\r\n")
+    await become(lambda: connection.sent.startswith(b"HTTP/1.1 " + status))
+    connection.protocol.connection_lost(None)
+
+
+@pytest.mark.anyio
 async def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
     """The socket is read again when the waiting request has its turn."""
     length = 150_000
