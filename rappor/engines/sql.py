@@ -19,6 +19,39 @@ from rappor.base.errors import ParamsError
 from rappor.engines.layout import FORMAT
 from rappor.protocol.params import Params
 
+_DATE: Final = (
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+    "|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+)
+"""Regular expression of a date as 2026-11-30. No function of all databases reads a text as a date
+without an error, which would end the statement at the first row with another text."""
+
+
+def _read_lateral(table: str) -> str:
+    """Write a table with the text of the column day, or null where the table has no such column.
+
+    The inner query takes `day` from the table. If the table has no column of this name, the name
+    stands for the null of the outer query.
+    """
+    return (
+        "(SELECT CAST(NULL AS VARCHAR(10)) AS day) AS absent CROSS JOIN LATERAL (\n"
+        "    SELECT format, metric, params, cohort, bits, CAST(day AS VARCHAR(64)) AS day_text\n"
+        f"    FROM {table}\n"
+        "  ) AS report"
+    )
+
+
+def _read_json(table: str) -> str:
+    """Write the same for a database without lateral queries: a row as JSON may lack a column."""
+    return (
+        "(\n"
+        "    SELECT format, metric, params, cohort, bits,\n"
+        "      JSON_VALUE(TO_JSON_STRING(stored), '$.day') AS day_text\n"
+        f"    FROM (SELECT * FROM {table}) AS stored\n"
+        "  ) AS report"
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
@@ -28,13 +61,16 @@ class Dialect:
     writes bit i, from the byte that it is in or from bits, `length` the number of bytes, and
     `cohorts` a query of the column cohort, 0 to m - 1. An answer has at most `max_columns`.
     `heading` writes the name of a column of the answer: quoted, where the database would change
-    its case.
+    its case. `source` writes the rows of a table with the text of their day as `day_text`, and
+    `matches` compares a text with a regular expression as a whole.
     """
 
     byte: Callable[[int], str] | None
     bit: Callable[[int, str], str]
     length: str
     cohorts: Callable[[int], str]
+    matches: Callable[[str, str], str]
+    source: Callable[[str], str] = _read_lateral
     max_columns: int = 10_000
     heading: Callable[[str], str] = str
 
@@ -45,6 +81,8 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         bit=lambda i, byte: f"({byte} >> {i % 8}) & 1",
         length="BYTE_LENGTH(bits)",
         cohorts=lambda m: f"SELECT cohort FROM UNNEST(GENERATE_ARRAY(0, {m - 1})) AS cohort",
+        matches=lambda text, pattern: f"REGEXP_CONTAINS({text}, r'^({pattern})$')",
+        source=_read_json,
     ),
     "duckdb": Dialect(
         byte=None,
@@ -52,12 +90,14 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         bit=lambda i, _: f"get_bit(CAST(bits AS BIT), {8 * (i // 8) + 7 - i % 8})",
         length="octet_length(bits)",
         cohorts=lambda m: f"SELECT range AS cohort FROM range({m})",
+        matches=lambda text, pattern: f"regexp_full_match({text}, '{pattern}')",
     ),
     "postgres": Dialect(
         byte=None,
         bit=lambda i, _: f"get_bit(bits, {i})",  # of each byte, the least significant bit first
         length="octet_length(bits)",
         cohorts=lambda m: f"SELECT generate_series AS cohort FROM generate_series(0, {m - 1})",
+        matches=lambda text, pattern: f"{text} ~ '^({pattern})$'",
         max_columns=1664,
     ),
     "snowflake": Dialect(
@@ -68,6 +108,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             "SELECT ROW_NUMBER() OVER (ORDER BY 1) - 1 AS cohort "
             f"FROM TABLE(GENERATOR(ROWCOUNT => {m}))"
         ),
+        matches=lambda text, pattern: f"REGEXP_LIKE({text}, '{pattern}')",  # as a whole
         heading=lambda name: f'"{name}"',
     ),
     "spark": Dialect(
@@ -75,6 +116,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         bit=lambda i, byte: f"getbit({byte}, {i % 8})",
         length="octet_length(bits)",
         cohorts=lambda m: f"SELECT explode(sequence(0, {m - 1})) AS cohort",
+        matches=lambda text, pattern: f"{text} RLIKE '^({pattern})$'",
     ),
 }
 """The databases that statements are written for."""
@@ -107,7 +149,7 @@ WITH cohorts AS (
   {spelt.cohorts(params.m)}
 ), accepted AS (
   SELECT {", ".join(["cohort", *bits])}
-  FROM {table}
+  FROM {spelt.source(table)}
   WHERE {conditions}
 ), counted AS (
   SELECT cohort, COUNT(*) AS reports,
@@ -137,7 +179,7 @@ FROM (
   SELECT COALESCE(
     {_lines([*cases, "'accepted'"])}
   ) AS reason
-  FROM {table}
+  FROM {spelt.source(table)}
   WHERE {name[1]}
 ) AS judged
 GROUP BY reason
@@ -157,6 +199,8 @@ def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, 
         ("unknown-metric", f"metric = '{metric}'"),  # no letter of a name needs an escape
         ("format", f"format = {FORMAT}"),
         ("unknown-params", f"params = '{params.fingerprint}'"),
+        # A day may be missing. A text that is no date is refused as on one machine.
+        ("day", _describe_day(spelt)),
         # A cohort of 3.5, which a column of floating-point numbers may have, is in no sum.
         ("cohort", f"cohort BETWEEN 0 AND {params.m - 1} AND cohort = FLOOR(cohort)"),
         ("length", f"{spelt.length} = {params.n_bytes}"),
@@ -167,6 +211,12 @@ def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, 
         guarded = f"CASE WHEN {spelt.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
         conditions.append(("padding", guarded))
     return conditions
+
+
+def _describe_day(spelt: Dialect) -> str:
+    """Write the condition that a day is missing or a date. The year 0 is no year of a date."""
+    is_date = spelt.matches("day_text", _DATE)
+    return f"(day_text IS NULL OR ({is_date} AND day_text NOT LIKE '0000%'))"
 
 
 def _lines(parts: list[str], indent: str = "    ") -> str:

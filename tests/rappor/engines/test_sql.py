@@ -6,6 +6,7 @@ Spark runs them in `spark_suite.py`.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections import Counter
@@ -18,12 +19,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 import sqlglot
-from report_files import FAULTS, METRICS, Row, counts_by_hand, rows_of
+from report_files import FAULTS, METRICS, Row, as_text, counts_by_hand, rows_of
 
 from rappor import Counts, Params
 from rappor.base.errors import ParamsError
-from rappor.engines import count_sql, refused_sql
-from rappor.engines.sql import DIALECTS
+from rappor.engines import aggregate_files, count_sql, refused_sql
+from rappor.engines.sql import DIALECTS, _conditions
 
 Run = Callable[[str], tuple[list[str], list[tuple[Any, ...]]]]
 """A statement -> the names of the columns, and the rows."""
@@ -107,6 +108,51 @@ def test_what_is_left_out_is_counted_by_reason(database: tuple[str, Run]) -> Non
     columns, rows = run(refused_sql(METRICS["page"].params, "page", dialect=dialect))
     assert columns == ["reason", "reports"]
     assert dict(rows) == {"accepted": 300, **Counter(reason for reason, _ in OF_PAGE)}
+
+
+DAYS = {
+    "2026-11-30": True,
+    "2024-02-29": True,
+    "2000-02-29": True,
+    "9999-12-31": True,
+    None: True,
+    "2026-02-29": False,
+    "2100-02-29": False,
+    "2026-11-31": False,
+    "2026-13-01": False,
+    "0000-01-01": False,
+    "2026-11-30 00:00:00": False,
+    "20261130": False,
+    "2026-W48-1": False,
+    "": False,
+}
+"""Texts of a day, and whether they are a date or missing."""
+
+
+def test_days_are_read_as_on_one_machine(database: tuple[str, Run], tmp_path: Path) -> None:
+    """A column of texts may hold any text, and a table may have no such column."""
+    dialect, run = database
+    spelt = DIALECTS[dialect]
+    rows = " UNION ALL ".join(
+        f"SELECT {'NULL' if text is None else repr(text)} AS day_text" for text in DAYS
+    )
+    (condition,) = [
+        text
+        for reason, text in _conditions(METRICS["page"].params, "page", spelt)
+        if reason == "day"
+    ]
+    _, answers = run(f"SELECT day_text, {condition} FROM ({rows}) AS days")  # noqa: S608
+    assert dict(answers) == DAYS
+    path = tmp_path / "days.jsonl"
+    row = as_text(rows_of("page", 1)[0])
+    path.write_text("".join(json.dumps(row | {"day": text}) + "\n" for text in DAYS))
+    result = aggregate_files([path], METRICS)
+    assert result.n_reports == sum(DAYS.values())
+    assert [reason for *_, reason in result.refused] == ["day"]
+    table = "(SELECT format, metric, params, cohort, bits FROM reports) AS without_days"
+    _, refused = run(refused_sql(METRICS["page"].params, "page", dialect=dialect, table=table))
+    assert "day" not in dict(refused)
+    assert dict(refused)["accepted"] == 300 + sum(reason == "day" for reason, _ in OF_PAGE)
 
 
 def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:
