@@ -152,7 +152,7 @@ def test_days_are_read_as_on_one_machine(database: tuple[str, Run], tmp_path: Pa
     table = "(SELECT format, metric, params, cohort, bits FROM reports) AS without_days"
     _, refused = run(refused_sql(METRICS["page"].params, "page", dialect=dialect, table=table))
     assert "day" not in dict(refused)
-    assert dict(refused)["accepted"] == 300 + sum(reason == "day" for reason, _ in OF_PAGE)
+    assert ("accepted", 300) in refused
 
 
 def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:

@@ -102,8 +102,8 @@ def test_variables_of_a_service_of_kubernetes_are_no_settings() -> None:
         "PORT_8080_TCP_ADDR": "10.96.0.12",
     }
     environment = {f"RAPPOR_SERVER_{name}": text for name, text in links.items()}
-    assert parse_settings(**environment).port == parse_settings().port
-    assert parse_settings("--port", "3", **environment).port == 3
+    assert parse_settings(file=None, **environment).port == parse_settings().port
+    assert parse_settings("--port", "3", file=None, **environment).port == 3
 
 
 @pytest.mark.parametrize(
