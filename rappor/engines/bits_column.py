@@ -1,4 +1,8 @@
-"""The bits of stored reports: a column of bytes, or of text in base64url, seen through numpy."""
+"""Bits of stored reports as numpy arrays, from a column of bytes or of text in base64url.
+
+A column of bytes is not copied. Text is decoded with numpy, all texts of one length together,
+because Python's decoder would take a microsecond for each text.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +16,57 @@ from numpy.typing import NDArray
 from rappor.base.errors import ReportError
 
 Rows = NDArray[np.bool_] | slice
-"""Which rows: a mask, or all of them."""
+"""Selected rows: a mask, or the slice of all rows."""
 
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+"""Characters of base64url, in the order of their values."""
+
 _FOREIGN: Final = 64
+"""Value of a byte that is no character of base64url."""
+
 _DIGITS: Final = np.full(256, _FOREIGN, dtype=np.uint8)
 _DIGITS[np.frombuffer(_ALPHABET, dtype=np.uint8)] = np.arange(64, dtype=np.uint8)
 
 _LONGEST: Final = 340
-"""Characters of 255 bytes, the most that a report has."""
+"""Largest number of characters of a report: 255 bytes in base64url. Longer text is not decoded, so
+that one row cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class BitsColumn:
-    """Row i is data[offsets[i]:offsets[i + 1]]; its length is -1 where it is null or no bits."""
+    """Column of n rows of bytes.
+
+    Attributes
+    ----------
+    data : uint8. Row i is `data[offsets[i]:offsets[i + 1]]`.
+    offsets : (n + 1,) int64.
+    lengths : (n,) int64. Number of bytes of each row, or -1 if the row is null or no valid text.
+    """
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
     def packed(self, rows: Rows, n_bytes: int) -> NDArray[np.uint8]:
-        """Return rows that all have n_bytes, (n, n_bytes) uint8; all rows are a view."""
+        """Return rows that all have `n_bytes` bytes, as (n, n_bytes) uint8.
+
+        The result for all rows is a view. The result for some rows is a copy.
+        """
         if isinstance(rows, slice):
             return self.data[self.offsets[0] : self.offsets[-1]].reshape(-1, n_bytes)
         return np.asarray(self.data[self.offsets[:-1][rows][:, None] + np.arange(n_bytes)])
 
 
 def read_bits(column: Any) -> BitsColumn:
-    """Read a pyarrow array; bytes are not copied.
+    """Read a pyarrow array of bytes or text.
 
-    Text must be spelt as in uploads: base64url without padding, spare bits 0. Other text has the
-    length -1. Raises ReportError for a column of another type.
+    Text must be base64url without padding characters, with unused bits 0, as in uploads. Any other
+    text has the length -1.
+
+    Raises
+    ------
+    ReportError
+        The column has another type.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -57,6 +81,7 @@ def read_bits(column: Any) -> BitsColumn:
 
 
 def _view(column: Any) -> BitsColumn:
+    """View the buffers of a binary array without a copy."""
     n, start = len(column), column.offset
     buffers = column.buffers()
     data = np.frombuffer(buffers[-1] or b"", dtype=np.uint8)
@@ -66,6 +91,7 @@ def _view(column: Any) -> BitsColumn:
         width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
         offsets = np.frombuffer(buffers[1], dtype=width)[start : start + n + 1].astype(np.int64)
     else:
+        # An empty array may have no buffer of offsets.
         offsets = np.zeros(1, dtype=np.int64)
     lengths = np.diff(offsets)
     if column.null_count:
@@ -74,7 +100,8 @@ def _view(column: Any) -> BitsColumn:
 
 
 def _decode(texts: BitsColumn) -> BitsColumn:
-    """Decode all texts of one length at a time."""
+    """Decode base64url, all texts of one length together."""
+    # No number of bytes has a text of 1 modulo 4 characters.
     is_plausible = (texts.lengths >= 0) & (texts.lengths <= _LONGEST) & (texts.lengths % 4 != 1)
     lengths = np.where(is_plausible, texts.lengths * 6 // 8, -1)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
@@ -83,28 +110,34 @@ def _decode(texts: BitsColumn) -> BitsColumn:
     for n_characters in np.unique(texts.lengths[is_plausible]).tolist():
         rows = np.flatnonzero(is_plausible & (texts.lengths == n_characters))
         characters = texts.data[texts.offsets[rows][:, None] + np.arange(n_characters)]
-        decoded, is_right = _decode_rows(characters)
+        decoded, is_valid = _decode_rows(characters)
         data[offsets[rows][:, None] + np.arange(decoded.shape[1])] = decoded
-        lengths[rows[~is_right]] = -1
+        lengths[rows[~is_valid]] = -1
     return BitsColumn(data, offsets, lengths)
 
 
 def _decode_rows(
     characters: NDArray[np.uint8],
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return the bytes of base64url texts, (n, L * 6 // 8) uint8, and which are spelt rightly.
+    """Decode n base64url texts of L characters.
 
     Parameters
     ----------
-    characters : (n, L) uint8, L not 1 modulo 4.
+    characters : (n, L) uint8, where L is not 1 modulo 4
+
+    Returns
+    -------
+    The bytes, (n, L * 6 // 8) uint8, and (n,) bool, True for valid texts.
     """
     n, n_characters = characters.shape
     digits = _DIGITS[characters]
-    is_right = (digits != _FOREIGN).all(axis=1)
+    is_valid = (digits != _FOREIGN).all(axis=1)
     padded = np.zeros((n, -(-n_characters // 4), 4), dtype=np.uint8)
     padded.reshape(n, -1)[:, :n_characters] = digits & 63
     a, b, c, d = (padded[:, :, i] for i in range(4))
     decoded = np.stack([a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d], axis=2).reshape(n, -1)
     n_bytes = n_characters * 6 // 8
-    is_right &= ~decoded[:, n_bytes:].any(axis=1)
-    return decoded[:, :n_bytes], is_right
+    # The unused bits of the last character must be 0. Otherwise several texts would mean the same
+    # bytes.
+    is_valid &= ~decoded[:, n_bytes:].any(axis=1)
+    return decoded[:, :n_bytes], is_valid

@@ -1,9 +1,10 @@
-"""Files of stored reports: which ones there are, of what kind, and what their folders say.
+"""Search for files of stored reports, their kinds, and the tables that are refused.
 
-Parquet, CSV with a header, and JSON lines, the last two also compressed by gzip. A folder is
-searched for them; in it, names that begin with a dot or an underscore are left out, as other
-engines do, but for _column=value, and drafts of Hadoop, which end in ._COPYING_. A folder named
-column=value gives that column to files that do not have it.
+Three kinds of files are read: Parquet, CSV with a header, and JSON lines. CSV and JSON lines may be
+compressed by gzip. A folder is searched for such files. Names in a folder that begin with a dot or
+an underscore are left out, because engines mark unfinished and internal files in this way. Names
+such as `_column=value` are partitions and are read. Drafts of Hadoop end in `._COPYING_` and are
+left out. A folder named `column=value` gives that column to its files (`rappor.engines.labels`).
 """
 
 from __future__ import annotations
@@ -32,22 +33,35 @@ _KINDS: Final = {
     ".ndjson": "json",
     ".ndjson.gz": "json",
 }
+"""Kind of a file, by the suffix of its name."""
 
 TABLES: Final = {
     "_delta_log/*": "Delta Lake",
     ".hoodie/*": "Hudi",
     "metadata/*.metadata.json": "Iceberg",
 }
-"""What tables have beside their files."""
+"""Files by which a folder is recognised as a table, and the kind of the table."""
 
 _UPLOAD_KEY: Final = b'"reports"'
+"""Key of an upload, as it stands in a line that is too long to parse."""
+
 _GLANCE: Final = 1 << 20
-"""Bytes of a line that tell what it is."""
+"""Number of bytes of a line that are read to distinguish uploads from rows. A larger number takes
+more memory for a file without line ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFile:
-    """A file of reports, as it was when it was found; `labels` are what its folders say."""
+    """File of reports, with its size and time of modification at the search.
+
+    Attributes
+    ----------
+    path : path of the file.
+    kind : "parquet", "csv" or "json".
+    size : number of bytes.
+    mtime_ns : time of the last modification, in nanoseconds.
+    labels : columns that the names of its folders give.
+    """
 
     path: str
     kind: str
@@ -57,7 +71,7 @@ class ReportFile:
 
     @classmethod
     def of(cls, path: Path, kind: str, status: os.stat_result) -> ReportFile:
-        """Return a file as it is."""
+        """Create the record of a file from its status."""
         return cls(
             path=str(path),
             kind=kind,
@@ -68,40 +82,50 @@ class ReportFile:
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """What tells a file, and whether it is still the same."""
+        """Real path, size and time of modification: equal only for an unchanged file."""
         return os.path.realpath(self.path), self.size, self.mtime_ns
 
     def is_like(self, size: int, millis: int) -> bool:
-        """Return whether a list that tells milliseconds names the same state of the file."""
+        """Return whether a size and a time in milliseconds are those of this file.
+
+        Spark lists files with a time in milliseconds.
+        """
         return (self.size, self.mtime_ns // 1_000_000) == (size, millis)
 
     def check_unchanged(self) -> None:
-        """Raise FileError if the file has changed since it was found."""
+        """Raise FileError if the file has changed since the search."""
         status = status_of(Path(self.path))
         if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
             raise FileError(self.path, "it changed while it was read")
 
 
 def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
-    """Return the files that some paths name, in order, each once however often it is named.
+    """Return the files at or below some paths, in order, each file once.
 
-    Raises FileError where a path is missing or unreadable, a file is of no known kind or is a pipe
-    or a device, and where the folders of a file's names give it other columns.
+    Raises
+    ------
+    FileError
+        A path is missing or unreadable, a file is of no known kind, or a pipe or a device, or two
+        names of one file give the file different columns.
     """
-    found: dict[tuple[int, int], ReportFile] = {}
-    for given in paths:
-        root = Path(given)
+    files: dict[tuple[int, int], ReportFile] = {}
+    for named_path in paths:
+        root = Path(named_path)
         for path in sorted(walk(root)) if root.is_dir() else [root]:
             status = status_of(path)
             file = ReportFile.of(path, kind_of(path), status)
-            first = found.setdefault((status.st_dev, status.st_ino), file)
+            first = files.setdefault((status.st_dev, status.st_ino), file)
             if first is not file:
                 check_labels(first.path, file.path)
-    return list(found.values())
+    return list(files.values())
 
 
 def status_of(path: Path) -> os.stat_result:
-    """Look at a file; FileError if there is none, or a pipe or a device, read only once."""
+    """Return the status of a file.
+
+    Raises FileError if the file is missing, or if it is a pipe or a device. Those can be read only
+    once, and a checkpoint could not tell whether they have changed.
+    """
     try:
         status = path.stat()
     except OSError as error:
@@ -112,22 +136,26 @@ def status_of(path: Path) -> os.stat_result:
 
 
 def check_labels(first: str, second: str) -> None:
-    """Raise FileError where two names of one file give it different columns."""
+    """Raise FileError if two names of one file give the file different columns."""
     if folder_labels(first) != folder_labels(second):
         raise FileError(second, f"it is {first}, whose folders give it other columns: name it once")
 
 
 def check_no_table(files: Iterable[ReportFile]) -> None:
-    """Raise FileError where files lie in a table: some are deleted, or of older versions."""
-    folders = {Path(os.path.abspath(file.path)).parent for file in files}  # noqa: PTH100  # with its links
-    for folder in sorted({above for each in folders for above in (each, *each.parents)}):
+    """Raise FileError if files are part of a table of Delta Lake, Hudi or Iceberg.
+
+    The folder of such a table also contains deleted rows and rows of earlier versions.
+    """
+    # The path is made absolute without resolving links, as in `folder_labels`.
+    parents = {Path(os.path.abspath(file.path)).parent for file in files}  # noqa: PTH100
+    for folder in sorted({above for parent in parents for above in (parent, *parent.parents)}):
         for sign, kind in TABLES.items():
             if "=" not in folder.name and any(folder.glob(sign)):
                 refuse_table(folder, kind)
 
 
 def refuse_table(folder: str | os.PathLike[str], kind: str) -> NoReturn:
-    """Raise the FileError of a table."""
+    """Raise the FileError that explains how to read a table."""
     raise FileError(
         folder,
         f"it is a table of {kind}, whose files are not its rows: give spark.aggregate the data "
@@ -136,7 +164,7 @@ def refuse_table(folder: str | os.PathLike[str], kind: str) -> NoReturn:
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """Return "parquet", "csv" or "json", by a file's name; FileError for any other."""
+    """Return the kind of a file, by the suffix of its name; raise FileError if it is unknown."""
     name = Path(path).name.lower()
     for suffix, kind in _KINDS.items():
         if name.endswith(suffix):
@@ -145,23 +173,23 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def is_of_rows(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file's name is of a kind that is read here."""
+    """Return whether the name of a file has a known suffix."""
     return Path(path).name.lower().endswith(tuple(_KINDS))
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a name in a folder is that of no data: a mark of an engine, or a draft."""
+    """Return whether a name in a folder marks an internal file of an engine, or a draft."""
     is_mark = name.startswith("_") and "=" not in name
     return is_mark or name.startswith(".") or name.endswith("._COPYING_")
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is packed by gzip, by its name."""
+    """Return whether a file is compressed by gzip, by the suffix of its name."""
     return os.fspath(path).lower().endswith(".gz")
 
 
 def holds_uploads(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file of JSON lines has uploads, not rows."""
+    """Return whether a file of JSON lines contains uploads of devices instead of rows."""
     if kind_of(path) != "json":
         return False
     try:
@@ -173,11 +201,17 @@ def holds_uploads(path: str | os.PathLike[str]) -> bool:
 
 
 def _are_uploads(lines: Iterator[bytes]) -> bool:
-    """Judge by the first line that is an object, or by none at all; rows may have any column."""
+    """Return whether the first line that is a JSON object is an upload.
+
+    An upload has the key `reports`. A row may also have a column of this name, but then it has
+    `bits`. Lines without any object count as uploads, because a stream of uploads counts them by
+    their reason.
+    """
     for line in lines:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
+            # The line may be cut after `_GLANCE` bytes, so that it is no JSON.
             row = {"reports": []} if _UPLOAD_KEY in line else None
         if isinstance(row, dict):
             return "reports" in row and "bits" not in row
@@ -185,9 +219,18 @@ def _are_uploads(lines: Iterator[bytes]) -> bool:
 
 
 def walk(root: Path, loops: list[Path] | None = None) -> Iterator[Path]:
-    """Yield the files below a folder that are not hidden; FileError for an unreadable folder.
+    """Yield the files below a folder that are not hidden.
 
-    Links to folders that they are in are not followed, and noted in `loops`.
+    Parameters
+    ----------
+    root : the folder
+    loops : list to which links to a folder above themselves are added. They are not followed,
+        because the search would never end.
+
+    Raises
+    ------
+    FileError
+        A folder is unreadable.
     """
 
     def fail(error: OSError) -> None:
@@ -203,12 +246,12 @@ def walk(root: Path, loops: list[Path] | None = None) -> Iterator[Path]:
 
 
 def _is_loop(folder: Path) -> bool:
-    """Return whether a folder is a link to one that it is in."""
+    """Return whether a folder is a link to a folder above itself."""
     return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
 
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a text, through gzip where its name says so; FileError if it is unreadable."""
+    """Open a text file, with gzip if its name ends in .gz; raise FileError if it is unreadable."""
     opener = gzip.open if is_packed(path) else open
     try:
         return cast("BinaryIO", opener(path, "rb"))

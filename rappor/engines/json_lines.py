@@ -1,7 +1,7 @@
-"""Uploads, one a line, to Counts: what a collector does, for files.
+"""Aggregation of uploads in JSON lines, as a collector aggregates requests.
 
-Every line is read as strictly as a collector reads a request. A line or a report that is
-refused is counted by its reason, and the others are read on.
+Every line is parsed as strictly as a collector parses a request. A line or a report that is refused
+is counted by its reason, and the next one is read.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import Lookup, Report, parse_upload
 
 Collection = tuple[str, str]
-"""Whose reports are added up together: a metric's name and a fingerprint."""
+"""Reports that are added together: name of the metric, and fingerprint."""
 
 _BATCH: Final = 1 << 14
-"""Reports of one collection that wait until they are summed: some megabytes."""
+"""Number of reports of one collection that are stored before they are summed. They take some
+megabytes. A larger number takes more memory and saves little time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """How often a reason occurred, and the line (from 1) where it did first."""
+    """Number of refusals for one reason, and the first line, counted from 1."""
 
     n: int
     first_line: int
@@ -33,10 +34,19 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Aggregation:
-    """The sums of a stream of uploads, and what was left out of them.
+    """Sums of a stream of uploads, and its refusals.
 
-    `refused` counts, by reason, whole uploads and single reports alike. `n_uploads` were
-    read; `n_repeated` of them were byte for byte the same as an earlier one and not counted.
+    Attributes
+    ----------
+    counts : dict
+        Counts of each collection.
+    refused : dict
+        Refusals by their reason. A whole upload and a single report count alike.
+    n_uploads : int
+        Number of uploads that were read.
+    n_repeated : int
+        Number of uploads that are byte for byte the same as an earlier one. They are not counted
+        again.
     """
 
     counts: dict[Collection, Counts]
@@ -46,15 +56,26 @@ class Aggregation:
 
     @property
     def n_reports(self) -> int:
-        """Reports in all sums."""
+        """Number of reports in all sums."""
         return sum(counts.n_reports for counts in self.counts.values())
 
 
 def aggregate_jsonl(lines: Iterable[bytes], lookup: Lookup) -> Aggregation:
-    """Sum uploads, one JSON document a line; empty lines are skipped.
+    """Add the reports of uploads, one JSON document in each line.
 
-    It keeps the ids of uploads in memory, about 200 bytes each, but no reports. `lookup` returns
-    the parameter set of a metric's name and a fingerprint, or None.
+    Empty lines are skipped. The ids of all uploads are stored, about 200 bytes each. Reports are
+    not stored.
+
+    Parameters
+    ----------
+    lines : iterable of bytes
+        The lines.
+    lookup : callable
+        Returns the parameter set of a metric's name and a fingerprint, or None.
+
+    Returns
+    -------
+    Aggregation
     """
     tally = _Tally(lookup)
     for number, line in enumerate(lines, 1):
@@ -65,7 +86,7 @@ def aggregate_jsonl(lines: Iterable[bytes], lookup: Lookup) -> Aggregation:
 
 
 class _Tally:
-    """The sums so far, and the reports that wait to be added."""
+    """Sums of the uploads that were read, and reports that are not summed yet."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -93,14 +114,17 @@ class _Tally:
             self._refuse(error, line)
 
     def _find(self, metric: str, fingerprint: str) -> Params | None:
-        """Look a parameter set up, and remember it for the sums."""
+        """Look up a parameter set, and store it for the sums."""
         params = self._params.get((metric, fingerprint)) or self._lookup(metric, fingerprint)
         if params is not None:
             self._params[metric, fingerprint] = params
         return params
 
     def _is_fresh(self, upload_id: str, body: bytes) -> bool:
-        """Return whether an upload is new, not a retry; refuse a known id with another body."""
+        """Return whether an upload is new. A retry has the id and the body of an earlier upload.
+
+        Raises ReportError if the id is known and the body is another one.
+        """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         if upload_id not in self._bodies:
             self._bodies[upload_id] = digest

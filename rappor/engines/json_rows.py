@@ -1,4 +1,4 @@
-"""Rows of JSON lines."""
+"""Parser of JSON lines into Arrow tables."""
 
 from __future__ import annotations
 
@@ -16,33 +16,47 @@ import pyarrow.json
 from rappor.engines.labels import NUMBERS, read_numbers
 
 _MOST_DIGITS: Final = 19
+"""Number of digits from which a whole number is too large for any column. Python refuses to convert
+thousands of digits, and int64 has at most 19."""
+
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""Half of a UTF-16 pair, which JSON can escape and Arrow cannot store."""
 
 
 def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, int]:
-    """Return a pyarrow.Table of the wanted columns of whole lines of JSON, a row each.
+    """Parse whole lines of JSON, one row in each line.
 
-    With it comes the number of lines that are neither rows nor empty.
+    Parameters
+    ----------
+    block : the lines
+    wanted : names of the columns to return. A column that a row does not have is null.
+
+    Returns
+    -------
+    A pyarrow.Table, and the number of lines that are neither rows nor empty.
     """
     schema = pa.schema({name: pa.int64() if name in NUMBERS else pa.string() for name in wanted})
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
     n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
     table = None
+    # Arrow's reader is fast, but refuses the whole block for one bad line. Such a block is parsed
+    # line by line.
     if _has_an_object_a_line(block, n_lines):
         with contextlib.suppress(pa.ArrowException):
             table = pyarrow.json.read_json(io.BytesIO(block), reading, options)
     if table is not None and len(table) == n_lines:
         return table, 0
     lines = [line for line in block.split(b"\n") if line.strip()]
-    rows = [row for line in lines if (row := _row(line, schema)) is not None]
+    rows = [row for line in lines if (row := _parse_row(line, schema)) is not None]
     return pa.Table.from_pylist(rows, schema), len(lines) - len(rows)
 
 
 def _has_an_object_a_line(block: bytes, n_lines: int) -> bool:
-    """Return whether each line begins and ends as an object does, so that none holds a part of one.
+    """Return whether each line begins and ends like a JSON object.
 
-    The fast reader sees no lines: to it, two objects on a line and an empty line are two rows.
+    Arrow's reader ignores line ends. For it, two objects in one line and an empty line are two
+    rows, and an object may extend over several lines.
     """
     n_joints = block.count(b"}\n{") + block.count(b"}\r\n{")
     ends = (b"}", b"}\n", b"}\r\n")
@@ -50,32 +64,40 @@ def _has_an_object_a_line(block: bytes, n_lines: int) -> bool:
 
 
 def fill(table: Any, name: str, labels: Any) -> Any:
-    """Give the folders' labels, a text for each row or null, to rows that do not say it."""
+    """Replace the nulls of a column by labels of folders.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    name : name of the column
+    labels : text for each row, or null
+    """
     values = read_numbers(labels) if name in NUMBERS else labels
     column = pc.coalesce(table.column(name), values)
     return table.set_column(table.schema.names.index(name), name, column)
 
 
-def _row(line: bytes, schema: Any) -> dict[str, Any] | None:
-    """Return a line that is a JSON object, or None."""
+def _parse_row(line: bytes, schema: Any) -> dict[str, Any] | None:
+    """Parse a line as a JSON object; return None for any other line."""
     try:
-        row = json.loads(line, parse_int=_whole)
+        row = json.loads(line, parse_int=_parse_whole_number)
     except (ValueError, RecursionError):
         return None
     if not isinstance(row, dict):
         return None
-    return {name: _typed(row.get(name), name) for name in schema.names}
+    return {name: _check_type(row.get(name), name) for name in schema.names}
 
 
-def _whole(digits: str) -> int:
-    """Read a whole number; no column has one of more digits than these."""
+def _parse_whole_number(digits: str) -> int:
+    """Convert digits to a number. A number that is too large for any column becomes -1."""
     return int(digits) if len(digits) < _MOST_DIGITS else -1
 
 
-def _typed(value: Any, name: str) -> Any:
-    """Return a value of a column, and what no report has in place of one of another type.
+def _check_type(value: Any, name: str) -> Any:
+    """Return a value of the column's type. A value of another type becomes an invalid value.
 
-    Null would not do: it stands for a day that is missing, and for what the folder says.
+    The invalid values are -1 and the empty text, which are refused later by their reason. Null
+    would be no replacement: it means a missing day, or a value that the folder's label gives.
     """
     if value is None:
         return None

@@ -1,4 +1,8 @@
-"""Columns that the names of folders give to the files in them: metric=page/day=2026-11-01."""
+"""Labels: columns that the names of folders give to the files in them (Hive partitioning).
+
+A file below the folder `metric=page/day=2026-11-01` has the columns metric and day for all its
+rows. A column of the file itself takes precedence.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,21 @@ from typing import Any, Final
 from rappor.base.text_lines import read_whole_number
 
 Labels = Mapping[str, str | None]
-"""The text of each column, or None for null."""
+"""Text of each column that folders give, or None for null."""
 
 NUMBERS: Final = ("format", "cohort")
-"""The columns that are whole numbers."""
+"""Columns that contain whole numbers."""
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""How engines spell null in the name of a folder."""
+"""Text by which engines write null in the name of a folder."""
 
 
 def folder_labels(path: str | os.PathLike[str]) -> Labels:
-    """Return the columns that the names of a file's folders give."""
+    """Return the labels of a file: the columns that the names of its folders give."""
     labels: dict[str, str | None] = {}
-    for name in Path(os.path.abspath(path)).parent.parts:  # noqa: PTH100  # so that a folder above the path has a name
+    # The path is made absolute without resolving links. Otherwise "." and ".." would hide the name
+    # of a folder, and the target of a link would give another name.
+    for name in Path(os.path.abspath(path)).parent.parts:  # noqa: PTH100
         column, equals, value = name.partition("=")
         if equals:
             text = urllib.parse.unquote(value)
@@ -32,7 +38,14 @@ def folder_labels(path: str | os.PathLike[str]) -> Labels:
 
 
 def with_labels(batch: Any, labels: Labels, wanted: Sequence[str]) -> Any:
-    """Add the columns that the folders' names give and the file does not have."""
+    """Return a batch with the wanted columns that only the labels have.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+    labels : labels of the file
+    wanted : names of the columns to add
+    """
     import pyarrow as pa  # noqa: PLC0415  # an extra
 
     for name in wanted:
@@ -42,20 +55,23 @@ def with_labels(batch: Any, labels: Labels, wanted: Sequence[str]) -> Any:
     return batch
 
 
+def read_numbers(column: Any) -> Any:
+    """Convert a column of text to int64. Text that is no whole number becomes null.
+
+    Any spelling of a whole number is read, such as 1e+05. A null is refused later by its reason.
+    """
+    import pyarrow as pa  # noqa: PLC0415  # an extra
+
+    encoded = column.dictionary_encode()
+    numbers = [_read_number(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(numbers, pa.int64()).take(encoded.indices)
+
+
 def _read_number(text: str | bytes | None) -> int | None:
-    """Return the number that a text spells, None for any other."""
+    """Read a text as a whole number; return None for any other text."""
     if text is None:
         return None
     try:
         return read_whole_number(text if isinstance(text, str) else text.decode(errors="replace"))
     except ValueError:
         return None
-
-
-def read_numbers(column: Any) -> Any:
-    """Read texts as whole numbers, in any spelling; anything else becomes null."""
-    import pyarrow as pa  # noqa: PLC0415  # an extra
-
-    encoded = column.dictionary_encode()
-    numbers = [_read_number(text) for text in encoded.dictionary.to_pylist()]
-    return pa.array(numbers, pa.int64()).take(encoded.indices)

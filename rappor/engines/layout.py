@@ -1,11 +1,16 @@
-"""The layout of stored reports, which every engine reads.
+"""Layout of stored reports: the columns that every engine reads, and the reasons for a refusal.
 
-Columns: format (integer, 1), metric and params (text; params is the fingerprint), day (date),
-cohort (integer) and bits (binary of ceil(k/8) bytes; in CSV and JSON, base64url). Others are
-ignored, and the day may be missing.
+A stored report is a row of a table, in a file or a warehouse:
 
-The format stands in every row because rows are copied between files. The fingerprint cannot tell
-another meaning of the bits.
+    format   integer, 1
+    metric   text
+    params   text: the fingerprint of the parameter set
+    day      date; the column may be missing, and its cells may be null
+    cohort   integer, 0 to m - 1
+    bits     binary of ceil(k/8) bytes; in CSV and JSON, text in base64url without padding
+
+Other columns are ignored. Every row repeats the format, because rows are copied between files. The
+fingerprint would not show a change of the format, for example of the order of the bits.
 """
 
 from __future__ import annotations
@@ -16,13 +21,13 @@ from typing import Final
 from rappor.base.errors import ReportError
 
 FORMAT: Final = 1
-"""The number of the layout, and of what its bits mean."""
+"""Number of the layout, and of the meaning of its bits."""
 
 COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
-"""The columns that every report has."""
+"""Columns that every report has."""
 
 DAY: Final = "day"
-"""The column that a report may have."""
+"""Column that a report may have."""
 
 REASONS: Final = {
     "malformed": "a line must be a row",
@@ -34,20 +39,35 @@ REASONS: Final = {
     "length": "bits must be as long as the parameters say, text in base64url without padding",
     "padding": "bits must be 0 past bit k - 1",
 }
-"""Why a row is no report: a word to count by, and a sentence. Earlier ones are told first."""
+"""Reasons for which a row is refused: a word that refusals are counted by, and a sentence. A row
+with several faults is counted by the first of its reasons."""
 
+_RESERVED: Final = frozenset({*COLUMNS, DAY, "reports", "ones", "refused"})
+"""Names that sums have, so that no further column of a report may have them."""
 
-_TAKEN: Final = frozenset({*COLUMNS, DAY, "reports", "ones", "refused"})
+_SHOWN_COLUMNS: Final = 12
+"""Largest number of columns that a message lists."""
+
+_SHOWN_CHARACTERS: Final = 40
+"""Largest number of characters of a column's name in a message."""
 
 
 def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
-    """Raise ReportError where a column is missing or doubled; `by` are more that are needed."""
+    """Raise ReportError if a column is missing or repeated.
+
+    Parameters
+    ----------
+    names : names of the columns that the rows have
+    by : names of further columns that the rows must have
+    """
     for name in by:
-        if name in _TAKEN:
+        if name in _RESERVED:
             raise ReportError(f"by must name columns beside those of reports and sums, got {name}")
-    shown = ", ".join(name[:40] for name in names[:12]) or "none"
+    shown = ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_COLUMNS]) or "none"
     missing = [name for name in (*COLUMNS, *by) if name not in names]
     if "format" in missing:
+        # Without the format the rows are hardly reports, such as a file with other separators. The
+        # message lists all missing columns, so that the user sees the cause at once.
         others = [name for name in missing if name != "format"]
         also = f", nor {', '.join(others)}" if others else ""
         raise ReportError(

@@ -1,11 +1,17 @@
-"""Files of stored reports on one machine: all cores, bounded memory, and a way to go on.
+"""Aggregation of files on one machine: all cores, bounded memory, and checkpoints.
 
-Threads read parts of files and add them up; the loops over bits and pyarrow's readers hold no
-lock of the interpreter. What is held are one batch a thread, and sums.
+Threads read parts of files and add them. The loops over bits and pyarrow's readers release the lock
+of the interpreter, so that the threads run on all cores. The memory contains one batch for each
+thread, and the sums.
 
-While it runs, a checkpoint is written now and then, and when it is interrupted: one file that
-holds the sums and the list of the files in them, with a SHA-256 over both, and takes its name
-whole or not at all. So a later run goes on without those files, and counts none of them twice.
+A checkpoint contains the sums, the list of the files in them, and a SHA-256 of both. It is one file
+that is replaced as a whole. It is written every few seconds, and at an interruption. A later run
+with the same files continues from the checkpoint: it skips the files of the list, and counts no
+file twice. Three rules make this safe:
+
+- A file is added to the sums only as a whole, when all its parts are summed.
+- A checkpoint is not written while a file is being added (`_is_whole`).
+- A checkpoint of other files, of another registry or of other columns is refused.
 """
 
 from __future__ import annotations
@@ -39,20 +45,38 @@ from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 
 _STATE: Final = b"rappor.checkpoint"
+"""Key of the list of files in the metadata of a checkpoint, which is a Parquet file."""
+
 _HASH_BYTES: Final = 32
+"""Number of bytes of the SHA-256 at the end of a checkpoint."""
+
 _SECONDS: Final = 10.0
-"""Between two checkpoints."""
+"""Seconds between two checkpoints. With a larger number an interruption loses more work."""
 
 Refused = Counter[tuple[str, str, str]]
-"""Refused rows by metric, parameters (as the rows say, cut to 64 characters) and reason."""
+"""Number of refused rows by metric, params and reason. Metric and params are the texts of the rows,
+cut to 64 characters.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FileAggregation:
-    """The sums of many files, and what was left out of them.
+    """Sums of many files, and the refused rows.
 
-    `first_refused` has, by the same keys as `refused`, the first file with such a row. `road` says
-    how a cluster came to the files.
+    Attributes
+    ----------
+    counts : dict
+        Counts of each collection.
+    refused : Counter
+        Number of refused rows by metric, params and reason.
+    first_refused : dict
+        First file with such a row, by the same keys.
+    n_files : int
+        Number of files.
+    n_resumed : int
+        Number of files whose sums came from a checkpoint.
+    road : str
+        How a cluster read the files; empty for one machine.
     """
 
     counts: dict[Collection, Counts]
@@ -64,7 +88,7 @@ class FileAggregation:
 
     @property
     def n_reports(self) -> int:
-        """Reports in all sums."""
+        """Number of reports in all sums."""
         return sum(counts.n_reports for counts in self.counts.values())
 
 
@@ -78,16 +102,37 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> FileAggregation:
-    """Add up the reports in files and folders: Parquet, CSV with a header, JSON lines of rows.
+    """Add the reports in files and folders: Parquet, CSV with a header, JSON lines of rows.
 
-    A row that is no report, or not of the registry's metrics and parameters, is counted by its
-    reason. A file counts once, however often it is named. `by` are further columns of text that
-    keep counts apart. `checkpoint` is a file that is written every few `seconds` and at the end,
-    and that a later run goes on from. `threads` are all cores if omitted.
+    A row that is no report, or not of the metrics and parameters of the registry, is counted by its
+    reason. A file counts once, even if several paths name it.
 
-    Raises FileError, with the name, where a file is missing, of no known kind, part of a table, not
-    what its name says, or lacks a column, and where the checkpoint is of other files, another
-    registry or other columns.
+    Parameters
+    ----------
+    paths : iterable of path
+        Files, and folders that are searched for files.
+    registry : Registry
+        The registry, whose metrics and parameters are accepted.
+    by : sequence of str
+        Names of further columns of text. Rows with different values are counted separately.
+    checkpoint : path, optional
+        File for checkpoints. If it exists, the run continues from it.
+    seconds : float
+        Seconds between two checkpoints.
+    threads : int, optional
+        Number of threads, by default the number of cores.
+    progress : callable
+        Called with a stage, the completed bytes and all bytes.
+
+    Returns
+    -------
+    FileAggregation
+
+    Raises
+    ------
+    FileError
+        If a file is missing, of no known kind, part of a table, not of the kind of its suffix, or
+        lacks a column; or if the checkpoint is of other files, another registry or other columns.
     """
     files = find_files(paths)
     check_no_table(files)
@@ -105,10 +150,26 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
 
 
 def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: str) -> Counts:
-    """Add up one Parquet file of one metric under one parameter set, in one thread.
+    """Add the reports of one Parquet file of one metric under one parameter set.
 
-    A row that is no report of it refuses the file. Raises FileError, with the row (from 0), and
-    where the file cannot be read as Parquet or lacks a column.
+    Parameters
+    ----------
+    path : path
+        Path of the file.
+    params : Params
+        The parameter set.
+    metric : str
+        Name of the metric.
+
+    Returns
+    -------
+    Counts
+
+    Raises
+    ------
+    FileError
+        If a row is no report of the metric and the parameters (the message names the row, counted
+        from 0), or the file is no Parquet file, or it lacks a column.
     """
     file = ReportFile.of(Path(path), "parquet", status_of(Path(path)))
     shapes = {(metric, params.fingerprint): Shape(params.k, params.m)}
@@ -119,7 +180,7 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
         except ReportError as error:
             raise FileError(path, str(error)) from None
         if sums.refused:
-            raise FileError(path, _complaint(batch, row, shapes))
+            raise FileError(path, _describe_first_refused(batch, row, shapes))
         for total in sums.totals.values():
             counts += Counts(params, total.ones, total.reports, metric)
         row += batch.num_rows
@@ -128,13 +189,17 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
 
 
 def _sums_of(batch: Any, shapes: Shapes) -> Sums:
+    """Return the sums of one batch."""
     sums = Sums(shapes)
     sums.add(batch)
     return sums
 
 
-def _complaint(batch: Any, first_row: int, shapes: Shapes) -> str:
-    """Say what is wrong with the first row of a batch that is no report: halves are tried."""
+def _describe_first_refused(batch: Any, first_row: int, shapes: Shapes) -> str:
+    """Describe the fault of the first row of a batch that is no report.
+
+    The row is found by bisection: the kernel counts refusals, and does not say which row they are.
+    """
     while batch.num_rows > 1:
         half = batch.num_rows // 2
         is_ahead = bool(_sums_of(batch.slice(0, half), shapes).refused)
@@ -153,7 +218,7 @@ def _complaint(batch: Any, first_row: int, shapes: Shapes) -> str:
 
 
 class _Run:
-    """What is summed so far, and of which files."""
+    """State of a run: the sums, and the files whose reports the sums contain."""
 
     def __init__(
         self, shapes: Shapes, by: tuple[str, ...], checkpoint: str | os.PathLike[str] | None
@@ -165,12 +230,12 @@ class _Run:
         self._checkpoint = checkpoint
         self._stop = threading.Event()
         self._is_whole = True
-        self.sums = self._nothing()
+        self.sums = self._create_sums()
 
     def resume(self, files: Sequence[ReportFile]) -> None:
-        """Take over what an earlier run has left, if it was of these files.
+        """Continue from the checkpoint of an earlier run, if there is one.
 
-        Raises FileError if it was not.
+        Raises FileError if the checkpoint is damaged, or of other files or parameters.
         """
         if self._checkpoint is None or not Path(self._checkpoint).exists():
             return
@@ -178,28 +243,30 @@ class _Run:
             data = file.read_buffer()
         body = data.slice(0, max(data.size - _HASH_BYTES, 0))
         if hashlib.sha256(body).digest() != data.slice(body.size).to_pybytes():
-            self._mistrust("it is damaged")
+            self._refuse_checkpoint("it is damaged")
         table = pq.read_table(pa.BufferReader(body))
         state = json.loads(table.schema.metadata[_STATE])
         if state["collections"] != self._collections():
-            self._mistrust("it is of another registry")
+            self._refuse_checkpoint("it is of another registry")
         self.done = {(path, size, mtime) for path, size, mtime in state["files"]}
         self.first_refused = {tuple(key): path for key, path in state["first_refused"]}
+        # The sums cannot be divided by file. So a file of the checkpoint must be there, unchanged.
         for path, _, _ in sorted(self.done - {file.identity for file in files}):
-            self._mistrust(f"{path} was counted and is now missing or changed")
+            self._refuse_checkpoint(f"{path} was counted and is now missing or changed")
         for batch in table.to_batches():
             self.sums.add_sums(batch)
 
-    def _mistrust(self, reason: str) -> NoReturn:
+    def _refuse_checkpoint(self, reason: str) -> NoReturn:
+        """Raise the FileError of a checkpoint."""
         assert self._checkpoint is not None
         raise FileError(self._checkpoint, f"{reason}: delete this checkpoint to begin anew")
 
     def _collections(self) -> list[list[Any]]:
-        """Return what sums of a checkpoint must be of."""
+        """Return the columns and shapes that the sums of a checkpoint must have."""
         return [list(self._by), *sorted([*key, *shape] for key, shape in self._shapes.items())]
 
     def save(self) -> None:
-        """Write a checkpoint, whole or not at all; none of a file whose sums are half added."""
+        """Write a checkpoint as a whole, unless a file is being added at this moment."""
         if self._checkpoint is None or not self._is_whole:
             return
         state = {
@@ -218,7 +285,7 @@ class _Run:
     def work(
         self, files: list[ReportFile], seconds: float, threads: int, progress: Progress
     ) -> None:
-        """Add files up, and leave a checkpoint however that ends."""
+        """Add files, and write a checkpoint at the end, also after an error or an interruption."""
         pool = ThreadPoolExecutor(threads)
         try:
             self._drain(files, pool, 2 * threads, seconds, progress)
@@ -235,7 +302,10 @@ class _Run:
         seconds: float,
         progress: Progress,
     ) -> None:
-        """Keep a few parts in the pool; take over a file when all its parts are summed."""
+        """Sum parts in the pool, and add a file when all its parts are summed.
+
+        At most `most` parts are in the pool, so that the sums of finished parts do not accumulate.
+        """
         total, n_bytes, saved = sum(file.size for file in files), 0, time.monotonic()
         parts = _parts(files)
         under_way: dict[Future[Sums], tuple[Chunk, int]] = {}
@@ -247,10 +317,10 @@ class _Run:
                 return
             for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                 part, n_parts = under_way.pop(future)
-                summed, n_summed = unfinished.pop(part.file.path, (self._nothing(), 0))
+                summed, n_summed = unfinished.pop(part.file.path, (self._create_sums(), 0))
                 summed.merge(future.result())
                 if n_summed + 1 == n_parts:
-                    self._take(part.file, summed)
+                    self._add_file(part.file, summed)
                 else:
                     unfinished[part.file.path] = summed, n_summed + 1
                 n_bytes += part.size
@@ -259,11 +329,13 @@ class _Run:
                 self.save()
                 saved = time.monotonic()
 
-    def _nothing(self) -> Sums:
+    def _create_sums(self) -> Sums:
+        """Return empty sums."""
         return Sums(self._shapes, self._by)
 
     def _sum_part(self, part: Chunk) -> Sums:
-        sums = self._nothing()
+        """Sum the rows of a part, until the run is stopped. Runs in a thread of the pool."""
+        sums = self._create_sums()
         for batch in read_part(part, lambda reason, n: sums.refuse("", "", reason, n), self._by):
             if self._stop.is_set():
                 break
@@ -273,10 +345,11 @@ class _Run:
                 raise FileError(part.file.path, str(error)) from None
         return sums
 
-    def _take(self, file: ReportFile, sums: Sums) -> None:
-        """Add the sums of a file, and note that it is counted.
+    def _add_file(self, file: ReportFile, sums: Sums) -> None:
+        """Add the sums of a file, and note that the sums contain the file.
 
-        An interruption may come between any two lines.
+        Ctrl-C may interrupt between any two lines. Then the sums contain a part of the file, and
+        `_is_whole` prevents a checkpoint.
         """
         file.check_unchanged()
         self._is_whole = False
@@ -289,7 +362,7 @@ class _Run:
 
 
 def _parts(files: Iterable[ReportFile]) -> Iterator[tuple[Chunk, int]]:
-    """Yield the parts of each file, with their number."""
+    """Yield the parts of all files, each with the number of parts of its file."""
     for file in files:
         parts = parts_of(file)
         for part in parts:

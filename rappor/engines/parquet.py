@@ -1,4 +1,7 @@
-"""Writes stored reports as Parquet: the columns of `layout`, the bits of a fixed size."""
+"""Writer of stored reports as Parquet: the columns of `layout`, with bits of a fixed size.
+
+The writer copies no bits, and repeated values such as the metric take almost no space.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,33 @@ def write_parquet(
     metric: str | None = None,
     day: datetime.date | None = None,
 ) -> int:
-    """Write packed reports of one metric and day, whole or not at all; pages have checksums.
+    """Write packed reports of one metric and day into one file.
+
+    The file is written as a whole or not at all, and its pages have checksums.
 
     Parameters
     ----------
-    batches : pairs of packed, (n, ceil(k/8)) uint8, and cohorts, (n,) of any integer dtype.
-    metric, day : None leaves the column out; the name of the file's folder must give it then.
+    path : path
+        Path of the file. An existing file is replaced.
+    batches : iterable of pairs
+        Packed reports, (n, ceil(k/8)) uint8, and their cohorts, (n,) of any integer dtype.
+    params : Params
+        The parameter set.
+    metric : str, optional
+        Name of the metric. Without a name the file has no such column, and the name of its folder
+        must give it.
+    day : date, optional
+        Day of the reports. Without a day the file has no such column.
 
     Returns
     -------
-    The number of reports written.
+    int
+        Number of reports.
 
-    Raises MissingExtraError where the extra 'arrow' is not installed.
+    Raises
+    ------
+    MissingExtraError
+        If the extra 'arrow' is not installed.
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     text = pa.dictionary(pa.int32(), pa.string())
@@ -59,7 +77,7 @@ def write_parquet(
     ):
         for packed, cohorts in batches:
             repeats = (pa.repeat(value, len(packed)) for _, value in labels.values())
-            # a view of the packed bits, without a copy
+            # The Arrow array is a view of the packed bits, without a copy.
             buffers = [None, pa.py_buffer(np.ascontiguousarray(packed))]
             kind = pa.binary(packed.shape[1])
             bits = pa.FixedSizeBinaryArray.from_buffers(kind, len(packed), buffers)
@@ -79,10 +97,28 @@ def write_parquet_folder(
     day: datetime.date | None = None,
     batches_a_file: int = 64,
 ) -> int:
-    """Write packed reports into files of one folder, all of them or none; see `write_parquet`.
+    """Write packed reports into files of one folder, all files or none.
 
-    Two batches are held at most. Without any there is one file of no reports. Raises FileError
-    where something that is no empty folder has the name.
+    Two batches are in memory at most. Without any batch the folder has one file without reports.
+
+    Parameters
+    ----------
+    folder : path
+        Path of the folder, which must not exist or be empty.
+    batches, params, metric, day
+        As in `write_parquet`.
+    batches_a_file : int
+        Number of batches of a file.
+
+    Returns
+    -------
+    int
+        Number of reports.
+
+    Raises
+    ------
+    FileError
+        If the path is no empty folder.
     """
     rest = iter(batches)
     n_reports = 0

@@ -1,9 +1,10 @@
-"""The rows of files of stored reports, as Arrow batches with the columns of `layout`.
+"""Readers of files of stored reports: Arrow batches with the columns of `rappor.engines.layout`.
 
-Texts are read in blocks of whole lines, and large files in parts, so that memory is bounded and
-all cores have work. A value of another type is one that no report has, and a line that is no row is
-counted: both are refusals, which the kernel tells by their reason. What refuses the whole file is
-a file that is not what its name says, and a missing column.
+Text is read in blocks of whole lines, and a large file is read in parts, so that the memory is
+bounded and all cores have work. A row with a value of a wrong type is passed on, so that the kernel
+(`rappor.engines.sums`) refuses and counts it by its reason. A line that is no row is counted here.
+Two errors refuse the whole file: contents that do not match the suffix of its name, and a missing
+column.
 """
 
 from __future__ import annotations
@@ -26,20 +27,28 @@ from rappor.engines.labels import NUMBERS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
 
 _ROWS: Final = 1 << 18
-"""Rows of a Parquet file that are read at a time: 4 MB of bits at k = 128."""
+"""Number of rows of a Parquet file that are read at a time. They take 4 MB of bits at k = 128."""
+
 _BLOCK: Final = 1 << 24
-"""Bytes of text that are read at a time."""
+"""Number of bytes of text that are read at a time, and the largest length of a line. A larger block
+takes more memory in every thread."""
+
 _HEAD: Final = 1 << 16
-"""Bytes of a CSV file among which its header ends."""
+"""Number of bytes at the beginning of a CSV file that contain the header."""
+
 _CHUNK: Final = 1 << 27
-"""Bytes of a file from which on it is read in parts."""
+"""Size in bytes above which a file is read in parts. With larger parts, fewer cores have work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes of a file from start to end; end 0 is the end.
+    """Part of a file: the lines, or the row groups of Parquet, that begin in a range of bytes.
 
-    What begins there belongs to it: lines of a text, row groups of a Parquet file.
+    Attributes
+    ----------
+    file : the file.
+    start, end : first byte, and the byte after the last one. 0 as `end` means the end of the file.
+    size : number of bytes of the part, for the progress.
     """
 
     file: ReportFile
@@ -49,7 +58,10 @@ class Chunk:
 
 
 def parts_of(file: ReportFile) -> list[Chunk]:
-    """Return the parts that a file is read in, small ones and compressed texts as a whole."""
+    """Divide a file into parts. A small or compressed file is one part.
+
+    Compressed text cannot be read from the middle.
+    """
     if file.size <= _CHUNK or is_packed(file.path):
         return [Chunk(file, 0, 0, file.size)]
     starts = range(0, file.size, _CHUNK)
@@ -59,10 +71,18 @@ def parts_of(file: ReportFile) -> list[Chunk]:
 def read_part(
     part: Chunk, refuse: Callable[[str, int], None], by: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """Yield the rows of a part as pyarrow.RecordBatches with the columns of `layout` and `by`.
+    """Yield the rows of a part as pyarrow.RecordBatches.
 
-    `refuse` is called with a reason and a number, for lines that are no rows. Raises FileError
-    where the file cannot be read as what its name says, or a column is missing.
+    Parameters
+    ----------
+    part : the part of the file
+    refuse : function that takes a reason and a number of lines that are no rows
+    by : names of further columns that the batches contain
+
+    Raises
+    ------
+    FileError
+        The contents do not match the suffix of the file's name, or a column is missing.
     """
     wanted = (*COLUMNS, DAY, *by)
     reader = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}[part.file.kind]
@@ -81,7 +101,8 @@ def read_part(
 
 
 def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
-    del refuse  # a row of Parquet is a row
+    """Yield batches of a Parquet file. It has no lines that are no rows."""
+    del refuse
     with open_parquet(part.file.path) as file:
         names = file.schema_arrow.names
         labels = part.file.labels
@@ -94,7 +115,9 @@ def _groups(file: Any, part: Chunk) -> list[int]:
     """Return the row groups of a Parquet file that begin in a part."""
     firsts = [file.metadata.row_group(i).column(0) for i in range(file.metadata.num_row_groups)]
     begins = [each.dictionary_page_offset or each.data_page_offset for each in firsts]
-    # Where a broken footer says that a group begins outside the file, it is the last part's.
+    # A damaged footer may name a beginning outside the file. Such a group is assigned to the last
+    # part, where reading it fails. Otherwise no part would read it, and its rows would be lost
+    # without an error.
     begins = [begin if 0 <= begin < part.file.size else part.file.size - 1 for begin in begins]
     end = part.end or part.file.size
     return [i for i, begin in enumerate(begins) if part.start <= begin < end]
@@ -103,16 +126,17 @@ def _groups(file: Any, part: Chunk) -> list[int]:
 def _read_csv(
     part: Chunk, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
-    names = _header(part.file)
+    """Yield batches of a CSV file."""
+    names = _read_header(part.file)
     check_columns([*names, *(name for name in part.file.labels if name not in names)])
-    for number, block in enumerate(_blocks(part)):
+    for number, block in enumerate(_read_blocks(part)):
         lines = block.partition(b"\n")[2] if number == 0 and part.start == 0 else block
-        table, n_malformed = _table_of_csv(lines, names, [name for name in wanted if name in names])
+        table, n_malformed = _parse_csv(lines, names, [name for name in wanted if name in names])
         if n_malformed:
             refuse("malformed", n_malformed)
         for batch in table.to_batches():
             columns = zip(batch.schema.names, batch.columns, strict=True)
-            yield pa.record_batch({name: _of_text(name, column) for name, column in columns})
+            yield pa.record_batch({name: _convert_text(name, column) for name, column in columns})
 
 
 class _LineFeeds(io.RawIOBase):
@@ -161,24 +185,33 @@ def _open_lines(file: ReportFile) -> BinaryIO:
     return text
 
 
-def _header(file: ReportFile) -> list[str]:
-    """Return the names of a CSV file's columns."""
+def _read_header(file: ReportFile) -> list[str]:
+    """Read the names of the columns of a CSV file."""
     with _open_lines(file) as text:
         line = _rest_of_line(text).removeprefix(b"\xef\xbb\xbf")
     names = next(csv.reader([line.decode(errors="replace")]), [])
     known = {*COLUMNS, DAY}
-    # A database that keeps no case of names writes COHORT; labels keep the case that they have.
+    # Databases that do not preserve the case of names write COHORT. Names of other columns keep
+    # their case.
     return [name.lower() if name.lower() in known else name for name in names]
 
 
-def _table_of_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any, int]:
-    """Return a table of bytes, and the number of lines that are no rows.
+def _parse_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any, int]:
+    """Parse whole lines of CSV.
 
-    A quotation mark that is never closed, or a CR within a line, would make a row of many lines or
-    rows of one: then each line is looked at by itself.
+    Parameters
+    ----------
+    block : the lines
+    names : names of all columns, in order
+    included : names of the columns to return
+
+    Returns
+    -------
+    A table of bytes, and the number of lines that are no rows.
     """
     text = block.decode(errors="replace")
-    lines = text.encode()  # the reader shows bad rows as text
+    # The reader passes malformed rows as text to `skip`, so the block must be valid UTF-8.
+    lines = text.encode()
     malformed: list[str] = []
 
     def skip(row: Any) -> str:
@@ -199,15 +232,17 @@ def _table_of_csv(block: bytes, names: list[str], included: list[str]) -> tuple[
             strings_can_be_null=True,
         ),
     )
+    # A quotation mark that is never closed makes one row of many lines, and a CR within a line
+    # makes several rows. Both change the number of rows. Then the lines are parsed one by one.
     if lines.count(b"\r") == lines.count(b"\r\n"):
         n_lines = lines.count(b"\n") + (not lines.endswith(b"\n") and len(lines) > 0)
         if len(table) + len(malformed) == n_lines:
             return table, len(malformed)
-    return _csv_line_by_line(text, names, included)
+    return _parse_csv_line_by_line(text, names, included)
 
 
-def _csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple[Any, int]:
-    """Return what `_table_of_csv` does, more slowly: no line can touch another one."""
+def _parse_csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple[Any, int]:
+    """Parse lines of CSV as `_parse_csv` does, more slowly. No line affects another line."""
     columns: dict[str, list[bytes | None]] = {name: [] for name in included}
     n_malformed = 0
     for line in filter(str.strip, text.split("\n")):
@@ -222,7 +257,7 @@ def _csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple
             row = dict(zip(names, fields, strict=True))
             for name, column in columns.items():
                 column.append(row[name].encode() or None)
-    table = pa.table({name: pa.array(each, pa.binary()) for name, each in columns.items()})
+    table = pa.table({name: pa.array(cells, pa.binary()) for name, cells in columns.items()})
     return table, n_malformed
 
 
@@ -235,12 +270,12 @@ def _split_fields(line: str) -> list[str]:
     return fields
 
 
-def _of_text(name: str, column: Any) -> Any:
-    """Turn a column of bytes into whole numbers, labels or bits."""
+def _convert_text(name: str, column: Any) -> Any:
+    """Convert a column of bytes into whole numbers, labels or bits, by its name."""
     if name in NUMBERS:
         return read_numbers(column)
     if name == "bits":
-        return _as_text(column)
+        return _view_as_text(column)
     encoded = column.dictionary_encode()
     values = [
         None if v is None else v.decode(errors="replace") for v in encoded.dictionary.to_pylist()
@@ -248,8 +283,8 @@ def _of_text(name: str, column: Any) -> Any:
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(values, pa.string()))
 
 
-def _as_text(column: Any) -> Any:
-    """View bytes as text without a check; base64url is checked where it is decoded."""
+def _view_as_text(column: Any) -> Any:
+    """View bytes as text without a copy or a check. The decoder of base64url checks them."""
     return pa.Array.from_buffers(
         pa.string(), len(column), column.buffers(), column.null_count, column.offset
     )
@@ -258,7 +293,8 @@ def _as_text(column: Any) -> Any:
 def _read_json(
     part: Chunk, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
-    for block in _blocks(part):
+    """Yield batches of a file of JSON lines."""
+    for block in _read_blocks(part):
         table, n_malformed = json_rows(block, wanted)
         if n_malformed:
             refuse("malformed", n_malformed)
@@ -268,10 +304,12 @@ def _read_json(
         yield from table.to_batches()
 
 
-def _blocks(part: Chunk) -> Iterator[bytes]:
-    """Yield blocks of whole lines: those that begin in the part."""
+def _read_blocks(part: Chunk) -> Iterator[bytes]:
+    """Yield blocks of whole lines: the lines that begin in the part."""
     with _open_lines(part.file) as file:
         if part.start:
+            # A line that begins before the part belongs to the part before. One byte earlier,
+            # because a line may begin with the first byte of the part.
             file.seek(part.start - 1)
             _rest_of_line(file)
         while not part.end or file.tell() < part.end:
@@ -285,7 +323,10 @@ def _blocks(part: Chunk) -> Iterator[bytes]:
 
 
 def _rest_of_line(file: BinaryIO) -> bytes:
-    """Read up to the end of the line; ReportError for more than a block."""
+    """Read to the end of the line; raise ReportError if the line is longer than a block.
+
+    The limit bounds the memory for files that contain no line ends.
+    """
     rest = file.readline(_BLOCK)
     if len(rest) == _BLOCK and not rest.endswith(b"\n"):
         raise ReportError(f"its lines must have at most {_BLOCK:,} bytes")

@@ -1,12 +1,14 @@
-"""Statements that count stored reports inside a warehouse, by GROUP BY.
+"""SQL statements that count stored reports inside a data warehouse.
 
-The table has the columns of `layout`, with bits as bytes. A statement is of one metric under one
-parameter set, for k times m sums. It answers with exactly m rows in the order of their cohorts,
-the columns cohort, reports, bit_0, bit_1 and so on: saved as CSV with a header, that is what
-`Counts.from_csv` reads. What `count_sql` leaves out, `refused_sql` counts by reason.
+The table has the columns of `rappor.engines.layout`, with bits as bytes. A statement counts the
+reports of one metric under one parameter set, with k times m sums. The result has m rows in the
+order of the cohorts, and the columns cohort, reports, bit_0, bit_1 and so on. Saved as CSV with a
+header, `Counts.from_csv` reads it. `count_sql` leaves out rows that are no reports; `refused_sql`
+counts these rows by the reason.
 
-Bit i is bit i mod 8 (least significant first) of byte i div 8, so a dialect has to say how it
-reads a bit of some bytes.
+Bit i of a report is bit i mod 8, least significant first, of byte i div 8. Databases number the
+bits of binary data differently, and most have no function for one bit. So each dialect writes the
+expression for a bit.
 """
 
 from __future__ import annotations
@@ -55,14 +57,19 @@ def _read_json(table: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How a database spells what its statements need.
+    """Expressions of one database.
 
-    `byte` writes byte i of bits as an integer; it is None where bits are read directly. `bit`
-    writes bit i, from the byte that it is in or from bits, `length` the number of bytes, and
-    `cohorts` a query of the column cohort, 0 to m - 1. An answer has at most `max_columns`.
-    `heading` writes the name of a column of the answer: quoted, where the database would change
-    its case. `source` writes the rows of a table with the text of their day as `day_text`, and
-    `matches` compares a text with a regular expression as a whole.
+    Attributes
+    ----------
+    byte : writes byte i of the bits as an integer. None if the dialect reads bits directly.
+    bit : writes bit i from the expression of its byte, or from the bits.
+    length : number of bytes of the bits.
+    cohorts : writes a query with the column cohort, 0 to m - 1.
+    matches : writes the comparison of a whole text with a regular expression.
+    source : writes the rows of a table with the text of their day as `day_text`.
+    max_columns : largest number of columns of a result.
+    heading : writes the name of a column of the result. The name is quoted if the database would
+        change its case.
     """
 
     byte: Callable[[int], str] | None
@@ -94,7 +101,8 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     ),
     "postgres": Dialect(
         byte=None,
-        bit=lambda i, _: f"get_bit(bits, {i})",  # of each byte, the least significant bit first
+        # The function numbers the bits of each byte from the least significant bit.
+        bit=lambda i, _: f"get_bit(bits, {i})",
         length="octet_length(bits)",
         cohorts=lambda m: f"SELECT generate_series AS cohort FROM generate_series(0, {m - 1})",
         matches=lambda text, pattern: f"{text} ~ '^({pattern})$'",
@@ -108,7 +116,8 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             "SELECT ROW_NUMBER() OVER (ORDER BY 1) - 1 AS cohort "
             f"FROM TABLE(GENERATOR(ROWCOUNT => {m}))"
         ),
-        matches=lambda text, pattern: f"REGEXP_LIKE({text}, '{pattern}')",  # as a whole
+        # The function compares the whole text.
+        matches=lambda text, pattern: f"REGEXP_LIKE({text}, '{pattern}')",
         heading=lambda name: f'"{name}"',
     ),
     "spark": Dialect(
@@ -119,16 +128,34 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         matches=lambda text, pattern: f"{text} RLIKE '^({pattern})$'",
     ),
 }
-"""The databases that statements are written for."""
+"""Dialects of the databases for which statements are written."""
 
 
 def count_sql(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
-    """Return the statement that counts a metric's reports under one parameter set.
+    """Return the statement that counts the reports of a metric under one parameter set.
 
-    `dialect` is one of DIALECTS, `table` is spelt as in the statement, quoted if it must be. Raises
-    ParamsError where the dialect is unknown, or allows fewer columns than the parameters need.
+    Parameters
+    ----------
+    params : Params
+        The parameter set.
+    metric : str
+        Name of the metric.
+    dialect : str
+        Name of the database, one of "bigquery", "duckdb", "postgres", "snowflake" and "spark".
+    table : str
+        Name of the table as the statement should contain it, with quotes if necessary, or a
+        query in parentheses with an alias.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ParamsError
+        If the dialect is unknown, or the database allows fewer columns than k + 2.
     """
-    spelt = _dialect(dialect)
+    spelt = _find_dialect(dialect)
     if params.k + 2 > spelt.max_columns:
         raise ParamsError(
             f"k must be in [1, {spelt.max_columns - 2}] for {dialect}, which answers with at most "
@@ -153,23 +180,37 @@ WITH cohorts AS (
   WHERE {conditions}
 ), counted AS (
   SELECT cohort, COUNT(*) AS reports,
-    {_lines(sums)}
+    {_join_lines(sums)}
   FROM accepted
   GROUP BY cohort
 )
 SELECT cohorts.cohort AS {spelt.heading("cohort")},
-  {_lines(zeros, "  ")}
+  {_join_lines(zeros, "  ")}
 FROM cohorts LEFT JOIN counted ON counted.cohort = cohorts.cohort
 ORDER BY cohorts.cohort;
 """
 
 
 def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
-    """Return the statement that counts what `count_sql` leaves out of a metric, by reason.
+    """Return the statement that counts the rows of a metric that `count_sql` leaves out, by reason.
 
-    It answers with the columns reason and reports; "accepted" is the reason of what is counted.
+    The result has the columns reason and reports. The reason "accepted" counts the reports.
+
+    Parameters
+    ----------
+    params, metric, dialect, table
+        As in `count_sql`.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ParamsError
+        If the dialect is unknown.
     """
-    spelt = _dialect(dialect)
+    spelt = _find_dialect(dialect)
     name, *checks = _conditions(params, metric, spelt)
     cases = [f"CASE WHEN {condition} THEN NULL ELSE '{reason}' END" for reason, condition in checks]
     return f"""\
@@ -177,7 +218,7 @@ def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "repo
 SELECT reason AS {spelt.heading("reason")}, COUNT(*) AS {spelt.heading("reports")}
 FROM (
   SELECT COALESCE(
-    {_lines([*cases, "'accepted'"])}
+    {_join_lines([*cases, "'accepted'"])}
   ) AS reason
   FROM {spelt.source(table)}
   WHERE {name[1]}
@@ -187,16 +228,18 @@ ORDER BY reason;
 """
 
 
-def _dialect(name: str) -> Dialect:
+def _find_dialect(name: str) -> Dialect:
+    """Return the dialect of a name; raise ParamsError for an unknown name."""
     if name not in DIALECTS:
         raise ParamsError(f"dialect must be one of {', '.join(DIALECTS)}, got {name!r}")
     return DIALECTS[name]
 
 
 def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, str]]:
-    """Return what a report fulfils, each with the reason against one that does not."""
+    """Return the conditions that every report fulfils, each with the reason for a refusal."""
     conditions = [
-        ("unknown-metric", f"metric = '{metric}'"),  # no letter of a name needs an escape
+        # The rules of names allow no character that SQL would have to escape.
+        ("unknown-metric", f"metric = '{metric}'"),
         ("format", f"format = {FORMAT}"),
         ("unknown-params", f"params = '{params.fingerprint}'"),
         # A day may be missing. A text that is no date is refused as on one machine.
@@ -207,7 +250,9 @@ def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, 
     ]
     byte = spelt.byte(params.n_bytes - 1) if spelt.byte else ""
     unused = [f"{spelt.bit(i, byte)} = 0" for i in range(params.k, 8 * params.n_bytes)]
-    if unused:  # only bits of the right length have them, and no order of conditions is promised
+    if unused:
+        # SQL promises no order of evaluation. Without the CASE a database might read the last byte
+        # of bits that are too short.
         guarded = f"CASE WHEN {spelt.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
         conditions.append(("padding", guarded))
     return conditions
@@ -219,5 +264,6 @@ def _describe_day(spelt: Dialect) -> str:
     return f"(day_text IS NULL OR ({is_date} AND day_text NOT LIKE '0000%'))"
 
 
-def _lines(parts: list[str], indent: str = "    ") -> str:
+def _join_lines(parts: list[str], indent: str = "    ") -> str:
+    """Join expressions by commas, one in each line."""
     return f",\n{indent}".join(parts)

@@ -1,15 +1,22 @@
-"""Sums of reports, batch by batch: the kernel that every engine runs, on one machine or many.
+"""Kernel of aggregation: adds batches of reports to sums, on one machine or on many.
 
-It imports numpy and pyarrow and nothing of the protocol, so that it runs on workers that have
-no more. What has to be known of a parameter set is its `Shape`, two integers.
+Every engine runs this module. It imports numpy and pyarrow and nothing of the protocol, so that it
+also runs on workers that have nothing else. A parameter set is reduced to its `Shape`: bits of a
+report and number of cohorts.
 
-Theory of operation: the rows of a batch fall into groups of one metric, one parameter set, one
-day and equal values in the columns of `by`. Groups and cohorts are numbered together, densely, so
-that one call of the loop over bits adds up all groups of a batch. Sums of batches are added, in
-any order; so are sums of other workers.
+How to think about it. The rows of a batch fall into groups. The rows of a group have the same
+metric, parameter set, day and values in the columns of `by`, so they are added to the same sums.
+A cell is a group and a cohort. Cells are numbered densely, so that one call of the loop over bits
+(`rappor.counts.bit_sums`) adds all groups of a batch at once. Parameter sets of one shape share a
+call; other shapes have other widths and need a call of their own.
 
-Reports come as `layout` says; a day may be its text as 2026-11-30. A row that is no report is
-counted by its reason.
+Sums of batches, of files and of workers are added in any order, with the same result. A row that is
+no report is counted by the first reason against it, in the order of `layout.REASONS`:
+
+    rows of a batch -> groups and cells -> reason of each row -> loop over bits, by shape
+                                                  |
+                                                  v
+                                        refused, by metric, params and reason
 """
 
 from __future__ import annotations
@@ -32,40 +39,57 @@ from rappor.engines.bits_column import Rows, read_bits
 from rappor.engines.layout import DAY, FORMAT, REASONS, check_columns
 
 _CODES: Final = ("", *REASONS)
+"""Reasons by their number. Number 0 means that a row is a report."""
+
 _NAMED: Final = {name: number for number, name in enumerate(_CODES)}
+"""Number of each reason."""
 
 _MOST_NAMES: Final = 1000
-"""Pairs of names that refusals are counted by; those beyond are counted under empty names."""
+"""Largest number of names under which refusals are counted. Further refusals are counted under
+empty names, so that rows with random names cannot fill the memory."""
+
 _LONGEST_NAME: Final = 64
+"""Largest number of characters of a name under which refusals are counted."""
+
 _FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
+"""Day 0 of Arrow's type date32."""
+
 _ROWS: Final = 1 << 12
-"""Rows of a batch of sums: 4 MB of ones at k = 128."""
+"""Largest number of rows of a batch of sums. They take 4 MB of ones at k = 128."""
+
 _FEW_CELLS: Final = 1 << 12
-"""Cohorts of all groups that are all summed: what is empty costs less than finding it."""
+"""Number of cells up to which all cells are summed. Finding the empty cells among few takes longer
+than summing them."""
 
 
 class Shape(NamedTuple):
-    """What the kernel has to know of a parameter set: bits of a report, and cohorts."""
+    """Shape of a parameter set: k bits of a report, and m cohorts."""
 
     k: int
     m: int
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of a report."""
+        """Number of bytes of a report."""
         return (self.k + 7) // 8
 
 
 Shapes = Mapping[tuple[str, str], Shape]
-"""(metric, fingerprint) -> the shape of reports that are accepted."""
+"""Shape of each accepted parameter set, by metric and fingerprint."""
 
 Key = tuple[Any, ...]
-"""What sums are kept by: metric, fingerprint, day or None, and the values of `by`."""
+"""Key of a group of reports: metric, fingerprint, day or None, and the values of `by`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The sums of one key: ones, (m, k) int64, and reports, (m,) int64."""
+    """Sums of one key.
+
+    Attributes
+    ----------
+    ones : (m, k) int64. Number of reports in which each bit is 1.
+    reports : (m,) int64. Number of reports of each cohort.
+    """
 
     ones: NDArray[np.int64]
     reports: NDArray[np.int64]
@@ -74,9 +98,9 @@ class Total:
 def sum_schema(by: Sequence[str] = ()) -> Any:
     """Return the Arrow schema of a table of sums.
 
-    A row has the sums of one cohort: `ones` is a list of k integers. Where `refused` is not null,
-    the row tells of `reports` rows that were refused for that reason; `metric` and `params` are
-    then what they said, cut to 64 characters, and the other columns are null.
+    A row has the sums of one cohort, and `ones` is a list of k integers. If `refused` is not null,
+    the row counts `reports` rows that were refused for this reason. Then `metric` and `params` are
+    the texts of these rows, cut to 64 characters, and the other columns are null.
     """
     columns = {
         "metric": pa.string(),
@@ -92,13 +116,22 @@ def sum_schema(by: Sequence[str] = ()) -> Any:
 
 
 class Sums:
-    """Sums that grow by batches of reports and by other sums; not thread-safe.
+    """Sums of batches of reports and of other sums. The class is not thread-safe.
 
-    `totals` has the sums by key, `refused` the refused rows by (metric, params, reason).
+    Attributes
+    ----------
+    totals : the sums by key.
+    refused : number of refused rows by metric, params and reason.
     """
 
     def __init__(self, shapes: Shapes, by: Sequence[str] = ()) -> None:
-        """Start with nothing; `by` names further columns of text that keep sums apart."""
+        """Create empty sums.
+
+        Parameters
+        ----------
+        shapes : shapes of the accepted parameter sets
+        by : names of further columns of text. Rows with different values are summed separately.
+        """
         self.totals: dict[Key, Total] = {}
         self.refused: Counter[tuple[str, str, str]] = Counter()
         self._shapes = shapes
@@ -108,19 +141,20 @@ class Sums:
 
     @property
     def n_cells(self) -> int:
-        """Integers that the sums hold, 8 bytes each."""
+        """Number of integers in the sums, of 8 bytes each."""
         return sum(total.ones.size for total in self.totals.values())
 
     def add(self, batch: Any) -> None:
         """Add a pyarrow.RecordBatch of reports.
 
-        Raises ReportError where a column is missing, doubled or of another type.
+        Raises ReportError if a column is missing, repeated or of a wrong type.
         """
         check_columns(batch.schema.names, self._by)
         if batch.num_rows:
             self._add_rows(_Rows(batch, self._by))
 
     def _add_rows(self, rows: _Rows) -> None:
+        """Add rows, one shape after the other, and count the refused rows."""
         kinds = [self._kind(key) for key in rows.keys]
         reason = self._judge(rows, kinds)
         for number, shape in enumerate(self._kinds):
@@ -133,7 +167,7 @@ class Sums:
             self._refuse(rows, reason)
 
     def _kind(self, key: Key) -> int:
-        """Return the number of a key's shape, or minus the number of the reason against it."""
+        """Return the index of a key's shape, or minus the number of the reason against the key."""
         metric, params, day = key[:3]
         shape = self._shapes.get((metric, params))
         if shape is None:
@@ -143,7 +177,8 @@ class Sums:
         return self._kinds.index(shape)
 
     def _judge(self, rows: _Rows, kinds: list[int]) -> NDArray[np.uint8]:
-        """Return the reason against each row, (n,) uint8, as far as the bits do not matter."""
+        """Return the number of the reason against each row, (n,) uint8, without the bits."""
+        # Reasons are written from the last to the first of `REASONS`, so that the first one stays.
         reason = np.zeros(len(rows.cohort), dtype=np.uint8)
         m = rows.by_group([self._kinds[kind].m if kind >= 0 else 0 for kind in kinds])
         reason[(rows.cohort < 0) | (rows.cohort >= m)] = _NAMED["cohort"]
@@ -154,7 +189,7 @@ class Sums:
         return reason
 
     def _sum(self, rows: _Rows, mine: Rows, shape: Shape) -> None:
-        """Add up the chosen rows, which are reports of one shape."""
+        """Add the selected rows, which are reports of one shape."""
         cells, n_cells = rows.cells(mine, shape.m), len(rows.keys) * shape.m
         present = np.arange(n_cells)
         if n_cells > _FEW_CELLS:
@@ -168,12 +203,14 @@ class Sums:
                 total.reports[cohorts[each]] += reports[each]
 
     def _total(self, key: Key, shape: Shape) -> Total:
+        """Return the sums of a key, zeros for a new key."""
         if key not in self.totals:
             zeros = np.zeros((shape.m, shape.k), np.int64), np.zeros(shape.m, np.int64)
             self.totals[key] = Total(*zeros)
         return self.totals[key]
 
     def _refuse(self, rows: _Rows, reason: NDArray[np.uint8]) -> None:
+        """Count the refused rows of a batch by group and reason."""
         bad = np.flatnonzero(reason)
         pairs, counts = np.unique(rows.group[bad] * len(_CODES) + reason[bad], return_counts=True)
         for pair, n in zip(pairs.tolist(), counts.tolist(), strict=True):
@@ -181,14 +218,14 @@ class Sums:
             self.refuse(rows.keys[group][0], rows.keys[group][1], _CODES[number], n)
 
     def refuse(self, metric: object, params: object, reason: str, n: int) -> None:
-        """Count n rows that are no reports, by what they say of themselves and the reason."""
+        """Count n refused rows, by their metric, their params and the reason."""
         key = _shown(metric), _shown(params), reason
         if len(self.refused) >= _MOST_NAMES and key not in self.refused:
             key = "", "", reason
         self.refused[key] += n
 
     def merge(self, other: Sums) -> None:
-        """Add the sums of another, for example those of another file."""
+        """Add other sums, for example of another file."""
         for key, total in other.totals.items():
             mine = self._total(key, self._known_shape(key))
             mine.ones[...] += total.ones
@@ -197,7 +234,7 @@ class Sums:
             self.refuse(metric, params, reason, n)
 
     def add_sums(self, batch: Any) -> None:
-        """Add a pyarrow.RecordBatch of sums, as `batches` makes them; rows may repeat keys."""
+        """Add a pyarrow.RecordBatch of sums, as `batches` creates them. Keys may be repeated."""
         refused = batch.filter(batch.column("refused").is_valid())
         for row in refused.select(["metric", "params", "refused", "reports"]).to_pylist():
             self.refuse(row["metric"], row["params"], row["refused"], row["reports"])
@@ -215,6 +252,7 @@ class Sums:
             np.add.at(total.reports, cohorts[mine], reports[mine])
 
     def _known_shape(self, key: Key) -> Shape:
+        """Return the shape of a key; raise ReportError if its parameters are not accepted."""
         shape = self._shapes.get((key[0], key[1]))
         if shape is None:
             raise ReportError(f"sums must be of accepted parameters, got {key[0]!r} {key[1]!r}")
@@ -222,6 +260,7 @@ class Sums:
 
     @property
     def _key_columns(self) -> tuple[str, ...]:
+        """Names of the columns of a key."""
         return "metric", "params", "day", *self._by
 
     def batches(self) -> Iterator[Any]:
@@ -238,7 +277,7 @@ class Sums:
             yield pa.RecordBatch.from_pylist(rows, schema=sum_schema(self._by))
 
     def _batch(self, key: Key, total: Total, cohorts: NDArray[np.int64]) -> Any:
-        """Return the rows of one key's cohorts, (n,) int64."""
+        """Return the sums of some cohorts of one key. `cohorts` is (n,) int64."""
         n, k = len(cohorts), total.ones.shape[1]
         schema = sum_schema(self._by)
         ones = pa.array(total.ones[cohorts].ravel())
@@ -256,7 +295,7 @@ class Sums:
 
 
 class _Rows:
-    """The rows of a batch, seen as numpy arrays: groups, cohorts, bits."""
+    """Rows of a batch as numpy arrays: the group, the cohort and the bits of each row."""
 
     def __init__(self, batch: Any, by: Sequence[str]) -> None:
         metric, params, *others = (_label(batch, name) for name in ("metric", "params", *by))
@@ -267,13 +306,13 @@ class _Rows:
         self._bits = read_bits(batch.column("bits"))
 
     def by_group(self, values: Sequence[int]) -> NDArray[np.int64]:
-        """Return each row's value, given one for each group; one for all if there is one group."""
+        """Return the value of each row's group. One group needs one value for all rows."""
         if len(values) == 1:
             return np.full(1, values[0])
         return np.array(values)[self.group]
 
     def cells(self, rows: Rows, m: int) -> NDArray[np.integer[Any]]:
-        """Return the number of each row's group and cohort together, group * m + cohort."""
+        """Return the cell of each row: group * m + cohort."""
         if len(self.keys) == 1:
             return self.cohort[rows]
         return np.asarray(self.group[rows] * m + self.cohort[rows])
@@ -281,7 +320,14 @@ class _Rows:
     def check_bits(
         self, chosen: NDArray[np.bool_], reason: NDArray[np.uint8], shape: Shape
     ) -> Rows:
-        """Return which of the chosen rows have bits of a shape; write reasons against others."""
+        """Select the rows whose bits have a shape, and write reasons against the other rows.
+
+        Parameters
+        ----------
+        chosen : (n,) bool. Rows to check.
+        reason : (n,) uint8. Reasons against the rows; changed in place.
+        shape : the shape that the bits must have
+        """
         wrong = chosen & (self._bits.lengths != shape.n_bytes)
         reason[wrong] = _NAMED["length"]
         chosen = chosen & ~wrong
@@ -294,31 +340,37 @@ class _Rows:
         return slice(None) if chosen.all() else chosen
 
     def packed(self, rows: Rows, shape: Shape) -> NDArray[np.uint8]:
-        """Return the bits of rows of one shape, (n, n_bytes) uint8."""
+        """Return the bits of selected rows of one shape, (n, n_bytes) uint8."""
         return self._bits.packed(rows, shape.n_bytes)
 
 
 def _shown(name: object) -> str:
+    """Return the beginning of a text, or the empty text for another value."""
     return name[:_LONGEST_NAME] if isinstance(name, str) else ""
 
 
 def _date(day: Any) -> Any:
-    """Return the date of a day's number or of its one spelling; any other text is a fault."""
+    """Convert the number of a day, or a text such as 2026-11-30, to a date.
+
+    Any other text becomes the empty text, which is refused. Python also reads 20261130 and
+    2026-W48-1. These spellings are refused, because warehouses do not read them.
+    """
     try:
         if isinstance(day, int):
             return datetime.date.fromordinal(_FIRST_DAY + day)
-        found = None if day is None else datetime.date.fromisoformat(day)
+        date = None if day is None else datetime.date.fromisoformat(day)
     except (ValueError, OverflowError):
         return ""
-    return found if found is None or str(found) == day else ""
+    return date if date is None or str(date) == day else ""
 
 
 def _text(value: Any) -> str | None:
+    """Convert a value to text. Null stays None."""
     return None if value is None else str(value)
 
 
 def _label(batch: Any, name: str) -> Any:
-    """Return a column that sums are kept by; ReportError for one that is no text."""
+    """Return a column of a key; raise ReportError if its type is neither text nor a number."""
     column = batch.column(name)
     kind = _kind_of(column)
     is_number = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
@@ -328,9 +380,10 @@ def _label(batch: Any, name: str) -> Any:
 
 
 def _days(batch: Any) -> Any:
-    """Return the days: their numbers from 1970 on, texts, or null for one that is missing.
+    """Return the days of a batch, as numbers since 1970 or as texts.
 
-    What is no date, such as a time, is an empty text.
+    A missing day is null. A value of another type, such as a time, becomes the empty text, which is
+    refused.
     """
     if DAY not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.int64())
@@ -350,16 +403,14 @@ def _kind_of(column: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
+    """Return whether an Arrow type is text."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
     )
 
 
 def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
-    """Return the distinct rows of some columns, and the number of each row's, (n,) int64.
-
-    If there is one, the numbers are (1,).
-    """
+    """Return the distinct keys of some columns, and the index of each row's key, (n,) int64."""
     keys: list[Key] = [()]
     group = np.zeros(1, dtype=np.int64)
     for column in columns:
@@ -374,16 +425,16 @@ def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
 
 
 def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
-    """Yield each number of a sorted array, and where it stands."""
+    """Yield each number of a sorted array, and the slice of its positions."""
     starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
     for start, end in itertools.pairwise([*starts, len(numbers)]):
         yield int(numbers[start]), slice(start, end)
 
 
 def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
-    """Return the values of a column, None for null among them, and their numbers, (n,) int64.
+    """Encode a column as its distinct values, with None for null, and (n,) int64 indices.
 
-    A column of one value has no numbers.
+    A column of one value has no indices. Most columns have one value, and no index is faster.
     """
     if not pa.types.is_dictionary(column.type):
         first = column[0]
@@ -399,7 +450,7 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return what a column holds; writers may declare bytes a text."""
+    """Return the values of a column. Invalid UTF-8 is replaced, because some writers store it."""
     if _is_text(column.type):
         texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
         return [None if text is None else text.decode(errors="replace") for text in texts]
@@ -409,16 +460,16 @@ def _values(column: Any) -> list[Any]:
 def _renumber(
     numbers: NDArray[np.integer[Any]], n_possible: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers that occur, in order, and for each row the place of its own."""
+    """Return the numbers that occur, in order, and the index of each row's number among them."""
     if n_possible > max(_FEW_CELLS, len(numbers)):
-        present, places = np.unique(numbers, return_inverse=True)
-        return present, places.astype(np.int64)
+        present, indices = np.unique(numbers, return_inverse=True)
+        return present, indices.astype(np.int64)
     occurs = np.bincount(numbers, minlength=n_possible) > 0
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[numbers]
 
 
 def _integers(column: Any, name: str) -> NDArray[np.integer[Any]]:
-    """Return a column of integers, (n,), with -1 for null and for what is too large."""
+    """Return a column of integers, (n,). Null and numbers that are too large become -1."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not pa.types.is_integer(column.type):

@@ -1,4 +1,4 @@
-"""Between a registry and sums: which reports are known, and the Counts that sums become."""
+"""Conversion between a registry and sums: the known parameter sets, and the resulting Counts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 Collection = tuple[str, ...]
-"""Whose reports are counted together: metric, fingerprint, and the values of `by`."""
+"""Reports that are added together: metric, fingerprint, and the values of the columns `by`."""
 
 
 def shapes_of(registry: Registry) -> Shapes:
-    """Return the shape of every parameter set that reports of a registry may carry."""
+    """Return the shape of every parameter set that a registry accepts."""
     return {
         (name, fingerprint): Shape(params.k, params.m)
         for name, metric in registry.items()
@@ -30,28 +30,39 @@ def shapes_of(registry: Registry) -> Shapes:
 def counts_of(sums: Sums, registry: Registry) -> dict[Collection, Counts]:
     """Return the Counts of each collection, over all days.
 
-    Where every report has a day, the metric's pace bounds the reports of a device, and the
-    Counts know it.
+    If every report has a day, the interval of the metric limits the reports of a device in these
+    days. The Counts then contain an upper bound on the sum of squared reports of the devices.
     """
     days: defaultdict[Collection, list[tuple[Key, Total]]] = defaultdict(list)
     for key, total in sums.totals.items():
         days[key[0], key[1], *key[3:]].append((key, total))
     return {
-        collection: _counts(registry[collection[0]], collection[1], totals)
+        collection: _add_days(registry[collection[0]], collection[1], totals)
         for collection, totals in sorted(days.items(), key=lambda item: tuple(map(str, item[0])))
     }
 
 
-def _counts(metric: Metric, fingerprint: str, totals: Sequence[tuple[Key, Total]]) -> Counts:
+def _add_days(metric: Metric, fingerprint: str, totals: Sequence[tuple[Key, Total]]) -> Counts:
+    """Add the sums of all days of one collection."""
     params = metric.accepted[fingerprint]
     ones = np.sum([total.ones for _, total in totals], axis=0)
     reports = np.sum([total.reports for _, total in totals], axis=0)
     days = {key[2]: int(total.reports.sum()) for key, total in totals}
-    return Counts(params, ones, reports, metric.name, _squares(metric, days))
+    return Counts(params, ones, reports, metric.name, _bound_squares(metric, days))
 
 
-def _squares(metric: Metric, days: dict[datetime.date | None, int]) -> int | None:
-    """Return the most that the squares of the devices' reports sum to; None if nobody knows."""
+def _bound_squares(metric: Metric, days: dict[datetime.date | None, int]) -> int | None:
+    """Return an upper bound on the sum of squared reports of the devices.
+
+    Parameters
+    ----------
+    metric : the metric, whose interval limits the reports of a device
+    days : number of reports of each day. The day is None for reports without a day.
+
+    Returns
+    -------
+    The bound, or None if reports have no day, because nothing then limits a device.
+    """
     if not all(days):
         return None
     dated = ((day, day, n) for day, n in days.items() if day)

@@ -1,6 +1,7 @@
-"""Paths with wildcards, as Hadoop reads them: * ? [ab] [^a] {one,other}, and a backslash.
+"""Paths with wildcards in the syntax of Hadoop: * ? [ab] [^a] {one,other}, and a backslash.
 
-Behind a wildcard, hidden names are left out, as in a folder. One that a path spells is meant.
+A wildcard does not match hidden names, as in the search of a folder. A hidden name that the path
+spells out is read.
 """
 
 from __future__ import annotations
@@ -15,48 +16,51 @@ from rappor.base.errors import FileError
 from rappor.engines.files import is_hidden
 
 SPECIAL: Final = "{}[]*?,\\"
-"""What stands for other characters, unless a backslash is before it."""
+"""Characters with a special meaning, unless a backslash stands before them."""
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 _ESCAPED: Final = re.compile(r"(?<!\\)\{[^}]*\\")
 _FIRST: Final = 0xD800
-"""Stands for the first special character, as itself, while braces are spelt out; no path has it."""
+"""Code of the character that replaces the first special character while braces are expanded. It is
+half of a UTF-16 pair, which no path contains."""
 
 
 def spell_out(path: str) -> list[str]:
-    """Return the paths that braces stand for, each as `glob` spells its wildcards.
+    """Expand braces, and return the paths with wildcards in the syntax of `glob`.
 
-    Raises FileError for a backslash within braces, which Hadoop drops from some of them.
+    Raises FileError for a backslash within braces. Hadoop drops it from some of the paths.
     """
     if _ESCAPED.search(path):
         raise FileError(path, "it has a backslash within braces: name its paths one by one")
-    spelt, rest = [], [re.sub(r"\\(.)", lambda found: _mark(found[1]), path, flags=re.DOTALL)]
+    expanded, rest = [], [re.sub(r"\\(.)", lambda match: _mark(match[1]), path, flags=re.DOTALL)]
     while rest:
-        each = rest.pop(0)
-        braces = _BRACES.search(each)
+        pattern = rest.pop(0)
+        braces = _BRACES.search(pattern)
         if braces:
             start, end = braces.span()
-            rest += [each[:start] + part + each[end:] for part in braces[1].split(",")]
+            rest += [pattern[:start] + part + pattern[end:] for part in braces[1].split(",")]
         else:
-            spelt.append(each.replace("[^", "[!").translate(_MARKED))
-    return list(dict.fromkeys(spelt))
+            expanded.append(pattern.replace("[^", "[!").translate(_MARKED))
+    return list(dict.fromkeys(expanded))
 
 
 def _mark(character: str) -> str:
+    """Replace a special character by its mark, so that it is no wildcard."""
     return chr(_FIRST + SPECIAL.index(character)) if character in SPECIAL else character
 
 
-_MARKED: Final = {ord(_mark(each)): glob.escape(each) for each in SPECIAL}
+_MARKED: Final = {ord(_mark(character)): glob.escape(character) for character in SPECIAL}
+"""Text by which `glob` writes a special character that is no wildcard, by the code of its mark."""
 
 
 def lies_in(path: str, root: str) -> bool:
-    """Return whether a path is, or is below, one that `spell_out` has returned."""
+    """Return whether a path is a path of `spell_out`, or lies below it."""
     parts, names = path.split("/"), root.rstrip("/").split("/")
     return len(parts) >= len(names) and all(map(fnmatchcase, parts, names))
 
 
 def is_left_out(path: str, roots: Sequence[str]) -> bool:
-    """Return whether a path is in some of the roots, but only by hidden names that none spells."""
+    """Return whether a path lies in some roots, but only by hidden names that none spells out."""
     parts = path.split("/")
     if not any(map(is_hidden, parts)):
         return False
@@ -71,7 +75,8 @@ def is_left_out(path: str, roots: Sequence[str]) -> bool:
 
 
 def matches(path: str) -> Iterator[str]:
-    """Yield the files, folders and links to nothing that this machine has under a path."""
+    """Yield the files, folders and broken links of this machine that match a path."""
     for root in spell_out(path):
-        found = sorted(glob.glob(root, include_hidden=True))  # noqa: PTH207  # the path has one beginning or none
-        yield from (each for each in found if not is_left_out(each, [root]))
+        # `Path.glob` needs a folder to begin at, and the path may be absolute or relative.
+        matched = sorted(glob.glob(root, include_hidden=True))  # noqa: PTH207
+        yield from (name for name in matched if not is_left_out(name, [root]))

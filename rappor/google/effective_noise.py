@@ -1,4 +1,10 @@
-"""The noise that google/rappor's clients really add: each rounds f in its own way."""
+"""Effective probability f of the clients of google/rappor, each of which rounds f in its own way.
+
+A client of google/rappor decides by seven random bits, a number from 0 to 127, whether it
+randomizes a bit of the permanent response. So only multiples of 1/128 are possible, and the f of
+`params.csv` is rounded. The clients in Python, C++ and Java round differently. Counts that are
+decoded with the f of the file, instead of the effective f, have biased estimates.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +16,58 @@ from typing import Final, Literal
 from rappor.base.errors import ParamsError
 
 Client = Literal["python", "cpp", "java"]
+"""Language of a client of google/rappor."""
+
 CLIENTS: Final = ("python", "cpp", "java")
+"""Languages of all clients of google/rappor."""
 
 _LEVELS: Final = 128
-"""Values of the seven bits that decide whether a bit is randomized."""
+"""Number of values of the seven random bits. A larger number would round f less."""
 
 
-def effective_f(f: float, client: Client) -> float:
-    """Return the f that a client really used: the nearest of its 128 levels, in its own way.
+def compute_effective_f(f: float, client: Client) -> float:
+    """Compute the f that a client uses: a multiple of 1/128.
 
-    Python compares with 128 f and so rounds up, C++ truncates 128 float32(f), Java rounds half
-    up.
+    Parameters
+    ----------
+    f : float
+        The f of the parameters, in [0, 1).
+    client : {"python", "cpp", "java"}
+        The client that sent the reports.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ParamsError
+        If f is outside [0, 1), or the client is unknown.
 
     Examples
     --------
-    >>> [round(effective_f(0.3, client) * 128) for client in ("python", "cpp", "java")]
+    >>> [round(compute_effective_f(0.3, client) * 128) for client in ("python", "cpp", "java")]
     [39, 38, 38]
     """
-    return randomizing_levels(f, client) / _LEVELS
+    return count_randomizing_values(f, client) / _LEVELS
 
 
-def randomizing_levels(f: float, client: Client) -> int:
-    """Return how many of the 128 values of seven bits randomize a bit."""
+def count_randomizing_values(f: float, client: Client) -> int:
+    """Count the values of the seven random bits for which a client randomizes a bit.
+
+    `Fraction` computes 128 f exactly, so that f = 3/128, for example, is never rounded up to 4.
+    """
     if not 0 <= f < 1:
         raise ParamsError(f"f must be in [0, 1), got {f!r}")
     if client == "python":
+        # The client compares the random value with 128 f: `value < 128 f` holds for ceil(128 f)
+        # values.
         return math.ceil(Fraction(f) * _LEVELS)
     if client == "cpp":
+        # The client stores f as a 32-bit float, multiplies by 128 and truncates.
         (single,) = struct.unpack("<f", struct.pack("<f", f))
         return math.floor(Fraction(single) * _LEVELS)
     if client == "java":
+        # The client calls Math.round, which rounds half up.
         return math.floor(Fraction(f) * _LEVELS + Fraction(1, 2))
     raise ParamsError(f"client must be one of {', '.join(CLIENTS)}, got {client!r}")

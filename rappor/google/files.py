@@ -1,9 +1,21 @@
-"""The files of google/rappor: read what its clients and tools wrote, write what they read.
+"""Readers and writers of the files of google/rappor, the reference implementation.
 
-Its hash layout has a name of its own (`rappor.candidates.google_hashing`), so its counts never
-mix with ours. Bits have the same numbers; only the text form is written from bit k - 1 down to
-bit 0. Errors that its own readers ignore are refused here: probabilities out of range or swapped,
-more ones than reports, cohorts that do not exist, rows of another width.
+google/rappor has five kinds of files, all CSV or lines of text:
+
+    params.csv      k, h, m, p, q, f of a collection
+    counts.csv      for each cohort its number of reports, then the number of ones of each bit
+    reports         one report in each row: client, cohort, and three patterns of bits
+    candidates.txt  one candidate in each line
+    map.csv         for each candidate the bits that it sets, numbered from 1 over all cohorts
+
+google/rappor hashes strings with MD5. Its hash layout has a name (`Params.layout`), and the name is
+part of the fingerprint, so counts of google/rappor are never added to counts of this package. Bit i
+has the same number in both. Only a pattern in a reports file is written from bit k - 1 down to bit
+0.
+
+The readers refuse errors that google/rappor ignores: probabilities that are out of range or
+swapped, a bit with more ones than its cohort has reports, cohorts that do not exist, and rows of
+another width.
 """
 
 from __future__ import annotations
@@ -26,19 +38,33 @@ from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.candidates.texts import Texts
 from rappor.counts.counts import Counts
-from rappor.google.effective_noise import Client, effective_f
+from rappor.google.effective_noise import Client, compute_effective_f
 from rappor.protocol.params import Params
 
 PathLike = str | os.PathLike[str]
 
 _PARAMS_HEADER: Final = ["k", "h", "m", "p", "q", "f"]
+"""Header of params.csv."""
+
 _REPORT_COLUMNS: Final = 5
+"""Number of columns of a reports file: client, cohort, true bits, permanent and instantaneous
+response."""
+
+_SHOWN_CHARACTERS: Final = 40
+"""Largest number of characters of a cell in a message."""
+
+_NO_COHORT: Final = 1 << 63
+"""Number of a cohort that no collection has. It stands for a cell that is no number."""
+
 _NA: Final = ("NA", "")
-"""Cells of a map that R reads as missing."""
+"""Cells of a map that R reads as missing. google/rappor's own example map has an empty cell."""
 
 
 class MappedCandidates(Candidates):
-    """Candidates whose bits come from a map.csv, whatever hash layout made it."""
+    """Candidates whose bits come from a map.csv, so that no hash is computed.
+
+    A map may come from any hash layout. Its bits belong to one k, h and m.
+    """
 
     __slots__ = ("_cells", "_shape")
 
@@ -50,20 +76,32 @@ class MappedCandidates(Candidates):
         shape: tuple[int, int, int],
         n_duplicates: int = 0,
     ) -> None:
-        """Keep (n, m * h) cells, -1 for none, and k, h, m that they are numbered by."""
+        """Store candidates and their bits.
+
+        Parameters
+        ----------
+        strings : the n distinct candidates
+        cells : (n, m * h) int32. The bits that each candidate sets, numbered from 0 over all
+            cohorts. The value -1 marks an unused cell.
+        shape : k, h and m of the numbering
+        n_duplicates : number of rows of the map that repeat a candidate
+        """
         super().__init__(Texts.of([text.encode() for text in strings]), name="map.csv")
         self.n_duplicates = n_duplicates
         self._cells = cells
         self._shape = shape
 
     def cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
-        """Return the map's cells of the candidates start to stop - 1."""
+        """Return the cells of the candidates start to stop - 1.
+
+        Raises ParamsError if k, h or m is another one than that of the map.
+        """
         if (params.k, params.h, params.m) != self._shape:
             raise ParamsError(f"k, h, m must be the map's {self._shape}")
         return self._cells[start:stop]
 
     def subset(self, chosen: Sequence[int]) -> MappedCandidates:
-        """Return the chosen candidates with their cells."""
+        """Return some candidates with their cells. `chosen` contains their indices."""
         strings = tuple(self._whole.take(np.array(chosen, dtype=np.int64)).pick())
         return MappedCandidates(strings, self._cells[list(chosen)], shape=self._shape)
 
@@ -71,11 +109,26 @@ class MappedCandidates(Candidates):
 def read_params(path: PathLike, *, client: Client | None = None) -> Params:
     """Read params.csv: the header k,h,m,p,q,f and one row.
 
-    Their clients round f to 1/128, each in its own way. `client` names the one that sent the
-    reports ("python", "cpp" or "java") and gives its effective f; without it f is as written.
-    Raises FileError for any other file, and ParamsError where a parameter is outside its range.
+    Parameters
+    ----------
+    path : path
+        Path of the file.
+    client : {"python", "cpp", "java"}, optional
+        The client that sent the reports. Its rounding of f is applied
+        (`rappor.google.effective_noise`). Without a client, f is used as written.
+
+    Returns
+    -------
+    Params
+
+    Raises
+    ------
+    FileError
+        If the file is no params.csv.
+    ParamsError
+        If a parameter is outside its range.
     """
-    rows = list(_rows(path))
+    rows = list(_read_rows(path))
     if not rows or [cell.strip(WHITE_SPACE) for cell in rows[0][1]] != _PARAMS_HEADER:
         raise FileError(path, f"the header must be {','.join(_PARAMS_HEADER)}", line=1)
     if len(rows) != 2:
@@ -87,35 +140,59 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
     except ValueError:
         raise FileError(path, "k, h, m must be integers and p, q, f numbers", line=line) from None
     if client is not None:
-        f = effective_f(f, client)
+        f = compute_effective_f(f, client)
     return Params(k=k, h=h, m=m, f=f, p=p, q=q, layout=LAYOUT)
 
 
 def write_params(path: PathLike, params: Params) -> None:
-    """Write params.csv; probabilities as the effective ones, to 10 digits.
+    """Write params.csv with the effective probabilities, to 10 digits.
 
-    Raises ParamsError where f forces other shares of bits to 1 and to 0: the file has no g.
+    Parameters
+    ----------
+    path : path
+        Path of the file. An existing file is replaced.
+    params : Params
+        The parameters.
+
+    Raises
+    ------
+    ParamsError
+        If g is not .5. The file has no g, so google/rappor would assume .5.
     """
     _check_forced(params)
     row = [params.k, params.h, params.m, *(f"{x:.10g}" for x in (params.p, params.q, params.f))]
-    _write(path, [_PARAMS_HEADER, row])
+    _write_rows(path, [_PARAMS_HEADER, row])
 
 
 def read_counts(path: PathLike, params: Params) -> Counts:
-    """Read counts.csv: for each cohort its reports, then the ones of bit 0 to k - 1.
+    """Read counts.csv: a row for each cohort, with its reports and the ones of bits 0 to k - 1.
 
-    Raises FileError where a row has another width, a cell is no count, rows are missing or too
-    many, or a bit has more ones than its cohort has reports.
+    Parameters
+    ----------
+    path : path
+        Path of the file.
+    params : Params
+        The parameters of the collection.
+
+    Returns
+    -------
+    Counts
+
+    Raises
+    ------
+    FileError
+        If a row does not have k + 1 cells, a cell is no whole number, the number of rows is not m,
+        or a bit has more ones than its cohort has reports.
     """
     table = []
-    for line, row in _rows(path):
+    for line, row in _read_rows(path):
         if len(row) != params.k + 1:
             wanted = params.k + 1
             raise FileError(path, f"a row must have {wanted} cells, got {len(row)}", line=line)
         try:
             table.append([read_whole_number(cell) for cell in row])
         except ValueError:
-            raise _not_whole(path, row, line) from None
+            raise _make_number_error(path, row, line) from None
     if len(table) != params.m:
         raise FileError(
             path, f"there must be a row for each of {params.m} cohorts, got {len(table)}"
@@ -128,24 +205,50 @@ def read_counts(path: PathLike, params: Params) -> Counts:
 
 
 def write_counts(path: PathLike, counts: Counts) -> None:
-    """Write counts.csv; the hash layout must be theirs.
+    """Write counts.csv.
 
-    Raises ParamsError for counts of another layout, which their decoder would misread, or of
-    parameters that params.csv cannot say.
+    Parameters
+    ----------
+    path : path
+        Path of the file. An existing file is replaced.
+    counts : Counts
+        Counts with the hash layout of google/rappor.
+
+    Raises
+    ------
+    ParamsError
+        If the counts have another hash layout, which the decoder of google/rappor would
+        misinterpret, or if params.csv cannot express the parameters.
     """
     _check_layout(counts.params)
     _check_forced(counts.params)
-    _write(path, np.column_stack([counts.cohort_reports, counts.bit_counts]).tolist())
+    _write_rows(path, np.column_stack([counts.cohort_reports, counts.bit_counts]).tolist())
 
 
 def read_reports(path: PathLike, params: Params) -> Counts:
-    """Sum a reports CSV: client, cohort, bloom, prr, irr; the last one is what was sent.
+    """Read and add the reports of a file with the columns client, cohort, bloom, prr and irr.
 
-    The first row is a header. irr has k characters, bit k - 1 first. Raises FileError where a row
-    has another width, its cohort does not exist, or its irr is malformed.
+    The first row is a header. Only `irr`, the instantaneous response, was sent by the client: k
+    characters 0 or 1, bit k - 1 first.
+
+    Parameters
+    ----------
+    path : path
+        Path of the file.
+    params : Params
+        The parameters of the collection.
+
+    Returns
+    -------
+    Counts
+
+    Raises
+    ------
+    FileError
+        If a row does not have five cells, its cohort does not exist, or its `irr` is malformed.
     """
     cohorts, packed = [], []
-    for line, row in itertools.islice(_rows(path), 1, None):
+    for line, row in itertools.islice(_read_rows(path), 1, None):
         if len(row) != _REPORT_COLUMNS:
             raise FileError(
                 path, f"a row must have {_REPORT_COLUMNS} cells, got {len(row)}", line=line
@@ -161,29 +264,60 @@ def read_reports(path: PathLike, params: Params) -> Counts:
 
 
 def read_candidates(path: PathLike) -> Candidates:
-    """Read candidates.txt as their hash_candidates does: stripped, a blank line is ""."""
+    """Read candidates.txt as the tool hash_candidates of google/rappor does.
+
+    White space of ASCII is removed from both ends of each line. An empty line is the empty string.
+
+    Parameters
+    ----------
+    path : path
+        Path of the file.
+
+    Returns
+    -------
+    Candidates
+
+    Raises
+    ------
+    FileError
+        If the file cannot be read, or is not UTF-8.
+    """
     lines = split_lines(read_text(path))
     return Candidates.from_list(line.strip(WHITE_SPACE) for line in lines)
 
 
 def read_map(path: PathLike, params: Params) -> MappedCandidates:
-    """Read map.csv, which takes the place of candidates: strings with the cells that they set.
+    """Read map.csv: candidates with the bits that they set in all cohorts.
 
-    The cells of a row may have any order. NA, an empty cell, which is R's NA, and repeated cells
-    are ignored. "Empty" is the empty string. Strings stay text, leading zeros included. Of a
-    repeated string the first row is kept and the others are counted.
-    Raises FileError where a cell is no whole number from 1 to m k, or a row has none or more than
-    m h.
+    The bits of a row are numbered from 1 and may have any order. Missing and repeated bits are
+    ignored. A missing bit is an empty cell or NA, as in R. The text "Empty" is the empty string. A
+    repeated string keeps its first row, and the others are counted (`n_duplicates`).
+
+    Parameters
+    ----------
+    path : path
+        Path of the file.
+    params : Params
+        The parameters of the collection.
+
+    Returns
+    -------
+    MappedCandidates
+
+    Raises
+    ------
+    FileError
+        If a cell is no whole number from 1 to m k, or a row has no bit or more than m h bits.
     """
     width = params.m * params.h
     rows: dict[str, list[int]] = {}
     n_duplicates = 0
-    for line, row in _rows(path):
+    for line, row in _read_rows(path):
         text = "" if row[0] == "Empty" else row[0]
         try:
             cells = sorted({read_whole_number(cell) - 1 for cell in row[1:] if cell not in _NA})
         except ValueError:
-            raise _not_whole(path, row[1:], line) from None
+            raise _make_number_error(path, row[1:], line) from None
         if not 1 <= len(cells) <= width:
             raise FileError(path, f"a string must have 1 to {width} cells", line=line)
         if cells[0] < 0 or cells[-1] >= params.m * params.k:
@@ -191,23 +325,24 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
         n_duplicates += text in rows
         rows.setdefault(text, cells)
     table = np.full((len(rows), width), -1, dtype=np.int32)
-    for place, cells in zip(table, rows.values(), strict=True):
-        place[: len(cells)] = cells
+    for table_row, cells in zip(table, rows.values(), strict=True):
+        table_row[: len(cells)] = cells
     shape = (params.k, params.h, params.m)
     return MappedCandidates(tuple(rows), table, shape=shape, n_duplicates=n_duplicates)
 
 
-def _not_whole(path: PathLike, row: Sequence[str], line: int) -> FileError:
-    """Return the refusal of a row, by its first cell that is no whole number."""
+def _make_number_error(path: PathLike, row: Sequence[str], line: int) -> FileError:
+    """Return the error of a row, which names the first cell that is no whole number."""
     wrong = next(cell for cell in row if not _is_whole(cell))
-    is_title = line == 1 and wrong[:1].isalpha()
-    title = "; a row of titles must be removed" if is_title else ""
-    return FileError(
-        path, f"every cell must be a whole number, got {wrong[:40]!r}{title}", line=line
-    )
+    # The files of google/rappor have no header. A spreadsheet program often adds one.
+    is_header = line == 1 and wrong[:1].isalpha()
+    remedy = "; a row of titles must be removed" if is_header else ""
+    shown = wrong[:_SHOWN_CHARACTERS]
+    return FileError(path, f"every cell must be a whole number, got {shown!r}{remedy}", line=line)
 
 
 def _is_whole(cell: str) -> bool:
+    """Return whether a cell is a whole number in any spelling, such as 1e+05."""
     try:
         read_whole_number(cell)
     except ValueError:
@@ -216,11 +351,12 @@ def _is_whole(cell: str) -> bool:
 
 
 def _read_cohort(cell: str) -> int:
-    """Return a cohort's number; one that no collection has for a cell that is none."""
-    return read_whole_number(cell) if _is_whole(cell) else 1 << 63
+    """Return the number of a cohort, or `_NO_COHORT` if the cell is no number."""
+    return read_whole_number(cell) if _is_whole(cell) else _NO_COHORT
 
 
 def _check_layout(params: Params) -> None:
+    """Raise ParamsError if the bits were not hashed as google/rappor hashes."""
     if params.layout != LAYOUT:
         raise ParamsError(
             f"layout must be {LAYOUT} to be written for google/rappor, got {params.layout}"
@@ -228,12 +364,14 @@ def _check_layout(params: Params) -> None:
 
 
 def _check_forced(params: Params) -> None:
+    """Raise ParamsError if f forces different shares of bits to 1 and to 0."""
     if params.t_1 != params.t_0:
         raise ParamsError(f"g must be 0.5 to be written as params.csv, got {params.g:g}")
 
 
-def _rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
+def _read_rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row that is not empty."""
+    # newline="" keeps the line ends, so that a line end within a quoted cell stays in the cell.
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
         for row in reader:
@@ -243,7 +381,8 @@ def _rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
         raise FileError(path, f"it is not CSV: {error}", line=reader.line_num) from None
 
 
-def _write(path: PathLike, rows: Iterator[Sequence[object]] | Sequence[Sequence[object]]) -> None:
+def _write_rows(path: PathLike, rows: Sequence[Sequence[object]]) -> None:
+    """Write rows as CSV. The file is replaced as a whole or not at all."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     with replace_file(Path(path)) as file:

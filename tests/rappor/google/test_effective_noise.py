@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rappor import ParamsError
-from rappor.google.effective_noise import Client, effective_f, randomizing_levels
+from rappor.google.effective_noise import Client, compute_effective_f, count_randomizing_values
 
 RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "vectors.json").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ def respond(stream: bytes, row: dict[str, Any], bits: int, client: Client) -> in
     """Return the permanent response: byte i of a hash decides on bit i and is its response."""
     response = 0
     for i, byte in enumerate(stream[: row["k"]]):
-        is_random = byte >> 1 < randomizing_levels(row["f"], client)
+        is_random = byte >> 1 < count_randomizing_values(row["f"], client)
         response |= (byte & 1 if is_random else bits >> i & 1) << i
     return response
 
@@ -47,12 +47,12 @@ def test_recorded_responses_have_the_noise_that_is_told() -> None:
 def test_each_client_rounds_f_in_its_own_way(f: float, levels: tuple[int, int, int]) -> None:
     """They agree only where 128 f is whole."""
     for client, level in zip(("python", "cpp", "java"), levels, strict=True):
-        assert effective_f(f, client) == level / 128  # type: ignore[arg-type]
+        assert compute_effective_f(f, client) == level / 128  # type: ignore[arg-type]
 
 
 def test_other_clients_and_numbers_are_refused() -> None:
     """Each in a sentence that names it."""
     with pytest.raises(ParamsError, match="client"):
-        effective_f(0.5, "rust")  # type: ignore[arg-type]
+        compute_effective_f(0.5, "rust")  # type: ignore[arg-type]
     with pytest.raises(ParamsError, match="f must be"):
-        effective_f(float("nan"), "java")
+        compute_effective_f(float("nan"), "java")
