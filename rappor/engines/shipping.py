@@ -1,4 +1,4 @@
-"""What a session's workers run: this interpreter if they are local, and this package as a .zip."""
+"""Code for the workers of a Spark session: this package as a .zip file, and the interpreter."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 _SHIPPED: Final = weakref.WeakSet[SparkSession]()
-"""Sessions whose workers have this package."""
+"""Sessions whose workers have this package already."""
 
 
 def ship(session: SparkSession) -> None:
-    """Send this package to the session's workers, once however often it is called."""
+    """Send this package to the workers of a session, once for each session."""
     if session not in _SHIPPED:
         _use_own_interpreter(session)
         session.addArtifacts(str(kernel_zip()), pyfile=True)
@@ -33,12 +33,14 @@ def ship(session: SparkSession) -> None:
 def _use_own_interpreter(session: SparkSession) -> None:
     """Let workers on this machine run the interpreter of this process.
 
-    Spark would run the `python3` of the PATH. Unless the environment is activated, that one has
-    neither this package's libraries nor always the same version. A choice of the user's stays.
+    Spark runs the `python3` of the PATH. Unless the virtual environment is activated, that
+    interpreter lacks the libraries of this package, and may have another version. A choice of the
+    user (PYSPARK_PYTHON or spark.pyspark.python) is not changed.
     """
     try:
         context = session.sparkContext
-    except AttributeError:  # Spark Connect: the workers are the server's
+    except AttributeError:
+        # A session of Spark Connect has no context. Its workers belong to the server.
         return
     is_chosen = "PYSPARK_PYTHON" in os.environ or session.conf.get("spark.pyspark.python", None)
     if str(context.master).startswith("local") and not is_chosen:
@@ -47,10 +49,10 @@ def _use_own_interpreter(session: SparkSession) -> None:
 
 @functools.cache
 def kernel_zip() -> Path:
-    """Write this package into a .zip that workers can import, and return its path.
+    """Write this package into a .zip file that workers can import, and return its path.
 
-    Its name tells its contents, so that a session never holds two of one name that differ. It is
-    removed when the process ends.
+    The name contains a digest of the contents, because a session refuses two files of one name. The
+    file is removed at the end of the process.
     """
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -64,7 +66,10 @@ def kernel_zip() -> Path:
 
 
 def _add(archive: zipfile.ZipFile, folder: Any, name: str) -> None:
-    """Add the sources of a package; the time of each is the same, so that equal ones are."""
+    """Add the sources of a package to an archive.
+
+    All files have the same time, so that equal sources make equal archives.
+    """
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         inner = f"{name}/{entry.name}"
         if entry.is_dir():

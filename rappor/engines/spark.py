@@ -1,11 +1,15 @@
 """Reports and counts on Apache Spark, in classic sessions and over Spark Connect.
 
-Theory of operation: each worker turns its part of the reports into sums by the kernel of `sums`.
-These, a row for each key and cohort, are shuffled by key and added up by the same kernel. Spark
-does the retries and the shuffle; only sums leave the workers. The reports of a data frame come
-from Spark, by `mapInArrow`; those of files are read by the workers themselves (`spark_files`),
-without Java in between, which takes three quarters of the time of a data frame. Nothing here asks
-for a SparkContext or an RDD, which Spark Connect and shared clusters do not have.
+How to think about it. Each worker converts its part of the reports to sums with the kernel of
+`rappor.engines.sums`. The sums, a row for each key and cohort, are shuffled by key and added by the
+same kernel. Spark does the shuffle and the retries. Only sums leave the workers:
+
+    reports -> sum_reports (each partition) -> shuffle by key -> add_sums -> Counts
+
+Spark passes the reports of a data frame to the kernel with `mapInArrow`. Files are opened by the
+workers themselves (`rappor.engines.spark_files`), because Java would take three quarters of the
+time. No function needs a SparkContext or an RDD, which Spark Connect and shared clusters do not
+have.
 """
 
 from __future__ import annotations
@@ -42,31 +46,53 @@ from rappor.engines.shipping import ship
 from rappor.engines.spark_files import Listing, list_files, map_batches
 
 FAILURES: Final = (PySparkException, Py4JError)
-"""What Spark raises: errors of its own, and in classic sessions those of Java."""
+"""Exceptions of Spark: its own, and in classic sessions those of Java."""
 
 _SHARES: Final = 8
-"""Workers that add up one key, each some of its cohorts: each holds a table of all of them."""
+"""Number of partitions among which the cohorts of one key are divided. More partitions add the sums
+of a large key faster, but each has a table of all cohorts of the key in memory.
+"""
 
 _CAUSE: Final = re.compile(r"Caused by:|[\w.]+Error: ")
+"""Beginning of a line that names a cause in the message of a failure."""
+
 _LONGEST: Final = 1000
-"""Characters of what is told of a failure."""
+"""Largest number of characters of a message of a failure."""
 
 _ROWS: Final = 1 << 18
-"""Rows that Spark hands to the kernel at a time; its own 10,000 cost more than the kernel does."""
+"""Number of rows that Spark passes to the kernel at a time. With Spark's default of 10,000, the
+calls take longer than the kernel.
+"""
 
 
 def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> DataFrame:
-    """Add up a data frame of reports, in one pass.
+    """Add the reports of a data frame in one pass.
 
-    Nothing runs before the result is asked for. A row that is no report, or not of the
-    registry's metrics and parameters, is counted by its reason in the same pass. The columns are
-    format, metric, params, cohort, bits (binary, or text in base64url) and perhaps day, those of
-    `by`, texts that keep sums apart, such as a country, and others, which are ignored.
+    A row that is no report, or not of the metrics and parameters of the registry, is counted by its
+    reason in the same pass. The result is lazy, as all data frames of Spark.
 
-    Returns a data frame with a row for each metric, params, day, value of `by`, and cohort:
-    `reports`, and `ones`, an array of k integers. Where `refused` is not null, the row says how
-    many `reports` were refused for that reason. Raises ReportError where a column is missing or
-    doubled.
+    Parameters
+    ----------
+    reports : DataFrame
+        Rows with the columns of `rappor.engines.layout` and of `by`. Bits are binary or text in
+        base64url. Other columns are ignored.
+    registry : Registry
+        The registry, whose metrics and parameters are accepted.
+    by : sequence of str
+        Names of further columns of text, such as a country. Rows with different values are added
+        separately.
+
+    Returns
+    -------
+    DataFrame
+        A row for each metric, params, day, value of `by` and cohort, with `reports`, and `ones`, an
+        array of k integers. If `refused` is not null, the row counts `reports` rows that were
+        refused for this reason.
+
+    Raises
+    ------
+    ReportError
+        If a column is missing or repeated.
     """
     check_columns(reports.columns, by)
     optional = [DAY] if DAY in reports.columns else []
@@ -74,25 +100,25 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     rows = reports.select(_columns(columns))
     given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     ship(reports.sparkSession)
-    return _together(map_batches(rows, sum_reports, sum_schema(by), **given), by, given)
+    return _add_partitions(map_batches(rows, sum_reports, sum_schema(by), **given), by, given)
 
 
-def _together(partial: DataFrame, by: Sequence[str], given: Mapping[str, Any]) -> DataFrame:
-    """Bring the sums of all partitions together by their keys, and add them up."""
+def _add_partitions(partial: DataFrame, by: Sequence[str], given: Mapping[str, Any]) -> DataFrame:
+    """Shuffle the sums of all partitions by their keys, and add them."""
     keys = [*_columns(["metric", "params", DAY, *by]), F.col("cohort") % _SHARES]
     return map_batches(partial.repartition(*keys), add_sums, sum_schema(by), **given)
 
 
 def collect_sums(sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> Sums:
-    """Run what `aggregate` describes, and return the sums and the refusals."""
+    """Run the job of `aggregate`, and return the sums and the refusals."""
     collected = Sums(shapes_of(registry), by)
-    for batch in _whole(sums, by).toArrow().to_batches():
+    for batch in _select_columns_of_sums(sums, by).toArrow().to_batches():
         collected.add_sums(batch)
     return collected
 
 
-def _whole(sums: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return the columns of sums; what a collector exports has no days and no refusals."""
+def _select_columns_of_sums(sums: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return the columns of sums. Sums that a collector exports have no day and no refusals."""
     for name, kind in ((DAY, "date"), ("refused", "string")):
         if name not in sums.columns:
             sums = sums.withColumn(name, F.lit(None).cast(kind))
@@ -102,7 +128,20 @@ def _whole(sums: DataFrame, by: Sequence[str]) -> DataFrame:
 def to_counts(
     sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()
 ) -> dict[Collection, Counts]:
-    """Run what `aggregate` describes; return Counts by metric, fingerprint and values of `by`."""
+    """Run the job of `aggregate`, and return Counts.
+
+    Parameters
+    ----------
+    sums : DataFrame
+        Result of `aggregate`, possibly stored and read again.
+    registry, by
+        As in `aggregate`.
+
+    Returns
+    -------
+    dict
+        Counts by metric, fingerprint and values of `by`.
+    """
     return counts_of(collect_sums(sums, registry, by=by), registry)
 
 
@@ -114,15 +153,27 @@ def decode(
     by: Sequence[str] = (),
     **options: Any,
 ) -> DataFrame:
-    """Decode many metrics and segments at once, each collection on one worker.
+    """Decode many metrics and segments, each collection on one worker.
 
-    The workers need the extra `analysis`. `sums` and `by` are those of `aggregate`, perhaps stored
-    and read again; `candidates` are strings for all metrics, or for each its own; `options` are
-    those of `rappor.decode`, such as `error_control`.
+    The workers need the extra `analysis`.
 
-    Returns a data frame with the columns metric, params, those of `by`, reports, and of each
-    estimate candidate, count, std_error, share, ci_low, ci_high, p_value and detected. A
-    collection without an answer has one row, with the sentence in `error`.
+    Parameters
+    ----------
+    sums : DataFrame
+        Result of `aggregate`, possibly stored and read again.
+    candidates : iterable of str, or mapping
+        Candidates of all metrics, or candidates by the name of the metric.
+    registry, by
+        As in `aggregate`.
+    **options
+        Options of `rappor.decode`, such as `error_control`.
+
+    Returns
+    -------
+    DataFrame
+        The columns metric, params, those of `by`, reports, and of each estimate candidate, count,
+        std_error, share, ci_low, ci_high, p_value and detected. A collection that cannot be decoded
+        has one row, with the reason in `error`.
     """
     ship(sums.sparkSession)
     given: dict[str, Any] = {
@@ -135,7 +186,7 @@ def decode(
     def decoded(key: tuple[Any, ...], table: Any) -> Any:
         return decode_group(key, table, **given)
 
-    accepted = _whole(sums, by).where(F.col("refused").isNull())
+    accepted = _select_columns_of_sums(sums, by).where(F.col("refused").isNull())
     grouped = accepted.groupBy(*_columns(["metric", "params", *by]))
     schema: Any = from_arrow_schema(estimates_schema(by))
     return grouped.applyInArrow(decoded, schema)
@@ -145,17 +196,26 @@ def decode(
 def open_session(remote: str | None = None) -> Iterator[SparkSession]:
     """Open a session for aggregation, and stop it at the end.
 
-    Without `remote`, the address of a Spark Connect server, Spark's own settings decide. What
-    Spark refuses becomes a RapporError of one line.
+    Parameters
+    ----------
+    remote : str, optional
+        Address of a Spark Connect server. Without an address, the settings of Spark decide.
+
+    Raises
+    ------
+    RapporError
+        If Spark fails. The message has one line.
     """
     builder = SparkSession.builder
     if remote is not None:
         builder = builder.remote(remote)
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # none is used
+    # This package passes Arrow batches and no pandas data to Spark.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     try:
         session = builder.getOrCreate()
     except PySparkException as error:
-        if error.getCondition() == "CONNECT_URL_NOT_SET":  # a client of Spark Connect alone
+        if error.getCondition() == "CONNECT_URL_NOT_SET":
+            # Only the client of Spark Connect is installed, which cannot run Spark on this machine.
             raise RapporError(
                 "--remote must name a Spark Connect server, got none; a session on this machine "
                 "needs the extra rappor[spark-classic]"
@@ -163,7 +223,7 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
         raise RapporError(f"Spark: {message_of(error)}") from None
     try:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
-        # A fingerprint of digits only, as the name of a folder, would be taken for a number.
+        # Spark would read a fingerprint of digits only, in the name of a folder, as a number.
         session.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         yield session
     except FAILURES as error:
@@ -173,9 +233,9 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
 
 
 def message_of(error: Exception) -> str:
-    """Return in one line what Spark says of a failure, and its causes.
+    """Return the message of a failure and of its causes, in one line.
 
-    One of them names a broken file, or is what the kernel said.
+    Only a cause names a broken file or contains the message of the kernel.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     causes = [line for line in lines if _CAUSE.match(line)]
@@ -186,15 +246,31 @@ def message_of(error: Exception) -> str:
 def sum_files(
     session: SparkSession, paths: Sequence[str], registry: Registry, *, by: Sequence[str] = ()
 ) -> DataFrame:
-    """Add up files and folders of reports; returns what `aggregate` does.
+    """Add the reports of files and folders.
 
-    They are read as on one machine: Parquet, CSV with a header and JSON lines, in all folders
-    below; a file counts once, however often it is named. Tasks open the files themselves where the
-    workers see them by their paths, and get them from Spark as bytes where not. Paths are as Spark
-    spells them, such as s3://lake/reports.
+    Files are read as on one machine: Parquet, CSV with a header and JSON lines, in all folders
+    below the paths. A file counts once, even if several paths name it. If all workers see the files
+    by their paths, tasks open the files. Otherwise Spark passes whole files as bytes.
 
-    Raises FileError, with the name, where a folder is a table, whose files are not its rows, and
-    where a file is of no known kind, or too large to be handed over.
+    Parameters
+    ----------
+    session : SparkSession
+        The session.
+    paths : sequence of str
+        Paths in the syntax of Spark, such as s3://lake/reports.
+    registry, by
+        As in `aggregate`.
+
+    Returns
+    -------
+    DataFrame
+        As `aggregate` returns it.
+
+    Raises
+    ------
+    FileError
+        If a folder is a table of Delta Lake, Hudi or Iceberg, or a file is of no known kind, or too
+        large to be passed as bytes.
     """
     return _sum_files(session, paths, registry, by)[0]
 
@@ -202,7 +278,22 @@ def sum_files(
 def aggregate_paths(
     session: SparkSession, paths: Sequence[str], registry: Registry
 ) -> FileAggregation:
-    """Add up files and folders of reports in one job; see `sum_files`."""
+    """Add the reports of files and folders in one job, as `sum_files`.
+
+    Parameters
+    ----------
+    session, paths, registry
+        As in `sum_files`.
+
+    Returns
+    -------
+    FileAggregation
+
+    Raises
+    ------
+    FileError
+        As `sum_files`.
+    """
     sums, listing = _sum_files(session, paths, registry, ())
     collected = collect_sums(sums, registry)
     return FileAggregation(
@@ -218,18 +309,19 @@ def aggregate_paths(
 def _sum_files(
     session: SparkSession, paths: Sequence[str], registry: Registry, by: Sequence[str]
 ) -> tuple[DataFrame, Listing]:
+    """Return the sums of files and folders, and the list of the files."""
     ship(session)
     listing = list_files(session, paths)
     given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     frame, read = listing.tasks(session)
     partial = map_batches(frame, read, sum_schema(by), **given)
-    return _together(partial, by, given), listing
+    return _add_partitions(partial, by, given), listing
 
 
 def _by_metric(
     candidates: Iterable[str] | Mapping[str, Iterable[str]], registry: Registry
 ) -> dict[str, list[str]]:
-    """Return the candidates of each metric; those that are no strings will take none."""
+    """Return the candidates of each metric. Metrics of categories ignore their candidates."""
     if isinstance(candidates, Mapping):
         return {name: list(strings) for name, strings in candidates.items()}
     strings = list(candidates)
@@ -237,5 +329,5 @@ def _by_metric(
 
 
 def _columns(names: Iterable[str]) -> list[Column]:
-    """Return columns by names that may hold spaces."""
+    """Return columns by their names, which may contain spaces."""
     return [F.col("`" + name.replace("`", "``") + "`") for name in names]

@@ -1,9 +1,23 @@
-"""Files of reports on a cluster: which ones there are, and how its workers come to read them.
+"""Search for files of reports on a cluster, and the way by which workers read them.
 
-Spark lists the files, under its own credentials. Where its workers see all of them by their paths,
-as in a folder that is mounted everywhere, each task opens its part of a file itself. Elsewhere
-Spark hands whole files over, as bytes, under its own credentials again. Both are read by the code
-of one machine. The files of a table are more than its rows: some are deleted, or of older versions.
+Spark lists the files with its own credentials. There are two ways to read them:
+
+- by path: all workers see the files, as in a folder that is mounted everywhere. Each task opens its
+  part of a file.
+- as bytes: Spark passes whole files, again with its own credentials, as from s3://.
+
+In both cases the readers of one machine parse the contents (`rappor.engines.rows`).
+
+Spark's list has several faults, which the checks of this module turn into a FileError. It omits
+files that Java cannot read, without an error. It follows links to a folder above themselves without
+end. It contains a file once for each link. And it lists the files of a table (Delta Lake, Hudi,
+Iceberg), among which are deleted rows and earlier versions. `list_files` checks in this order:
+
+    search by a worker      broken links, endless links; before Spark's list, which may never end
+    Spark's list            the files, with size and time
+    checks of the list      hidden files, two addresses of one file, tables, empty files
+    comparison              files that the worker found and Spark did not list
+    identities              links to one file; decides between path and bytes
 """
 
 from __future__ import annotations
@@ -50,31 +64,43 @@ from rappor.engines.workers import (
 )
 
 BY_PATH: Final = "the workers open them by their paths"
+"""Description of the way by path, and the value of `Listing.road`."""
+
 AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths"
 
+"""Description of the way as bytes, and the value of `Listing.road`."""
+
 _LARGEST: Final = 1 << 28
-"""Bytes of a file that Spark hands over whole: Java and the worker hold it twice each."""
+"""Largest size in bytes of a file that Spark passes as a whole. Java and the worker each have two
+copies in memory.
+"""
 
 _TASK: Final = 1 << 28
-"""Bytes that a task reads at least: a second, beside the quarter that any task costs."""
+"""Number of bytes that a task reads at least. They take a second, and the start of a task a quarter
+of a second. Larger tasks leave workers without work.
+"""
 
 _MOST_TASKS: Final = 10_000
+"""Largest number of tasks of a job. Spark's driver becomes slow with more."""
+
 _CHECKED: Final = 8
-"""Tasks that look whether the files are there, each on a worker: more cost more than reading."""
+"""Largest number of tasks that test whether workers see the files. More tasks would test more
+workers, and take longer than reading the files.
+"""
 
 _SIGNS: Final = r"/(_delta_log|\.hoodie)/|/metadata/[^/]*\.metadata\.json$"
-"""What the path of a sign of a table has."""
+"""Pattern of the path of a file by which a folder is recognised as a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a job, by their addresses, and the road to them."""
+    """Files of a job, and the way by which workers read them (`BY_PATH` or `AS_BYTES`)."""
 
     files: tuple[ReportFile, ...]
     road: str
 
     def tasks(self, session: SparkSession) -> tuple[DataFrame, Callable[..., Iterator[Any]]]:
-        """Return what the workers are to read, and the function that turns it into sums."""
+        """Return a data frame for the workers, and the function that converts it to sums."""
         if self.road == AS_BYTES:
             frame, listed = _contents(session, self.files)
             return frame, functools.partial(sum_contents, listed=listed)
@@ -88,9 +114,9 @@ class Listing:
 
 
 def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
-    """Return the files below some paths, in order, each once.
+    """Return the files below some paths, in order, each file once.
 
-    Raises FileError as `spark.sum_files` says.
+    Raises FileError as `rappor.engines.spark.sum_files`.
     """
     walked = _walk(session, paths)
     named = [root for path in paths for root in spell_out(_root(path))]
@@ -104,7 +130,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
             raise FileError(
                 path, f"its path has a colon and one of {SPECIAL}, which Java cannot read"
             )
-        # Milliseconds are all that Spark tells.
+        # `mtime_ns` contains milliseconds, because Spark lists no smaller unit.
         every[path] = ReportFile(
             path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
         )
@@ -114,7 +140,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     empty = list(_empty_files(addresses, every, named))
     _check_walked(walked, [*every, *(file.path for file in empty)], paths)
     local = [row for row in rows if row[0].startswith("file:")]
-    seen = _seen(session, local) if local or not rows else None
+    seen = _find_distinct(session, local) if local or not rows else None
     dropped = set() if seen is None else {path for path, *_ in local}.difference(seen)
     files = (*(file for path, file in every.items() if path not in dropped), *empty)
     if seen is not None and len(local) == len(rows):
@@ -134,7 +160,10 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
 def _listed(
     session: SparkSession, paths: Sequence[str]
 ) -> tuple[list[tuple[Any, ...]], Sequence[str]]:
-    """Return the files that Spark finds, and the addresses of these and of empty ones."""
+    """Return path, time and size of the files that Spark lists, and the addresses of all files.
+
+    Only the addresses contain empty files.
+    """
     try:
         found = _bytes_of(session, paths)
         rows = found.select("path", _millis(), "length").collect()
@@ -150,9 +179,10 @@ def _listed(
 def _empty_files(
     addresses: Sequence[str], known: Container[str], named: Sequence[str]
 ) -> Iterator[ReportFile]:
-    """Yield the files without a byte, which Spark finds and reads as no rows.
+    """Yield the empty files, which Spark reads as no rows.
 
-    FileError where such a file is no report file of its kind, as one that broke off.
+    Raises FileError if the file may not be empty: CSV has a header and Parquet a footer, so an
+    empty file of these kinds is an interrupted copy.
     """
     for address in sorted(addresses):
         path = unquote(address).replace("file:///", "file:/", 1)
@@ -164,15 +194,16 @@ def _empty_files(
 
 
 def _root(path: str) -> str:
-    """Return the path that was given, without its scheme, as Spark writes those of its files.
+    """Return a path of the caller without its scheme, in the spelling of Spark's list.
 
-    What a path that is not absolute means, only Spark knows for certain.
+    Only Spark knows which folder a relative path begins at. The current folder is a guess.
     """
-    return os.path.abspath(path_of(path) or "/")  # noqa: PTH100  # with its links, as Spark lists files
+    # The path is made absolute without resolving links, as in Spark's list.
+    return os.path.abspath(path_of(path) or "/")  # noqa: PTH100
 
 
-def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
-    """Raise FileError for a hidden file that is named itself: Spark passes it by in silence."""
+def _check_not_hidden(paths: Sequence[str], listed: Iterable[str]) -> None:
+    """Raise FileError if a path of the caller names a hidden file, which Spark would ignore."""
     for path in paths:
         is_absolute = path_of(path).startswith("/")
         for root in spell_out(_root(path)):
@@ -180,8 +211,8 @@ def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
             if not is_hidden(name):
                 continue
             is_read = any(
-                lies_in(path_of(each), root) if is_absolute else f"/{name}/" in each
-                for each in found
+                lies_in(path_of(address), root) if is_absolute else f"/{name}/" in address
+                for address in listed
             )
             if glob.has_magic(name) or not is_read:
                 reason = "its name begins with a dot or _, or ends in ._COPYING_: Spark ignores it"
@@ -189,7 +220,7 @@ def _check_not_hidden(paths: Sequence[str], found: Iterable[str]) -> None:
 
 
 def _check_addresses(files: Mapping[str, ReportFile]) -> None:
-    """Raise FileError for one file under two addresses, such as s3:// and s3a://."""
+    """Raise FileError if a file is listed under two addresses, such as s3:// and s3a://."""
     firsts: dict[tuple[str, int, int], str] = {}
     for address, file in files.items():
         first = firsts.setdefault((path_of(address), file.size, file.mtime_ns), address)
@@ -198,11 +229,15 @@ def _check_addresses(files: Mapping[str, ReportFile]) -> None:
 
 
 def _check_twins(session: SparkSession, files: Iterable[ReportFile]) -> None:
-    """Raise FileError where one of two files may be a link to the other, which Spark hides."""
+    """Raise FileError if one of two files may be a link to the other.
+
+    Spark does not show links, and workers do not see the files. Two files with equal size, time and
+    rows are taken for links, because their reports would be counted twice.
+    """
     alike: dict[tuple[int, int], list[ReportFile]] = defaultdict(list)
     for file in files:
         alike[file.size, file.mtime_ns].append(file)
-    suspects = [file for each in alike.values() if len(each) > 1 for file in each if file.size]
+    suspects = [file for files in alike.values() if len(files) > 1 for file in files if file.size]
     if not suspects:
         return
     times = {file.path: file.mtime_ns for file in suspects}
@@ -217,12 +252,15 @@ def _check_twins(session: SparkSession, files: Iterable[ReportFile]) -> None:
             )
 
 
-def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] | None:
-    """Return the paths of local files but for links to others; None if a worker misses one."""
+def _find_distinct(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] | None:
+    """Return the paths of local files, one of several links to a file.
+
+    Returns None if a worker does not see one of the files.
+    """
     frame = _spread(session, rows, LISTED, min(len(rows), _CHECKED))
-    found = map_batches(frame, see_files, SEEN).select("path", "identity")
+    identities = map_batches(frame, see_files, SEEN).select("path", "identity")
     firsts: dict[str | None, str] = {}
-    for path, identity in sorted(found.collect()):
+    for path, identity in sorted(identities.collect()):
         first = firsts.setdefault(identity, path)
         if identity is not None and first != path:
             check_labels(path_of(first), path_of(path))
@@ -230,9 +268,9 @@ def _seen(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] |
 
 
 def _walk(session: SparkSession, paths: Sequence[str]) -> list[Any]:
-    """Return what a worker finds below those paths that are local folders to it.
+    """Return the files that a worker finds below the local paths.
 
-    This comes before Spark's own list, which ends at no link that leads around.
+    This search runs before Spark's list. Spark follows a link to a folder above itself without end.
     """
     local = [path for path in paths if path.startswith("file:") or path_of(path) == path]
     if not local:
@@ -245,15 +283,17 @@ def _walk(session: SparkSession, paths: Sequence[str]) -> list[Any]:
 
 
 def _check_faults(walked: Iterable[Any]) -> None:
+    """Raise FileError for the first file that a worker cannot read."""
     for row in walked:
         if row.fault is not None:
             raise FileError(row.path, row.fault)
 
 
 def _check_walked(walked: Sequence[Any], listed: Sequence[str], paths: Sequence[str]) -> None:
-    """Raise FileError for a file that a worker finds and Spark has not listed.
+    """Raise FileError for a file that a worker found and Spark did not list.
 
-    Where Spark means another folder by the path, such as one of HDFS, nothing can be said.
+    A path without a scheme may mean a folder of HDFS for Spark, and a local folder for the worker.
+    Then the two lists have no file in common, and they are not compared.
     """
     local = {path_of(address) for address in listed if address.startswith("file:")}
     meant = {_root(path) for path in paths if path.startswith("file:")}
@@ -274,7 +314,7 @@ def _check_walked(walked: Sequence[Any], listed: Sequence[str], paths: Sequence[
 def map_batches(
     frame: DataFrame, work: Callable[..., Iterator[Any]], schema: Any, **given: Any
 ) -> DataFrame:
-    """Return what a function of `workers` makes of a data frame, in tasks of its partitions."""
+    """Apply a function of `rappor.engines.workers` to each partition of a data frame."""
     task = functools.partial(run_task, work=work, **given)
     return frame.mapInArrow(task, from_arrow_schema(schema))
 
@@ -282,18 +322,18 @@ def map_batches(
 def _spread(
     session: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Any, n: int
 ) -> DataFrame:
-    """Return a data frame of some rows, dealt out in turn to n partitions."""
+    """Return a data frame of some rows in n partitions, which get the rows in turn."""
     frame = session.createDataFrame(list(rows), from_arrow_schema(schema))
     return frame.coalesce(1).repartition(max(n, 1))
 
 
 def _millis() -> Column:
-    """Return the time of a file's last change."""
+    """Return the column with the time of a file's last change, in milliseconds."""
     return F.unix_millis("modificationTime").alias("millis")
 
 
 def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Return a row for each file below some paths; what cannot be read fails the job."""
+    """Return a row for each file below some paths. An unreadable file fails the job."""
     files = session.read.format("binaryFile").option("recursiveFileLookup", "true")
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
         files = files.option(name, "false")
@@ -303,17 +343,18 @@ def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
 def _contents(
     session: SparkSession, files: Iterable[ReportFile]
 ) -> tuple[DataFrame, dict[str, tuple[int, int]]]:
-    """Return a row for each file with its bytes, and the state that each was listed in."""
+    """Return a row with the bytes of each file, and the listed time and size of each file."""
     listed = {file.path: (file.mtime_ns, file.size) for file in files if file.size}
     frame = _bytes_of(session, [_escaped(path) for path in listed])
     return frame.select("path", _millis(), "content"), listed
 
 
 def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
-    """Raise FileError where files lie in a table, but for its folders of partitions."""
+    """Raise FileError if files are part of a table of Delta Lake, Hudi or Iceberg."""
     signs = ",".join(sign.removesuffix("/*") for sign in TABLES)
     for start, folders in _folders(files).items():
-        # Java drops backslashes within braces, and takes no colon behind a wildcard.
+        # One pattern in braces covers all folders in one request. Java drops backslashes within
+        # braces, and refuses a colon after a wildcard, so such folders need patterns of their own.
         plain = {folder for folder in folders if not set(folder) & {*SPECIAL, ":"}}
         patterns = [f"{start}/{{{','.join(sorted(plain))}}}/{{{signs}}}"] if plain else []
         patterns += [
@@ -334,9 +375,9 @@ def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
 
 
 def _folders(files: Sequence[str]) -> dict[str, set[str]]:
-    """Return the folders that files lie in, up to the root, by the beginning of their addresses.
+    """Return the folders of files, up to the root, by the beginning of their addresses.
 
-    Folders named column=value are left out: they are parts of what they lie in.
+    Folders named column=value are left out, because they are partitions of the folder above.
     """
     found: dict[str, set[str]] = defaultdict(set)
     for parent in {file.rpartition("/")[0] for file in files}:
@@ -351,10 +392,11 @@ def _folders(files: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _refuse_table(sign: str) -> NoReturn:
+    """Raise the FileError of a table. `sign` is the path of a file that only a table has."""
     parts = {kind: sign.rpartition(f"/{name.partition('/')[0]}/") for name, kind in TABLES.items()}
     refuse_table(*next((folder, kind) for kind, (folder, inside, _) in parts.items() if inside))
 
 
 def _escaped(path: str) -> str:
-    """Return a path in which no character stands for others."""
-    return "".join(f"\\{each}" if each in SPECIAL else each for each in path)
+    """Escape the wildcards of a path, so that it matches only itself."""
+    return "".join(f"\\{character}" if character in SPECIAL else character for character in path)

@@ -1,7 +1,7 @@
-"""What a worker of a cluster runs: functions over Arrow batches.
+"""Functions that the workers of a cluster run on Arrow batches.
 
-They need numpy and pyarrow; with numba they are faster, and equal. `decode_group` decodes, so its
-workers need the extra `analysis`.
+The functions need numpy and pyarrow. With numba they are faster, with equal results. Workers that
+run `decode_group` need the extra `analysis`, because the function decodes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from rappor.engines.sums import Shapes, Sums
 from rappor.engines.wildcards import matches
 
 _MOST_CELLS: Final = 1 << 25
-"""Sums that a worker holds before it hands them on: 256 MB."""
+"""Number of integers above which a worker passes its sums on: 256 MB. A larger number takes more
+memory; a smaller one sends the same keys more often.
+"""
 
 SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
-"""What stands before the path in an address: a scheme, and perhaps a host."""
+"""Beginning of an address before its path: a scheme, and possibly a host."""
 
 ESTIMATES: Final = {
     "candidate": pa.string(),
@@ -43,7 +45,7 @@ ESTIMATES: Final = {
     "p_value": pa.float64(),
     "detected": pa.bool_(),
 }
-"""Columns of an estimate, as `Estimates` names them, and their types."""
+"""Columns of an estimate and their types, with the names of `Estimates`."""
 
 TASKS: Final = pa.schema(
     {
@@ -54,34 +56,43 @@ TASKS: Final = pa.schema(
         "end": pa.int64(),
     }
 )
-"""Parts of files, as `rows.Chunk` has them; millis is the time of the last change."""
+"""Schema of parts of files (`rows.Chunk`). `millis` is the time of the last change."""
 
 LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "size")])
-"""The files that Spark lists."""
+"""Schema of the files that Spark lists."""
 
 ROOTS: Final = pa.schema([TASKS.field("path")])
-"""Paths that were given."""
+"""Schema of the paths of the caller."""
 
 WALKED: Final = pa.schema({"root": pa.string(), "path": pa.string(), "fault": pa.string()})
-"""The files below such a path, or what is wrong with one."""
+"""Schema of the files below such a path. `fault` is a sentence if a file cannot be read."""
 
 SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
-"""The same, as a worker sees them: equal identities are one file, null is none."""
+"""Schema of listed files with their identity on a worker. Equal identities are one file; null means
+that the worker does not have the file.
+"""
 
 DIGESTS: Final = pa.schema({"path": pa.string(), "digest": pa.string()})
-"""The SHA-256 of files that have rows."""
+"""Schema of the SHA-256 of files that contain rows."""
 
 _CHANGED: Final = "it changed after it was listed, or a worker has another file of this path"
+"""Reason against a file that is not as Spark listed it."""
 
 
 def run_task(
     batches: Iterable[Any], *, work: Callable[..., Iterator[Any]], **given: Any
 ) -> Iterator[Any]:
-    """Do what a function of this module does, as a task of Spark.
+    """Run a function of this module as a task of Spark.
 
-    Before each task Spark makes its workers look again into every archive that they have imported
-    from, its own among them: a fifth of a second. None of them changes, so they are left out of
-    that. Imports find them as before.
+    Before each task, Spark's workers read the index of every archive again from which they have
+    imported. That takes a fifth of a second. The archives do not change, so this function removes
+    them from the cache that Spark invalidates. Imports still find the archives.
+
+    Parameters
+    ----------
+    batches : batches of the partition
+    work : the function to run
+    given : further arguments of the function
     """
     yield from work(batches, **given)
     for path, finder in list(sys.path_importer_cache.items()):
@@ -90,7 +101,7 @@ def run_task(
 
 
 def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
-    """Turn batches of reports into batches of sums, the same keys perhaps several times."""
+    """Convert batches of reports to batches of sums. A key may occur in several batches of sums."""
     sums = Sums(shapes, by)
     for batch in batches:
         sums.add(batch)
@@ -101,16 +112,18 @@ def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) ->
 
 
 def see_files(batches: Iterable[Any]) -> Iterator[Any]:
-    """Add to the files of `LISTED` what tells them, null for those that this worker has not."""
+    """Add the identity to listed files. The identity of a file that this worker lacks is null."""
     for batch in batches:
         identities = [_identity(file) for file in batch.to_pylist()]
         yield batch.append_column("identity", pa.array(identities, pa.string()))
 
 
 def _identity(listed: Mapping[str, Any]) -> str | None:
-    """Return the same for a file and all links to it, on every host.
+    """Return the identity of a file, which is equal for all links to the file, on every host.
 
-    Devices have other numbers on other hosts, and hard links are told without them.
+    A file with one name is identified by its real path. A file with several names (hard links) is
+    identified by its inode, size and time. The number of the device is not used, because it differs
+    from host to host.
     """
     try:
         status = Path(path_of(listed["path"])).stat()
@@ -123,20 +136,22 @@ def _identity(listed: Mapping[str, Any]) -> str | None:
 
 
 def walk_folders(batches: Iterable[Any]) -> Iterator[Any]:
-    """Tell the files that this worker finds below some paths, as one machine finds them.
+    """List the files that this worker finds below some paths, as one machine finds them.
 
-    Spark passes by in silence what Java cannot read, a link to nothing among them.
+    Spark ignores files that Java cannot read, such as broken links, without an error. This list
+    shows such files.
     """
     for batch in batches:
         for root in batch.column("path").to_pylist():
             rows = [
-                {"root": root, "path": _text(path), "fault": fault} for path, fault in _walked(root)
+                {"root": root, "path": _text(path), "fault": fault}
+                for path, fault in _walk_root(root)
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=WALKED)
 
 
-def _walked(root: str) -> Iterator[tuple[str | os.PathLike[str], str | None]]:
-    """Yield each file under a path, or what is there instead and what is wrong with it."""
+def _walk_root(root: str) -> Iterator[tuple[str | os.PathLike[str], str | None]]:
+    """Yield each file below a path, with None or with the reason why it cannot be read."""
     loops: list[Path] = []
     try:
         for start in map(Path, matches(root)):
@@ -150,12 +165,12 @@ def _walked(root: str) -> Iterator[tuple[str | os.PathLike[str], str | None]]:
 
 
 def _text(path: str | os.PathLike[str]) -> str:
-    """Return a path as text that can be sent, also where its bytes are not UTF-8."""
+    """Convert a path to text that Arrow can store, even if its bytes are not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
-    """Turn `TASKS`, whose files this worker opens itself, into batches of sums."""
+    """Convert parts of files (`TASKS`), which this worker opens, to batches of sums."""
     return _sum_chunks(_parts(batches), shapes, by)
 
 
@@ -166,9 +181,13 @@ def sum_contents(
     shapes: Shapes,
     by: Sequence[str],
 ) -> Iterator[Any]:
-    """Turn whole files, their path, millis and content, into batches of sums.
+    """Convert whole files to batches of sums.
 
-    `listed` has the time and the size that each was listed with.
+    Parameters
+    ----------
+    batches : batches with the path, millis and content of files
+    listed : time in milliseconds and size of each file in Spark's list, by path
+    shapes, by : as in `Sums`
     """
     return _sum_chunks(_copies(batches, listed), shapes, by)
 
@@ -176,14 +195,16 @@ def sum_contents(
 def digest_contents(
     batches: Iterable[Any], *, listed: Mapping[str, tuple[int, int]]
 ) -> Iterator[Any]:
-    """Turn whole files, as `sum_contents` gets them, into `DIGESTS`."""
+    """Compute the SHA-256 of whole files that contain rows, as `DIGESTS`."""
     for path, chunk in _copies(batches, listed):
-        if any(_sum_chunks([(path, chunk)], {}, ())):  # refusals, of all rows
+        # Without accepted parameters every row is refused, so there are sums if there are rows.
+        if any(_sum_chunks([(path, chunk)], {}, ())):
             row = {"path": path, "digest": hash_file(chunk.file.path)}
             yield pa.RecordBatch.from_pylist([row], schema=DIGESTS)
 
 
 def _parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
+    """Yield the parts of `TASKS`, each with the path of its file."""
     for batch in batches:
         for task in batch.to_pylist():
             yield task["path"], Chunk(_listed_file(task), task["start"], task["end"], task["size"])
@@ -192,6 +213,7 @@ def _parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
 def _copies(
     batches: Iterable[Any], listed: Mapping[str, tuple[int, int]]
 ) -> Iterator[tuple[str, Chunk]]:
+    """Write each file that Spark passed into a temporary file, and yield it as one part."""
     for batch in batches:
         columns = (batch.column(name) for name in ("path", "millis", "content"))
         for address, millis, content in zip(*columns, strict=True):
@@ -207,7 +229,7 @@ def _copies(
 
 
 def _listed_file(listed: Mapping[str, Any]) -> ReportFile:
-    """Return a file as this worker sees it; FileError unless it is as it was listed."""
+    """Return a listed file; raise FileError if it has changed since the list."""
     (file,) = find_files([path_of(listed["path"])])
     if not file.is_like(listed["size"], listed["millis"]):
         raise FileError(listed["path"], _CHANGED)
@@ -215,14 +237,14 @@ def _listed_file(listed: Mapping[str, Any]) -> ReportFile:
 
 
 def path_of(address: str) -> str:
-    """Return the path in an address as Spark writes it, whose characters are as they are."""
+    """Return the path of an address. Spark does not escape the characters of addresses."""
     return SCHEME.sub("", address)
 
 
 def _sum_chunks(
     chunks: Iterable[tuple[str, Chunk]], shapes: Shapes, by: Sequence[str]
 ) -> Iterator[Any]:
-    """Read parts of files, each with the name that people know, and add them up."""
+    """Read parts of files and add them. Errors name the path that comes with each part."""
     sums, refused = Sums(shapes, by), Counter[str]()
     for path, chunk in chunks:
         try:
@@ -242,7 +264,7 @@ def _sum_chunks(
 
 
 def add_sums(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
-    """Add batches of sums up: every key comes out once."""
+    """Add batches of sums, so that every key occurs once."""
     sums = Sums(shapes, by)
     for batch in batches:
         sums.add_sums(batch)
@@ -258,9 +280,21 @@ def decode_group(
     by: Sequence[str],
     options: Mapping[str, Any],
 ) -> Any:
-    """Decode the sums of one collection: metric, parameters and the values of `by`.
+    """Decode the sums of one collection.
 
-    Returns a pyarrow.Table of `estimates_schema`; where there is no answer, one row says why.
+    Parameters
+    ----------
+    key : metric, fingerprint and the values of `by`
+    table : pyarrow.Table of sums
+    registry : the registry
+    candidates : candidates of each metric
+    by : names of further columns
+    options : options of `rappor.decode`
+
+    Returns
+    -------
+    A pyarrow.Table of `estimates_schema`. If the collection cannot be decoded, one row contains the
+    error.
     """
     from rappor.decoding.decoder import decode  # noqa: PLC0415  # only workers that decode have it
     from rappor.engines.totals import counts_of, shapes_of  # noqa: PLC0415
@@ -273,13 +307,13 @@ def decode_group(
     try:
         (counts,) = counts_of(sums, registry).values()
         hashed = encoding_of(counts.params).hashed
-        found = decode(counts, candidates.get(counts.metric) if hashed else None, **options)
+        decoded = decode(counts, candidates.get(counts.metric) if hashed else None, **options)
     except DecodeError as error:
         return _rows(labels, {"reports": [0], "error": [str(error)]}, by)
     estimates = {
-        name: column for name, column in found.to_arrow().to_pydict().items() if name in ESTIMATES
+        name: column for name, column in decoded.to_arrow().to_pydict().items() if name in ESTIMATES
     }
-    return _rows(labels, {"reports": [found.reports] * len(found), **estimates}, by)
+    return _rows(labels, {"reports": [decoded.reports] * len(decoded), **estimates}, by)
 
 
 def estimates_schema(by: Sequence[str]) -> Any:
@@ -291,6 +325,7 @@ def estimates_schema(by: Sequence[str]) -> Any:
 def _rows(
     labels: Mapping[str, str], columns: Mapping[str, Sequence[Any]], by: Sequence[str]
 ) -> Any:
+    """Return a table of `estimates_schema`. Missing columns are null."""
     schema = estimates_schema(by)
     n = len(columns["reports"])
     everything = {name: [label] * n for name, label in labels.items()} | dict(columns)
