@@ -349,7 +349,7 @@ def test_a_file_that_changes_takes_no_other_road(session: SparkSession, tmp_path
     """Workers that see another state of it do see it."""
     path = write_rows(tmp_path / "a.parquet", rows_of("page", 5))
     with pytest.raises(spark.FAILURES, match=r"a.parquet: it changed after it was listed"):
-        spark_files._seen(session, [(f"file:{path}", 0, 5)])
+        spark_files._find_distinct(session, [(f"file:{path}", 0, 5)])
 
 
 def write_odd_csv(folder: Path) -> None:
