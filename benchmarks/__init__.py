@@ -1,1 +1,1 @@
-"""Speed and accuracy, measured and compared; run with `python -m benchmarks`."""
+"""Measurements of speed and accuracy, with comparisons. Run them with `python -m benchmarks`."""

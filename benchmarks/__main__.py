@@ -46,7 +46,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "sums": sums.sums,
     "trends": trends.trends,
     "changes": changes.changes,
-    "permanent": permanent.permanent,
+    "permanent": permanent.compare_permanent_responses,
     "atlas": atlas.atlas,
     "audits": audits.audits,
     "tables": published.tables,
@@ -55,8 +55,8 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "mechanisms": mechanisms.mechanisms,
     "plan": plans.plans,
     "discover": discovery.discovery,
-    "listed": listed.listed,
-    "needed": needed.needed,
+    "listed": listed.compare_list_with_pair,
+    "needed": needed.compare_needed_reports,
     "scenarios": scenarios.scenarios,
     "decode": speed.decode,
     "stream": stream.stream,
@@ -77,7 +77,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
 
 
 def main() -> None:
-    """Run the named benchmarks, all of them without a name."""
+    """Run the named benchmarks, or all of them without a name."""
     options = _parser().parse_args()
     tables: list[Table] = []
     for name in options.names or list(BENCHMARKS):
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "names",
         nargs="*",
-        type=_known,
+        type=_check_name,
         metavar="name",
         help=f"which to run: {', '.join(BENCHMARKS)}; all without a name",
     )
@@ -125,8 +125,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _known(name: str) -> str:
-    """Admit the name of a benchmark; argparse's own choices refuse to be given none."""
+def _check_name(name: str) -> str:
+    """Return the name of a benchmark.
+
+    The choices of argparse would refuse an empty list of names.
+    """
     if name not in BENCHMARKS:
         raise argparse.ArgumentTypeError(f"must be one of {', '.join(BENCHMARKS)}, got {name!r}")
     return name

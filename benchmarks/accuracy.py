@@ -1,7 +1,7 @@
-"""Accuracy: what is found, what is found wrongly, and whether the errors are honest.
+"""Accuracy: true and false detections, and the coverage of intervals.
 
-Every run is one collection with its own strings, its own coins and its own seed. Truth is
-the population's share, so intervals are held to it and not to the devices that reported.
+Every run is one collection with its own strings, coins and seed. The truth is the share of the
+population. Intervals are compared with that share, not with the share of the devices that reported.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ DESIGNS = {
     "paper": Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75),
     "asymmetric": Params(k=128, h=1, m=32, f=0.2, p=0.223909, q=0.530677),
 }
-"""Two designs of equal privacy (eps_inf 4.394, eps_1 1.0743): [EPK14] section 5.2, and one
-hash with the noise chosen for it."""
+"""Two designs of equal privacy, eps_inf 4.394 and eps_1 1.0743.
+
+The first is that of [EPK14] section 5.2. The second has one hash, and the noise that was chosen for
+it.
+"""
 
 NOISE_LEVELS = {
     "paper m=64": Params(k=128, h=2, m=64, f=0.5, p=0.5, q=0.75),
     "balanced": Params.profile("balanced"),
 }
 LOW_NOISE = {f"low noise h={h}": Params(k=128, h=h, m=16, f=0, p=0.225, q=0.775) for h in (1, 2)}
-"""Collisions with non-candidates, not the coins, are what limits these."""
+"""Designs whose errors come from collisions with strings that are no candidates, not from coins."""
 
 COVERAGE_KINDS = ("exp", "zipf_half", "uniform", "one_heavy")
 MISSING_KINDS = ("zipf_missing", "exp_missing")
@@ -65,10 +68,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: detections under Benjamini-Hochberg and Bonferroni, and the distribution.
+    """Detections of one run under two corrections, and the errors of its distribution.
 
-    `total_variation` is half the sum of absolute errors over the candidates; `with_other`
-    adds the error of the share that is left for non-candidates.
+    `total_variation` is half the sum of absolute errors over the candidates. `with_other` adds the
+    error of the share of all other strings.
     """
 
     bh: Found
@@ -79,9 +82,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """One run: shares of intervals that hold the truth, and of false detections.
+    """Coverage of the intervals of one run, and its detections.
 
-    `adjusted` is over the detected, NaN where nothing was detected.
+    `adjusted` is the coverage over the detected candidates, NaN without detections.
     """
 
     everywhere: float
@@ -91,19 +94,22 @@ class Coverage:
 
 
 def run_many(measure: Callable[[int], _Run], n_runs: int, pool: Executor | None) -> list[_Run]:
-    """Measure seeds 0 to n_runs - 1, in the order of the seeds, in a pool if there is one."""
+    """Measure seeds 0 to n_runs - 1 in this order, in a pool if one is passed."""
     if pool is None:
         return [measure(seed) for seed in range(n_runs)]
     return list(pool.map(measure, range(n_runs), chunksize=2))
 
 
 def start_pool() -> Executor:
-    """Start one process a core; spawned, since a fork would share compiled threads."""
+    """Start one process for each core.
+
+    The processes are spawned, since a fork would share compiled threads.
+    """
     return ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
 
 
 def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
-    """Run the data of [EPK14] section 5.2 once through the decoder."""
+    """Decode the data of [EPK14] section 5.2 once."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     bh = decode(
@@ -118,14 +124,16 @@ def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
     assert bh.posterior_share is not None
     shares = dict(zip(bh.candidates, bh.posterior_share, strict=True))
     return Run(
-        bh=count_found(bh, collection),
-        bonferroni=count_found(bonferroni, collection),
-        **_variation(np.array([shares[text] for text in collection.candidates]), collection),
+        bh=count_detections(bh, collection),
+        bonferroni=count_detections(bonferroni, collection),
+        **_compute_variation(
+            np.array([shares[text] for text in collection.candidates]), collection
+        ),
     )
 
 
 def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
-    """Run the same data through weighted least squares over all candidates at once."""
+    """Estimate the same data by weighted least squares over all candidates at once."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     estimate, std_error = plain_least_squares(counts, collection.candidates)
@@ -133,20 +141,18 @@ def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Run
     is_true = collection.shares > 0
     adjusted = stats.false_discovery_control(p_values)
     return Run(
-        bh=_found(adjusted <= LEVEL, is_true),
-        bonferroni=_found(p_values <= LEVEL / len(p_values), is_true),
-        **_variation(estimate, collection),
+        bh=_count(adjusted <= LEVEL, is_true),
+        bonferroni=_count(p_values <= LEVEL / len(p_values), is_true),
+        **_compute_variation(estimate, collection),
     )
 
 
 def plain_least_squares(
     counts: Counts, candidates: list[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate all candidates by one dense weighted regression, nothing selected.
+    """Estimate all candidates by one dense weighted regression, without selection.
 
-    Returns
-    -------
-    estimate, std_error : (c,) float64, as shares.
+    Returns `estimate` and `std_error`, (c,) float64, as shares.
     """
     params = counts.params
     gap = params.q_star - params.p_star
@@ -164,7 +170,7 @@ def plain_least_squares(
 
 
 def cover(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
-    """Decode one collection and hold its intervals to the truth."""
+    """Decode one collection, and compute the coverage of its intervals."""
     collection = POPULATIONS[kind](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     estimates = decode(
@@ -179,7 +185,7 @@ def cover(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
         everywhere=float(inside.mean()),
         top=float(inside[top].mean()),
         adjusted=_mean(adjusted[estimates.detected]),
-        found=count_found(estimates, collection),
+        found=count_detections(estimates, collection),
     )
 
 
@@ -189,19 +195,20 @@ def true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.floa
     return np.array([shares[text] for text in estimates.candidates])
 
 
-def count_found(estimates: Estimates, collection: Collection) -> Found:
-    """Split the detected candidates into present and absent ones."""
-    return _found(estimates.detected, true_shares(estimates, collection) > 0)
+def count_detections(estimates: Estimates, collection: Collection) -> Found:
+    """Count the detected candidates that are present, and those that are absent."""
+    return _count(estimates.detected, true_shares(estimates, collection) > 0)
 
 
-def _variation(shares: NDArray[np.float64], collection: Collection) -> dict[str, float]:
-    """Return both total variations of shares given in the order of the candidates."""
+def _compute_variation(shares: NDArray[np.float64], collection: Collection) -> dict[str, float]:
+    """Compute both total variations of shares in the order of the candidates."""
     errors = float(np.abs(shares - collection.shares).sum())
     other = abs(float(1 - shares.sum()) - collection.unasked)
     return {"total_variation": errors / 2, "with_other": (errors + other) / 2}
 
 
-def _found(detected: NDArray[np.bool_], is_true: NDArray[np.bool_]) -> Found:
+def _count(detected: NDArray[np.bool_], is_true: NDArray[np.bool_]) -> Found:
+    """Count true and false detections."""
     return Found(true=int((detected & is_true).sum()), false=int((detected & ~is_true).sum()))
 
 
@@ -210,7 +217,7 @@ def _mean(values: NDArray[np.bool_]) -> float:
 
 
 def paper(*, quick: bool) -> list[Table]:
-    """Measure what is found in the data of [EPK14] section 5.2 at equal privacy."""
+    """Measure detections in the data of [EPK14] section 5.2 at equal privacy."""
     n_runs = 8 if quick else 200
     table = Table(
         title=f"paper: [EPK14] 5.2, exp(-.05 i), N = 1e6, mean of {n_runs} runs",
@@ -266,7 +273,7 @@ def coverage(*, quick: bool) -> list[Table]:
 
 
 def coverage_cells() -> Iterator[tuple[str, str, Params, int]]:
-    """Yield population, name of the parameters, parameters and reports of every measurement."""
+    """Yield population, name of the parameters, parameters and number of reports of every cell."""
     kinds = [(kind, NOISE_LEVELS) for kind in COVERAGE_KINDS]
     kinds += [(kind, LOW_NOISE) for kind in MISSING_KINDS]
     for kind, levels in kinds:
@@ -276,7 +283,7 @@ def coverage_cells() -> Iterator[tuple[str, str, Params, int]]:
 
 
 def average(runs: list[Coverage]) -> list[float]:
-    """Return mean coverage of all, the top and the detected, false share and number found."""
+    """Compute mean coverage of all, top and detected candidates, false share and detections."""
     adjusted = [run.adjusted for run in runs if not np.isnan(run.adjusted)]
     return [
         float(np.mean([run.everywhere for run in runs])),

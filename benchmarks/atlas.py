@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.accuracy import LEVEL, TOP, start_pool
-from benchmarks.atlas_cells import ANSWERS, STRINGS, Cell, Factors, all_cells, ask
+from benchmarks.atlas_cells import ANSWERS, STRINGS, Cell, Factors, draw, list_cells
 from benchmarks.tables import Cell as TableCell
 from benchmarks.tables import Failing, Foretold, Table
 from rappor.decoding.decoder import decode
@@ -47,15 +47,15 @@ from rappor.estimator.p_values import PValues
 
 N_RUNS: Final = 200
 SECONDS: Final = 54.0
-"""Collections of a cell, or as many as take this time on one core, and at least `LEAST`."""
+"""Seconds on one core within which the collections of a cell are measured, but at least `LEAST`."""
 
 LEAST: Final = 10
 
 TAILS: Final = (0.05, 1e-2, 1e-3, 1e-4)
-"""P-values at which the absent candidates are counted."""
+"""P-values up to which the absent candidates are counted."""
 
 COVERAGE: Final = {"all": 0.94, "top 20": 0.93, "adjusted": 0.94}
-"""Least coverage of 95 % intervals."""
+"""Smallest acceptable coverage of 95 % intervals."""
 
 ERROR_RATES: Final = {
     "bh": "FDR bh",
@@ -64,17 +64,20 @@ ERROR_RATES: Final = {
 }
 
 ALL_MOST: Final = 0.96
-"""Coverage of all candidates from which intervals are called wide."""
+"""Coverage of all candidates above which intervals are called wide."""
 
 FEW_DEVICES: Final = 1000
-"""Devices up to which `decode` may apply another correction than the adaptive one: it is asked."""
+"""Number of devices up to which `decode` may apply another correction than the adaptive one.
+
+In such cells the applied correction is read from the result.
+"""
 
 FORETOLD: Final = 0.95
-"""Part of the answers that say that they are unsure from which on a cell is foretold."""
+"""Share of the results with a warning from which on a cell counts as foretold."""
 
 TAIL_MOST: Final = 1.2
 ERRORS: Final = 3.0
-"""Standard errors by which a target may be missed."""
+"""Standard errors by which a number may miss its target."""
 
 GRIDS: Final[Mapping[str, Factors]] = {"strings": STRINGS, "answers": ANSWERS}
 
@@ -119,18 +122,18 @@ class Measured:
 
     @property
     def foretold(self) -> bool:
-        """Return whether the answers said that targets may be missed."""
+        """Whether the results warned that targets may be missed."""
         return self.unsure >= FORETOLD
 
     @property
     def fails(self) -> bool:
-        """Return whether a target is missed and no answer said so, or decoding failed."""
+        """Whether decoding failed, or a target is missed without a warning."""
         return bool(self.raised or (self.misses and not self.foretold))
 
 
 def run_once(cell: Cell, seed: int) -> Run:
-    """Draw and decode one collection; a warning counts as an error."""
-    question = ask(cell, seed)
+    """Draw and decode one collection. A warning counts as an error."""
+    question = draw(cell, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -151,9 +154,10 @@ def run_once(cell: Cell, seed: int) -> Run:
 
 
 def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -> Run:
-    """Compare estimates with the truth; indistinguishable candidates count as one, their sum.
+    """Compare estimates with the truth.
 
-    `adaptive` is the correction that was applied when the adaptive one was asked for.
+    Indistinguishable candidates count as one: their sum. `adaptive` is the correction that was
+    applied instead of the adaptive one.
     """
     names, group = estimates.candidates, estimates.group
     truth = np.array([shares[name] for name in names])
@@ -185,7 +189,7 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
 
 
 def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
-    """Return whether strings collide too often, or an absent one has few patterns of bits."""
+    """Return whether strings collide too often, or an absent string has few patterns of bits."""
     capacity = diagnostics.get("capacity") or {"overfull": False}
     return bool(capacity["overfull"] or diagnostics.get("least_p_value", 0.0) > FEW_PATTERNS)
 
@@ -205,7 +209,7 @@ def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Me
 
 
 def judge(cell: Cell, runs: Sequence[Run]) -> Measured:
-    """Add the runs up, and name the measures that miss their targets."""
+    """Add up the runs, and name the measures that miss their targets."""
     decoded = [run for run in runs if not run.raised]
     judged = {
         **_judge_coverage(decoded),
@@ -229,7 +233,7 @@ def _judge_coverage(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
     judged = {}
     for i, (name, least) in enumerate(COVERAGE.items()):
         shares = [held / n if n else 1.0 for held, n in (run.covered[i] for run in runs)]
-        judged[name] = _mean(shares), _mean(shares) + ERRORS * _error(shares) < least
+        judged[name] = _mean(shares), _mean(shares) + ERRORS * _compute_error(shares) < least
     return judged
 
 
@@ -242,15 +246,15 @@ def _judge_detection(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
             else run.false[i] / max(run.found[i], 1)
             for run in runs
         ]
-        judged[name] = _mean(rates), _mean(rates) - ERRORS * _error(rates) > LEVEL
+        judged[name] = _mean(rates), _mean(rates) - ERRORS * _compute_error(rates) > LEVEL
     return judged
 
 
 def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
-    """Return the ratios of observed to nominal p-values of absent candidates; NaN without any.
+    """Return the ratios of observed to nominal p-values of absent candidates, NaN without any.
 
-    The candidates of one collection depend on each other, so the number is compared with a Poisson
-    one of a variance as much larger as the collections show.
+    The candidates of one collection depend on each other. The number is therefore compared with a
+    Poisson number whose variance is larger by the factor that the collections show.
     """
     judged = {}
     absent = sum(run.absent for run in runs)
@@ -273,24 +277,27 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def _error(values: Sequence[float]) -> float:
+def _compute_error(values: Sequence[float]) -> float:
     """Return the standard error of a mean of independent collections."""
     return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
 
 
 def atlas(*, quick: bool) -> list[Table]:
-    """Measure all cells of both grids; a quick run takes the first cells and few collections."""
+    """Measure all cells of both grids.
+
+    A quick run measures the first cells with few collections.
+    """
     few = partial(measure, n_runs=20, seconds=5.0)
     with start_pool() as pool:
         measured = {
             name: list(pool.map(few, of_grid[:8]) if quick else pool.map(measure, of_grid))
-            for name, of_grid in all_cells().items()
+            for name, of_grid in list_cells().items()
         }
     return describe(measured)
 
 
 def describe(measured: Mapping[str, Sequence[Measured]]) -> list[Table]:
-    """Return a table of all cells of each grid, and one of the levels in which cells fail."""
+    """Return a table of all cells of each grid, and a table of the levels in which cells fail."""
     tables = []
     for name, rows in measured.items():
         tables += [_cells_table(name, rows), _levels_table(name, rows)]
@@ -304,7 +311,7 @@ def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
     table = Table(
         title=f"atlas of {name}: {failing} of {len(rows)} cells fail, {foretold} are foretold to",
         columns=("cell", "runs", *MEASURES, "found", "unsure", "error"),
-        note=f'Where a cell says nothing: {_told(usual)}. "wide": intervals hold more than '
+        note=f'Where a cell says nothing: {_format_cell(usual)}. "wide": intervals hold more than '
         f"{ALL_MOST:.0%} of all. Found: present candidates detected, in the mean. Unsure: "
         "answers that say that their errors cannot be relied on.",
     )
@@ -314,7 +321,7 @@ def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
             marked(row.values[measure]) if measure in row.misses else row.values[measure]
             for measure in MEASURES
         ]
-        said = _told({key: level for key, level in row.cell.items() if level != usual[key]})
+        said = _format_cell({key: level for key, level in row.cell.items() if level != usual[key]})
         wide = " (wide)" if row.wide else ""
         table.rows.append(
             [
@@ -330,13 +337,13 @@ def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
 
 
 def _levels_table(name: str, rows: Sequence[Measured]) -> Table:
-    """Count, for every level of every factor, the cells that hold it and those that fail."""
+    """Count, for every level of every factor, its cells and its failing cells."""
     held: Counter[tuple[str, str]] = Counter()
     failing: Counter[tuple[str, str]] = Counter()
     for row in rows:
         for key, level in row.cell.items():
-            held[key, _said(level)] += 1
-            failing[key, _said(level)] += row.fails
+            held[key, _format_level(level)] += 1
+            failing[key, _format_level(level)] += row.fails
     table = Table(
         title=f"atlas of {name}: failing cells by level",
         columns=("factor", "level", "cells", "fail"),
@@ -345,9 +352,11 @@ def _levels_table(name: str, rows: Sequence[Measured]) -> Table:
     return table
 
 
-def _told(cell: Mapping[str, object]) -> str:
-    return "; ".join(f"{key} {_said(level)}" for key, level in cell.items())
+def _format_cell(cell: Mapping[str, object]) -> str:
+    """Format the levels of a cell."""
+    return "; ".join(f"{key} {_format_level(level)}" for key, level in cell.items())
 
 
-def _said(level: object) -> str:
+def _format_level(level: object) -> str:
+    """Format a level."""
     return f"{level:,}" if isinstance(level, int) else str(level)

@@ -1,9 +1,10 @@
-"""The cells of the atlas: settings in which the errors of estimates are held to the truth.
+"""The cells of the atlas: settings in which the errors of estimates are compared with the truth.
 
-A cell names one level of every factor. The whole product would be millions of cells; two grids hold
-every level alone, at otherwise usual settings, and every pair of levels of two factors at
-least once, in cells whose other factors vary. Levels that are hard together, by three or four,
-are added (`HARD`); other faults that need three at once may be missed.
+A cell names one level of every factor. The complete product would have millions of cells. Two grids
+contain every level alone, with the usual levels of the other factors, and every pair of levels of
+two factors at least once, with varying levels of the other factors. Combinations of three or four
+levels that are hard together are added (`HARD`). Other faults that need three levels at once may be
+missed.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ BY_DAY: Final = "days"
 SUMMED: Final = "sum of days"
 N_DAYS: Final = 7
 CHURN: Final = 0.1
-"""Days of `days` and `sum of days`, and the probability that a device has left by the next one."""
+"""Probability that a device has left by the next day, in the cells with several days."""
 
 UNEVEN: Final = "90 % in one"
 EVEN: Final = "even"
-"""How devices are spread over the cohorts."""
+"""Name of the level in which devices are spread evenly over the cohorts."""
 
 _REPORTS: Final = (1, 7, 30, 365, BY_DAY, SUMMED)
-"""Reports a device, which the counts know; or days that are decoded apart, or their sum."""
+"""Numbers of reports a device, which the counts contain; or days, decoded separately or summed."""
 
 _BARE: Final = "no permanent noise"
 
@@ -49,7 +50,7 @@ _HELD: Final = {
     "500 Zipf": 1 / np.arange(1.0, 501.0),
     "300 equal": np.ones(300),
 }
-"""Weights of the strings that devices hold."""
+"""Weights of the strings of the devices."""
 
 _HELD_HARD: Final = {
     "300 Zipf": 1 / np.arange(1.0, 301.0),
@@ -57,10 +58,10 @@ _HELD_HARD: Final = {
     "one": np.array([1.0]),
     **{f"{n} falling": np.arange(3.0, n + 3.0) ** -1.1 for n in (40, 50, 60)},
 }
-"""The same, in cells of `HARD_APART` only."""
+"""Weights of strings in cells of `HARD_APART` only."""
 
 _CROWDED: Final[Cell] = {"noise": "low-noise", "k": 64, "m": 8, "absent": 200}
-"""512 bits for hundreds of strings."""
+"""Levels with 512 bits for hundreds of strings."""
 
 STRINGS: Final[Factors] = {
     "reports a device": _REPORTS,
@@ -74,7 +75,7 @@ STRINGS: Final[Factors] = {
     "absent": (100, 0, 5000),
     "devices": (10**6, 30, 1000, 30_000, 10**9),
 }
-"""Of Bloom filters; the first level of a factor is the usual one."""
+"""Levels of the factors of Bloom filters. The first level of a factor is the usual one."""
 
 HARD: Final[tuple[Cell, ...]] = (
     *(
@@ -90,8 +91,11 @@ HARD: Final[tuple[Cell, ...]] = (
     {"noise": "low-noise", "m": 16, "held": "5 heavy", "reports a device": 365, "devices": 20_000},
     {"m": 16, "cohorts": UNEVEN, "reports a device": 30},
 )
-"""Levels of strings that are hard together: heavy strings that are no candidates in few cohorts,
-nearly as many strings as rows, shared noise of heavy strings."""
+"""Levels of strings that are hard together.
+
+Examples are heavy strings that are no candidates in few cohorts, nearly as many strings as rows,
+and shared noise of heavy strings.
+"""
 
 HARD_APART: Final[tuple[Cell, ...]] = (
     {**_CROWDED, "held": "300 Zipf", "no candidates": "the heaviest", "devices": 10**8},
@@ -103,7 +107,10 @@ HARD_APART: Final[tuple[Cell, ...]] = (
         for held, absent in (("60 falling", 60), ("50 falling", 100), ("40 falling", 40))
     ),
 )
-"""The same where they are not all of the factors: these count for no pair."""
+"""Levels that are hard together, in cells that do not name all factors.
+
+These cells count for no pair.
+"""
 
 _ANSWERS: Final = tuple(f"a{i}" for i in range(1000))
 
@@ -127,10 +134,10 @@ ANSWERS: Final[Factors] = {
     "held": ("several", "one rare", "one"),
     "devices": (10_000, 30, 100, 1000, 10**6, 10**9),
 }
-"""Of the encodings that answer for every bit."""
+"""Levels of the factors of encodings whose values are all known."""
 
 _WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "one": (1, 0, 0)}
-"""Of the three values of an encoding in `_VALUES`."""
+"""Weights of the three values of an encoding in `_VALUES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,21 +156,21 @@ class Question:
     shares: dict[str, float]
 
 
-def all_cells() -> dict[str, list[Cell]]:
+def list_cells() -> dict[str, list[Cell]]:
     """Return the cells of both grids."""
     usual = {name: levels[0] for name, levels in STRINGS.items()}
     apart = [{**usual, **levels} for levels in HARD_APART]
-    return {"strings": cells(STRINGS, HARD) + apart, "answers": cells(ANSWERS)}
+    return {"strings": build_cells(STRINGS, HARD) + apart, "answers": build_cells(ANSWERS)}
 
 
-def cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
-    """Return the usual cell, every level alone, those added, and cells that hold every pair."""
+def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
+    """Return the usual cell, every level alone, the added cells, and cells with every pair."""
     usual = {name: levels[0] for name, levels in factors.items()}
     chosen: list[Cell] = [usual]
     for name, levels in factors.items():
         chosen += [{**usual, name: level} for level in levels[1:]]
     chosen += [{**usual, **levels} for levels in added]
-    missing = dict.fromkeys(pair for pair in _all_pairs(factors) if _possible(dict(pair)))
+    missing = dict.fromkeys(pair for pair in _all_pairs(factors) if _is_possible(dict(pair)))
     for cell in chosen:
         _remove(missing, cell)
     while missing:
@@ -182,17 +189,17 @@ def _all_pairs(factors: Factors) -> Iterator[Pair]:
             yield (one, level), (other, another)
 
 
-def _possible(cell: Cell) -> bool:
-    """Return whether devices can be so: uneven cohorts are several."""
+def _is_possible(cell: Cell) -> bool:
+    """Return whether devices can have these levels: uneven cohorts need several cohorts."""
     return not (cell.get("m") == 1 and cell.get("cohorts") == UNEVEN)
 
 
 def _fill(cell: dict[str, Level], factors: Factors, missing: Mapping[Pair, None]) -> Cell:
-    """Give every other factor the level that brings most missing pairs, the first of equal ones."""
+    """Give every other factor the level that adds most missing pairs, the first of equal ones."""
     for name, levels in factors.items():
         if name in cell:
             continue
-        able = [level for level in levels if _possible({**cell, name: level})]
+        able = [level for level in levels if _is_possible({**cell, name: level})]
         news = [_n_missing(cell, name, level, missing) for level in able]
         cell[name] = able[news.index(max(news))]
     return cell
@@ -210,12 +217,15 @@ def _remove(missing: dict[Pair, None], cell: Cell) -> None:
         del missing[pair]
 
 
-def ask(cell: Cell, seed: int) -> Question:
-    """Draw one collection of a cell; every seed has names, and so a layout, of its own."""
+def draw(cell: Cell, seed: int) -> Question:
+    """Draw one collection of a cell.
+
+    Every seed has its own names, and therefore its own layout of bits.
+    """
     return _ask_strings(cell, seed) if "held" in cell and "m" in cell else _ask_answers(cell, seed)
 
 
-def _noisy(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Params:
+def _make_params(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Params:
     """Return parameters with the noise of a cell."""
     if cell["noise"] in PROFILES:
         return Params.profile(str(cell["noise"]), encoding=encoding, categories=categories)
@@ -228,7 +238,7 @@ def _ask_strings(cell: Cell, seed: int) -> Question:
     names = [f"{seed}/held/{i}" for i in range(len(weights))]
     population = Population(names, weights)
     k, h, m = (int(cell[letter]) for letter in "khm")
-    params = dataclasses.replace(_noisy(cell, "bloom", ()), k=k, h=h, m=m)
+    params = dataclasses.replace(_make_params(cell, "bloom", ()), k=k, h=h, m=m)
     n = len(names)
     asked = {
         "none": np.arange(n),
@@ -245,7 +255,7 @@ def _ask_strings(cell: Cell, seed: int) -> Question:
 
 def _ask_answers(cell: Cell, seed: int) -> Question:
     name, categories = _ENCODINGS[str(cell["encoding"])]
-    params = _noisy(cell, name, categories)
+    params = _make_params(cell, name, categories)
     population = Population(_VALUES[name], _WEIGHTS[str(cell["held"])])
     encoding = encoder(params)
     shares = dict.fromkeys(encoding.answers, 0.0)
@@ -256,7 +266,7 @@ def _ask_answers(cell: Cell, seed: int) -> Question:
 
 
 def _collect(population: Population, params: Params, cell: Cell, seed: int) -> list[Counts]:
-    """Draw the collections of a cell: one, or one a day."""
+    """Draw the collections of a cell: one collection, or one for each day."""
     n, reports = int(cell["devices"]), cell["reports a device"]
     if cell.get("cohorts", EVEN) == EVEN:
         days = _draw(population, params, n, reports, seed=2 * seed)
@@ -265,7 +275,7 @@ def _collect(population: Population, params: Params, cell: Cell, seed: int) -> l
         # Of m times as many, those in the first cohort are the rest.
         many = _draw(population, params, (n - n // 10) * params.m, reports, seed=2 * seed + 1)
         days = [
-            day.add(_first_cohort(other), same_devices=False)
+            day.add(_keep_first_cohort(other), same_devices=False)
             for day, other in zip(spread, many, strict=True)
         ]
     return [sum(days[1:], days[0])] if reports == SUMMED else days
@@ -282,8 +292,8 @@ def _draw(
     )
 
 
-def _first_cohort(counts: Counts) -> Counts:
-    """Return the reports of the first cohort, with as many a device."""
+def _keep_first_cohort(counts: Counts) -> Counts:
+    """Return the reports of the first cohort, with as many reports a device."""
     first: NDArray[np.int64] = (np.arange(counts.params.m) == 0).astype(np.int64)
     kept = Counts(counts.params, counts.bit_counts * first[:, None], counts.cohort_reports * first)
     return kept.with_devices(reports_per_device=counts.reports_per_device)

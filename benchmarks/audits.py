@@ -1,7 +1,7 @@
-"""How often an audit finds a fault in correct code, beside the rate that it states.
+"""The rate at which audits report a fault in correct code, beside the stated rate.
 
-Encoders are audited under random parameters of at most 64 bits, the shipped client under metrics of
-each kind and interval.
+Encoders are audited under random parameters of at most 64 bits. The client is audited under metrics
+of each kind and interval.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _KINDS: Final = (
 
 
 def encoders(n: int) -> Iterator[Audit]:
-    """Audit the encoder of this package under n parameter sets; seeds are the system's."""
+    """Audit the encoder of this package under n parameter sets.
+
+    The seeds come from the operating system.
+    """
     rng, audited = np.random.default_rng(), 0
     base = Registry.loads(_REGISTRY + _KINDS[1]).metric("page")
     while audited < n:
@@ -55,7 +58,7 @@ def encoders(n: int) -> Iterator[Audit]:
 
 
 def clients(n: int) -> Iterator[Audit]:
-    """Audit the client of this project, 20 devices each."""
+    """Audit the client of this project, with 20 devices in each audit."""
     command = [sys.executable, "-m", "rappor_client.audited"]
     with tempfile.TemporaryDirectory() as folder:
         for number, kind in enumerate(islice(cycle(_KINDS), n)):
@@ -65,7 +68,7 @@ def clients(n: int) -> Iterator[Audit]:
 
 
 def audits(*, quick: bool) -> list[Table]:
-    """Audit correct code over and over."""
+    """Audit correct code many times."""
     share = 4 if quick else 1
     table = Table(
         title="audits of correct code",

@@ -1,9 +1,9 @@
-"""Intervals of changes where the same devices report in all samples.
+"""Intervals of changes if the same devices report in all samples.
 
-Devices keep their values, and their permanent noise with them, but for those that make the change:
-they take another value and draw new permanent noise for it. The truth is the change of the
-population, of which the devices are a sample. A wrong variance shows in the intervals of changed
-strings only, so these are counted apart.
+Devices keep their values and their permanent noise, except the devices that make the change. They
+take another value, and draw new permanent noise for it. The truth is the change of the population,
+of which the devices are a sample. A wrong variance shows in the intervals of changed strings only,
+so these are counted separately.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ YES: Final = Params.profile("balanced", encoding="boolean")
 
 
 def six_changes() -> Shares:
-    """Return the Zipf shares before and after six of them changed by 10 to 30 %.
+    """Return the Zipf shares before and after a change of six of them by 10 to 30 %.
 
-    The three that rise take what the three that fall lose.
+    Three shares rise by as much as three other shares fall.
     """
     after = ZIPF.copy()
     after[[0, 3, 8]] *= [0.9, 0.8, 0.7]
@@ -56,7 +56,10 @@ def six_changes() -> Shares:
 
 
 def slow_fall(n_weeks: int = 12) -> Shares:
-    """Return weekly shares of 60 strings: the third falls to 3 %, the last one gains it."""
+    """Return weekly shares of 60 strings.
+
+    The third share falls to 3 %, and the last one rises by as much.
+    """
     shares = np.tile(0.94 * ZIPF / (1 - ZIPF[2]), (n_weeks, 1))
     shares[:, 2] = np.linspace(0.05, 0.03, n_weeks)
     shares[:, -1] += 1 - shares.sum(axis=1)
@@ -64,12 +67,12 @@ def slow_fall(n_weeks: int = 12) -> Shares:
 
 
 def yes_and_no(before: float, after: float, n: int = 2) -> Shares:
-    """Return the shares of yes and no in n samples on a line."""
+    """Return the shares of yes and no in n samples, on a line from `before` to `after`."""
     yes = np.linspace(before, after, n)
     return np.array([yes, 1 - yes]).T
 
 
-def draw_panel(  # noqa: PLR0913 - devices, and how they change
+def draw_samples(  # noqa: PLR0913 - devices, and how they change
     values: Sequence[str],
     shares: Shares,
     params: Params,
@@ -81,16 +84,12 @@ def draw_panel(  # noqa: PLR0913 - devices, and how they change
 ) -> list[Counts]:
     """Draw the counts of samples in which the same devices report.
 
-    From sample to sample the fewest devices change their value that make the shares change. Each
-    draws a new permanent response. What a device's bits become does not depend on its other bits,
-    so it is enough to count devices by value and cohort, and the ones of their permanent responses:
-    those of a random part of them are hypergeometric.
-
-    Parameters
-    ----------
-    shares : (t, v) float64. Of v values in each of t samples.
-    n_reports : reports of a device in each sample.
-    churn : part of the devices that other devices replace before the next sample.
+    From sample to sample the fewest devices change their value that make the shares change. Each of
+    these devices draws a new permanent response. The bits of a device are independent, so devices
+    are counted by value and cohort, and the ones of their permanent responses are counted. The ones
+    of a random part of the devices are hypergeometric. `shares`, (t, v) float64, are the shares of
+    v values in each of t samples. `n_reports` is the number of reports of a device in each sample.
+    `churn` is the share of the devices that other devices replace before the next sample.
     """
     rng = np.random.default_rng(seed)
     table = compute_true_bits(Population(list(values), [1.0] * len(values)), params)
@@ -141,9 +140,9 @@ def draw_panel(  # noqa: PLR0913 - devices, and how they change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A panel of devices that stay, and how it is asked about.
+    """A comparison of devices that stay.
 
-    `overlap` is that of `compare`, or "trend" for the slope of `trend`.
+    `overlap` is the argument of `compare_samples`, or "trend" for the slope of `trend`.
     """
 
     values: tuple[str, ...]
@@ -185,10 +184,10 @@ CELLS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One panel: intervals that hold the truth, of changed values and of all others.
+    """Coverage of the intervals of one comparison, for changed values and for all others.
 
-    `squares` are squared errors of the changed values over their variances; `false` is the false
-    share of what is called changed.
+    `squares` are squared errors of the changed values over their variances. `false` is the share of
+    unchanged values among the detected changes.
     """
 
     changed: list[bool]
@@ -197,8 +196,8 @@ class Run:
     false: float
 
 
-def ask(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleContrast]:
-    """Return the panel of these samples, and its first contrast."""
+def compare(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleContrast]:
+    """Return the comparison of the samples, and its first contrast."""
     candidates = [*cell.values, *ABSENT] if cell.params.encoding == "bloom" else None
     if not isinstance(cell.overlap, str):
         names = map(str, range(len(counts)))
@@ -218,8 +217,8 @@ def ask(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleContras
 
 
 def measure(cell: Cell, seed: int) -> Run:
-    """Draw a panel, and see which intervals hold the change of the population."""
-    counts = draw_panel(
+    """Draw a comparison, and check which intervals contain the change of the population."""
+    counts = draw_samples(
         cell.values,
         cell.shares,
         cell.params,
@@ -228,7 +227,7 @@ def measure(cell: Cell, seed: int) -> Run:
         churn=cell.churn,
         seed=seed,
     )
-    panel, contrast = ask(cell, counts)
+    panel, contrast = compare(cell, counts)
     change = dict(zip(cell.values, contrast.weights @ cell.shares, strict=True))
     true = np.array([change.get(name, 0.0) for name in panel.candidates])
     holds = (contrast.ci_low <= true) & (true <= contrast.ci_high)
@@ -243,13 +242,13 @@ def measure(cell: Cell, seed: int) -> Run:
 
 
 def measure_many(name: str, n_runs: int, pool: Executor | None = None) -> list[Run]:
-    """Measure n panels of a cell."""
+    """Measure n comparisons of a cell."""
     work = partial(measure, CELLS[name])
     return run_many(work, n_runs, pool) if pool else [work(seed) for seed in range(n_runs)]
 
 
 def changes(*, quick: bool) -> list[Table]:
-    """Count the intervals of changes that hold, where all samples have the same devices."""
+    """Measure the coverage of the intervals of changes when all samples have the same devices."""
     rows: list[list[Number]] = []
     with start_pool() as pool:
         for name, cell in CELLS.items():

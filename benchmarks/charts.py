@@ -1,4 +1,4 @@
-"""Pictures of the curves as SVG."""
+"""Charts of the curves as SVG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEGEND = "design, eps_inf 4.394, eps_1 1.0743"
 
 
 def draw(tables: list[Table], folder: Path) -> list[Path]:
-    """Draw `accuracy` and `power` from the tables of `curves`, and return the files written."""
+    """Draw `accuracy` and `power` from the tables of `curves`. Returns the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in tables:
@@ -26,7 +26,7 @@ def draw(tables: list[Table], folder: Path) -> list[Path]:
 
 
 def accuracy(rows: list[dict[str, Any]]) -> Panels:
-    """Draw strings found and total variation against the number of reports."""
+    """Draw detected strings and total variation against the number of reports."""
     reports = Axis(field="reports", title="reports", log=True)
     found = Axis(field="found", title="strings found, of 100", domain=(0, 100))
     variation = Axis(
@@ -40,7 +40,10 @@ def accuracy(rows: list[dict[str, Any]]) -> Panels:
 
 
 def power(rows: list[dict[str, Any]]) -> Panels:
-    """Draw the probability to find a string against its share: closed form and measured."""
+    """Draw the detection probability of a string against its share.
+
+    Both the closed form and measurements are drawn.
+    """
     chart = line_chart(
         [row | {"probability": row["closed form"]} for row in rows],
         points=[row | {"probability": row["measured"]} for row in rows],

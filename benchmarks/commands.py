@@ -1,4 +1,4 @@
-"""What a command costs in all, with the interpreter's start and imports: CPU seconds and memory."""
+"""The complete cost of a command, with interpreter and imports: CPU seconds and memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.decode_once import N_REPORTS, N_TRUE, PARAMS
-from benchmarks.record import processor
+from benchmarks.record import read_processor
 from benchmarks.tables import Table
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -20,15 +20,19 @@ _MEGABYTE: Final = 1e6
 
 
 def commands(*, quick: bool) -> list[Table]:
-    """Run `rappor demo`, and `rappor decode` with more and more candidates, each in a process."""
+    """Run `rappor demo`, and `rappor decode` with growing numbers of candidates.
+
+    Each runs in a fresh process.
+    """
     table = Table(
-        title=f"commands: decode at k = 128, m = 64, {N_REPORTS:.0e} reports, on {processor()}",
+        title=f"commands: decode at k = 128, m = 64, {N_REPORTS:.0e} reports, "
+        f"on {read_processor()}",
         columns=("command", "CPU seconds", "peak MB"),
         note="The best of three runs after one that compiles, user and system together.",
     )
     repeats = 1 if quick else 3
     with tempfile.TemporaryDirectory() as folder:
-        table.rows.append(["demo", *_cost(["demo"], repeats)])
+        table.rows.append(["demo", *_measure_cost(["demo"], repeats)])
         for n in (2000,) if quick else (2000, 100_000, 1_000_000):
             strings = [f"site{i:07}.example" for i in range(n)]
             population = Population(strings[:N_TRUE], [1 / (1 + i) for i in range(N_TRUE)])
@@ -36,12 +40,15 @@ def commands(*, quick: bool) -> list[Table]:
             simulate_counts(population, PARAMS, n_reports=N_REPORTS, seed=1).save(counts)
             listed.write_text("\n".join(strings), encoding="utf-8")
             words = ["decode", str(counts), "--candidates", str(listed), "--json"]
-            table.rows.append([f"decode, {n:,} candidates", *_cost(words, repeats)])
+            table.rows.append([f"decode, {n:,} candidates", *_measure_cost(words, repeats)])
     return [table]
 
 
-def _cost(words: list[str], repeats: int) -> tuple[float, float]:
-    """Return the least CPU seconds of several runs after one, and their peak memory in MB."""
+def _measure_cost(words: list[str], repeats: int) -> tuple[float, float]:
+    """Return the least CPU seconds of several runs, and their peak memory in MB.
+
+    The first run is not counted.
+    """
     runs = [_run(words) for _ in range(1 + repeats)][1:]
     return min(cpu for cpu, _ in runs), max(peak for _, peak in runs)
 

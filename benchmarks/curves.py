@@ -25,11 +25,11 @@ PRIVATE = {
     "h = 1, symmetric": Params(k=128, h=1, m=32, f=0.2, p=0.3361, q=0.6639),
     "h = 1, asymmetric": DESIGNS["asymmetric"],
 }
-"""Designs of one privacy: eps_inf 4.394, eps_1 1.0743."""
+"""Designs of equal privacy: eps_inf 4.394 and eps_1 1.0743."""
 
 
 def curves(*, quick: bool) -> list[Table]:
-    """Measure both."""
+    """Measure both curves."""
     n_runs = 4 if quick else 40
     with start_pool() as pool:
         accuracy = Table(
@@ -53,7 +53,7 @@ def curves(*, quick: bool) -> list[Table]:
             note="Bonferroni 5 % over 200 candidates; every fifth string of the same data.",
         )
         for name, params in PRIVATE.items():
-            found = np.mean(run_many(partial(_which, params=params), n_runs, pool), axis=0)
+            found = np.mean(run_many(partial(_detect_each, params=params), n_runs, pool), axis=0)
             error = compute_standard_error(params, POWER_REPORTS) / POWER_REPORTS
             shares = POPULATIONS["exp"](0).shares[:N_HELD]
             closed = stats.norm.sf(stats.norm.isf(LEVEL / N_ASKED) - shares / error)
@@ -64,8 +64,8 @@ def curves(*, quick: bool) -> list[Table]:
     return [accuracy, power]
 
 
-def _which(seed: int, params: Params) -> list[float]:
-    """Return for each present string whether it is found, 1 or 0."""
+def _detect_each(seed: int, params: Params) -> list[float]:
+    """Return for each present string whether it is detected, as 1 or 0."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=POWER_REPORTS, seed=seed)
     found = decode(

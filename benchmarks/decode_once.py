@@ -1,8 +1,8 @@
-"""Decode once in a process of its own and print seconds and peak memory as JSON.
+"""Decode once in a fresh process, and print seconds and peak memory as JSON.
 
-Run as `python -m benchmarks.decode_once N_CANDIDATES [N_TRUE N_REPORTS]`: with the last two,
-strings in 256 cohorts of little noise, most of which are found. Imports, compilation and the
-making of the data come first and are not timed.
+Run as `python -m benchmarks.decode_once N_CANDIDATES [N_TRUE N_REPORTS]`. With the last two
+arguments, the strings are in 256 cohorts with little noise, and most of them are detected. Imports,
+compilation and the simulation of the data come first and are not timed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MUCH = dataclasses.replace(Params.profile("low-noise"), m=256)
 
 
 def measure(n_candidates: int) -> dict[str, float]:
-    """Hash and decode a number of candidates, 1,000 of them present by Zipf's law."""
+    """Hash and decode a number of candidates. 1,000 of them are present by Zipf's law."""
     weights = 1 / np.arange(1.0, N_TRUE + 1)
     return _measure(n_candidates, weights, PARAMS, N_REPORTS)
 
 
-def measure_found(n_candidates: int, n_true: int, n_reports: int) -> dict[str, float]:
-    """Hash and decode candidates of which many are found, falling as i^-0.6."""
+def measure_many_detections(n_candidates: int, n_true: int, n_reports: int) -> dict[str, float]:
+    """Hash and decode candidates of which many are detected. Their shares fall as i^-0.6."""
     weights = np.arange(1.0, n_true + 1) ** -0.6
     return _measure(n_candidates, weights, MUCH, n_reports)
 
@@ -68,11 +68,11 @@ def _decode(strings: list[str], counts: Counts) -> int:
 
 
 def peak_bytes() -> int:
-    """Return the largest resident size that this process has had, in bytes."""
+    """Return the largest resident size of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 if __name__ == "__main__":
     n, *much = (int(float(each)) for each in sys.argv[1:])
-    json.dump(measure_found(n, *much) if much else measure(n), sys.stdout)
+    json.dump(measure_many_detections(n, *much) if much else measure(n), sys.stdout)

@@ -1,4 +1,4 @@
-"""What the client costs its host: time of record(), import, memory."""
+"""The cost of the client for its host program: time of record(), import and memory."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ _WAYS = (
 
 
 def device(*, quick: bool) -> list[Table]:
-    """Measure record() in several ways, k = 128, default settings."""
+    """Measure record() in several ways, with k = 128 and default settings."""
     with tempfile.TemporaryDirectory() as bytecode:
-        _device_apart(1, bytecode)  # compiles the modules, as installing them does
-        runs = [_device_apart(200 if quick else 900, bytecode) for _ in range(1 if quick else 7)]
+        _measure_in_process(1, bytecode)  # compiles the modules, as installing them does
+        runs = [
+            _measure_in_process(200 if quick else 900, bytecode) for _ in range(1 if quick else 7)
+        ]
 
     def middle(key: str) -> float:
         return statistics.median(run[key] for run in runs)
@@ -54,8 +56,8 @@ def device(*, quick: bool) -> list[Table]:
     return [calls, host]
 
 
-def _device_apart(n_records: int, bytecode: str) -> dict[str, float]:
-    """Measure in a process of its own, whose modules are compiled in a folder."""
+def _measure_in_process(n_records: int, bytecode: str) -> dict[str, float]:
+    """Measure in a fresh process, whose modules are compiled in a folder."""
     variables = os.environ | {"PYTHONPYCACHEPREFIX": bytecode}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "benchmarks.device_once", str(n_records)]

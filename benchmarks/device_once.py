@@ -1,8 +1,8 @@
-"""Measure what the client costs its host, in a process of its own, and print it as JSON.
+"""Measure the cost of the client in a fresh process, and print it as JSON.
 
-Run as `python -m benchmarks.device_once N_RECORDS`. Nothing but the standard library is loaded
-before the client, so that import time and memory are the client's own. Run it twice: installed
-packages have their bytecode, so the run that compiles it does not count.
+Run as `python -m benchmarks.device_once N_RECORDS`. Only the standard library is loaded before the
+client, so that import time and memory are the client's own. Run it twice: the first run compiles
+the bytecode, which installed packages already have, and does not count.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DAY = 86_400.0
 _CALLS = 1000
 _EVENTS = 2000
 _BLOCK = bytes(100_000)
-"""Hashing it takes about as long as drawing a report."""
+"""Bytes to hash for comparison. Hashing them takes about as long as drawing a report."""
 _FROZEN = """
 import sys
 from pathlib import Path
@@ -59,12 +59,12 @@ with folder.attempt() as is_inside:
     print(is_inside, flush=True)
     sys.stdin.read()
 """
-"""Another process in the middle of a transaction."""
+"""Program of another process, which stops in the middle of a transaction."""
 
 
 def measure(n_records: int) -> dict[str, float]:
-    """Import, open, record in several ways; microseconds, seconds and bytes."""
-    before = resident_bytes()
+    """Measure import, opening and several kinds of record(), in microseconds, seconds and bytes."""
+    before = read_resident_bytes()
     start = time.perf_counter()
     from rappor_client import Client, ClientOptions  # noqa: PLC0415 - this is what is measured
 
@@ -83,40 +83,40 @@ def measure(n_records: int) -> dict[str, float]:
         start = time.perf_counter()
         client = Client.open(folder, collector=collector, **settings)
         results["open"] = time.perf_counter() - start
-        results |= timed("record", lambda: client.record("page", "duckduckgo"), n_records)
-        results["memory"] = resident_bytes() - before
+        results |= time_calls("record", lambda: client.record("page", "duckduckgo"), n_records)
+        results["memory"] = read_resident_bytes() - before
         client.flush(timeout=60.0)
         secret = bytes(32)
-        results |= timed(
+        results |= time_calls(
             "make",
             lambda: prepare(secret, registry["page"], "x", epoch="", coins=system_coins),
             n_records,
         )
-        results |= timed_while_sending(client, collector, n_records)
+        results |= time_while_sending(client, collector, n_records)
         values = iter(f"value {i}" for i in range(1 << 30))
-        results |= timed("distinct", lambda: client.record("page", next(values)), n_records)
+        results |= time_calls("distinct", lambda: client.record("page", next(values)), n_records)
         client.flush(timeout=60.0)
         client.record("daily", "first")
         now[0] += _DAY
         client.record("daily", "x")
         client.flush(timeout=60.0)
-        results |= repeated(client)
-        results |= timed_beside_a_frozen_process(client, Path(folder))
+        results |= time_repeated_events(client)
+        results |= time_beside_frozen_process(client, Path(folder))
         client.close()
     return results
 
 
-def repeated(client: Client) -> dict[str, float]:
-    """Return the times of events that can only repeat a response, and the bytes they write."""
+def time_repeated_events(client: Client) -> dict[str, float]:
+    """Return the times of events that can only repeat a response, and the bytes that they write."""
     time.sleep(0.5)  # what waits in memory is written
-    before = written_bytes()
-    results = timed("repeated", lambda: client.record("daily", "x"), _EVENTS)
+    before = read_written_bytes()
+    results = time_calls("repeated", lambda: client.record("daily", "x"), _EVENTS)
     client.queued_count()
-    return results | {"repeated bytes": written_bytes() - before}
+    return results | {"repeated bytes": read_written_bytes() - before}
 
 
-def timed_beside_a_frozen_process(client: Client, folder: Path) -> dict[str, float]:
-    """Return the times of record() while a stopped process keeps the device's lock."""
+def time_beside_frozen_process(client: Client, folder: Path) -> dict[str, float]:
+    """Return the times of record() while a stopped process has the device's lock."""
     command = [sys.executable, "-c", _FROZEN, str(folder / "device")]
     with subprocess.Popen(  # noqa: S603 - ours
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -125,7 +125,7 @@ def timed_beside_a_frozen_process(client: Client, folder: Path) -> dict[str, flo
         frozen.stdout.readline()
         frozen.send_signal(signal.SIGSTOP)
         try:
-            return timed_in_turn(
+            return time_in_turn(
                 {
                     "frozen": lambda: client.record("page", "duckduckgo"),
                     "computing": lambda: hashlib.sha256(_BLOCK).digest(),
@@ -137,8 +137,8 @@ def timed_beside_a_frozen_process(client: Client, folder: Path) -> dict[str, flo
             frozen.kill()
 
 
-def written_bytes() -> int:
-    """Return how many bytes this process has written to disks so far (Linux)."""
+def read_written_bytes() -> int:
+    """Return the number of bytes that this process has written to disks so far (Linux)."""
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     return int(dict(line.split(": ") for line in lines)["write_bytes"])
 
@@ -161,8 +161,8 @@ class _Collector:
         pass
 
 
-def timed_while_sending(client: Client, collector: _Collector, n: int) -> dict[str, float]:
-    """Return the times of record() while another thread sends without a pause, and what it sent."""
+def time_while_sending(client: Client, collector: _Collector, n: int) -> dict[str, float]:
+    """Return the times of record() while another thread sends without a pause, and its uploads."""
     is_over = threading.Event()
 
     def send() -> None:
@@ -172,20 +172,20 @@ def timed_while_sending(client: Client, collector: _Collector, n: int) -> dict[s
     sender = threading.Thread(target=send)
     before = collector.n_uploads
     sender.start()
-    results = timed("sending", lambda: client.record("page", "duckduckgo"), n)
+    results = time_calls("sending", lambda: client.record("page", "duckduckgo"), n)
     results["uploads"] = collector.n_uploads - before
     is_over.set()
     sender.join()
     return results
 
 
-def timed(name: str, work: Callable[[], object], n: int) -> dict[str, float]:
-    """Return the median, the 99th percentile and the largest of n calls, in microseconds."""
-    return timed_in_turn({name: work}, n)
+def time_calls(name: str, work: Callable[[], object], n: int) -> dict[str, float]:
+    """Return the median, the 99th percentile and the largest time of n calls, in microseconds."""
+    return time_in_turn({name: work}, n)
 
 
-def timed_in_turn(works: Mapping[str, Callable[[], object]], n: int) -> dict[str, float]:
-    """Time several calls in turn, so that what else the machine does meets all of them alike."""
+def time_in_turn(works: Mapping[str, Callable[[], object]], n: int) -> dict[str, float]:
+    """Time several calls in turn, so that other work of the machine delays all of them alike."""
     for _ in range(20):
         for work in works.values():
             work()
@@ -203,10 +203,10 @@ def timed_in_turn(works: Mapping[str, Callable[[], object]], n: int) -> dict[str
     }
 
 
-def resident_bytes() -> float:
-    """Return the resident size of this process, in bytes (Linux).
+def read_resident_bytes() -> float:
+    """Return the resident size of this process in bytes (Linux).
 
-    Not its peak: a child's peak starts from its parent's.
+    The peak would be wrong: the peak of a child starts from that of its parent.
     """
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

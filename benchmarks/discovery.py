@@ -1,7 +1,7 @@
-"""Discovery: how many strings are found without a list, and how many could be.
+"""Discovery: strings that are found without a list, beside the limit without collisions.
 
-The oracle has no collisions: every string has a bit of its own, with the noise of the same
-parameters, and all else is the same: parts, devices, prefixes kept, error control.
+The oracle has no collisions. Every string has its own bit with the noise of the same parameters.
+Parts, devices, kept prefixes and error control are the same.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ LENGTH: Final = 6
 N_STRINGS: Final = 1000
 
 _TAIL: Final = 50.0
-"""Absent strings that the oracle draws: as many times the threshold of the last rank."""
+"""Number of absent strings that the oracle draws, as a multiple of the threshold of the last rank.
+
+More strings make no difference.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Zipf 1 over 1,000 random strings of six letters, and how they are looked for."""
+    """A population of 1,000 random strings by Zipf's law, and the parameters of the search."""
 
     profile: str
     n_reports: int
@@ -56,7 +59,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One collection: strings found by ours and by the oracle, true and false, and the cost."""
+    """Strings found by `discover` and by the oracle in one collection.
+
+    Both are counted as true and false, with the cost.
+    """
 
     found: int
     false: int
@@ -90,7 +96,10 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def discovery(*, quick: bool) -> list[Table]:
-    """Find the strings of 20 collections for each case; quickly, of one with few prefixes."""
+    """Find the strings of 20 collections for each case.
+
+    A quick run finds those of one collection with few prefixes.
+    """
     table = Table(
         title="discover: strings found without a list, mean over the seeds",
         columns=(
@@ -111,14 +120,16 @@ def discovery(*, quick: bool) -> list[Table]:
     )
     for name, case in CASES.items():
         runs = (
-            [measure(case, seed) for seed in range(20)] if not quick else [measure(_few(case), 0)]
+            [measure(case, seed) for seed in range(20)]
+            if not quick
+            else [measure(_reduce_case(case), 0)]
         )
         table.rows.append([name, *summarise(runs)])
     return [table]
 
 
-def _few(case: Case) -> Case:
-    """Return a case with few prefixes, under few cohorts: seconds, and fewer strings found."""
+def _reduce_case(case: Case) -> Case:
+    """Return a case with few prefixes and few cohorts. It takes seconds and finds fewer strings."""
     return dataclasses.replace(case, keep=50, k=128, m=128)
 
 
@@ -141,8 +152,8 @@ def summarise(runs: Sequence[Run]) -> list[str | int | float]:
 
 
 def measure(case: Case, seed: int) -> Run:
-    """Simulate one collection and look for its strings."""
-    strings = random_strings(seed)
+    """Simulate one collection, and search its strings."""
+    strings = draw_strings(seed)
     population = Population(strings, 1 / np.arange(1.0, N_STRINGS + 1))
     counts = simulate_parts(
         population, case.params, case.parts, n_reports=case.n_reports, seed=seed
@@ -153,7 +164,7 @@ def measure(case: Case, seed: int) -> Run:
     )
     seconds = time.process_time() - start
     true = len(set(found.strings) & set(strings))
-    oracle, oracle_false = ask_oracle(case, population, seed)
+    oracle, oracle_false = count_oracle_detections(case, population, seed)
     return Run(
         found=true,
         false=len(found.strings) - true,
@@ -165,7 +176,7 @@ def measure(case: Case, seed: int) -> Run:
     )
 
 
-def random_strings(seed: int) -> list[str]:
+def draw_strings(seed: int) -> list[str]:
     """Draw distinct strings of six letters."""
     rng = np.random.default_rng([seed, 7])
     drawn: dict[str, None] = {}
@@ -174,7 +185,7 @@ def random_strings(seed: int) -> list[str]:
     return list(drawn)
 
 
-def ask_oracle(case: Case, population: Population, seed: int) -> tuple[int, int]:
+def count_oracle_detections(case: Case, population: Population, seed: int) -> tuple[int, int]:
     """Count the true and false strings of a decoder without collisions, for the same devices."""
     rng = np.random.default_rng([seed, 8])
     kept, n_kept, before = {""}, 1, 0
@@ -188,7 +199,7 @@ def ask_oracle(case: Case, population: Population, seed: int) -> tuple[int, int]
                 shares[piece] = shares.get(piece, 0.0) + held / n
         length = LENGTH if part.name == WHOLE else prefix_length(part.name)
         n_candidates = n_kept * sum(len(LETTERS) ** added for added in range(length - before + 1))
-        z = _scores(np.array(list(shares.values())), params, n, rng)
+        z = _draw_scores(np.array(list(shares.values())), params, n, rng)
         if part.name == WHOLE:
             return detect(z, n_candidates - len(shares), rng)
         everyone = np.concatenate([z, rng.standard_normal(n_candidates - len(shares))])
@@ -198,10 +209,10 @@ def ask_oracle(case: Case, population: Population, seed: int) -> tuple[int, int]
     raise AssertionError("the last part is the whole")
 
 
-def _scores(
+def _draw_scores(
     share: NDArray[np.float64], params: Params, n: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw z scores of strings with these shares of n devices, each with a bit of its own."""
+    """Draw the z scores of strings with these shares of n devices. Each string has its own bit."""
     gap = params.q_star - params.p_star
     absent = params.p_star * (1 - params.p_star) / n
     own = share * params.q_star * (1 - params.q_star) / n + (1 - share) * absent
@@ -209,7 +220,10 @@ def _scores(
 
 
 def detect(z: NDArray[np.float64], n_absent: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Apply Benjamini-Hochberg to present strings and many absent ones, the smallest drawn."""
+    """Apply Benjamini-Hochberg to present strings and many absent ones.
+
+    Only the smallest p-values of absent strings are drawn.
+    """
     n = len(z) + n_absent
     most = min(_TAIL * LEVEL * len(z) / n, 1.0)
     absent = most * rng.random(rng.poisson(n_absent * most))

@@ -1,7 +1,8 @@
-"""Engines: reports a second of one process, all cores, Spark classic and over Connect.
+"""Engines: reports a second of one process, all cores, Spark classic and Spark over Connect.
 
 Every engine adds up the same folders in a fresh process, after a run that is not timed. Growth is
-the slope of log(seconds) over log(reports) after the time of an almost empty folder is taken off.
+the slope of log(seconds) over log(reports), after subtraction of the time of an almost empty
+folder.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.tables import Cell, Table
 
 _MEGABYTE: Final = 1e6
 _EMPTY: Final = 1000
-"""Reports of a folder that stands for an empty job."""
+"""Number of reports of a folder that represents an empty job."""
 
 
 def engines(*, quick: bool) -> list[Table]:
@@ -49,7 +50,7 @@ def engines(*, quick: bool) -> list[Table]:
         measured = {name: _measure(name, lakes) for name in names}
     for name, answer in measured.items():
         table.rows.append(_row(name, answer, sizes))
-    return [table, _break_even(measured, sizes)]
+    return [table, _describe_break_even(measured, sizes)]
 
 
 def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
@@ -67,8 +68,8 @@ def _row(name: str, answer: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell
     return [name, empty, *seconds, sizes[-1] / net[-1], slope, answer["peak"] / _MEGABYTE]
 
 
-def _break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Table:
-    """Say from how many reports a cluster is faster than all cores of this machine."""
+def _describe_break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Table:
+    """State from how many reports on a cluster is faster than all cores of this machine."""
 
     def rate(name: str) -> tuple[float, float]:
         empty, *_, last = (run["seconds"] for run in measured[name]["runs"])

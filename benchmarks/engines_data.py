@@ -27,12 +27,12 @@ profile = "balanced"
 """
 
 FILE: Final = 1_000_000
-"""Reports of a file: 20 MB at k = 128."""
+"""Number of reports of a file. With k = 128 a file has 20 MB."""
 _BATCH: Final = 250_000
 
 
 def write_lake(folder: Path, n_reports: int) -> Path:
-    """Write reports of random bits, a million a file, 20 MB. Beyond ten files they are copies."""
+    """Write reports of random bits, a million in a file. All files beyond the tenth are copies."""
     folder.mkdir(parents=True)
     params = Registry.loads(REGISTRY)["page"].params
     rng = np.random.default_rng(1)

@@ -1,8 +1,9 @@
 """One aggregation in a fresh process: seconds of its runs and peak memory, as JSON.
 
-The first argument is the engine: kernel, files:THREADS, classic:EXECUTORS, connect:THREADS, and
-frame:EXECUTORS or bytes:EXECUTORS for the other two roads to the same reports.
-The others are folders of reports; each is added up once, after one empty run that is not reported.
+The first argument is the engine: kernel, files:THREADS, classic:EXECUTORS or connect:THREADS.
+frame:EXECUTORS and bytes:EXECUTORS are the two other ways to read the same reports. The other
+arguments are folders of reports. Each folder is added up once, after one empty run that is not
+reported.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from rappor.engines.files import find_files
 from rappor.registry.registry import Registry
 
 Run = Callable[[str], int]
-"""A folder -> the reports in it, added up."""
+"""Adds up the reports of a folder, and returns their number."""
 
 
 def main() -> None:
-    """Add up every folder, twice the first one, and print what it took."""
+    """Add up every folder, the first one twice, and print the figures."""
     name, _, size = sys.argv[1].partition(":")
     registry = Registry.loads(REGISTRY)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # whose libraries the workers have
@@ -39,13 +40,13 @@ def main() -> None:
             start = time.perf_counter()
             n_reports = run(folder)
             results.append({"reports": n_reports, "seconds": time.perf_counter() - start})
-        peak = _peak_of_all()
+        peak = _sum_peaks()
     sys.stdout.write(json.dumps({"runs": results, "peak": peak}) + "\n")
 
 
 @contextlib.contextmanager
 def kernel(registry: Registry, size: int) -> Iterator[Run]:
-    """One process, one thread, one file after the other."""
+    """Return the run with one process and one thread, one file after the other."""
     del size
     metric = registry["page"]
 
@@ -59,13 +60,13 @@ def kernel(registry: Registry, size: int) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def files(registry: Registry, threads: int) -> Iterator[Run]:
-    """One process, as many threads."""
+    """Return the run with one process and several threads."""
     yield lambda folder: aggregate_files([folder], registry, threads=threads).n_reports
 
 
 @contextlib.contextmanager
 def classic(registry: Registry, executors: int, *, frame: bool = False) -> Iterator[Run]:
-    """Start a local cluster: as many executors in processes of their own, a core each."""
+    """Start a local cluster of executors. Each executor is a process with one core."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra
 
     builder = SparkSession.builder.master(f"local-cluster[{executors},1,1024]")
@@ -76,7 +77,7 @@ def classic(registry: Registry, executors: int, *, frame: bool = False) -> Itera
 
 
 @contextlib.contextmanager
-def as_bytes(registry: Registry, executors: int) -> Iterator[Run]:
+def read_bytes(registry: Registry, executors: int) -> Iterator[Run]:
     """Let the cluster read from a file system whose paths its workers do not see."""
     with classic(registry, executors) as run:
         yield lambda folder: run(f"viewfs://lake{folder}")
@@ -84,7 +85,7 @@ def as_bytes(registry: Registry, executors: int) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def connect(registry: Registry, threads: int) -> Iterator[Run]:
-    """Start a Spark Connect server of as many threads, in a process of its own."""
+    """Start a Spark Connect server with several threads in its own process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra
 
     with _session(SparkSession.builder.remote(f"local[{threads}]"), registry) as run:
@@ -109,8 +110,8 @@ def _session(builder: object, registry: Registry, *, frame: bool = False) -> Ite
     session.stop()
 
 
-def _peak_of_all() -> int:
-    """Return the sum of the peak memories of this process and all below it, in bytes."""
+def _sum_peaks() -> int:
+    """Return the sum of the peak memories of this process and all its descendants, in bytes."""
     total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     listed = subprocess.run(
         ["ps", "-eo", "pid=,ppid="],  # noqa: S607  # the system's
@@ -143,7 +144,7 @@ ENGINES: dict[str, Callable[[Registry, int], contextlib.AbstractContextManager[R
     "classic": classic,
     "connect": connect,
     "frame": functools.partial(classic, frame=True),
-    "bytes": as_bytes,
+    "bytes": read_bytes,
 }
 
 if __name__ == "__main__":

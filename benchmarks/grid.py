@@ -1,7 +1,7 @@
 """The regression grid of google/rappor: five populations, four sizes, five settings.
 
-Parameters and populations are those of its `tests/regtest_spec.py` and `gen_counts.R`
-(a13fa96); the hash layout is this project's, and every seed has names of its own.
+Parameters and populations are those of its `tests/regtest_spec.py` and `gen_counts.R` (a13fa96).
+The hash layout is this project's, and every seed has its own names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZES = {
     "medium": (1_000, 10_000_000),
     "large": (10_000, 100_000_000),
 }
-"""Values held, and clients."""
+"""Number of distinct values, and number of clients."""
 
 _USUAL = Params(k=8, h=2, m=128, f=0.45, p=0.39, q=0.61)
 _LOOSE = Params(k=8, h=2, m=128, f=0.0, p=0.225, q=0.775)
@@ -45,10 +45,10 @@ _LOOSE = Params(k=8, h=2, m=128, f=0.0, p=0.225, q=0.775)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How it is collected and what is asked.
+    """Parameters of a collection, and its candidates.
 
-    `extra` absent candidates for each value held; with `missing`, every string whose number
-    ends in 9 is left out of the candidates, absent ones too.
+    `extra` is the number of absent candidates for each true value. With `missing`, every string
+    whose number ends in 9 is left out of the candidates, absent strings included.
     """
 
     params: Params
@@ -67,9 +67,9 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One decode: total variation of the distribution answer, and detections.
+    """Total variation and detections of one decode.
 
-    `false_negatives` are strings asked about that a client holds and that are not detected.
+    `false_negatives` are candidates with clients that are not detected.
     """
 
     variation: float
@@ -105,7 +105,7 @@ def run_case(seed: int, population: str, size: str, setting: str) -> Result:
 
 
 def grid(*, quick: bool) -> list[Table]:
-    """Run all 100 cases over several seeds; a quick run leaves out the two larger sizes."""
+    """Run all 100 cases over several seeds. A quick run leaves out the two larger sizes."""
     n_seeds = 2 if quick else 10
     sizes = ("tiny", "small") if quick else tuple(SIZES)
     tables = []
@@ -142,10 +142,10 @@ def grid(*, quick: bool) -> list[Table]:
 
 def _summarise(results: list[Result]) -> list[Cell]:
     return [
-        *_mean([result.variation for result in results]),
+        *_compute_mean([result.variation for result in results]),
         float(np.mean([result.true for result in results])),
-        *_mean([result.false_positives for result in results]),
-        *_mean([result.false_negatives for result in results]),
+        *_compute_mean([result.false_positives for result in results]),
+        *_compute_mean([result.false_negatives for result in results]),
         float(np.mean([result.false_share for result in results])),
     ]
 
@@ -157,7 +157,7 @@ def _pool(results: list[Result]) -> list[Cell]:
     return [len(results), true, positives, positives / max(true + positives, 1), share]
 
 
-def _mean(values: list[float] | list[int]) -> tuple[float, float]:
-    """Return the mean and half its 95 % interval by Student's t."""
+def _compute_mean(values: list[float] | list[int]) -> tuple[float, float]:
+    """Return the mean, and half its 95 % interval by Student's t."""
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return float(np.mean(values)), float(half)

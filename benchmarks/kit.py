@@ -1,4 +1,4 @@
-"""What the kit costs a command-line tool: the same run with and without it, in turn."""
+"""The cost of the kit for a command-line tool: the same run with and without the kit, in turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CASES: Final = {
 
 
 class _Cost(NamedTuple):
-    """Milliseconds of one process: of its processor, and until it has ended."""
+    """Milliseconds of one process: processor time, and time until its end."""
 
     cpu: float
     wall: float
@@ -42,8 +42,8 @@ def kit(*, quick: bool) -> list[Table]:
     with tempfile.TemporaryDirectory() as home:
         tool = _Tool(Path(home))
         for case in _CASES:
-            tool.cost(case)  # compiles the modules
-        rounds = [{case: tool.cost(case) for case in _CASES} for _ in range(n)]
+            tool.measure(case)  # compiles the modules
+        rounds = [{case: tool.measure(case) for case in _CASES} for _ in range(n)]
     table = Table(
         title="kit: a run of a tool of click, milliseconds",
         columns=("what", "CPU", "CPU more", "time more", "time more, 90 %"),
@@ -58,7 +58,7 @@ def kit(*, quick: bool) -> list[Table]:
 
 
 class _Tool:
-    """The example's tool, with and without the kit, and the homes of its users."""
+    """The example's tool, with and without the kit, and the home folders of its users."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -69,9 +69,9 @@ class _Tool:
         for case in ("variable", "rests", "records", "worker"):
             self._run(case, "telemetry", "on")
         self._run("no", "telemetry", "off")
-        self.cost("rests")
+        self.measure("rests")
 
-    def cost(self, case: str) -> _Cost:
+    def measure(self, case: str) -> _Cost:
         """Run one case once."""
         if case == "records":  # as on the first run of ten seconds
             (self._folder(case) / "rest").unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""A list of candidates against the pair of metrics that it replaced.
+"""A list of candidates, compared with the pair of metrics that it replaced.
 
 The pair was a one-hot metric with `other`, and a metric of strings for the texts in no category. A
-device answered both, so each value cost twice. The figures of the pair cannot be measured any more:
-they are constants here, measured on commit fb2222d5 with the pair, on the population of this module
+device reported both metrics, so each value cost twice. The pair cannot be measured any more. Its
+figures are constants here: they were measured on commit fb2222d5, on the population of this module
 and with the same search.
 """
 
@@ -34,23 +34,23 @@ LISTED: Final = {"vscode": 0.40, "neovim": 0.20, "emacs": 0.10, "vim": 0.05, "he
 N_RARE: Final = 300
 _RARE_SHARE: Final = 0.22
 _FIRST_WORD: Final = 2000
-"""The frequency rank of the English word that is the first rare name."""
+"""Frequency rank of the English word that is the first rare name."""
 
 _PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
 _FEW: Final = 300
-"""Devices of a small program."""
+"""Number of devices of a small program."""
 
 _FEWER: Final = 100_000
-"""Devices of a quick run in the place of a million."""
+"""Number of devices in a quick run, instead of a million."""
 
 _DAYS, _EPOCH_DAYS, _COLLECTIONS = 360, 30, 40
 
 
 class Found(NamedTuple):
-    """One way to collect: the mean over collections of what was found, and its loss in nats.
+    """Mean results of one way to collect over several collections, and its loss in nats.
 
-    `std_error` is that of the share of 40 %. `rare` and `false` are detected names that the list
-    does not have: of rare values, and of values that nobody holds.
+    `std_error` is that of the share of 40 %. `rare` and `false` are detected names outside the
+    list: rare names with devices, and names without devices.
     """
 
     way: str
@@ -62,7 +62,7 @@ class Found(NamedTuple):
 
 
 class FirstBlock(NamedTuple):
-    """Days until blocks close: the first one (median), and the share of cohorts after 30 days."""
+    """Days until blocks close: median of the first one, and the share of cohorts after 30 days."""
 
     way: str
     first: float | str
@@ -75,7 +75,7 @@ PAIR: Final[Mapping[tuple[str, int], Found]] = {
     ("balanced", _FEW): Found("pair (recorded)", 0.0673, "not looked for", "", 4.0, 8.0),
     ("once", _FEW): Found("pair (recorded)", 0.0488, "not looked for", "", 8.0, 8.0),
 }
-"""Measured on commit fb2222d5 with the pair: 6, 3, 200 and 200 seeds."""
+"""Figures of the pair, measured on commit fb2222d5 with 6, 3, 200 and 200 seeds."""
 
 PAIR_BLOCKS: Final[Mapping[str, tuple[FirstBlock, ...]]] = {
     interval: (
@@ -84,10 +84,10 @@ PAIR_BLOCKS: Final[Mapping[str, tuple[FirstBlock, ...]]] = {
     )
     for interval in ("day", "epoch")
 }
-"""Measured on commit fb2222d5 with the pair, 300 devices."""
+"""First blocks of the pair, measured on commit fb2222d5 with 300 devices."""
 
 
-def listed(*, quick: bool) -> list[Table]:
+def compare_list_with_pair(*, quick: bool) -> list[Table]:
     """Compare a list with the recorded pair: errors, detections and the first block."""
     accuracy = Table(
         title="listed: a list of candidates against the pair that it replaced",
@@ -99,7 +99,11 @@ def listed(*, quick: bool) -> list[Table]:
         "measured on commit fb2222d5 with the pair. Detections: false discovery rate 5 %.",
     )
     for (profile, devices), pair in PAIR.items():
-        ways = _few_devices(profile, quick=quick) if devices == _FEW else _many(profile, quick)
+        ways = (
+            _measure_few_devices(profile, quick=quick)
+            if devices == _FEW
+            else _compare_many_devices(profile, quick)
+        )
         n = _FEWER if quick and devices != _FEW else devices
         accuracy.rows.append([profile, f"{devices:,}", *pair])
         accuracy.rows += [[profile, f"{n:,}", *row] for row in ways]
@@ -111,13 +115,15 @@ def listed(*, quick: bool) -> list[Table]:
     )
     m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     for interval, pairs in PAIR_BLOCKS.items():
-        own = first_block(f"list, m = {m}", _FEW, m, interval, n=4 if quick else _COLLECTIONS)
+        own = simulate_first_block(
+            f"list, m = {m}", _FEW, m, interval, n=4 if quick else _COLLECTIONS
+        )
         blocks.rows += [[interval, *row] for row in (*pairs, own)]
     return [accuracy, blocks]
 
 
-def population() -> tuple[Population, tuple[str, ...]]:
-    """Return who holds which editor, and the rare ones."""
+def make_population() -> tuple[Population, tuple[str, ...]]:
+    """Return the shares of the listed editors and of the rare ones."""
     words = (word for word in english_words().values[_FIRST_WORD:] if _is_name(word))
     rare = tuple(next(words) for _ in range(N_RARE))
     zipf = 1 / np.arange(1.0, N_RARE + 1)
@@ -129,9 +135,9 @@ def _is_name(word: str) -> bool:
     return word.isascii() and word.isalpha() and word.islower() and 4 <= len(word) <= 6
 
 
-def _many(profile: str, quick: bool) -> Iterator[Found]:  # noqa: FBT001 - as the benchmark has it
-    """Yield both ways in which a million devices show values that nobody listed."""
-    params, (devices, rare) = Params.profile(profile), population()
+def _compare_many_devices(profile: str, quick: bool) -> Iterator[Found]:  # noqa: FBT001 - as the benchmark has it
+    """Yield both ways in which a million devices report names that are not listed."""
+    params, (devices, rare) = Params.profile(profile), make_population()
     n = _FEWER if quick else 1_000_000
     seeds = range(1, 2 if quick else 4 if profile == "low-noise" else 7)
     by_parts = [
@@ -157,11 +163,11 @@ def _many(profile: str, quick: bool) -> Iterator[Found]:  # noqa: FBT001 - as th
     yield _summarize("list, then 10,000 words", by_list, rare, params)
 
 
-def _few_devices(profile: str, *, quick: bool) -> Iterator[Found]:
-    """Yield what few devices show of the list, with as many cohorts as they fill."""
+def _measure_few_devices(profile: str, *, quick: bool) -> Iterator[Found]:
+    """Yield the results of a list with few devices, with as many cohorts as they fill."""
     m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     params = dataclasses.replace(Params.profile(profile), m=m, insecure=True)
-    devices, rare = population()
+    devices, rare = make_population()
     estimates = [
         decode(simulate_counts(devices, params, n_reports=_FEW, seed=seed), listed=tuple(LISTED))
         for seed in range(1, 11 if quick else 201)
@@ -186,7 +192,7 @@ def _summarize(
     )
 
 
-def first_block(way: str, devices: int, m: int, interval: str, *, n: int) -> FirstBlock:
+def simulate_first_block(way: str, devices: int, m: int, interval: str, *, n: int) -> FirstBlock:
     """Simulate when the first blocks of m cohorts close, in n collections.
 
     A block is consecutive days from the first on. It closes when it has `MIN_COHORT` reports for

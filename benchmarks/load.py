@@ -1,9 +1,9 @@
-"""Loads a server with uploads over many connections; run in a process of its own.
+"""Load a server with uploads over many connections, from a separate process.
 
-`python -m benchmarks.load PORT CONNECTIONS SECONDS REPORTS` prints JSON: uploads a second and
-the 50th and 99th percentile of their times, in milliseconds, and how many were not answered 200.
-The load takes its time from the same processors as what it measures, so it is a cheap one: uploads
-are written before the first one is sent, and only their ids are new each time.
+`python -m benchmarks.load PORT CONNECTIONS SECONDS REPORTS` prints JSON: uploads a second, the 50th
+and 99th percentile of their times in milliseconds, and the number of responses other than 200. The
+load uses the same processors as the server, so it must be cheap: uploads are written before the
+first one is sent, and only their ids are new each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _N_UPLOADS = 4096
 
 
 class _Sender(asyncio.Protocol):
-    """One connection: sends an upload, waits for the whole answer, sends the next."""
+    """One connection, which sends an upload and waits for the response before the next one."""
 
     def __init__(self, load: _Load) -> None:
         self._load = load
@@ -48,7 +48,7 @@ class _Sender(asyncio.Protocol):
         length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         if len(body) >= length:
             self._received = b""
-            self._load.note(time.perf_counter() - self._sent, is_good=b" 200 " in head[:20])
+            self._load.record(time.perf_counter() - self._sent, is_good=b" 200 " in head[:20])
             self._send()
 
     def _send(self) -> None:
@@ -57,7 +57,7 @@ class _Sender(asyncio.Protocol):
 
 
 class _Load:
-    """The requests, and what became of them."""
+    """The requests, and the figures of their responses."""
 
     def __init__(self, n_reports: int) -> None:
         self._n_reports = n_reports
@@ -67,15 +67,15 @@ class _Load:
         self.n_total = 0
         self.is_measured = False
         self._i = 0
-        self._parts = itertools.cycle([self._around_id() for _ in range(_N_UPLOADS)])
+        self._parts = itertools.cycle([self._split_at_id() for _ in range(_N_UPLOADS)])
 
     def request(self) -> bytes:
         """Return an upload with a fresh id, and its head."""
         before, after = next(self._parts)
         return before + Upload.new_id().encode() + after
 
-    def _around_id(self) -> tuple[bytes, bytes]:
-        """Return what stands before and after the id in a request."""
+    def _split_at_id(self) -> tuple[bytes, bytes]:
+        """Return the bytes before and after the id in a request."""
         reports = tuple(self._report(j) for j in range(self._n_reports))
         upload_id = Upload.new_id()
         body = Upload(id=upload_id, reports=reports).to_json()
@@ -86,8 +86,8 @@ class _Load:
         before, _, after = (head.encode() + body).partition(upload_id.encode())
         return before, after
 
-    def note(self, seconds: float, *, is_good: bool) -> None:
-        """Take down one answer."""
+    def record(self, seconds: float, *, is_good: bool) -> None:
+        """Store the time and the success of one response."""
         self.n_total += 1
         if self.is_measured:
             self.seconds.append(seconds)

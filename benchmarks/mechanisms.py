@@ -1,9 +1,9 @@
-"""Other mechanisms at equal epsilon: the same question, and the optimum's closed form.
+"""Other mechanisms at equal epsilon: the same question, beside the closed form of the optimum.
 
-One report a client, so that epsilon is the loss of that report. The error is the mean square
-error of the counts of the rarer half of the values, as a multiple of the least that is known
-for large domains, 4 e^eps / (e^eps - 1)^2 for each report (Wang, Blocki, Li, Jha, USENIX
-Security 2017: OUE and OLH reach it).
+Each client sends one report, so epsilon is the loss of that report. The error is the mean square
+error of the counts of the rarer half of the values. Its unit is the smallest error that is known
+for large domains, 4 e^eps / (e^eps - 1)^2 for each report (Wang, Blocki, Li, Jha, USENIX Security
+2017: OUE and OLH reach it).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ N_REPORTS, N_VALUES = 10_000, 100
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / ".peers" / "bin" / "python"
-"""Interpreter of the peers' environment, made as `peers.txt` says."""
+"""Interpreter of the environment of the other packages. `peers.txt` lists its contents."""
 
 _ABSENT = (
     "The rows of pure-ldp are missing: make its environment with `python -m venv .peers && "
@@ -39,12 +39,12 @@ _ABSENT = (
 )
 
 
-def optimum(epsilon: float) -> float:
-    """Return the least known variance of a rare value's count, for each report."""
+def compute_optimum(epsilon: float) -> float:
+    """Return the smallest known variance of a rare value's count, for each report."""
     return 4 * math.exp(epsilon) / math.expm1(epsilon) ** 2
 
 
-def designs(epsilon: float) -> dict[str, Params]:
+def list_designs(epsilon: float) -> dict[str, Params]:
     """Return this project's designs at one loss."""
     names = tuple(f"v{i:03}" for i in range(N_VALUES))
     low = 1 / (math.exp(epsilon) + 1)
@@ -59,21 +59,21 @@ def designs(epsilon: float) -> dict[str, Params]:
 
 
 def mechanisms(*, quick: bool) -> list[Table]:
-    """Measure every design and, where its environment is there, pure-ldp."""
+    """Measure every design and, if its environment exists, pure-ldp."""
     n_runs = 3 if quick else 20
     rows: dict[str, list[float]] = {"optimum": [1.0] * len(EPSILONS)}
-    closed = {name: [closed_form(name, e) for e in EPSILONS] for name in designs(1.0)}
+    closed = {name: [compute_closed_form(name, e) for e in EPSILONS] for name in list_designs(1.0)}
     for name in closed:
         rows[name] = [
-            float(np.mean(run_many(partial(_own_error, name=name, epsilon=e), n_runs, None)))
+            float(np.mean(run_many(partial(_measure_design, name=name, epsilon=e), n_runs, None)))
             for e in EPSILONS
         ]
     answers: list[dict[str, Any]] = []
     if PEERS.exists():
         for column, epsilon in enumerate(EPSILONS):
-            answers = [_ask_peers(epsilon, seed) for seed in range(n_runs)]
+            answers = [_measure_peers(epsilon, seed) for seed in range(n_runs)]
             for name in answers[0]["estimates"]:
-                errors = [_error(a["estimates"][name], a["held"], epsilon) for a in answers]
+                errors = [_compute_error(a["estimates"][name], a["held"], epsilon) for a in answers]
                 row = rows.setdefault(f"pure-ldp {name}", [float("nan")] * len(EPSILONS))
                 row[column] = float(np.mean(errors))
     table = Table(
@@ -91,34 +91,36 @@ def mechanisms(*, quick: bool) -> list[Table]:
     for name, ratios in rows.items():
         forms = closed.get(name, [1.0 if name == "optimum" else float("nan")] * len(EPSILONS))
         table.rows.append([name, *ratios, *forms])
-    table.note += "\n" + (_verdict(answers[0]["rappor"]) if answers else _ABSENT)
+    table.note += "\n" + (_describe_fault(answers[0]["rappor"]) if answers else _ABSENT)
     return [table]
 
 
-def closed_form(name: str, epsilon: float) -> float:
+def compute_closed_form(name: str, epsilon: float) -> float:
     """Return the variance of a rare value's count as a multiple of the optimum."""
-    error = compute_standard_error(designs(epsilon)[name], N_REPORTS)
-    return error**2 / N_REPORTS / optimum(epsilon)
+    error = compute_standard_error(list_designs(epsilon)[name], N_REPORTS)
+    return error**2 / N_REPORTS / compute_optimum(epsilon)
 
 
-def _own_error(seed: int, name: str, epsilon: float) -> float:
-    """Collect and decode once with one of our designs."""
-    params = designs(epsilon)[name]
+def _measure_design(seed: int, name: str, epsilon: float) -> float:
+    """Collect and decode once with one of our designs, and return the error."""
+    params = list_designs(epsilon)[name]
     names = [f"v{i:03}" for i in range(N_VALUES)]
     population = Population(names, 1 / np.arange(1.0, N_VALUES + 1))
     collected = simulate(population, params, n_reports=N_REPORTS, seed=seed)
     found = decode(collected.counts, None if params.encoding == "onehot" else names)
     counts = dict(zip(found.candidates, found.share * N_REPORTS, strict=True))
-    return _error([counts[name] for name in names], collected.devices, epsilon)
+    return _compute_error([counts[name] for name in names], collected.devices, epsilon)
 
 
-def _error(estimates: list[float], held: list[int] | NDArray[np.int64], epsilon: float) -> float:
+def _compute_error(
+    estimates: list[float], held: list[int] | NDArray[np.int64], epsilon: float
+) -> float:
     """Return the mean square error of the rarer half, as a multiple of the optimum."""
     errors = (np.asarray(estimates) - np.asarray(held))[N_VALUES // 2 :]
-    return float(np.mean(errors**2)) / N_REPORTS / optimum(epsilon)
+    return float(np.mean(errors**2)) / N_REPORTS / compute_optimum(epsilon)
 
 
-def _ask_peers(epsilon: float, seed: int) -> dict[str, Any]:
+def _measure_peers(epsilon: float, seed: int) -> dict[str, Any]:
     """Run the mechanisms of pure-ldp once, in their own environment."""
     numbers = [str(number) for number in (epsilon, N_REPORTS, N_VALUES, seed)]
     answer = subprocess.run(  # noqa: S603  # ours, and the interpreter that the user has made
@@ -130,8 +132,8 @@ def _ask_peers(epsilon: float, seed: int) -> dict[str, Any]:
     return document
 
 
-def _verdict(rappor: dict[str, float]) -> str:
-    """Say what is wrong with a peer, with the evidence."""
+def _describe_fault(rappor: dict[str, float]) -> str:
+    """Describe what is wrong with a foreign package, with the evidence."""
     return (
         "pure-ldp's RAPPOR is left out, because it is not private: of true bits at f = .5 its "
         f"client cleared {rappor['cleared']:.0%}\n(right is {rappor['expected']:.0%}), so a zero "

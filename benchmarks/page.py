@@ -1,4 +1,4 @@
-"""What the client in JavaScript costs its page: record() in Chromium, beside IndexedDB alone."""
+"""The cost of the client in JavaScript for its page, beside IndexedDB alone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _WAYS = (
 
 
 def page(*, quick: bool) -> list[Table]:
-    """Measure record(), k = 128, in fresh profiles of the system's Chromium."""
+    """Measure record() with k = 128 in fresh profiles of the system's Chromium."""
     runs = [_one_run(100 if quick else 500) for _ in range(1 if quick else 5)]
     table = Table(
         title="page: record() in Chromium, k = 128, milliseconds",
@@ -79,7 +79,7 @@ def page(*, quick: bool) -> list[Table]:
 def _one_run(n: int) -> dict[str, list[float]]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (the extra dev has it)
 
-    with _serving() as url, sync_playwright() as playwright:
+    with _serve_folder() as url, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
@@ -91,7 +91,10 @@ def _one_run(n: int) -> dict[str, list[float]]:
 
 
 def _registry(n: int) -> Any:
-    """Return a registry of 2 n metrics as a page reads it: each has one first event a day."""
+    """Return a registry of 2 n metrics as a page reads it.
+
+    Each metric has one first event a day.
+    """
     metrics = [
         Metric(
             name=name,
@@ -108,8 +111,8 @@ def _registry(n: int) -> Any:
 
 
 @contextlib.contextmanager
-def _serving() -> Iterator[str]:
-    """Serve the client's folder while the block runs; return the address."""
+def _serve_folder() -> Iterator[str]:
+    """Serve the client's folder while the block runs. Yields the address."""
     handler = functools.partial(_Quiet, directory=str(_CLIENT))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -124,4 +127,4 @@ def _serving() -> Iterator[str]:
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Write nothing."""

@@ -1,8 +1,8 @@
-"""Run the mechanisms of pure-ldp; started with the interpreter of the peers' own environment.
+"""Run the mechanisms of pure-ldp, with the interpreter of their own environment.
 
-`python benchmarks/peers_once.py EPSILON N_REPORTS N_VALUES SEED` prints, as JSON, the counts
-that each mechanism estimates for values 0 to N_VALUES - 1 held by Zipf's law, the true counts,
-and what its RAPPOR client does to a true bit. It imports nothing of this project.
+`python benchmarks/peers_once.py EPSILON N_REPORTS N_VALUES SEED` prints, as JSON, the counts that
+each mechanism estimates for values 0 to N_VALUES - 1 by Zipf's law, the true counts, and the effect
+of its RAPPOR client on a true bit. It imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def main() -> None:
     values = np.repeat(np.arange(n_values), held)
     answer = {
         name: _estimate(client, server, values, n_values)
-        for name, (client, server) in _mechanisms(epsilon, n_values).items()
+        for name, (client, server) in _list_mechanisms(epsilon, n_values).items()
     }
-    json.dump({"held": held.tolist(), "estimates": answer, "rappor": _rappor()}, sys.stdout)
+    json.dump({"held": held.tolist(), "estimates": answer, "rappor": _measure_rappor()}, sys.stdout)
 
 
-def _mechanisms(epsilon: float, d: int) -> dict[str, tuple[Any, Any]]:
-    """Return client and server of each; all values are numbered from 0."""
+def _list_mechanisms(epsilon: float, d: int) -> dict[str, tuple[Any, Any]]:
+    """Return client and server of each mechanism. Values are numbered from 0."""
     same: Callable[[int], int] = int
     response = HadamardResponseServer(epsilon, d, index_mapper=same)
     functions = response.get_hash_funcs()
@@ -80,8 +80,11 @@ def _estimate(client: Any, server: Any, values: Any, n_values: int) -> list[floa
     return [float(server.estimate(i, suppress_warnings=True)) for i in range(n_values)]
 
 
-def _rappor() -> dict[str, float]:
-    """Say how often its RAPPOR clears a true bit, and what f its conversion gives for eps = 2."""
+def _measure_rappor() -> dict[str, float]:
+    """Return the rate at which its RAPPOR clears a true bit.
+
+    The second number is the f of its conversion for eps = 2.
+    """
     functions = [generate_hash_funcs(2, 32)]
     client = RAPPORClient(0.5, 32, functions, num_of_cohorts=1, index_mapper=int)
     true = {function("0") for function in functions[0]}

@@ -1,8 +1,8 @@
-"""What the share of forced bits that become 1 earns: strings found by devices that report again.
+"""The effect of the share of forced ones: strings found by devices that report several times.
 
-The 50,000 words of `rappor demo`, 100,000 devices, the 10,000 most frequent words asked about and
-as many absent strings. At equal losses and the same (p*, q*), the permanent response is [EPK14]'s
-(symmetric: as many forced ones as forced zeros) or the profile's.
+The data is the 50,000 words of `rappor demo` on 100,000 devices. The candidates are the 10,000 most
+frequent words and as many absent strings. At equal losses and the same (p*, q*), the permanent
+response is that of [EPK14] (symmetric: as many forced ones as forced zeros) or that of the profile.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ASKED: Final = 10_000
 RUNS: Final = 40
 
 
-def symmetric(epsilon_1: float, epsilon_inf: float) -> Params:
-    """Return the response of least variance at q* = 1/2 whose forced bits are evenly 0 and 1."""
+def choose_symmetric(epsilon_1: float, epsilon_inf: float) -> Params:
+    """Return the response of least variance at q* = 1/2 with as many forced ones as zeros."""
     p_star, f = 1 / (1 + math.exp(epsilon_1)), 2 / (1 + math.exp(epsilon_inf / 2))
     gap = (0.5 - p_star) / (1 - f)
     p = p_star - gap * f / 2
@@ -38,28 +38,31 @@ def symmetric(epsilon_1: float, epsilon_inf: float) -> Params:
 
 
 LESS_NOISE: Final = Params(k=128, h=1, m=128, f=0.201341, g=0.006661, p=0.017177, q=0.620705)
-"""Losses of 4.00 and 8.00 nats."""
+"""Parameters with losses of 4.00 and 8.00 nats."""
 
 CELLS: Final = {
-    "(2, 4), symmetric, 30": (symmetric(2, 4), 30),
+    "(2, 4), symmetric, 30": (choose_symmetric(2, 4), 30),
     "balanced, 30": (Params.profile("balanced"), 30),
-    "(2, 4), symmetric, 90": (symmetric(2, 4), 90),
+    "(2, 4), symmetric, 90": (choose_symmetric(2, 4), 90),
     "balanced, 90": (Params.profile("balanced"), 90),
-    "(4, 8), symmetric, 30": (symmetric(4, 8), 30),
+    "(4, 8), symmetric, 30": (choose_symmetric(4, 8), 30),
     "(4, 8), f0 = .2, 30": (LESS_NOISE, 30),
-    "(4, 8), symmetric, 90": (symmetric(4, 8), 90),
+    "(4, 8), symmetric, 90": (choose_symmetric(4, 8), 90),
     "(4, 8), f0 = .2, 90": (LESS_NOISE, 90),
     "low-noise, 30": (Params.profile("low-noise"), 30),
     "once, 1": (Params.profile("once"), 1),
     "balanced, 1": (Params.profile("balanced"), 1),
-    "(2, 4), symmetric, 1": (symmetric(2, 4), 1),
+    "(2, 4), symmetric, 1": (choose_symmetric(2, 4), 1),
 }
-"""Losses (one report, any number), which permanent response, and reports a device."""
+"""Permanent response and reports a device of each cell.
+
+A name has the losses of one report and of any number.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One collection: strings found, the error of an absent one, and intervals that hold."""
+    """Strings found in one collection, the error of an absent string, and the coverage."""
 
     true: int
     false: int
@@ -94,8 +97,8 @@ def measure(seed: int, name: str) -> Run:
     )
 
 
-def permanent(*, quick: bool) -> list[Table]:
-    """Decode collections of devices that report again, with both permanent responses."""
+def compare_permanent_responses(*, quick: bool) -> list[Table]:
+    """Decode collections of devices that report several times, under both permanent responses."""
     n_runs = 4 if quick else RUNS
     table = Table(
         title=f"permanent: {DEVICES:,} devices, 10,000 words and as many absent strings asked, "

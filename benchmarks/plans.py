@@ -1,4 +1,4 @@
-"""Plans held to their word: predict, simulate, decode and compare."""
+"""Predictions of plans, compared with simulated collections."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 BINS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
-"""Predicted probabilities between which strings are compared with what became of them."""
+"""Predicted probabilities that bound the bins in which prediction and observation are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """A plan and the strings that it is for; the first `n_present` shares are candidates.
+    """A plan and its strings.
 
-    `limited` says that a limit keeps the plan from the least variance.
+    The first `n_present` shares are candidates. `limited` is whether a limit keeps the plan from
+    the least variance.
     """
 
     plan: Plan
@@ -69,27 +70,29 @@ def _zipf(n: int) -> NDArray[np.float64]:
 
 
 _CASES: dict[str, Callable[[], Case]] = {
-    "strict": lambda: _case(_exponential(100), 200, epsilon_1=1, epsilon_inf=2, reports=1_000_000),
-    "strict, 20,000 reports": lambda: _case(
+    "strict": lambda: _plan_case(
+        _exponential(100), 200, epsilon_1=1, epsilon_inf=2, reports=1_000_000
+    ),
+    "strict, 20,000 reports": lambda: _plan_case(
         _exponential(40), 100, epsilon_1=1, epsilon_inf=3, reports=20_000
     ),
-    "balanced, Bonferroni": lambda: _case(
+    "balanced, Bonferroni": lambda: _plan_case(
         _zipf(150), 300, correction="bonferroni", epsilon_1=2, epsilon_inf=4, reports=300_000
     ),
-    "low-noise": lambda: _case(_zipf(150), 300, epsilon_1=4, epsilon_inf=6, reports=100_000),
-    "privacy of [EPK14]": lambda: _case(
+    "low-noise": lambda: _plan_case(_zipf(150), 300, epsilon_1=4, epsilon_inf=6, reports=100_000),
+    "privacy of [EPK14]": lambda: _plan_case(
         _exponential(100), 200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000
     ),
-    "most strings no candidates": lambda: _case(
+    "most strings no candidates": lambda: _plan_case(
         _zipf(1000), 200, n_present=100, epsilon_1=2, epsilon_inf=4, reports=300_000
     ),
-    "two bytes": lambda: _case(
+    "two bytes": lambda: _plan_case(
         _zipf(150), 300, limited=True, epsilon_1=2, epsilon_inf=4, reports=300_000, max_bytes=2
     ),
-    "small epsilon_inf": lambda: _case(
+    "small epsilon_inf": lambda: _plan_case(
         _zipf(150), 300, limited=True, epsilon_1=3, epsilon_inf=3.5, reports=100_000
     ),
-    "h = 2, symmetric": lambda: _case(
+    "h = 2, symmetric": lambda: _plan_case(
         _zipf(150),
         300,
         limited=True,
@@ -109,7 +112,7 @@ def case(name: str) -> Case:
     return _CASES[name]()
 
 
-def _case(
+def _plan_case(
     weights: NDArray[np.float64],
     n_candidates: int,
     *,
@@ -118,7 +121,7 @@ def _case(
     limited: bool = False,
     **budget: float,
 ) -> Case:
-    """Plan for these shares, the largest of which are candidates beside absent ones."""
+    """Plan for these shares. The largest shares are candidates beside absent candidates."""
     shares = weights / weights.sum()
     n_present = len(shares) if n_present is None else n_present
     frequencies = Frequencies.of_shares(shares, n_candidates, n_present=n_present)
@@ -130,7 +133,7 @@ def _case(
 
 
 def observe(seed: int, name: str) -> Observed:
-    """Simulate and decode one collection as planned, with strings of its own."""
+    """Simulate and decode one collection as planned, with its own strings."""
     it = case(name)
     planned, share = it.plan, it.plan.share
     assert share is not None
@@ -156,8 +159,11 @@ def observe(seed: int, name: str) -> Observed:
 
 
 @functools.cache
-def with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
-    """Return the number expected to be found with the probe, and each present one's probability."""
+def predict_with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
+    """Return the expected number of detections with the probe.
+
+    The second result is the probability of each present string.
+    """
     it = case(name)
     planned, share = it.plan, it.plan.share
     assert share is not None
@@ -176,9 +182,9 @@ def with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
     return prediction.found, probabilities
 
 
-def binned(name: str, runs: list[Observed]) -> list[tuple[int, float, float]]:
-    """Return strings, predicted and observed probability of each bin that holds any."""
-    expected = with_probe(name)[1]
+def bin_predictions(name: str, runs: list[Observed]) -> list[tuple[int, float, float]]:
+    """Return strings, predicted and observed probability of each bin that is not empty."""
+    expected = predict_with_probe(name)[1]
     seen = np.mean([run.detected for run in runs], axis=0)
     bins = np.digitize(expected, BINS)
     return [
@@ -223,7 +229,7 @@ def plans(*, quick: bool) -> list[Table]:
 def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
     planned = case(name).plan
     prediction = planned.prediction
-    gaps = [seen - expected for _, expected, seen in binned(name, runs)]
+    gaps = [seen - expected for _, expected, seen in bin_predictions(name, runs)]
     best = compute_optimal_variance(planned.budget.epsilon_1) / planned.reports
     return [
         name,
@@ -233,7 +239,7 @@ def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
         planned.question.power,
         float(np.mean([run.hit for run in runs])),
         max(gaps, key=abs),
-        with_probe(name)[0],
+        predict_with_probe(name)[0],
         float(np.mean([run.detected.sum() + run.hit for run in runs])),
         float(np.mean([run.width for run in runs])) / prediction.width,
         float(np.nanmean([run.adjusted_width for run in runs])) / prediction.adjusted_width,

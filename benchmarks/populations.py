@@ -1,7 +1,7 @@
-"""The named populations that accuracy is measured on, and the candidates asked about.
+"""The named populations on which accuracy is measured, and their candidates.
 
-Every collection has its own names, so that every collection hashes anew: what holds on
-average over collections does not hang on one lucky layout of bits.
+Every collection has its own names, so that every collection hashes anew. A result that holds on
+average over collections then does not depend on one lucky layout of bits.
 """
 
 from __future__ import annotations
@@ -40,60 +40,67 @@ class Collection:
 
 
 def exp(seed: int) -> Collection:
-    """Return weights exp(-.05 i) of 100 strings, and 100 absent ones ([EPK14] section 5.2)."""
+    """Return weights exp(-.05 i) of 100 strings.
+
+    The other candidates are 100 absent strings ([EPK14] section 5.2).
+    """
     return _collect(_exponential(), asked=np.arange(100), n_absent=100, seed=seed)
 
 
 def zipf_half(seed: int) -> Collection:
-    """Return Zipf's law over 1,000 strings of which a random half is asked about."""
+    """Return Zipf's law over 1,000 strings. A random half of them are candidates."""
     asked = np.random.default_rng([seed, 1]).choice(1000, size=500, replace=False)
     return _collect(_zipf(), asked=asked, n_absent=0, seed=seed)
 
 
 def uniform(seed: int) -> Collection:
-    """Return 500 equally frequent strings, and 500 absent ones."""
+    """Return 500 equally frequent strings, and 500 absent candidates."""
     return _collect(np.ones(500), asked=np.arange(500), n_absent=500, seed=seed)
 
 
 def one_heavy(seed: int) -> Collection:
-    """Return one string on 90 % of the devices, 99 that share the rest, and 100 absent ones."""
+    """Return one string on 90 % of the devices, and 99 strings on the rest.
+
+    100 further candidates are absent.
+    """
     weights = np.concatenate([[0.9], np.full(99, 0.1 / 99)])
     return _collect(weights, asked=np.arange(100), n_absent=100, seed=seed)
 
 
 def exp_missing(seed: int) -> Collection:
-    """Return `exp` with ten of the 100 strings not asked about, two of the top ten among them."""
-    return _collect(_exponential(), asked=_without_a_tenth(100, seed), n_absent=100, seed=seed)
+    """Return `exp` without ten of its 100 candidates, two of the top ten among them."""
+    return _collect(_exponential(), asked=_drop_a_tenth(100, seed), n_absent=100, seed=seed)
 
 
 def zipf_missing(seed: int) -> Collection:
-    """Return Zipf's law over 1,000 strings, 100 of them not asked about, and 1,000 absent ones."""
-    return _collect(_zipf(), asked=_without_a_tenth(1000, seed), n_absent=1000, seed=seed)
+    """Return Zipf's law over 1,000 strings, 900 of them candidates, and 1,000 absent candidates."""
+    return _collect(_zipf(), asked=_drop_a_tenth(1000, seed), n_absent=1000, seed=seed)
 
 
 def falling(seed: int) -> Collection:
-    """Return shares that fall as (3 + i)^-1.1, i = 0..149, and 150 absent strings."""
+    """Return shares that fall as (3 + i)^-1.1, i = 0..149, and 150 absent candidates."""
     weights = np.arange(3.0, 153.0) ** -1.1
     return _collect(weights, asked=np.arange(150), n_absent=150, seed=seed)
 
 
 def ten(seed: int) -> Collection:
-    """Return ten equally frequent strings, and ten absent ones."""
+    """Return ten equally frequent strings, and ten absent candidates."""
     return _collect(np.ones(10), asked=np.arange(10), n_absent=10, seed=seed)
 
 
 def words(seed: int) -> Collection:
-    """Return the 50,000 words of `rappor demo`, of which the 10,000 most frequent are asked about.
+    """Return the 50,000 words of `rappor demo`.
 
-    The words are those of the demo in every collection but the seed before them.
+    The 10,000 most frequent words are candidates. The words of a collection are those of the demo
+    with the seed before them.
     """
     weights = english_words().weights
     most = np.argsort(-weights, kind="stable")[:10_000]
     return _collect(weights, asked=most, n_absent=0, seed=seed)
 
 
-def of_weights(weights: NDArray[np.float64], n_absent: int, seed: int) -> Collection:
-    """Return a population of these weights with all strings asked about, and absent strings."""
+def from_weights(weights: NDArray[np.float64], n_absent: int, seed: int) -> Collection:
+    """Return a population of these weights. All its strings, and absent strings, are candidates."""
     return _collect(weights, asked=np.arange(len(weights)), n_absent=n_absent, seed=seed)
 
 
@@ -128,8 +135,10 @@ ALIKE: Final[dict[str, tuple[NDArray[np.float64], int]]] = {
     "Zipf .8, 50 + 50": (_zipf_of(50, 0.8), 50),
     "2,000 equal + 500": (np.ones(2000), 500),
 }
-"""Weights of populations whose shares are alike, and of others, with the number of absent
-candidates. A prior of a fixed shape fails on some of them."""
+"""Weights of populations with similar shares, and of others, with the number of absent candidates.
+
+A prior of a fixed shape fails on some of them.
+"""
 
 POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "exp": exp,
@@ -141,7 +150,7 @@ POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "falling": falling,
     "ten": ten,
     "words": words,
-    **{name: partial(of_weights, weights, n) for name, (weights, n) in ALIKE.items()},
+    **{name: partial(from_weights, weights, n) for name, (weights, n) in ALIKE.items()},
 }
 
 
@@ -154,8 +163,8 @@ def _zipf() -> NDArray[np.float64]:
     return np.asarray(1 / np.arange(1.0, 1001.0), dtype=np.float64)
 
 
-def _without_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
-    """Drop n/10 of n strings at random: two of the first ten, the rest of the others."""
+def _drop_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
+    """Drop n/10 of n strings at random: two of the first ten, the others of the rest."""
     rng = np.random.default_rng([seed, 2])
     top = rng.choice(10, size=2, replace=False)
     rest = 10 + rng.choice(n - 10, size=n // 10 - 2, replace=False)
@@ -165,7 +174,7 @@ def _without_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
 def _collect(
     weights: NDArray[np.float64], *, asked: NDArray[np.int64], n_absent: int, seed: int
 ) -> Collection:
-    """Name the strings after the seed and set true and absent candidates side by side."""
+    """Put the seed before each string, and combine true and absent candidates."""
     names = [f"{seed}/true/{i}" for i in range(len(weights))]
     population = Population(names, weights)
     asked = np.sort(asked)

@@ -1,4 +1,4 @@
-"""The tables of [EPK14] section 5: the published figure, the closed form and ours side by side.
+"""The tables of [EPK14] section 5: the published figure, the closed form and our measurement.
 
 [EPK14] is Erlingsson, Pihur, Korolova: RAPPOR, CCS 2014 (arXiv 1407.6981).
 """
@@ -36,13 +36,13 @@ NORMAL = Params(
     encoding="onehot",
     categories=tuple(f"{i:03}" for i in range(101)),
 )
-"""Section 5.1: one bin a bit."""
+"""Parameters of section 5.1, with one bin for each bit."""
 
 PROCESSES = Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)
-"""Section 5.3: names of processes."""
+"""Parameters of section 5.3: names of processes."""
 
 HOMEPAGES = Params(k=128, h=2, m=32, f=0.75, p=0.5, q=0.75)
-"""Section 5.4: home pages."""
+"""Parameters of section 5.4: home pages."""
 
 N_PROCESSES, N_HOMEPAGES, N_ASKED = 186_792, 14_000_000, 8_616
 
@@ -51,12 +51,14 @@ def tables(*, quick: bool) -> list[Table]:
     """Measure every table."""
     n_runs = 4 if quick else 40
     with start_pool() as pool:
-        normal = {n: run_many(partial(_bin_error, n_clients=n), n_runs, pool) for n in _SIZES}
+        normal = {
+            n: run_many(partial(_measure_bin_error, n_clients=n), n_runs, pool) for n in _SIZES
+        }
         table_1 = run_many(partial(detect, params=DESIGNS["paper"]), n_runs, pool)
         processes = run_many(_find_processes, n_runs, pool)
         homepages = run_many(_find_homepages, max(n_runs // 4, 2), pool)
         measured = {
-            cell: run_many(partial(_grid_run, params=cell), 3 if quick else 10, pool)
+            cell: run_many(partial(_run_grid_cell, params=cell), 3 if quick else 10, pool)
             for cell in grid_cells(quick=quick)
         }
     return [
@@ -71,7 +73,7 @@ def tables(*, quick: bool) -> list[Table]:
 _SIZES = (10_000, 100_000, 1_000_000)
 
 
-def _bin_error(seed: int, n_clients: int) -> tuple[float, float]:
+def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
     """Return the root mean square error of the bins' counts, and the mean standard error."""
     edges = np.arange(-0.5, 101.5)
     weights = np.diff(stats.norm.cdf(edges, 50, 10))
@@ -96,7 +98,9 @@ def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
     for n, results in runs.items():
         closed = compute_standard_error(NORMAL, n)
         ours = float(np.mean([error for error, _ in results]))
-        table.rows.append([f"sd of a bin, N = {n:,}", _NONE, closed, ours, _closed(closed, ours)])
+        table.rows.append(
+            [f"sd of a bin, N = {n:,}", _NONE, closed, ours, _judge_closed_form(closed, ours)]
+        )
     return table
 
 
@@ -104,13 +108,13 @@ def _verdict(published: float, ours: float, within: float = 0.01) -> str:
     return "yes" if abs(ours / published - 1) <= within else "no"
 
 
-def _closed(closed: float, ours: float) -> str:
-    """Say whether what the paper does not print is as the closed form has it, to 10 %."""
+def _judge_closed_form(closed: float, ours: float) -> str:
+    """Judge whether our figure agrees with the closed form to 10 %, if the paper has no figure."""
     return f"not published; closed form {_verdict(closed, ours, within=0.1)}"
 
 
-def _one_run(published: int, values: list[int]) -> str:
-    """Say whether a published count, which is of one run, could be of one of ours."""
+def _judge_one_run(published: int, values: list[int]) -> str:
+    """Judge whether a published count, which is from one run, could be from one of our runs."""
     away = abs(published - float(np.mean(values))) / max(float(np.std(values)), 0.1)
     return f"{'yes' if away <= 2 else 'no'}: {away:.1f} sd of a run away"
 
@@ -118,8 +122,8 @@ def _one_run(published: int, values: list[int]) -> str:
 def _table_1(runs: list[Run]) -> Table:
     design = DESIGNS["paper"]
     error = compute_standard_error(design, 1_000_000)
-    ours = _measured_error(design)
-    expected = _expected_found(error / 1_000_000, level=0.05 / 200)
+    ours = _measure_error(design)
+    expected = _expect_detections(error / 1_000_000, level=0.05 / 200)
     counted = (
         ("true strings, Bonferroni", 45, expected, [run.bonferroni.true for run in runs]),
         ("false strings, Bonferroni", 2, 0.05, [run.bonferroni.false for run in runs]),
@@ -141,7 +145,7 @@ def _table_1(runs: list[Run]) -> Table:
         ["eps_inf", 4 * math.log(3), _NONE, whole, _verdict(4 * math.log(3), whole)],
     ]
     table.rows += [
-        [what, published, closed, float(np.mean(values)), _one_run(published, values)]
+        [what, published, closed, float(np.mean(values)), _judge_one_run(published, values)]
         for what, published, closed, values in counted
     ]
     table.rows += [
@@ -157,7 +161,7 @@ def _table_1(runs: list[Run]) -> Table:
     return table
 
 
-def _measured_error(params: Params) -> float:
+def _measure_error(params: Params) -> float:
     """Return the mean standard error of a count that decoding the data of 5.2 reports."""
     names = [f"v{i}" for i in range(200)]
     population = Population(names[:100], np.exp(-0.05 * np.arange(100)))
@@ -165,8 +169,8 @@ def _measured_error(params: Params) -> float:
     return float(np.mean(decode(counts, names).std_error)) * 1_000_000
 
 
-def _expected_found(error: float, *, level: float) -> float:
-    """Return the number of strings of 5.2 to be expected beyond a one-sided limit."""
+def _expect_detections(error: float, *, level: float) -> float:
+    """Return the expected number of strings of 5.2 beyond a one-sided limit."""
     weights = np.exp(-0.05 * np.arange(100))
     shares = weights / weights.sum()
     return float(stats.norm.sf(stats.norm.isf(level) - shares / error).sum())
@@ -174,17 +178,20 @@ def _expected_found(error: float, *, level: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One run of a simulated deployment: detections and the mean standard error of a count."""
+    """Detections of one run of a simulated deployment, and the mean standard error of a count."""
 
     true: int
     false: int
     error: float
 
 
-def _find(
+def _run_deployment(
     seed: int, shares: NDArray[np.float64], params: Params, *, n_reports: int, n_asked: int
 ) -> Deployment:
-    """Ask about the strings of the given shares, among absent ones; the rest is a long tail."""
+    """Decode strings with these shares among absent candidates.
+
+    All other devices have a long tail.
+    """
     names = [f"{seed}/found/{i}" for i in range(len(shares))]
     tail = [f"{seed}/tail/{i}" for i in range(5_000)]
     rest = np.full(len(tail), (1 - shares.sum()) / len(tail))
@@ -203,12 +210,12 @@ def _find(
 
 def _find_processes(seed: int) -> Deployment:
     shares = np.linspace(0.045, 0.025, 10)
-    return _find(seed, shares, PROCESSES, n_reports=N_PROCESSES, n_asked=200)
+    return _run_deployment(seed, shares, PROCESSES, n_reports=N_PROCESSES, n_asked=200)
 
 
 def _find_homepages(seed: int) -> Deployment:
     shares = np.array([0.01] * 5 + [0.0065] * 10 + [0.001] * 10)
-    return _find(seed, shares, HOMEPAGES, n_reports=N_HOMEPAGES, n_asked=N_ASKED)
+    return _run_deployment(seed, shares, HOMEPAGES, n_reports=N_HOMEPAGES, n_asked=N_ASKED)
 
 
 def _processes(runs: list[Deployment]) -> Table:
@@ -227,7 +234,7 @@ def _processes(runs: list[Deployment]) -> Table:
     ours = float(np.mean([run.error for run in runs]))
     table.rows += [
         ["standard error of a count", 1212, error, ours, _verdict(1212, ours, within=0.05)],
-        ["strings found", 10, expected, float(np.mean(found)), _one_run(10, found)],
+        ["strings found", 10, expected, float(np.mean(found)), _judge_one_run(10, found)],
         [
             "false strings",
             _NONE,
@@ -257,7 +264,7 @@ def _homepages(runs: list[Deployment]) -> Table:
     table.rows += [
         ["eps_1", 0.5343, _NONE, one, _verdict(0.5343, one)],
         ["eps_inf", 2.0433, _NONE, whole, _verdict(2.0433, whole)],
-        ["standard error of a count", _NONE, error, ours, _closed(error, ours)],
+        ["standard error of a count", _NONE, error, ours, _judge_closed_form(error, ours)],
         [
             "smallest share found, %",
             0.1,
@@ -270,7 +277,7 @@ def _homepages(runs: list[Deployment]) -> Table:
             _NONE,
             expected,
             found,
-            _closed(expected, found),
+            _judge_closed_form(expected, found),
         ],
         ["false strings", _NONE, 0.05, _false(runs), "not published"],
     ]
@@ -296,27 +303,27 @@ GRID_PRESENT, GRID_ABSENT = 100, 100
 
 
 def grid_cells(*, quick: bool) -> list[Params]:
-    """Return all sets of bits, hashes and cohorts, h = 1 added to the paper's."""
+    """Return all combinations of bits, hashes and cohorts. h = 1 is added to the paper's grid."""
     bits = (128, 256) if quick else (128, 256, 512, 1024)
     hashes = (1, 2, 8) if quick else (1, 2, 4, 8, 16)
     cohorts = (8, 32) if quick else (8, 16, 32, 64)
     return [
-        Params(k=k, h=h, m=m, f=_same_loss(h), p=0.5, q=0.75)
+        Params(k=k, h=h, m=m, f=_equal_loss_f(h), p=0.5, q=0.75)
         for h in hashes
         for k in bits
         for m in cohorts
     ]
 
 
-def _same_loss(h: int) -> float:
-    """Return the f at which h hashes have the same epsilon_inf as the paper's two with f = .5.
+def _equal_loss_f(h: int) -> float:
+    """Return the f at which h hashes have the epsilon_inf of the paper's two with f = .5.
 
-    h ln((1 - f/2) / (f/2)) is kept at 2 ln 3 ([EPK14] Theorem 1).
+    The product h ln((1 - f/2) / (f/2)) stays 2 ln 3 ([EPK14] Theorem 1).
     """
     return 2 / (1 + math.exp(2 * math.log(3) / h))
 
 
-def _grid_run(seed: int, params: Params) -> tuple[float, float]:
+def _run_grid_cell(seed: int, params: Params) -> tuple[float, float]:
     """Return precision and recall of one collection of the data of 5.2."""
     names = [f"{seed}/{i}" for i in range(GRID_PRESENT + GRID_ABSENT)]
     weights = np.exp(-0.05 * np.arange(GRID_PRESENT))
@@ -343,14 +350,14 @@ def _grids(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
         table.rows.append(
             [
                 *(str(params.h), params.k, params.m, params.f),
-                *(epsilon_1(params), precision, recall, _closed_recall(params, recall)),
+                *(epsilon_1(params), precision, recall, _expect_recall(params, recall)),
             ]
         )
-    return [table, _preferences(measured)]
+    return [table, _describe_preferences(measured)]
 
 
-def _preferences(measured: dict[Params, list[tuple[float, float]]]) -> Table:
-    """Say what the grid prefers, one letter at a time, beside what the paper read off its own."""
+def _describe_preferences(measured: dict[Params, list[tuple[float, float]]]) -> Table:
+    """Describe the best value of each letter on the grid, beside the paper's choice."""
     table = Table(
         title="tables, [EPK14] grid: mean recall by hashes, bits and cohorts",
         columns=_COLUMNS,
@@ -359,14 +366,14 @@ def _preferences(measured: dict[Params, list[tuple[float, float]]]) -> Table:
         "10 % of each other. One hash finds more still, and loses less in one\nreport (eps_1): "
         "the noise could be lower.",
     )
-    by_h = _mean_recalls(measured, "h")
+    by_h = _average_recalls(measured, "h")
     best = max((recall, h) for h, (_, recall) in by_h.items() if h > 1)[1]
     for h, means in by_h.items():
         published = "not tried" if h == 1 else "best" if h == 2 else "worse than 2"
         verdict = "new" if h == 1 else "yes" if (h == best) == (h == 2) else "no"
         table.rows.append([f"h = {h}", published, *means, verdict])
     for letter in ("k", "m"):
-        by_letter = _mean_recalls(measured, letter)
+        by_letter = _average_recalls(measured, letter)
         recalls = [recall for _, recall in by_letter.values()]
         verdict = _verdict(min(recalls), max(recalls), within=0.1)
         for value, means in by_letter.items():
@@ -374,14 +381,14 @@ def _preferences(measured: dict[Params, list[tuple[float, float]]]) -> Table:
     return table
 
 
-def _mean_recalls(
+def _average_recalls(
     measured: dict[Params, list[tuple[float, float]]], letter: str
 ) -> dict[int, tuple[float, float]]:
-    """Return the mean recall of the closed form and ours at each value of one letter."""
+    """Return the mean recall of the closed form and of ours at each value of one letter."""
     recalls: dict[int, list[tuple[float, float]]] = {}
     for params, results in measured.items():
         recall = _recall(results)
-        pair = (_closed_recall(params, recall), recall)
+        pair = (_expect_recall(params, recall), recall)
         recalls.setdefault(getattr(params, letter), []).append(pair)
     return {
         value: (float(np.mean([c for c, _ in pairs])), float(np.mean([r for _, r in pairs])))
@@ -393,9 +400,9 @@ def _recall(results: list[tuple[float, float]]) -> float:
     return float(np.mean([recall for _, recall in results]))
 
 
-def _closed_recall(params: Params, recall: float) -> float:
-    """Return the recall to be expected at Benjamini-Hochberg's limit for that recall."""
+def _expect_recall(params: Params, recall: float) -> float:
+    """Return the expected recall at Benjamini-Hochberg's limit for a given recall."""
     error = compute_standard_error(params, GRID_REPORTS) / GRID_REPORTS
     found = max(recall * GRID_PRESENT, 1)
     level = 0.05 * found / (GRID_PRESENT + GRID_ABSENT)
-    return _expected_found(error, level=level) / GRID_PRESENT
+    return _expect_detections(error, level=level) / GRID_PRESENT

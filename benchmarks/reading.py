@@ -1,4 +1,4 @@
-"""Reading of uploads: the common spelling beside the strict reader, hostile ones beside honest."""
+"""Time to read uploads: the common spelling beside other spellings, and hostile uploads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HEAD = b'{"v":1,"id":"AAAAAAAAAAAAAAAAAAAAAA","reports":['
 
 
 def reading(*, quick: bool) -> list[Table]:
-    """Measure CPU seconds of reading, in turn, and keep the fastest round of each."""
+    """Measure CPU seconds of reading in turn, and keep the fastest round of each kind."""
     rounds = 5 if quick else 25
     return [_spellings(rounds), _hostile(rounds)]
 
@@ -45,10 +45,10 @@ def _spellings(rounds: int) -> Table:
         note="CPU time of the fastest round. The strict reader: `parse_upload` and a look at each "
         "popcount, without judging or answering.",
     )
-    read = _reader()
+    read = _make_reader()
     for n_reports in (1, 20, 200):
         bodies = [_upload(n_reports) for _ in range(100)]
-        fast, strict = _fastest([read, _read_strictly], bodies, rounds)
+        fast, strict = _time_fastest([read, _read_strictly], bodies, rounds)
         table.rows.append([n_reports, 1e6 * fast, 1e6 * strict, strict / fast])
     return table
 
@@ -60,19 +60,19 @@ def _hostile(rounds: int) -> Table:
         note="CPU time of the fastest round, reading alone: HTTP and the commit are the same for "
         "all and cost an upload of one report some 300 us.",
     )
-    read = _reader()
+    read = _make_reader()
     for n_bytes in (2_000, 20_000, 200_000):
         honest = _upload(min(1000, n_bytes // 110))
-        rows = {"honest": honest} | _costly(n_bytes)
-        seconds = {label: _fastest([read], [body], rounds)[0] for label, body in rows.items()}
+        rows = {"honest": honest} | _make_costly_uploads(n_bytes)
+        seconds = {label: _time_fastest([read], [body], rounds)[0] for label, body in rows.items()}
         for label, body in rows.items():
             ratio = seconds[label] / seconds["honest"]
             table.rows.append([label, len(body), 1e6 * seconds[label], ratio])
     return table
 
 
-def _costly(n_bytes: int) -> dict[str, bytes]:
-    """Return uploads that make their reader work."""
+def _make_costly_uploads(n_bytes: int) -> dict[str, bytes]:
+    """Return uploads whose reading takes long."""
     good = _upload(1)[len(_HEAD) : -2]
     entries = {
         "numbers": b"1",
@@ -95,8 +95,8 @@ def _upload(n_reports: int) -> bytes:
     return Upload(id=Upload.new_id(), reports=tuple(reports)).to_json()
 
 
-def _reader() -> Callable[[bytes], object]:
-    """Return the collector's reader, which answers an error as an object."""
+def _make_reader() -> Callable[[bytes], object]:
+    """Return the collector's reader, which returns an error as an object."""
     from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415 - the extra
     from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
 
@@ -122,10 +122,10 @@ def _read_strictly(body: bytes) -> object:
     return [not least <= n <= most for n in ones]
 
 
-def _fastest(
+def _time_fastest(
     ways: Sequence[Callable[[bytes], object]], bodies: Sequence[bytes], rounds: int
 ) -> list[float]:
-    """Return the CPU seconds of a body in each way, which take turns."""
+    """Return the CPU seconds of a body for each reader. The readers take turns."""
     best = [float("inf")] * len(ways)
     for _ in range(rounds):
         for i, way in enumerate(ways):

@@ -1,4 +1,4 @@
-"""What a result has to carry to mean something later: versions, machine and commit."""
+"""Origin of a result: versions, machine and commit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
         "system": platform.platform(),
-        "processor": processor(),
+        "processor": read_processor(),
         "cpu_count": os.cpu_count(),
-        "commit": _commit(),
+        "commit": _read_commit(),
     }
 
 
 def write(path: Path, tables: Sequence[Table], *, quick: bool) -> None:
-    """Write all tables and where they come from as one JSON object."""
+    """Write all tables and their origin as one JSON object."""
     document = {
         "quick": quick,
         "machine": describe_machine(),
@@ -39,14 +39,14 @@ def write(path: Path, tables: Sequence[Table], *, quick: bool) -> None:
 
 
 def read(name: str) -> list[Table]:
-    """Return the tables of `results/`, or none where this benchmark has no file there."""
+    """Return the tables of `results/`, or no tables if this benchmark has no file there."""
     path = Path(__file__).parent / "results" / f"{name}.json"
     if not path.exists():
         return []
     return [Table.from_dict(each) for each in json.loads(path.read_text("utf-8"))["tables"]]
 
 
-def processor() -> str:
+def read_processor() -> str:
     """Return the processor's name if the system has one."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -56,8 +56,8 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _commit() -> str | None:
-    """Return the commit of the source tree, None outside a repository or without git."""
+def _read_commit() -> str | None:
+    """Return the commit of the source tree; None outside a repository or without git."""
     try:
         answer = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607  # whichever git the user has

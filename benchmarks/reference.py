@@ -1,9 +1,9 @@
-"""Every recorded collection, decoded here and by the reference implementation (google/rappor).
+"""All recorded collections, decoded here and by the reference implementation (google/rappor).
 
-`reference_cases.tar.xz` holds the inputs, made by a generator of our own (exact binomial
-counts, Bloom bits by the reference's MD5 layout), what `decode-dist` of google/rappor at its
-last commit (a13fa96, 2017; R 4.2, glmnet 4.1.6) printed for them, and the CPU time and memory
-that it took, start and reading of the map included.
+`reference_cases.tar.xz` contains the inputs, from a generator of our own (exact binomial counts,
+Bloom bits by the reference's MD5 layout). It also contains the output of `decode-dist` of
+google/rappor at its last commit (a13fa96, 2017; R 4.2, glmnet 4.1.6), and its CPU time and memory,
+start and reading of the map included.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def reference(*, quick: bool, cases: Path | None = None) -> list[Table]:
             for case in sorted(root.iterdir())
             if not quick or case.name in _QUICK
         }
-    return [_accuracy(runs), _errors(runs), _cost(runs), _summary(runs)]
+    return [_accuracy(runs), _errors(runs), _cost(runs), _summarise(runs)]
 
 
 def _decode_apart(folder: Path) -> Run:
@@ -121,7 +121,7 @@ def _cost(runs: dict[str, list[Run]]) -> Table:
     return table
 
 
-def _summary(runs: dict[str, list[Run]]) -> Table:
+def _summarise(runs: dict[str, list[Run]]) -> Table:
     """Pool all collections that have a recorded result."""
     known = {n: [r for r in rs if r["theirs"] is not None] for n, rs in runs.items()}
     pooled = [run for rs in known.values() for run in rs]

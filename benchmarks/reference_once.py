@@ -1,10 +1,10 @@
-"""Decode one recorded collection in a process of its own and print what came out as JSON.
+"""Decode one recorded collection in a fresh process, and print the result as JSON.
 
-Run as `python -m benchmarks.reference_once FOLDER`. Everything is compared with the truth of
-the collection and with the recorded result of the reference implementation, if it has one.
-Seconds are CPU seconds, on however many cores. Hashing is timed separately: the decoded
-candidates have known cells, which the reference reads from a map.csv. Both are done once before,
-so that imports and compilation are not in the seconds; they are in the memory.
+Run as `python -m benchmarks.reference_once FOLDER`. The result is compared with the truth of the
+collection and with the recorded result of the reference implementation, if it exists. Seconds are
+CPU seconds on all cores. Hashing is timed separately, because the reference reads the cells of
+candidates from a map.csv. Both steps run once before, so that the seconds contain no imports and no
+compilation. The memory contains both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Shares = dict[str, float]
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Return the figures of ours and of the reference."""
+    """Return the figures of our decode and of the reference."""
     params = files.read_params(folder / "params.csv")
     counts = files.read_counts(folder / "counts.csv", params)
     candidates = files.read_candidates(folder / "candidates.txt")
@@ -55,7 +55,7 @@ def measure(folder: Path) -> dict[str, Any]:
         "their_peak": document.get("peak_kB", np.nan) * 1024,
         "at_their_false": None
         if theirs is None
-        else _true_at(estimates, truth, sum(row["string"] not in truth for row in theirs)),
+        else _count_true(estimates, truth, sum(row["string"] not in truth for row in theirs)),
     }
 
 
@@ -81,13 +81,15 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     assert estimates.posterior_share is not None
     found = dict(zip(names, estimates.share[shown], strict=True))
     shares = dict(zip(estimates.candidates, estimates.posterior_share, strict=True))
-    inside = _inside(
+    inside = _compute_coverage(
         names, estimates.ci_low_adjusted[shown], estimates.ci_high_adjusted[shown], truth
     )
-    plain = _inside(names, estimates.ci_low[shown], estimates.ci_high[shown], truth)
-    every = _inside(list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth)
+    plain = _compute_coverage(names, estimates.ci_low[shown], estimates.ci_high[shown], truth)
+    every = _compute_coverage(
+        list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth
+    )
     return _figures(names, found, truth) | {
-        "distribution": _with_rest(shares, truth, set(estimates.candidates)),
+        "distribution": _add_rest(shares, truth, set(estimates.candidates)),
         "listed": total_variation(shares, truth),
         "coverage": inside,
         "plain": plain,
@@ -102,9 +104,9 @@ def _theirs(rows: list[dict[str, str]], truth: Shares, listed: set[str]) -> dict
         np.array([float(row[key]) for row in rows]) for key in ("prop_low_95", "prop_high_95")
     )
     return _figures(names, found, truth) | {
-        "distribution": _with_rest(found, truth, listed),
+        "distribution": _add_rest(found, truth, listed),
         "listed": total_variation(found, truth),
-        "coverage": _inside(names, low, high, truth),
+        "coverage": _compute_coverage(names, low, high, truth),
     }
 
 
@@ -121,29 +123,29 @@ def _figures(names: list[str], found: Shares, truth: Shares) -> dict[str, float]
 
 
 def total_variation(found: Shares, truth: Shares) -> float:
-    """Return half the absolute error over all strings, those not found at 0."""
+    """Return half the absolute error over all strings. A string that is not found counts as 0."""
     names = found.keys() | truth.keys()
     return sum(abs(found.get(name, 0.0) - truth.get(name, 0.0)) for name in names) / 2
 
 
-def _with_rest(found: Shares, truth: Shares, listed: set[str]) -> float:
-    """Return the total variation in which all that is no candidate is one cell, the rest."""
+def _add_rest(found: Shares, truth: Shares, listed: set[str]) -> float:
+    """Return the total variation in which all strings that are no candidates are one cell."""
     rest = sum(share for name, share in truth.items() if name not in listed)
     told = {name: share for name, share in truth.items() if name in listed}
     return total_variation(found, told) + abs(1 - sum(found.values()) - rest) / 2
 
 
-def _inside(
+def _compute_coverage(
     names: list[str], low: NDArray[np.float64], high: NDArray[np.float64], truth: Shares
 ) -> float:
-    """Return the portion of intervals that hold the truth, NaN of none."""
+    """Return the share of intervals that contain the truth, NaN without intervals."""
     if not names:
         return float("nan")
     shares = np.array([truth.get(name, 0.0) for name in names])
     return float(np.mean((low <= shares) & (shares <= high)))
 
 
-def _true_at(estimates: Estimates, truth: Shares, n_false: int) -> int:
+def _count_true(estimates: Estimates, truth: Shares, n_false: int) -> int:
     """Return the number of true strings before the first false one after `n_false`."""
     order = np.lexsort((-estimates.share, estimates.p_value))
     is_true = np.array([estimates.candidates[i] in truth for i in order])
@@ -152,7 +154,7 @@ def _true_at(estimates: Estimates, truth: Shares, n_false: int) -> int:
 
 
 def _peak_bytes() -> float:
-    """Return the largest resident size of this program (Linux; not that of who started it)."""
+    """Return the largest resident size of this program (Linux), without that of its parent."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM"):
             return float(line.split()[1]) * 1024

@@ -1,8 +1,7 @@
-"""Scenarios: what is found, and whether intervals hold, where more happens than one report each.
+"""Scenarios: detections and coverage in collections with events beyond one report each.
 
-The same scenarios are used by the tests. A collection has seven days at most, which are decoded as
-days of which nobody knows how many devices came again, each with what the metric's interval says of
-one day.
+Tests use the same scenarios. A collection has seven days at most. They are decoded as days with an
+unknown number of repeating devices, with the interval of the metric for each day.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ RUNS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One collection: detections, and shares of adjusted intervals that hold what is true.
+    """Detections of one collection, and the coverage of its adjusted intervals.
 
-    `answered` is of what devices answer for, `held` of what they hold on the last day. Both are
-    NaN where nothing is detected.
+    `reported` is the coverage of the shares that devices report, `current` that of the shares on
+    the last day. Both are NaN without detections.
     """
 
     reports: int
     true: int
     false: int
-    answered: float
-    held: float
+    reported: float
+    current: float
 
 
 def scenarios(*, quick: bool) -> list[Table]:
@@ -47,9 +46,9 @@ def scenarios(*, quick: bool) -> list[Table]:
     table = Table(
         title=f"scenarios: low-noise, {N_DEVICES:,} devices, exp(-.05 i), mean over the seeds",
         columns=("scenario", "reports", "found", "false share", "error", "answered", "held"),
-        note="Answered, held: share of the adjusted intervals that hold the share of the devices "
-        "that answer for a string, and of those that hold it on the last day. Error: standard "
-        "error of the false share.",
+        note="Answered, held: coverage of the adjusted intervals, of the share of the devices that "
+        "report a string, and of those that have it on the last day. Error: standard error of the "
+        "false share.",
     )
     for name, scenario in SCENARIOS.items():
         runs = [measure(scenario, seed) for seed in range(1 if quick else RUNS)]
@@ -65,8 +64,8 @@ def summarise(runs: list[Run]) -> list[int | float]:
         float(np.mean([run.true for run in runs])),
         float(false.mean()),
         float(false.std(ddof=1) / len(runs) ** 0.5) if len(runs) > 1 else math.nan,
-        float(np.nanmean([run.answered for run in runs])),
-        float(np.nanmean([run.held for run in runs])),
+        float(np.nanmean([run.reported for run in runs])),
+        float(np.nanmean([run.current for run in runs])),
     ]
 
 
@@ -76,34 +75,33 @@ def measure(scenario: Scenario, seed: int) -> Run:
     days = list(
         simulate_scenario(scenario, collection.population, params, n_devices=N_DEVICES, seed=seed)
     )
-    each = scenario.reports_a_day
-    counts = [day.counts.with_devices(reports_per_device=each) for day in days]
-    found = decode(counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL))
-    answered = np.mean([_shares(day.reported_values, collection) for day in days], axis=0)
-    present = answered > 0
-    places = {text: i for i, text in enumerate(collection.candidates)}
-    rows = np.array([places[text] for text in found.candidates])
-    detected = found.detected
+    counts = [day.counts.with_devices(reports_per_device=scenario.reports_a_day) for day in days]
+    estimates = decode(counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL))
+    reported = np.mean([_compute_shares(day.reported_values, collection) for day in days], axis=0)
+    present = reported > 0
+    indices = {text: i for i, text in enumerate(collection.candidates)}
+    rows = np.array([indices[text] for text in estimates.candidates])
+    detected = estimates.detected
     return Run(
-        reports=found.reports,
+        reports=estimates.reports,
         true=int((detected & present[rows]).sum()),
         false=int((detected & ~present[rows]).sum()),
-        answered=_held(found, answered[rows]),
-        held=_held(found, _shares(days[-1].values, collection)[rows]),
+        reported=_compute_coverage(estimates, reported[rows]),
+        current=_compute_coverage(estimates, _compute_shares(days[-1].values, collection)[rows]),
     )
 
 
-def _shares(values: NDArray[np.int64], collection: Collection) -> NDArray[np.float64]:
-    """Return the share of the devices that hold each candidate; all true ones are candidates."""
-    held = np.bincount(values, minlength=len(collection.candidates))
-    shares = held[: len(collection.population)] / len(values)
+def _compute_shares(values: NDArray[np.int64], collection: Collection) -> NDArray[np.float64]:
+    """Return the share of the devices that have each candidate. All true strings are candidates."""
+    devices = np.bincount(values, minlength=len(collection.candidates))
+    shares = devices[: len(collection.population)] / len(values)
     absent = np.zeros(len(collection.candidates) - len(shares))
     return np.concatenate([shares, absent])
 
 
-def _held(found: Estimates, truth: NDArray[np.float64]) -> float:
-    """Return the share of detected rows whose adjusted interval holds the truth."""
-    if not found.detected.any():
+def _compute_coverage(estimates: Estimates, truth: NDArray[np.float64]) -> float:
+    """Return the share of detected rows whose adjusted interval contains the truth."""
+    if not estimates.detected.any():
         return math.nan
-    inside = (found.ci_low_adjusted <= truth) & (truth <= found.ci_high_adjusted)
-    return float(inside[found.detected].mean())
+    inside = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
+    return float(inside[estimates.detected].mean())

@@ -1,4 +1,4 @@
-"""What a collector needs for a metric load: processors, disk and what is written, by shape."""
+"""The resources of a collector for a load of metrics: processors, disk and written bytes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.collector import ROOT, another_database, databases, load, serving
+from benchmarks.collector import ROOT, create_database, create_databases, load, serve
 from benchmarks.tables import Table
 
 _COHORTS: Final = 128
 _GROUP: Final = 64
-"""Uploads of a group, as 64 connections make it."""
+"""Number of uploads in a batch, as 64 connections produce it."""
 _PEAK: Final = 4
-"""Times the mean of a day."""
+"""Load of the busiest time of a day, as a multiple of the mean."""
 _SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 1024, 20))
-"""Metrics, bits, and reports of an upload."""
+"""Numbers of metrics, bits, and reports of an upload."""
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)
 _KEY_DAYS: Final = 14
 _GROUPS_A_SECOND: Final = {1: 40, 20: 10}
-"""By reports of an upload: about a third of what one process takes, to measure waits."""
+"""Batches a second, by reports of an upload, at which waits are measured.
+
+The rate is a third of that of one process.
+"""
 _METRIC: Final = """
 [metrics.m{i}]
 description = "a"
@@ -44,7 +47,7 @@ q = 0.75
 
 
 class _Cost(NamedTuple):
-    """Of an upload: seconds of processors, bytes kept as keys, bytes written."""
+    """Cost of an upload: processor seconds, bytes of keys, written bytes."""
 
     seconds: float
     kept: float
@@ -52,7 +55,7 @@ class _Cost(NamedTuple):
 
 
 def sizing(*, quick: bool) -> list[Table]:
-    """Measure the store's part of an upload, add HTTP's, and multiply by devices."""
+    """Measure the store's part of an upload, add the part of HTTP, and multiply by devices."""
     table = Table(
         title=f"sizing: each device reports each metric once a day, m = {_COHORTS}",
         columns=(
@@ -79,35 +82,37 @@ def sizing(*, quick: bool) -> list[Table]:
         "pause, as a collector does not: the worst case.",
     )
     n_reports = 4096 if quick else 65_536
-    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, databases(folder) as urls:
-        http = _http_seconds(Path(folder), urls["SQLite"], seconds=1.0 if quick else 5.0)
+    with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
+        http = _measure_http(Path(folder), urls["SQLite"], seconds=1.0 if quick else 5.0)
         for (label, url), shape in itertools.product(urls.items(), _SHAPES):
             if url:
                 cost = _measure(Path(folder), url, *shape, n_reports=n_reports)
                 for devices in _DEVICES:
                     table.rows.append([label, *shape, *_needs(cost, http, *shape, devices)])
-                waits.rows.append([label, *shape, *_waits(Path(folder), url, *shape, quick=quick)])
+                waits.rows.append(
+                    [label, *shape, *_measure_waits(Path(folder), url, *shape, quick=quick)]
+                )
     return [table, waits]
 
 
-def _waits(
+def _measure_waits(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, quick: bool
 ) -> list[float]:
-    """Append groups at a steady rate, first alone and then beside folds; return milliseconds."""
+    """Append batches at a steady rate, first alone and then beside merges. Returns milliseconds."""
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
 
-    own = _fresh(folder, url)
+    own = _create_database(folder, url)
     engine = open_engine(own)
     seconds = 2.0 if quick else 20.0
-    bodies = list(_bodies(_registry(metrics, k), reports, 16 * _GROUP))
-    groups = _renewed(list(_groups(_registry(metrics, k), bodies)))
+    bodies = list(_make_bodies(_registry(metrics, k), reports, 16 * _GROUP))
+    groups = _renew_keys(list(_read_batches(_registry(metrics, k), bodies)))
     rate = _GROUPS_A_SECOND[reports]
-    alone = _appended(engine, groups, rate, seconds)
-    beside = multiprocessing.get_context("spawn").Process(target=_fold_on, args=(own,))
+    alone = _time_appends(engine, groups, rate, seconds)
+    beside = multiprocessing.get_context("spawn").Process(target=_merge_forever, args=(own,))
     beside.start()
     try:
         time.sleep(3.0)  # it has begun
-        folding = _appended(engine, groups, rate, seconds)
+        folding = _time_appends(engine, groups, rate, seconds)
     finally:
         beside.terminate()
         beside.join()
@@ -116,22 +121,24 @@ def _waits(
     return [rate, alone[at], folding[at], folding[at] / alone[at], alone[-1], folding[-1]]
 
 
-def _renewed(groups: list[list[Any]]) -> Iterator[list[Any]]:
-    """Yield groups again and again, with new keys: no upload is a retry."""
+def _renew_keys(groups: list[list[Any]]) -> Iterator[list[Any]]:
+    """Yield batches repeatedly with new keys, so that no upload is a retry."""
     import msgspec  # noqa: PLC0415 - the extra 'server'
 
     for group in itertools.cycle(groups):
         yield [msgspec.structs.replace(each, key=secrets.token_bytes(16)) for each in group]
 
 
-def _appended(engine: Any, groups: Iterator[list[Any]], rate: int, seconds: float) -> list[float]:
-    """Return how long each append took, sorted, in milliseconds."""
+def _time_appends(
+    engine: Any, groups: Iterator[list[Any]], rate: int, seconds: float
+) -> list[float]:
+    """Return the times of all appends in milliseconds, sorted."""
     from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415 - the extra 'server'
 
     inbox, taken = open_inbox(engine), []
     start = time.perf_counter()
     for i in range(int(seconds * rate)):
-        ready = _packed(next(groups))
+        ready = _pack(next(groups))
         time.sleep(max(0.0, start + i / rate - time.perf_counter()))
         before = time.perf_counter()
         inbox.append(*ready)
@@ -140,8 +147,8 @@ def _appended(engine: Any, groups: Iterator[list[Any]], rate: int, seconds: floa
     return sorted(taken)
 
 
-def _fold_on(url: str) -> None:
-    """Fold whatever is there, until this process is ended."""
+def _merge_forever(url: str) -> None:
+    """Merge all batches, until this process is ended."""
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
     from rappor_server.storage.merge import merge_all  # noqa: PLC0415
 
@@ -163,29 +170,29 @@ def _needs(cost: _Cost, http: float, metrics: int, k: int, reports: int, devices
     ]
 
 
-def _http_seconds(folder: Path, url: str, *, seconds: float) -> float:
-    """Return the processor's seconds that HTTP costs an upload."""
-    with serving(folder, "nothing", url) as (port, process):
-        before = _processor_seconds(process)
+def _measure_http(folder: Path, url: str, *, seconds: float) -> float:
+    """Return the processor seconds of HTTP for an upload."""
+    with serve(folder, "nothing", url) as (port, process):
+        before = _read_processor_seconds(process)
         found = load(port, seconds, 1)
-        return (_processor_seconds(process) - before) / found["total"]
+        return (_read_processor_seconds(process) - before) / found["total"]
 
 
 def _measure(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, n_reports: int
 ) -> _Cost:
-    """Read, append and fold uploads of a shape into a database of its own."""
+    """Read, append and merge uploads of a shape in a separate database."""
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
     from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415
     from rappor_server.storage.merge import merge  # noqa: PLC0415
 
     registry = _registry(metrics, k)
-    bodies = list(_bodies(registry, reports, n_reports // reports))
-    engine = open_engine(_fresh(folder, url))
+    bodies = list(_make_bodies(registry, reports, n_reports // reports))
+    engine = open_engine(_create_database(folder, url))
     inbox, meter = open_inbox(engine), _Meter(engine)
     worth_it, waiting = max(16 * metrics * _COHORTS, 4096), 0
-    for group in _groups(registry, bodies):
-        inbox.append(*_packed(group))
+    for group in _read_batches(registry, bodies):
+        inbox.append(*_pack(group))
         waiting += reports * len(group)
         if waiting >= worth_it:
             merge(engine, inbox, wait=True)
@@ -206,8 +213,8 @@ def _registry(metrics: int, k: int) -> Any:
     return Registry.loads("[budget]\ntotal = inf\n" + "".join(entries))
 
 
-def _groups(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
-    """Read uploads, a group of them at a time."""
+def _read_batches(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
+    """Read uploads, a batch at a time."""
     from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415 - the extra
     from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
 
@@ -219,8 +226,8 @@ def _groups(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
         ]
 
 
-def _packed(group: list[Any]) -> tuple[Any, dict[str, str]]:
-    """Return a group as the inbox keeps it, and its parameters by fingerprint."""
+def _pack(group: list[Any]) -> tuple[Any, dict[str, str]]:
+    """Return a batch as the inbox stores it, and its parameters by fingerprint."""
     from rappor_server.storage.inbox import Batch  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.record import encode  # noqa: PLC0415
 
@@ -231,8 +238,8 @@ def _packed(group: list[Any]) -> tuple[Any, dict[str, str]]:
     return Batch(today, len(accepted), encode(group, {})), documents
 
 
-def _bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
-    """Make uploads whose reports are of the metrics in turn, with random cohorts and bits."""
+def _make_bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
+    """Create uploads whose reports belong to the metrics in turn, with random cohorts and bits."""
     from rappor.protocol.wire import Report, Upload  # noqa: PLC0415
 
     metrics = itertools.cycle(registry.values())
@@ -249,19 +256,22 @@ def _bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
         yield Upload(id=Upload.new_id(), reports=drawn).to_json()
 
 
-def _fresh(folder: Path, url: str) -> str:
-    """Make a database with the schema of this version beside the one at an address."""
+def _create_database(folder: Path, url: str) -> str:
+    """Create a database with the schema of this version beside an existing one."""
     from rappor_server.storage.database import migrate  # noqa: PLC0415 - the extra 'server'
 
     name = f"sizing_{secrets.token_hex(8)}"
     is_sqlite = url.startswith("sqlite")
-    own = f"sqlite:///{folder}/{name}.sqlite3" if is_sqlite else another_database(url, name)
+    own = f"sqlite:///{folder}/{name}.sqlite3" if is_sqlite else create_database(url, name)
     migrate(own)
     return own
 
 
-def _processor_seconds(number: int, *, children: bool = False) -> float:
-    """Return what a process has used, and its children, those that have ended too (proc(5))."""
+def _read_processor_seconds(number: int, *, children: bool = False) -> float:
+    """Return the processor seconds of a process and its children.
+
+    Ended children are included (proc(5)).
+    """
     found = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -274,7 +284,7 @@ def _processor_seconds(number: int, *, children: bool = False) -> float:
 
 
 class _Meter:
-    """What this process and a database's use: seconds of processors, and bytes written."""
+    """Processor seconds and written bytes of this process and of the process of the database."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -295,10 +305,10 @@ class _Meter:
         log = self._ask("SELECT pg_current_wal_lsn() - '0/0'")
         postmaster = Path(str(self._ask("SHOW data_directory"))) / "postmaster.pid"
         number = int(postmaster.read_text().split()[0])
-        return time.process_time() + _processor_seconds(number, children=True), float(log)
+        return time.process_time() + _read_processor_seconds(number, children=True), float(log)
 
     def key_bytes(self, day: datetime.date) -> int:
-        """Return the size of the table of a day's keys."""
+        """Return the size of the table with the keys of a day."""
         name = f"upload_{day:%Y%m%d}"
         if self._is_postgresql:
             return int(self._ask(f"SELECT pg_total_relation_size('{name}')"))

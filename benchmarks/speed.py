@@ -1,7 +1,7 @@
 """Speed: reports and candidates a second, seconds and peak memory, beside plain numpy.
 
-Data is made outside the timed region. Every figure is the best of several repeats, and the
-median beside it: the best says what the code can do, the median what the machine was like.
+The data is made outside the timed region. Every figure is the best of several repetitions, and the
+median stands beside it. The best shows the code, and the median shows the state of the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.decode_once import N_REPORTS, PARAMS
-from benchmarks.record import processor
+from benchmarks.record import read_processor
 from benchmarks.tables import Cell, Table
 from rappor.candidates.candidates import Candidates
 from rappor.counts.bit_sums import sum_bits
@@ -35,7 +35,7 @@ _MEGABYTE = 1e6
 
 
 def time_it(work: Callable[[], object], *, repeats: int) -> tuple[float, float]:
-    """Run the work once unmeasured, then return the best and the median seconds."""
+    """Run the work once without measuring, then return the best and the median seconds."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -67,11 +67,11 @@ def decode(*, quick: bool) -> list[Table]:
                 int(best["found"]),
             ]
         )
-    return [table, _much_found(quick=quick)]
+    return [table, _measure_many_detections(quick=quick)]
 
 
-def _much_found(*, quick: bool) -> Table:
-    """Measure a decode that finds hundreds or thousands of strings."""
+def _measure_many_detections(*, quick: bool) -> Table:
+    """Measure a decode that detects hundreds or thousands of strings."""
     table = Table(
         title="decode where much is found: 20,000 candidates, k = 128, m = 256, low-noise",
         columns=("present", "reports", "found", "CPU seconds", "peak MB"),
@@ -94,7 +94,7 @@ def _decode_apart(*arguments: str) -> dict[str, float]:
 
 
 def draw(*, quick: bool) -> list[Table]:
-    """Measure the drawing of whole reports on one core."""
+    """Measure the drawing of complete reports on one core."""
     n = 1 << (17 if quick else 20)
     repeats = 2 if quick else 5
     population = Population([f"value {i}" for i in range(1000)], 1 / np.arange(1.0, 1001.0))
@@ -116,7 +116,9 @@ def draw(*, quick: bool) -> list[Table]:
         for _ in range(n // len(coins)):
             stream.fill(coins)
 
-    table = _rates(f"draw: whole reports, k = 128, m = 64, one core of {processor()}", "reports")
+    table = _rates(
+        f"draw: whole reports, k = 128, m = 64, one core of {read_processor()}", "reports"
+    )
     work: tuple[tuple[str, Callable[[], object]], ...] = (
         ("memory copy", packed.copy),
         ("keystream alone", keystream),
@@ -146,12 +148,7 @@ def draw_plainly(
     bits: NDArray[np.uint8],
     params: Params,
 ) -> NDArray[np.bool_]:
-    """Draw a block of reports as one would write it down: the comparison.
-
-    Returns
-    -------
-    (65536, k) bool.
-    """
+    """Draw a block of reports by plain numpy, for comparison. Returns (65536, k) bool."""
     values = rng.choice(len(population), size=_BLOCK, p=population.weights)
     cohorts = rng.integers(params.m, size=_BLOCK)
     permanent = bits[values, cohorts].astype(bool)
@@ -162,14 +159,14 @@ def draw_plainly(
 
 
 def aggregate(*, quick: bool) -> list[Table]:
-    """Measure the summing of packed reports whose cohorts come in any order."""
+    """Measure the addition of packed reports whose cohorts come in any order."""
     n = 1 << (17 if quick else 21)
     repeats = 2 if quick else 5
     rng = np.random.default_rng(1)
     packed = rng.integers(0, 256, size=(n, PARAMS.n_bytes), dtype=np.uint8)
     cohorts = rng.integers(0, PARAMS.m, size=n).astype(np.uint16)
     title = "aggregate: packed reports, k = 128, m = 64, unsorted, one core"
-    table = _rates(f"{title} of {processor()}", "reports")
+    table = _rates(f"{title} of {read_processor()}", "reports")
     work = (
         ("memory copy", packed.copy),
         ("sum_bits", lambda: sum_bits(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
@@ -186,12 +183,7 @@ def aggregate(*, quick: bool) -> list[Table]:
 def sum_plainly(
     packed: NDArray[np.uint8], cohorts: NDArray[np.uint16], *, k: int, m: int
 ) -> NDArray[np.int64]:
-    """Sum as one would write it down: the comparison.
-
-    Returns
-    -------
-    (m, k) int64.
-    """
+    """Add up reports by plain numpy, for comparison. Returns (m, k) int64."""
     ones = np.zeros((m, k), dtype=np.int64)
     for start in range(0, len(packed), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -225,7 +217,7 @@ def hash_candidates(*, quick: bool) -> list[Table]:
 
 
 def exact(*, quick: bool) -> list[Table]:
-    """Measure counts drawn exactly without drawing any report."""
+    """Measure counts that are drawn exactly, without drawing reports."""
     n_devices = 1_000_000_000
     params = Params.profile("balanced")
     population = english_words()
@@ -253,7 +245,10 @@ def _rates(title: str, what: str) -> Table:
 def _compare(
     table: Table, n: int, work: tuple[tuple[str, Callable[[], object]], ...], *, repeats: int
 ) -> None:
-    """Add a row for each way to do the work; the ratio is to the last one, best to best."""
+    """Add a row for each way to do the work.
+
+    The ratio compares the best times with the last way.
+    """
     seconds = [time_it(run, repeats=repeats) for _, run in work]
     last = seconds[-1][0]
     for (name, _), (best, median) in zip(work, seconds, strict=True):

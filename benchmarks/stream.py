@@ -1,4 +1,4 @@
-"""What a streamed candidate costs: the time of a decode, beside candidates times (a + b m)."""
+"""The cost of a streamed candidate: the time of a decode, beside candidates times (a + b m)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.record import processor
+from benchmarks.record import read_processor
 from benchmarks.tables import Table
 from rappor.candidates.candidates import Candidates
 from rappor.decoding.decoder import decode
@@ -21,20 +21,20 @@ COHORTS: Final = (32, 64, 128, 256, 512)
 _LETTERS: Final = string.ascii_lowercase
 _ADDED: Final = 4
 _EACH: Final = len(_LETTERS) ** _ADDED
-"""Candidates that begin with the same letter."""
+"""Number of candidates that begin with the same letter."""
 
 
 def stream(*, quick: bool) -> list[Table]:
-    """Decode one stream under several numbers of cohorts, and fit what a candidate costs."""
+    """Decode one stream under several numbers of cohorts, and fit the cost of a candidate."""
     heads = 1 if quick else 5
     n = heads * _EACH
-    seconds = [_best(m, heads, repeats=1 if quick else 3) for m in COHORTS]
+    seconds = [_time_fastest(m, heads, repeats=1 if quick else 3) for m in COHORTS]
     per_candidate = np.array(seconds) / n
     # Least squares of the relative error: every row counts alike.
     terms = np.stack([np.ones(len(COHORTS)), np.array(COHORTS)], axis=1) / per_candidate[:, None]
     (a, b), *_ = np.linalg.lstsq(terms, np.ones(len(COHORTS)), rcond=None)
     table = Table(
-        title=f"stream: {n:,} candidates, k = 128, 1e7 reports, one core of {processor()}",
+        title=f"stream: {n:,} candidates, k = 128, 1e7 reports, one core of {read_processor()}",
         columns=("cohorts", "seconds", "candidates (a + b m)", "off by"),
         note=f"Seconds of this process's CPU. a = {1e9 * a:.0f} ns and b = {1e9 * b:.1f} ns a "
         "candidate, and a cohort, all passes together.",
@@ -45,7 +45,7 @@ def stream(*, quick: bool) -> list[Table]:
     return [table]
 
 
-def _best(m: int, heads: int, *, repeats: int) -> float:
+def _time_fastest(m: int, heads: int, *, repeats: int) -> float:
     """Return the CPU seconds of the fastest of several decodes."""
     params = dataclasses.replace(Params.profile("balanced"), m=m)
     held = Population([f"{i} is no candidate" for i in range(1000)], 1 / np.arange(1.0, 1001.0))

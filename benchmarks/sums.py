@@ -1,13 +1,12 @@
-"""Several rows at once: what is unallocated, sums of groups, quantiles, weighted totals.
+"""Sums of several rows: the unallocated share, groups, quantiles and weighted totals.
 
-First the unallocated share, and the sums of the detected rows after the first 10, 20, 50, ... rows.
-The truth is the sum of the population's shares of the same rows. Beside it is the plain sum of the
-estimates, with the root of the sum of their squared errors. Rows are detected because they came out
-high, so the plain sum is too large.
-
-Then contrasts of rows that are named in advance, each with how often its interval holds the truth.
-Last what it is worth to know that a metric is complete, beside the estimator of multi-freq-ldpy on
-the same bit sums of the same mechanism.
+First come the unallocated share, and the sums of the detected rows after the first 10, 20, 50, ...
+rows. The truth is the sum of the population's shares of the same rows. The plain sum of the
+estimates stands beside it, with the root of the sum of their squared errors. Rows are detected
+because their estimates are high, so the plain sum is too large. Then come contrasts of rows that
+are named in advance, with the coverage of their intervals. Last comes the gain by knowing that a
+metric is complete, beside the estimator of multi-freq-ldpy on the same bit sums of the same
+mechanism.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 WITHIN: Final = 1.96
-"""Standard errors that hold the truth in 95 of 100 collections."""
+"""Standard errors around the estimate that contain the truth in 95 of 100 collections."""
 
 BALANCED: Final = Params.profile("balanced")
 STRICT: Final = Params.profile("strict")
@@ -106,19 +105,24 @@ def measure(seed: int, name: str) -> Errors:
     )
 
 
-def held(errors: list[tuple[float, float]]) -> float:
-    """Return the part of the errors that are within 1.96 standard errors."""
+def compute_coverage(errors: list[tuple[float, float]]) -> float:
+    """Return the share of the errors that are within 1.96 standard errors."""
     return float(np.mean([abs(error) <= WITHIN * said for error, said in errors]))
 
 
 def sums(*, quick: bool) -> list[Table]:
-    """Hold what is said of several rows to the truth."""
+    """Compare the sums of several rows with the truth."""
     n_runs = 40 if quick else 1000
     with start_pool() as pool:
-        return [_detected(n_runs, pool), _contrasts(n_runs, pool), _complete(n_runs, pool)]
+        return [
+            _measure_detected_sums(n_runs, pool),
+            _contrasts(n_runs, pool),
+            _complete(n_runs, pool),
+        ]
 
 
-def _detected(n_runs: int, pool: Executor) -> Table:
+def _measure_detected_sums(n_runs: int, pool: Executor) -> Table:
+    """Measure the sums of detected rows, for each cell."""
     table = Table(
         title=f"sums: what is unallocated, {n_runs} collections a row, seeds 0 to {n_runs - 1}",
         columns=(
@@ -142,11 +146,11 @@ def _row(name: str, runs: list[Errors]) -> list[Any]:
     rests = [rest for run in runs for rest in run.rests]
     return [
         name,
-        held([run.unallocated for run in runs]),
+        compute_coverage([run.unallocated for run in runs]),
         100 * float(np.mean([run.unallocated[0] for run in runs])),
         100 * float(np.mean([run.unallocated[1] for run in runs])),
-        held(rests) if rests else float("nan"),
-        held([run.plain for run in runs]),
+        compute_coverage(rests) if rests else float("nan"),
+        compute_coverage([run.plain for run in runs]),
         100 * float(np.mean([run.plain[0] for run in runs])),
     ]
 
@@ -179,13 +183,15 @@ def _complete(n_runs: int, pool: Executor) -> Table:
         "multi-freq-ldpy`), nan where it is not installed.",
     )
     for epsilon, k in ((2.0, 5), (2.0, 12), (4.0, 12), (1.0, 12), (2.0, 50)):
-        runs = np.array(run_many(partial(closed, epsilon=epsilon, k=k), n_runs, pool)).mean(axis=0)
+        runs = np.array(
+            run_many(partial(measure_complete, epsilon=epsilon, k=k), n_runs, pool)
+        ).mean(axis=0)
         table.rows.append([epsilon, k, *map(float, runs), float(runs[3] / runs[4])])
     return table
 
 
-def closed(seed: int, epsilon: float, k: int) -> list[float]:
-    """Decode one collection of categories with and without `complete`, and let IBU estimate it."""
+def measure_complete(seed: int, epsilon: float, k: int) -> list[float]:
+    """Decode one collection of categories with and without `complete`, and by IBU."""
     shares = np.power(0.75, np.arange(k)) * (np.arange(k) < k - k // 4)
     shares = shares / shares.sum()
     names = tuple(f"c{i:02}" for i in range(k))
@@ -216,8 +222,8 @@ def _total_variation(found: NDArray[np.float64] | None, shares: NDArray[np.float
     return float(np.abs(found - shares).sum() + abs(1 - found.sum())) / 2
 
 
-def strings(seed: int) -> dict[str, bool]:
-    """Ask for a group and a difference of strings of [EPK14] section 5.2."""
+def measure_strings(seed: int) -> dict[str, bool]:
+    """Estimate a group and a difference of strings of [EPK14] section 5.2."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(
         collection.population, DESIGNS["paper"], n_reports=1_000_000, seed=seed
@@ -225,44 +231,49 @@ def strings(seed: int) -> dict[str, bool]:
     found, names = decode(counts, collection.candidates), collection.candidates
     shares = collection.shares
     return {
-        "sum of every eighth": holds(found.total(names[::8]), shares[::8].sum()),
-        "sum of every second": holds(found.total(names[::2]), shares[::2].sum()),
-        "difference": holds(found.difference(names[3], names[7]), shares[3] - shares[7]),
+        "sum of every eighth": contains_truth(found.total(names[::8]), shares[::8].sum()),
+        "sum of every second": contains_truth(found.total(names[::2]), shares[::2].sum()),
+        "difference": contains_truth(found.difference(names[3], names[7]), shares[3] - shares[7]),
     }
 
 
-def categories(seed: int) -> dict[str, bool]:
-    """Ask for a group and a difference of twelve categories, a tenth of which fits nowhere."""
-    found = decode(_one_hot(_FALLING, 20_000, seed))
+def measure_categories(seed: int) -> dict[str, bool]:
+    """Estimate a group and a difference of twelve categories.
+
+    A tenth of the devices fits no category.
+    """
+    found = decode(_collect_one_hot(_FALLING, 20_000, seed))
     names = found.candidates
     return {
-        "sum of four": holds(found.total(names[2:6]), _FALLING[2:6].sum()),
-        "difference": holds(found.difference(names[0], names[1]), _FALLING[0] - _FALLING[1]),
-        "none of them": holds(
+        "sum of four": contains_truth(found.total(names[2:6]), _FALLING[2:6].sum()),
+        "difference": contains_truth(
+            found.difference(names[0], names[1]), _FALLING[0] - _FALLING[1]
+        ),
+        "none of them": contains_truth(
             found.contrast(dict.fromkeys(names, -1.0), constant=1.0), 1 - _FALLING.sum()
         ),
     }
 
 
-def segments(seed: int) -> dict[str, bool]:
-    """Weigh three segments of other sizes and shares than those meant."""
+def measure_segments(seed: int) -> dict[str, bool]:
+    """Weigh three segments whose sizes and shares differ from the target."""
     shares = {"x": _FALLING, "y": _FALLING[::-1], "z": np.full(12, 1 / 12)}
     reports = {"x": 20_000, "y": 5_000, "z": 2_000}
     weights = {"x": 0.2, "y": 0.5, "z": 0.3}
     found = {
-        name: decode(_one_hot(shares[name], reports[name], 3 * seed + place))
+        name: decode(_collect_one_hot(shares[name], reports[name], 3 * seed + place))
         for place, name in enumerate(shares)
     }
     truth = sum(weights[name] * shares[name] for name in shares)
     weighted = weigh(found, weights)
     return {
-        "largest": holds(weighted.contrasts[0], truth[0]),
-        "smallest": holds(weighted.contrasts[6], truth[6]),
+        "largest": contains_truth(weighted.contrasts[0], truth[0]),
+        "smallest": contains_truth(weighted.contrasts[6], truth[6]),
     }
 
 
-def buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
-    """Ask what twelve buckets say of normal numbers."""
+def measure_buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
+    """Estimate mean and quantiles of normal numbers from twelve buckets."""
     edges = np.linspace(-2, 2, 11)
     inner = (edges[:-1] + edges[1:]) / 2
     below = special.ndtr(edges)
@@ -274,22 +285,22 @@ def buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
     counts = simulate_counts(Population(values, shares), params, n_reports=n_reports, seed=seed)
     *band, mean = (asked := describe_numbers(decode(counts)))[: len(edges) + 1]
     return {
-        "band": all(map(holds, band, below)),
-        "mean": holds(mean, float(shares @ np.array([edges[0], *inner, edges[-1]]))),
+        "band": all(map(contains_truth, band, below)),
+        "mean": contains_truth(mean, float(shares @ np.array([edges[0], *inner, edges[-1]]))),
         **{
-            each.name: holds(each, float(np.interp(level, below, edges)))
+            each.name: contains_truth(each, float(np.interp(level, below, edges)))
             for level, each in zip(LEVELS, asked[len(edges) + 1 :], strict=True)
         },
     }
 
 
-def holds(contrast: Contrast, truth: float) -> bool:
-    """Return whether an interval holds the truth."""
+def contains_truth(contrast: Contrast, truth: float) -> bool:
+    """Return whether an interval contains the truth."""
     return bool(contrast.ci_low <= truth <= contrast.ci_high)
 
 
-def _one_hot(shares: NDArray[np.float64], n_reports: int, seed: int) -> Counts:
-    """Collect categories with these shares; the rest of the devices fit nowhere."""
+def _collect_one_hot(shares: NDArray[np.float64], n_reports: int, seed: int) -> Counts:
+    """Collect categories with these shares. The other devices fit no category."""
     names = tuple(f"c{i:02}" for i in range(len(shares)))
     params = dataclasses.replace(CLOSED, k=len(names), encoding="onehot", categories=names)
     nowhere = 1 - shares.sum()
@@ -301,16 +312,16 @@ def _one_hot(shares: NDArray[np.float64], n_reports: int, seed: int) -> Counts:
 
 
 CLOSED: Final = dataclasses.replace(BALANCED, h=1, m=1, k=2)
-"""Noise of the closed answers, whatever they are."""
+"""Parameters of the noise of metrics with complete categories."""
 
 _FALLING: Final = 0.9 * 0.75 ** np.arange(12) / (0.75 ** np.arange(12)).sum()
 
 _ROUNDING: Final = 1e-9
 
 ASKED: Final[dict[str, Callable[[int], dict[str, bool]]]] = {
-    "[EPK14] 5.2": strings,
-    "12 categories, a tenth in none": categories,
-    "three segments": segments,
-    "12 buckets, 20,000 reports": buckets,
-    "12 buckets, 2,000 reports": partial(buckets, n_reports=2_000),
+    "[EPK14] 5.2": measure_strings,
+    "12 measure_categories, a tenth in none": measure_categories,
+    "three measure_segments": measure_segments,
+    "12 measure_buckets, 20,000 reports": measure_buckets,
+    "12 measure_buckets, 2,000 reports": partial(measure_buckets, n_reports=2_000),
 }

@@ -13,20 +13,23 @@ _PLAIN = "\x1b[0m"
 
 
 class Failing(float):
-    """A number that misses its target: an exclamation mark follows it, and it is red."""
+    """A number that misses its target. It is printed in red with an exclamation mark."""
 
     colour = "\x1b[31m"
 
 
 class Foretold(Failing):
-    """One of an answer that said that its errors cannot be relied on: it is yellow."""
+    """A number that misses its target in a result that warned of unreliable errors.
+
+    It is yellow.
+    """
 
     colour = "\x1b[33m"
 
 
 @dataclass(slots=True, kw_only=True)
 class Table:
-    """A titled table of results; a note under it says what it is compared with."""
+    """A table of results with a title. The note below the table names the comparison."""
 
     title: str
     columns: Sequence[str]
@@ -38,8 +41,8 @@ class Table:
         return self.text(red=False)
 
     def text(self, *, red: bool) -> str:
-        """Write aligned text, for a terminal with what fails in colour."""
-        texts = [list(self.columns), *([_text(cell) for cell in row] for row in self.rows)]
+        """Write aligned text for a terminal, with failing numbers in colour."""
+        texts = [list(self.columns), *([_format_cell(cell) for cell in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in texts) for i in range(len(self.columns))]
         aligned = [_align(row, widths) for row in texts]
         if red:
@@ -52,7 +55,7 @@ class Table:
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table as an object ready for JSON, where NaN is None."""
+        """Return the table as an object for JSON. NaN becomes None."""
         rows = [
             dict(zip(self.columns, (None if x != x else x for x in row), strict=True))  # noqa: PLR0124
             for row in self.rows
@@ -61,7 +64,7 @@ class Table:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Table:
-        """Make the table that `to_dict` wrote, without marks of what failed."""
+        """Create the table that `to_dict` wrote, without marks of failing numbers."""
         rows = document["rows"]
         columns = list(rows[0])
         cells = [[math.nan if row.get(x) is None else row[x] for x in columns] for row in rows]
@@ -73,10 +76,10 @@ def _align(row: list[str], widths: list[int]) -> list[str]:
     return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
 
 
-def _text(cell: Cell) -> str:
-    """Write numbers with about four digits, large ones with thousands apart, a dash for none."""
+def _format_cell(cell: Cell) -> str:
+    """Format a number with about four digits and separators of thousands. None becomes a dash."""
     if isinstance(cell, Failing):
-        return f"{_text(float(cell))} !"
+        return f"{_format_cell(float(cell))} !"
     if isinstance(cell, str):
         return cell
     if math.isnan(cell):

@@ -1,7 +1,7 @@
-"""A trend that is a trend: a share that falls from 5 % to 4 % over twelve weeks.
+"""A trend with a known change: a share falls from 5 % to 4 % over twelve weeks.
 
-Each week has 100,000 devices that no other week has, under `balanced`. 40 other strings keep their
-shares, and 100 candidates are absent. `trend` decides by the slope, over all 141 strings.
+Each week has 100,000 new devices under `balanced`. 40 other strings keep their shares, and 100
+candidates are absent. `trend` decides by the slope, over all 141 strings.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ N_WEEKS: Final = 12
 FALLING: Final = "falling"
 STEADY: Final = tuple(f"s{i}" for i in range(40))
 UNASKED: Final = tuple(f"u{i}" for i in range(500))
-"""Strings that are no candidates and take up what the falling one loses."""
+"""Strings that are no candidates. Together they gain the share that the falling string loses."""
 
 ABSENT: Final = tuple(f"x{i}" for i in range(100))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One collection: whether the fall was found, false changes, and what the slopes were.
+    """The detection of the fall in one collection, false changes, and the slopes.
 
     `z` are the slopes of the absent strings over their errors, `fall` is the error of the falling
-    one over its standard error. `steps` says whether any step called the falling string changed.
+    one over its standard error. `steps` is whether any step detected a change of the falling
+    string.
     """
 
     found: bool
@@ -49,8 +50,8 @@ class Run:
     steps: bool
 
 
-def weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> Released:
-    """Draw the weeks, each of other devices."""
+def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> Released:
+    """Draw the counts of the weeks. Each week has other devices."""
     rest = np.exp(-np.arange(len(STEADY)) / 10)
     periods = []
     for week, share in enumerate(np.linspace(0.05, 0.04, N_WEEKS)):
@@ -70,8 +71,8 @@ def weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> Re
     )
 
 
-def read(panel: Comparison) -> Run:
-    """Read what a trend says of the fall from 5 % to 4 %."""
+def read_trend(panel: Comparison) -> Run:
+    """Read the result of a trend for the fall from 5 % to 4 %."""
     slope = panel.contrasts[0]
     names = np.array(panel.candidates)
     falling, absent = names == FALLING, np.isin(names, ABSENT)
@@ -86,12 +87,12 @@ def read(panel: Comparison) -> Run:
 
 
 def measure(seed: int) -> Run:
-    """Ask one collection whether shares changed over the range."""
-    return read(trend(weeks(seed), [FALLING, *STEADY, *ABSENT]))
+    """Decide by one collection whether shares changed over the range."""
+    return read_trend(trend(draw_weeks(seed), [FALLING, *STEADY, *ABSENT]))
 
 
 def trends(*, quick: bool) -> list[Table]:
-    """Count how often the fall is found, and what else is called a change."""
+    """Count the detections of the fall, and the false changes."""
     n_runs = 8 if quick else 200
     with start_pool() as pool:
         runs = run_many(measure, n_runs, pool)

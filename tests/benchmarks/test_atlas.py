@@ -24,7 +24,7 @@ SMALL: dict[str, int | str] = {"m": 8, "k": 32, "held": "5 heavy", "absent": 100
 def test_every_pair_of_levels_has_a_cell(name: str) -> None:
     """Of any two factors, but one cohort cannot be uneven."""
     factors = atlas.GRIDS[name]
-    cells = atlas_cells.cells(factors)
+    cells = atlas_cells.build_cells(factors)
     for (one, levels), (other, others) in itertools.combinations(factors.items(), 2):
         held = {(cell[one], cell[other]) for cell in cells}
         missing = set(itertools.product(levels, others)) - held
@@ -33,7 +33,7 @@ def test_every_pair_of_levels_has_a_cell(name: str) -> None:
 
 def test_the_grids_are_no_products() -> None:
     """At the most that a cell may take, all of them take an hour on two cores at most."""
-    n_cells = sum(len(cells) for cells in atlas_cells.all_cells().values())
+    n_cells = sum(len(cells) for cells in atlas_cells.list_cells().values())
     assert n_cells * atlas.SECONDS / 2 <= 3600
 
 

@@ -41,9 +41,9 @@ FEW = 40
 def test_sums_of_detected_rows_cover_the_truth(name: str) -> None:
     """The truth is within 1.96 standard errors in 90 to 99 of 100 collections."""
     runs = [sums.measure(seed, name) for seed in range(MANY)]
-    assert 0.90 <= sums.held([run.unallocated for run in runs]) <= 0.99
+    assert 0.90 <= sums.compute_coverage([run.unallocated for run in runs]) <= 0.99
     if rests := [rest for run in runs for rest in run.rests]:
-        assert 0.90 <= sums.held(rests) <= 0.99
+        assert 0.90 <= sums.compute_coverage(rests) <= 0.99
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_sums_of_equal_shares_cover_the_truth(name: str) -> None:
     """Few enough collections miss the truth, at the rate of false alarms, if 5 % may miss it."""
     runs = [sums.measure(seed, name) for seed in range(FEW)]
     least = stats.binom.ppf(FALSE_ALARM, FEW, 0.95) / FEW
-    assert sums.held([run.unallocated for run in runs]) >= least
+    assert sums.compute_coverage([run.unallocated for run in runs]) >= least
     # A mean of normal errors, in standard errors: the bias that all collections have in common.
     errors = [error / said for error, said in (run.unallocated for run in runs)]
     assert abs(np.mean(errors)) < stats.norm.isf(FALSE_ALARM / 2) / FEW**0.5

@@ -78,7 +78,7 @@ def test_the_share_is_detected_as_often_as_planned(name: str, n_runs: int) -> No
 def test_present_strings_are_detected_as_often_as_predicted(name: str, n_runs: int) -> None:
     """Wherever the predicted probability lies: within 5 points in each bin of it, and overall."""
     runs = observed(name, n_runs)
-    expected = plans.with_probe(name)[1]
+    expected = plans.predict_with_probe(name)[1]
     bins = np.digitize(expected, plans.BINS)
     assert (bins > 0).any()
     for b in np.unique(bins):
@@ -93,7 +93,7 @@ def test_present_strings_are_detected_as_often_as_predicted(name: str, n_runs: i
 def test_as_many_strings_are_found_as_expected(name: str, n_runs: int) -> None:
     """The mean number found, within 5 %."""
     found = [float(run.detected.sum() + run.hit) for run in observed(name, n_runs)]
-    expected = plans.with_probe(name)[0]
+    expected = plans.predict_with_probe(name)[0]
     sure = stray(found)
     assert sure <= SEEN * expected
     assert abs(np.mean(found) - expected) <= 0.05 * expected + sure

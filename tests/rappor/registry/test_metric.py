@@ -365,6 +365,17 @@ def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
         registry.metric("zzz")
 
 
+def test_an_unknown_key_has_similar_names() -> None:
+    """`registry[name]` raises KeyError, as every mapping. `in` and `get` raise nothing."""
+    registry = Registry([make_metric(name="search")], total=math.inf)
+    with pytest.raises(KeyError, match=r"unknown metric 'serch'; did you mean 'search'\?"):
+        registry["serch"]
+    with pytest.raises(KeyError, match="unknown metric 3; expected one of search"):
+        registry[3]  # type: ignore[index]
+    assert "serch" not in registry
+    assert registry.get("serch") is None
+
+
 def test_lookup_wants_metric_and_fingerprint() -> None:
     """A collector looks up the parameters of a report. Each part has its own fingerprint."""
     plain = make_metric().params
