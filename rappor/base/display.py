@@ -57,6 +57,7 @@ class DisplayedRecord:
 
 def call_renderer(module: str, function: str, *arguments: Any, **options: Any) -> Any:
     """Import a module of `rappor.reporting`, and call one of its functions."""
+    # A name that does not exist is a mistake in a record, so AttributeError is not caught.
     return getattr(importlib.import_module(f"rappor.reporting.{module}"), function)(
         *arguments, **options
     )
@@ -68,4 +69,4 @@ def _load_library(name: str, *, extra: str = "") -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise MissingExtraError(extra or name, library=not extra) from None
+        raise MissingExtraError(extra or name, is_library=not extra) from None

@@ -87,13 +87,13 @@ class MissingExtraError(RapporError, ImportError):
     Parameters
     ----------
     extra : name of the extra, or of the library.
-    library : whether `extra` is the name of a library that no extra contains.
+    is_library : whether `extra` is the name of a library that no extra contains.
     """
 
-    def __init__(self, extra: str, *, library: bool = False) -> None:
+    def __init__(self, extra: str, *, is_library: bool = False) -> None:
         """Compose the message, with the command that installs the extra or the library."""
         self.extra = extra
         required, place, source = f"the extra rappor[{extra}]", " in the checkout", f"'.[{extra}]'"
-        if library:
+        if is_library:
             required, place, source = extra, "", extra
         super().__init__(f"this needs {required}; install it{place} with: pip install {source}")

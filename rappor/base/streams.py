@@ -70,6 +70,7 @@ def prepare_streams() -> None:
             # The file stays open until the process ends, because any code may write to the stream.
             stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, stream_name, stream)
+        # Streams of tests and notebooks are not text wrappers.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 

@@ -28,6 +28,7 @@ def split_lines(text: str) -> list[str]:
     >>> split_lines("a\r\nb\n")
     ['a', 'b']
     """
+    # A text that ends with a line end has an empty piece after it, which is no line.
     lines = _LINE_END.split(text)
     return lines if lines[-1] else lines[:-1]
 

@@ -339,6 +339,7 @@ def list_losses(params: Params, most: int | None = None) -> tuple[Loss, ...]:
 
     The last loss is for `most` reports, or for any number if `most` is None.
     """
+    # A metric with at most 31 reports an epoch has no row for 100 reports.
     fewer = (n for n in REPORTS if most is None or n < most)
     return tuple(compute_loss(params, n) for n in (*fewer, most))
 
@@ -374,6 +375,7 @@ def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
         devices=devices,
         smallest_cohort=smallest,
         counted=batch.cohorts is not None,
+        # The whole delta: half for the sizes of cohorts, half for the losses.
         delta=batch.delta,
         losses=tuple(losses),
     )

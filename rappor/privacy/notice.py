@@ -168,6 +168,7 @@ def _describe_one_report(params: Params) -> str:
 def describe_losses(metric: Metric) -> Iterator[str]:
     """Describe the privacy losses of one report, of all reports of a scope, and of a year."""
     yield _describe_one_report(metric.params)
+    # With one report an epoch, all reports are the one report of the sentence above.
     if most_reports(metric) != 1:
         yield _describe_all_reports(scope_loss(metric), _format_epoch(metric))
     if metric.epoch != "life":
@@ -208,6 +209,7 @@ def describe_belief(epsilon: float) -> str:
     'somebody who was half sure what your answer is can be at most 88.1 % sure'
     """
     _, largest = posterior_bound(epsilon, _EVEN_ODDS)
+    # Rounded to a tenth, a belief above 99.95 % would be printed as 100 %.
     belief = f"be at most {format_belief(largest)} sure"
     if largest > _NEAR_CERTAINTY:
         belief = "become almost certain"
@@ -264,6 +266,7 @@ def _describe_linking(metric: Metric) -> str:
 
 def _describe_release(metric: Metric) -> str:
     """Describe the smallest sums that the collector releases."""
+    # min_reports = 0 is for trials, in which one device's sum may be shown.
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
     group = " of one group" if metric.segments else ""

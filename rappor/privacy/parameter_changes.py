@@ -41,7 +41,7 @@ class ChangeLoss:
 
 
 def compute_change_loss(
-    old: Params, new: Params, *, before: int, after: int, for_life: bool = True
+    old: Params, new: Params, *, before: int, after: int, is_for_life: bool = True
 ) -> ChangeLoss:
     """Compute the loss of reports of one value before and after a change of parameters.
 
@@ -49,10 +49,11 @@ def compute_change_loss(
     ----------
     old, new : the parameters before and after the change.
     before, after : numbers of reports under the old and the new parameters, at least 1.
-    for_life : whether both sides belong to one scope for life. Epochs that end have permanent
+    is_for_life : whether both sides belong to one scope for life. Epochs that end have permanent
         responses of their own, so the losses of both sides add.
     """
-    if for_life and old.permanent_fingerprint == new.permanent_fingerprint:
+    if is_for_life and old.permanent_fingerprint == new.permanent_fingerprint:
+        # Equal parameters are one key of the dictionary: their reports are added.
         reports = {old: before + after} if old == new else {old: before, new: after}
         return ChangeLoss(kept=True, epsilon=epsilon_reports(reports), epsilon_inf=epsilon_inf(old))
     return ChangeLoss(
@@ -157,7 +158,11 @@ def cost_of_change(old: Metric, new: Metric, *, reports: int) -> EntryChange:
     is_for_life = old.epoch == new.epoch == "life"
     same_scopes = scope_identity(old) == scope_identity(new)
     loss = compute_change_loss(
-        old.params, new.params, before=reports, after=reports, for_life=is_for_life and same_scopes
+        old.params,
+        new.params,
+        before=reports,
+        after=reports,
+        is_for_life=is_for_life and same_scopes,
     )
     before, after = reserve(old).total, reserve(new).total
     return EntryChange(
@@ -166,6 +171,7 @@ def cost_of_change(old: Metric, new: Metric, *, reports: int) -> EntryChange:
         new_epoch=new.epoch,
         same=_list_device_rules(old) == _list_device_rules(new),
         kept=loss.kept,
+        # A scope for life never ends, so a change cannot wait for the next scope.
         waits=old.epoch != "life",
         reports=reports,
         epsilon=loss.epsilon,

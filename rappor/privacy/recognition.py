@@ -140,6 +140,7 @@ def count_true_bits(params: Params) -> int:
 
 def _compute_ones(params: Params, n: int, density: float) -> _OnesOfBit:
     """Compute the distribution of the ones at a bit. `density` is the share of true bits."""
+    # A permanent bit is 1 if it is forced to 1, or if it is not forced and the true bit is 1.
     share = params.f1 + density * (1 - params.f)
     low = [binomial_probability(n, x, params.p) for x in range(n + 1)]
     high = [binomial_probability(n, x, params.q) for x in range(n + 1)]
@@ -245,6 +246,7 @@ def _recognise_by_normal(ones: _OnesOfBit, k: int, n_true: int, devices: int) ->
     remaining = [x for x in range(len(ones.posterior)) if x not in indicating]
     mean_1, variance_1 = _score_moments(ones, indicating)
     mean_0, variance_0 = _score_moments(ones, remaining)
+    # Probability that a bit indicates a permanent 1, at a true 0 and at a true 1.
     at_zero, at_one = (sum(row[x] for x in indicating) for row in (ones.if_zero, ones.if_one))
     total = 0.0
     for c, weight in enumerate(_sum_of_binomials(k - n_true, at_zero, n_true, at_one)):
@@ -309,6 +311,7 @@ def _probability_of_first(above: float, equal: float, devices: int) -> float:
     below = 1 - above
     if devices == 1:
         return 1.0
+    # All other devices score above the device.
     if below <= 0:
         return 0.0
     # The difference of the powers would cancel: ties are too rare to matter.

@@ -265,6 +265,7 @@ def _write_unchanged_losses(metrics: Iterable[Metric]) -> Section:
         rows=tuple(
             _format_unchanged_loss(metric, loss)
             for metric in metrics
+            # The list has all lengths of an epoch. The data sheet shows that of the metric.
             for loss in list_unchanged_losses(metric.params, metric)
             if loss.epoch == metric.epoch
         ),
@@ -280,6 +281,7 @@ def _format_unchanged_loss(metric: Metric, loss: UnchangedValueLoss) -> tuple[st
 
 def _describe_linking(metric: Metric) -> str:
     """Write which properties of a report link it to other reports of the device."""
+    # Each epoch has its own permanent response, so two reports have no common noise.
     if most_reports(metric) == 1:
         return f"{metric.name}: one report an epoch. Only address and time link two reports."
     linked = linkability(metric.params, reports=(2,))

@@ -112,6 +112,7 @@ def linkability(
     check_integer("devices", devices, 1)
     for n in reports:
         check_integer("reports", n, 1, _MOST_IN_A_SET)
+    # A report names its cohort. Fewer devices than cohorts leave the device alone in its cohort.
     cohort_devices, n_true = max(1, round(devices / params.m)), count_true_bits(params)
     recognised = [
         Recognition(reports=n, probability=recognition_probability(params, n, cohort_devices))
@@ -124,6 +125,7 @@ def linkability(
         devices=devices,
         cohort_devices=cohort_devices,
         cohort_bits=cohort_bits(params),
+        # The permanent bits are independent given the value, so their entropies add.
         permanent_bits=(params.k - n_true) * _entropy(params.f1) + n_true * _entropy(params.f0),
         recognised=tuple(recognised),
         reports_to_recover=reports_to_recover(params),

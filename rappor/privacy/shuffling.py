@@ -174,6 +174,7 @@ def compute_smallest_cohort(n: int, m: int, *, delta: float) -> int:
     t = sqrt(2 s ln(m / delta)).
     """
     _check_batch(n, delta)
+    # n devices are independent draws of a cohort, so a cohort has Binomial(n, 1/m) devices.
     mean = n / m
     # m / delta may exceed a float.
     nats = math.log(m) - math.log(delta)
@@ -216,6 +217,7 @@ class Clones:
         classes, below = [], 0.0
         for first in range(low, high + 1, width):
             last = min(first + width - 1, high)
+            # A class counts as its smallest number of clones: fewer clones hide less.
             # The member nearest to the mode bounds the probability of each member.
             likeliest = min(max(mode, first), last)
             largest = (last - first + 1) * _binomial_bound(likeliest, others, share, other_share)
@@ -312,6 +314,7 @@ def _search_boundary(excess: Callable[[float], float], *, good: float, bad: floa
         if not min(good, bad) < x < max(good, bad):
             x = (good + bad) / 2
         y = excess(x)
+        # `good` never exceeds: rounding of the search is on the side of more loss.
         if y <= 0:
             good, at_good = x, y
             at_bad, side = (at_bad / 2, 0) if side > 0 else (at_bad, 1)

@@ -100,6 +100,7 @@ class CohortFilling:
             )
             for i in range(min(self.min_cohort, n + 1))
         )
+        # Rounding errors of the sum could exceed 1.
         return max(0.0, 1.0 - math.fsum(below))
 
     @property

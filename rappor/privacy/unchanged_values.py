@@ -133,6 +133,7 @@ def naming_probability(
     # (the most ones) does not apply.
     if n < 2 or not (encoding.hashed or encoding.exclusive):
         return None
+    # h bits of the value in each epoch. An observer adds up the ones over all epochs.
     bits = epochs * params.h
     ones = (params.p_star, params.q_star) if is_single else (params.f1, 1 - params.f0)
     of_other, of_value = (
@@ -145,5 +146,6 @@ def naming_probability(
             total += probability * fewer ** (n - 1)
         elif equal > 0:
             total += probability * ((fewer + equal) ** n - fewer**n) / (n * equal)
+        # Rounding errors of the sum could exceed 1.
         fewer = min(1.0, fewer + equal)
     return min(1.0, total)

@@ -94,6 +94,7 @@ def scope_cost(metric: Metric) -> float:
     The parts of a metric have the same noise, and a device reports one part. A metric with parts
     therefore costs as much as a metric without parts.
     """
+    # Thousandths are exact enough for people, and rounding up keeps the bound.
     loss = scope_loss(metric)
     return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
 

@@ -269,6 +269,7 @@ class Metric:
                 f"metric {self.name!r}: candidates must be absent for encoding "
                 f"{self.params.encoding}, whose values are all known"
             )
+        # A path is checked when the file is read: a device may not have the file.
         if not isinstance(self.candidates, tuple):
             self._check_text("candidates", self.candidates)
         else:

@@ -132,6 +132,7 @@ class Registry(Mapping[str, Metric]):
         document = read_toml(text, path)
         metrics = [Metric(**fields) for fields in read_entries(document, path)]
         total = read_budget(document, path)
+        # A registry without a budget is refused with the smallest total that is enough.
         if total is None:
             reservations = check_budget(metrics, float("inf"))
             needed = sum(reservation.total for reservation in reservations)

@@ -89,6 +89,7 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
     MetricError
         A key is unknown, missing or of the wrong kind.
     """
+    # A misspelt table, such as [metric.a], would otherwise be an empty registry.
     for key in document:
         check_known(key, ("budget", "metrics"), "key", place=f"{path}: ")
     tables = document.get("metrics")
@@ -314,6 +315,7 @@ def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tupl
                 f"metric {format_value(name)}: {key} must be absent for encoding "
                 f"{entry['encoding']}"
             )
+    # Bloom filters and booleans have neither categories nor edges.
     if categories_key is None:
         return ()
     if not isinstance(items := entry.get(categories_key), list):

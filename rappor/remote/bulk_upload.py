@@ -56,6 +56,7 @@ def send_reports(
     """
     statuses: Counter[str] = Counter()
     remaining = iter(reports)
+    # Reports are read as they are sent, so that millions of them need no memory.
     while batch := tuple(itertools.islice(remaining, REPORTS_PER_UPLOAD)):
         body = Upload(id=Upload.new_id(), reports=batch).to_json()
         statuses.update(_read_statuses(_send_upload(transport, body, sleep), len(batch)))

@@ -232,6 +232,7 @@ class CollectorClient:
                 seconds=_SECONDS,
             )
         )
+        # A redirect, too, is an error here: following it would send the token elsewhere.
         if response.status != expected:
             raise read_problem(response)
         return response

@@ -116,6 +116,7 @@ class ChannelNoise:
         (n, ceil(k/8)) uint8, the packed noisy bits. Padding bits are 0.
         """
         responses = np.empty_like(bits)
+        # Pieces bound the memory of the coins, which is eight bytes for each byte of a report.
         step = reports_per_piece(bits.shape[1])
         for start in range(0, len(bits), step):
             self._respond(bits[start : start + step], responses[start : start + step])

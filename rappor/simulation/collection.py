@@ -115,6 +115,7 @@ def add_noise(
     number of devices with each true bit.
     """
     ones = draw_ones(rng, reports, true_ones, of_one=params.q_star, of_zero=params.p_star)
+    # One report a device: the sum of squared reports is the number of reports.
     return Counts(params, ones, reports, metric, sum_squared_reports=int(reports.sum()))
 
 
@@ -136,6 +137,7 @@ def draw_ones(
     of_one : probability that a 1 of the input stays a 1.
     of_zero : probability that a 0 of the input becomes a 1.
     """
+    # Ones that stay, and zeros that become ones. Both numbers are binomial and independent.
     ones = rng.binomial(true, of_one)
     ones += rng.binomial(n_responses[:, None] - true, of_zero)
     return ones

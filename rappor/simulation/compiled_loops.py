@@ -28,6 +28,7 @@ def set_hashed_bits(
         for turn in range(h):
             seed = np.uint32(cohorts[row] * h + turn)
             x = np.uint64(hash_words(seed, string[0], string[1], string[2], string[3]))
+            # floor(x k / 2^32) is uniform on the k bits, without a division.
             bit = x * np.uint64(k) >> np.uint64(32)
             packed[row, bit >> np.uint64(3)] |= np.uint8(1 << (bit & np.uint64(7)))
 
@@ -60,6 +61,7 @@ def pick_values(
     """
     shift = np.uint64(64 - bits)
     for n in range(len(words)):
+        # 53 bits fit a float exactly. `steps` ends with 1, which no fraction reaches.
         uniform = np.float64(words[n] >> np.uint64(11)) * 2.0**-53
         value = guide[words[n] >> shift]
         while steps[value] <= uniform:
@@ -118,6 +120,7 @@ def break_ties(
     for w in range(len(truth)):
         word = tied[w]
         while word:
+            # The lowest 1 of the word, by two's complement.
             lowest = word & (~word + np.uint64(1))
             # Compare the low 56 bits: the high bytes are equal.
             low = thresholds[2, 1] if truth[w] & lowest else thresholds[2, 0]

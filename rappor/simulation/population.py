@@ -151,6 +151,7 @@ def _parse_row(row: list[str]) -> tuple[str, float]:
         share = float(row[1])
     except ValueError:
         share = math.nan
+    # Negative, infinite and unreadable weights. NaN fails the comparison, too.
     if not 0 <= share < math.inf:
         raise ParamsError(f"a weight must be a number in [0, infinity), got {row[1][:40]!r}")
     return row[0], share

@@ -69,6 +69,7 @@ def simulate_repeated(
     numbers = {times: read_count("devices", n, 0, MOST_DEVICES) for times, n in devices.items()}
     for times in numbers:
         check_integer("reports of a device", times, 1)
+    # The 64-bit integers of Counts would overflow.
     if sum(times * n for times, n in numbers.items()) > MOST_DEVICES:
         raise ParamsError(f"reports must number at most {MOST_DEVICES}")
     rng = Keystream(seed).generator()
@@ -85,6 +86,7 @@ def simulate_repeated(
         ones += draw_ones(
             rng, times * cohorts, times * permanent, of_one=params.q, of_zero=params.p
         )
+    # Counts store the sum of squared reports, from which the estimator computes standard errors.
     squares = sum(times * times * n for times, n in numbers.items())
     counts = Counts(params, ones, reports, metric, squares)
     return Simulation(counts=counts, devices=devices_by_value)
@@ -152,6 +154,7 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
         groups = _draw_single_reports(rng, groups, n_days, once_in)
     for first, end, n_group in groups:
         _, cohorts, true_ones = sampler.draw(rng, n_group)
+        # The devices of a group report on every day of their stay.
         reports[first:end] += cohorts
         permanent[first:end] += draw_ones(
             rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1

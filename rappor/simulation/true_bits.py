@@ -67,6 +67,7 @@ class _BloomBits:
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        # The cells of all cohorts at once: a block of values has few megabytes of cells.
         cells = bloom_cells(self._digests[values], self._params)
         add_hashed_devices(cells, devices, self._params.h, ones.reshape(-1))
 
@@ -93,6 +94,7 @@ class _TableBits:
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
         bits = np.unpackbits(self._table[values], axis=1, count=ones.shape[1], bitorder="little")
+        # There is one cohort, so the product adds the bits of all devices to one row.
         ones += devices.T @ bits
 
     def of_devices(

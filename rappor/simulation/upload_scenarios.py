@@ -122,6 +122,7 @@ class Day:
     @property
     def counts(self) -> Counts:
         """Counts of a collector that counts each upload once."""
+        # The first upload of each id. A collector recognises a repeated upload by its key.
         once = np.unique(self.ids, return_index=True)[1]
         return Counts.from_packed(self.packed[once], self.cohorts[once], self.params)
 
@@ -192,6 +193,7 @@ def _draw_arrivals(scenario: Scenario, rng: np.random.Generator, n: int) -> NDAr
     """Draw which of n uploads arrive. Returns their numbers in the order of arrival."""
     arrived = np.flatnonzero(rng.random(n) >= scenario.lost)
     repeated = arrived[rng.random(len(arrived)) < scenario.repeated]
+    # Delays are random, so the order of arrival tells nothing about devices.
     return rng.permutation(np.concatenate([arrived, repeated]))
 
 
@@ -239,6 +241,7 @@ class _Devices:
 
     def pass_a_day(self) -> None:
         """Replace some devices, and change the values of some others."""
+        # A device that is replaced has a new secret, and therefore a new cohort and a new response.
         stay = self.rng.random(len(self.values)) >= self._scenario.churn
         n_replaced = int(np.count_nonzero(~stay))
         self.values, self.reported_values = self.values[stay], self.reported_values[stay]

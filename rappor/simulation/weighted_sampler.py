@@ -34,6 +34,7 @@ class WeightedSampler:
         self._steps /= self._steps[-1]
         # Two to four entries of the guide for each value, so that most searches end at once.
         self._bits = min(len(weights).bit_length() + 1, _MOST_BITS)
+        # Entry i: the first value whose cumulated weight exceeds i / 2^bits.
         firsts = np.arange(1 << self._bits) / (1 << self._bits)
         self._guide = np.searchsorted(self._steps, firsts, side="right").astype(np.int32)
 

@@ -111,6 +111,7 @@ class CoinSurvey:
     @property
     def epsilon(self) -> float:
         """Loss of one answer in nats. It is infinite if an answer can be certain."""
+        # The largest ratio is that of the rarer answer: (alpha + noise) / noise.
         noise = (1 - self.alpha) * min(self.beta, 1 - self.beta)
         return math.log1p(self.alpha / noise) if noise else math.inf
 
@@ -136,6 +137,7 @@ class CoinSurvey:
         """
         check_integer("n", n, 1)
         check_integer("n_yes", n_yes, 0, n)
+        # E[n_yes / n] = p + alpha share, since q - p = alpha.
         return (n_yes / n - self.p) / self.alpha
 
     def variance(self, share: float, n: int) -> float:
@@ -187,6 +189,7 @@ class CoinSurvey:
         binomial = max(p_yes * (1 - p_yes), _CERTAIN)
         factor = max(self.variance(inside, n) * n * self.alpha**2 / binomial, _CERTAIN)
         yes, no = n_yes / factor, (n - n_yes) / factor
+        # P(X >= yes) for X ~ Binomial(yes + no, mean) is I_mean(yes, no + 1).
         more = float(special.betainc(yes, no + 1, mean)) if n_yes else 1.0
         fewer = float(special.betaincc(yes + 1, no, mean)) if n_yes < n else 1.0
         return more, fewer

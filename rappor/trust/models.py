@@ -87,6 +87,7 @@ def trust_models(
     [('symmetric randomized response', 303), ('RAPPOR', 303), ('shuffled batch', 8), ('Laplace', 1)]
     """
     check_epsilon(epsilon)
+    # 1e5 is accepted as a number of devices.
     n = read_count("n", n, 1, _MOST_DEVICES)
     # A survey's coins have 32 bits, so a device's own loss has a bound even in a large batch.
     batch = CoinSurvey.at(min(find_local_epsilon(epsilon, n, delta=delta), MOST_LOCAL))
@@ -100,6 +101,7 @@ def trust_models(
             epsilon=epsilon,
             delta=delta,
             epsilon_of_collector=batch.epsilon,
+            # Every answer draws new noise, so ten answers lose ten times epsilon.
             epsilon_10=10 * epsilon,
             noise=LocalNoise(batch.p, batch.q),
         ),
@@ -141,6 +143,7 @@ def _rappor_model(params: Params) -> TrustModel:
         trusted="nobody",
         epsilon=epsilon,
         epsilon_of_collector=epsilon,
+        # The permanent response is repeated: ten answers lose at most epsilon_inf.
         epsilon_10=epsilon_n(params, 10),
         noise=LocalNoise(params.p_star, params.q_star),
     )

@@ -66,6 +66,7 @@ class LocalNoise:
         self, n_true: int, n: int, runs: int, rng: np.random.Generator, /
     ) -> NDArray[np.floating]:
         """Draw the number of "yes" as a sum of two exact binomials, and estimate the count."""
+        # The sum of the answers suffices: single answers are not needed for an estimate.
         yes = rng.binomial(n_true, self.q, runs) + rng.binomial(n - n_true, self.p, runs)
         return (yes - n * self.p) / (self.q - self.p)
 
@@ -132,6 +133,7 @@ class GeometricNoise:
 
     def tail(self, delta: float, _n_true: int, _n: int, /) -> float:
         """Return the smallest j >= 1 with Pr(|Z| >= j) = 2 x^j / (1 + x) <= delta."""
+        # Solve 2 x^j / (1 + x) <= delta for j, with ln x = -1 / scale.
         half = (1 + math.exp(-1 / self.scale)) / 2
         return max(1, math.ceil(-self.scale * math.log(delta * half)))
 
@@ -139,6 +141,7 @@ class GeometricNoise:
         self, n_true: int, _n: int, runs: int, rng: np.random.Generator, /
     ) -> NDArray[np.floating]:
         """Draw the published count. The noise is the difference of two geometric numbers."""
+        # P(G = j) = stop (1 - stop)^(j - 1). The difference of two such numbers is symmetric.
         stop = -math.expm1(-1 / self.scale)
         return (n_true + rng.geometric(stop, runs) - rng.geometric(stop, runs)).astype(float)
 

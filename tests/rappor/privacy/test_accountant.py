@@ -111,7 +111,7 @@ def test_no_change_costs_nothing_and_epochs_add() -> None:
     """Unchanged parameters cost nothing more, and the losses of two epochs add."""
     same = compute_change_loss(OLD, OLD, before=2, after=3)
     assert (same.kept, same.epsilon) == (True, epsilon_n(OLD, 5))
-    waits = compute_change_loss(OLD, FAINTER, before=2, after=3, for_life=False)
+    waits = compute_change_loss(OLD, FAINTER, before=2, after=3, is_for_life=False)
     assert waits.epsilon == epsilon_n(OLD, 2) + epsilon_n(FAINTER, 3)
 
 

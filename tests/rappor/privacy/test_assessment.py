@@ -175,8 +175,8 @@ def test_a_change_of_the_entry_has_its_loss(
         old.epoch,
         new.epoch,
     )
-    for_life = old.epoch == new.epoch == "life"
-    cost = compute_change_loss(old.params, new.params, before=7, after=7, for_life=for_life)
+    is_for_life = old.epoch == new.epoch == "life"
+    cost = compute_change_loss(old.params, new.params, before=7, after=7, is_for_life=is_for_life)
     assert (change.epsilon, change.epsilon_inf) == (cost.epsilon, cost.epsilon_inf)
 
 

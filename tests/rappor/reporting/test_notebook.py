@@ -121,7 +121,7 @@ def test_a_library_that_is_missing_is_named() -> None:
     """Asking a drawing by a wrong name is an error of ours, a missing library one sentence."""
     with pytest.raises(ModuleNotFoundError):
         call_renderer("no_such_module", "page")
-    assert str(MissingExtraError("polars", library=True)).startswith("this needs polars")
+    assert str(MissingExtraError("polars", is_library=True)).startswith("this needs polars")
 
 
 def test_estimates_in_a_notebook_are_their_first_rows(estimates: Estimates) -> None:
