@@ -1,22 +1,22 @@
 """The atlas: where coverage, false discovery rates and p-values hold, and where they do not.
 
-Every cell is simulated and decoded over and over. A number is marked, and printed in red, if it
-misses its target by more than three standard errors:
+Every cell is simulated and decoded many times. A number is marked, and printed in red, if it misses
+its target by more than three standard errors. The targets are:
 
-- intervals at 95 % hold the truth for 94 % of all candidates at least, and for 93 % of the twenty
-  most frequent ones;
-- adjusted intervals of the detected do so for 94 %, a collection without detections counting as one
-  that holds all;
-- the false discovery rate, and the probability of any false detection under Bonferroni, are 5 % at
-  most;
-- p-values of absent candidates fall below .05, 1e-2, 1e-3 and 1e-4 at most 1.2 times as often as
-  they say;
-- decoding raises no error and no warning.
+- The coverage of 95 % intervals is at least 94 % over all candidates, and at least 93 % over the
+  twenty most frequent candidates.
+- The coverage of adjusted intervals is at least 94 % over the detected candidates. A collection
+  without detections counts as covered.
+- The false discovery rate is at most 5 %. So is the probability of any false detection under
+  Bonferroni.
+- P-values of absent candidates fall below .05, 1e-2, 1e-3 and 1e-4 at most 1.2 times as often as
+  their nominal probability.
+- Decoding raises no error and no warning.
 
-Where 19 of 20 answers say that their errors cannot be relied on (`_is_unsure`), what is missed is
-printed in yellow: the cell is foretold, and does not fail.
+If 19 of 20 results warn that their errors are unreliable (`_is_unsure`), missed targets are printed
+in yellow. The cell is called foretold, and does not fail.
 
-Intervals that hold too much (over 96 % of all) are no false promise, and are only counted.
+A coverage above 96 % of all candidates breaks no promise. Such cells are only counted.
 """
 
 from __future__ import annotations
@@ -86,12 +86,17 @@ MEASURES: Final = (*COVERAGE, *ERROR_RATES.values(), *(f"p {tail:g}" for tail in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one collection shows.
+    """Figures of one collection.
 
-    `covered` are the truths that intervals hold, and all of them: of every candidate, of the most
-    frequent ones, of the detected. `false` and `found` are the detections under each correction;
-    `below` the absent candidates with p-values up to each of `TAILS`, among `absent`. `unsure`: the
-    answer said that it is.
+    Attributes
+    ----------
+    covered : number of intervals that contain the truth, and number of intervals, for all
+        candidates, for the most frequent candidates, and for the detected candidates.
+    false, found : false detections and all detections, under each correction.
+    below : number of absent candidates with p-values up to each of `TAILS`.
+    absent : number of absent candidates.
+    unsure : whether the result warned that its errors are unreliable.
+    raised : the error or warning of the decode; empty without one.
     """
 
     covered: tuple[tuple[int, int], ...] = ()
@@ -105,10 +110,18 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One cell: `values` by name of the measure, the `misses` of their targets, and its looks.
+    """Figures of one cell over all its collections.
 
-    `unsure` is the part of the answers that said that their errors cannot be relied on; `wide`
-    says whether intervals are too wide.
+    Attributes
+    ----------
+    cell : the levels of the factors.
+    n_runs : number of collections.
+    values : figures by name of the measure.
+    misses : names of the measures that miss their targets.
+    unsure : share of the results that warned that their errors are unreliable.
+    wide : whether intervals are too wide.
+    found : mean number of detections.
+    raised : the error or warning of a decode; empty without one.
     """
 
     cell: Cell

@@ -142,13 +142,13 @@ _WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "o
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Question:
-    """What a decoder gets, and the truth.
+    """Input of a decode, and the truth.
 
     Attributes
     ----------
-    counts : one collection, or one a day.
-    candidates : what is asked about; None where the encoding answers for every bit.
-    shares : the true share of every answer, 0 for the absent ones.
+    counts : one collection, or one collection for each day.
+    candidates : strings to test; None for encodings whose values are all known.
+    shares : true share of every candidate or category, 0 for absent ones.
     """
 
     counts: list[Counts]

@@ -84,9 +84,9 @@ def audits(*, quick: bool) -> list[Table]:
             [
                 name,
                 len(results),
-                sum(check.verdict != "not seen" for each in results for check in each.checks),
-                sum(not each.passed for each in results),
-                float(np.mean([each.false_alarms for each in results])),
+                sum(check.verdict != "not seen" for result in results for check in result.checks),
+                sum(not result.passed for result in results),
+                float(np.mean([result.false_alarms for result in results])),
             ]
         )
     return [table]

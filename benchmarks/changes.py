@@ -98,9 +98,9 @@ def draw_samples(  # noqa: PLR0913 - devices, and how they change
         table.add_ones(bits[i], slice(i, i + 1), np.ones((1, params.m), dtype=np.int64))
 
     def respond(devices: NDArray[np.int64]) -> NDArray[np.int64]:
-        each = np.broadcast_to(devices[:, :, None], bits.shape)
+        by_bit = np.broadcast_to(devices[:, :, None], bits.shape)
         of_bit = np.where(bits > 0, 1 - params.f0, params.f1)
-        return np.asarray(rng.binomial(each, of_bit))
+        return np.asarray(rng.binomial(by_bit, of_bit))
 
     def recruit(n: int, part: Shares) -> NDArray[np.int64]:
         n_of = rng.multinomial(n, part)
@@ -206,8 +206,8 @@ def compare(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleCon
         return panel, panel.contrasts[0]
     weeks = [MONDAY + datetime.timedelta(7 * week) for week in range(len(counts))]
     periods = tuple(
-        Period(first=first, last=first + datetime.timedelta(6), collections=(each,))
-        for first, each in zip(weeks, counts, strict=True)
+        Period(first=first, last=first + datetime.timedelta(6), collections=(sample,))
+        for first, sample in zip(weeks, counts, strict=True)
     )
     panel = trend(
         Released(metric="", first=weeks[0], last=periods[-1].last, periods=periods, withheld=()),

@@ -78,14 +78,14 @@ def collector(*, quick: bool) -> list[Table]:
         )
         nothing = rounds[_NOTHING]
         for label, figures in rounds.items():
-            own = [statistics.median(each[key] for each in figures) for key in _SHOWN]
+            own = [statistics.median(figure[key] for figure in figures) for key in _SHOWN]
             ratios = [
                 statistics.median(
-                    each[key] / zero[key] for each, zero in zip(figures, nothing, strict=True)
+                    figure[key] / zero[key] for figure, zero in zip(figures, nothing, strict=True)
                 )
                 for key in ("per_second", "p99")
             ]
-            stolen = 100 * statistics.median(each["stolen"] for each in figures)
+            stolen = 100 * statistics.median(figure["stolen"] for figure in figures)
             table.rows.append([n_reports, label, *own, *ratios, stolen])
     return [table, _measure_pruning(quick=quick), _measure_memory(quick=quick)]
 

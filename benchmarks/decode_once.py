@@ -74,5 +74,5 @@ def peak_bytes() -> int:
 
 
 if __name__ == "__main__":
-    n, *much = (int(float(each)) for each in sys.argv[1:])
+    n, *much = (int(float(argument)) for argument in sys.argv[1:])
     json.dump(measure_many_detections(n, *much) if much else measure(n), sys.stdout)

@@ -63,7 +63,7 @@ def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
 
 def _row(name: str, answer: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell]:
     empty, *seconds = (run["seconds"] for run in answer["runs"])
-    net = [max(each - empty, 1e-9) for each in seconds]
+    net = [max(time - empty, 1e-9) for time in seconds]
     slope = math.log(net[-1] / net[0]) / math.log(sizes[-1] / sizes[0])
     return [name, empty, *seconds, sizes[-1] / net[-1], slope, answer["peak"] / _MEGABYTE]
 
@@ -76,15 +76,15 @@ def _describe_break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Ta
         return empty, (last - empty) / sizes[-1]
 
     machine = next(name for name in measured if name.startswith("files"))
-    start, each = rate(machine)
+    start, per_report = rate(machine)
     table = Table(
         title="engines: when a cluster pays",
         columns=("executors", "reports from which it is faster than this machine"),
         note="From the figures above, if executors add up as many reports each as one does here.",
     )
-    spark_start, spark_each = rate("classic:1")
+    spark_start, spark_per_report = rate("classic:1")
     for executors in (2, 10, 100, 1000):
-        gain = each - spark_each / executors
+        gain = per_report - spark_per_report / executors
         cell: Cell = (spark_start - start) / gain if gain > 0 else "never"
         table.rows.append([str(executors), cell])
     return table

@@ -52,8 +52,10 @@ def kernel(registry: Registry, size: int) -> Iterator[Run]:
 
     def run(folder: str) -> int:
         paths = [file.path for file in find_files([folder])]
-        each = (aggregate_parquet(path, params=metric.params, metric="page") for path in paths)
-        return sum(counts.n_reports for counts in each)
+        collections = (
+            aggregate_parquet(path, params=metric.params, metric="page") for path in paths
+        )
+        return sum(counts.n_reports for counts in collections)
 
     yield run
 

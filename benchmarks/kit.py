@@ -50,9 +50,9 @@ def kit(*, quick: bool) -> list[Table]:
         note=f"Medians of {n} runs in turn; what is more than the bare run of the same round.",
     )
     for case, label in _CASES.items():
-        cpu = statistics.median(each[case].cpu for each in rounds)
-        more = statistics.median(each[case].cpu - each["bare"].cpu for each in rounds)
-        waits = sorted(each[case].wall - each["bare"].wall for each in rounds)
+        cpu = statistics.median(costs[case].cpu for costs in rounds)
+        more = statistics.median(costs[case].cpu - costs["bare"].cpu for costs in rounds)
+        waits = sorted(costs[case].wall - costs["bare"].wall for costs in rounds)
         table.rows.append([label, cpu, more, statistics.median(waits), waits[int(0.9 * n)]])
     return [table]
 

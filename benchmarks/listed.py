@@ -180,8 +180,10 @@ def _summarize(
     way: str, collections: Sequence[Estimates], rare: Sequence[str], params: Params
 ) -> Found:
     """Return the means over collections."""
-    detected = [{*each.detected_candidates} - each.listed for each in collections]
-    errors = [each.std_error[each.candidates.index("vscode")] for each in collections]
+    detected = [{*estimates.detected_candidates} - estimates.listed for estimates in collections]
+    errors = [
+        estimates.std_error[estimates.candidates.index("vscode")] for estimates in collections
+    ]
     return Found(
         way=way,
         std_error=float(np.mean(errors)),

@@ -72,9 +72,9 @@ class Run:
 
 def measure(seed: int, name: str) -> Run:
     """Decode one collection of a cell. Ties among equal shares are broken at random."""
-    params, each = CELLS[name]
+    params, n_reports = CELLS[name]
     words = english_words()
-    counts = simulate_repeated(words, params, devices={each: DEVICES}, seed=seed).counts
+    counts = simulate_repeated(words, params, devices={n_reports: DEVICES}, seed=seed).counts
     order = np.argsort(-words.weights, kind="stable")[:ASKED]
     truth = {words.values[i]: float(words.weights[i]) for i in order}
     names = [*truth, *(f"{seed}/absent/{i}" for i in range(ASKED))]
@@ -118,10 +118,10 @@ def compare_permanent_responses(*, quick: bool) -> list[Table]:
         "probability that two sets of two reports of a device are found to be its own among all.",
     )
     with start_pool() as pool:
-        for name, (params, each) in CELLS.items():
+        for name, (params, n_reports) in CELLS.items():
             runs = run_many(partial(measure, name=name), n_runs, pool)
             linked = linkability(params, DEVICES, (2,)).recognised[0].probability
-            table.rows.append([name, *_summary(runs), linked if each > 1 else math.nan])
+            table.rows.append([name, *_summary(runs), linked if n_reports > 1 else math.nan])
     return [table]
 
 
@@ -134,7 +134,7 @@ def _summary(runs: list[Run]) -> list[float]:
         float(true.std(ddof=1) / math.sqrt(len(runs))),
         false / max(false + int(true.sum()), 1),
         100 * float(np.mean([run.absent_error for run in runs])),
-        *(float(each) for each in held),
+        *(float(coverage) for coverage in held),
     ]
 
 

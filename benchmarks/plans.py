@@ -46,11 +46,11 @@ class Observed:
 
     Attributes
     ----------
-    hit : whether that probe was detected.
-    width, adjusted_width : of its interval alone, and of the one in the list of the detected
-        (NaN where it is not detected), as shares.
+    hit : whether this candidate, the probe, was detected.
+    width : width of the probe's confidence interval, as a share.
+    adjusted_width : width of its adjusted interval, as a share; NaN if it was not detected.
     rare : mean square of the estimates of the absent candidates, as shares.
-    detected : (n_present,) bool.
+    detected : (n_present,) bool, whether each present candidate was detected.
     """
 
     hit: bool

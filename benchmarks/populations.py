@@ -20,7 +20,7 @@ from rappor.simulation.population import Population, english_words
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collection:
-    """Who holds what, and what is asked.
+    """A population, and the candidates that a decode tests.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Collection:
 
     @property
     def unasked(self) -> float:
-        """Share of devices whose string is no candidate."""
+        """Share of the devices whose string is not among the candidates."""
         return max(0.0, float(1 - self.shares.sum()))
 
 

@@ -43,7 +43,7 @@ def read(name: str) -> list[Table]:
     path = Path(__file__).parent / "results" / f"{name}.json"
     if not path.exists():
         return []
-    return [Table.from_dict(each) for each in json.loads(path.read_text("utf-8"))["tables"]]
+    return [Table.from_dict(table) for table in json.loads(path.read_text("utf-8"))["tables"]]
 
 
 def read_processor() -> str:

@@ -126,7 +126,7 @@ def _renew_keys(groups: list[list[Any]]) -> Iterator[list[Any]]:
     import msgspec  # noqa: PLC0415 - the extra 'server'
 
     for group in itertools.cycle(groups):
-        yield [msgspec.structs.replace(each, key=secrets.token_bytes(16)) for each in group]
+        yield [msgspec.structs.replace(upload, key=secrets.token_bytes(16)) for upload in group]
 
 
 def _time_appends(
@@ -231,8 +231,8 @@ def _pack(group: list[Any]) -> tuple[Any, dict[str, str]]:
     from rappor_server.storage.inbox import Batch  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.record import encode  # noqa: PLC0415
 
-    accepted = [each for upload in group for each in upload.accepted]
-    sets = {each.fingerprint: each.params for each in accepted}
+    accepted = [report for upload in group for report in upload.accepted]
+    sets = {report.fingerprint: report.params for report in accepted}
     documents = {fingerprint: params.to_json() for fingerprint, params in sets.items()}
     today = datetime.datetime.now(datetime.UTC).date()
     return Batch(today, len(accepted), encode(group, {})), documents

@@ -79,7 +79,7 @@ class Errors:
     Attributes
     ----------
     unallocated : error of the unallocated share.
-    plain : error of one less the sum of the detected estimates.
+    plain : error of 1 minus the sum of the detected estimates.
     rests : errors of the sums of the detected rows after the first 10, 20, 50, ...
     """
 
@@ -211,8 +211,8 @@ def measure_complete(seed: int, epsilon: float, k: int) -> list[float]:
         float((found.std_error / alone.std_error).mean()),
         float(inside.mean()),
         *(
-            _total_variation(each, shares)
-            for each in (alone.posterior_share, found.posterior_share, peer)
+            _total_variation(posterior, shares)
+            for posterior in (alone.posterior_share, found.posterior_share, peer)
         ),
     ]
 
@@ -278,7 +278,7 @@ def measure_buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
     inner = (edges[:-1] + edges[1:]) / 2
     below = special.ndtr(edges)
     shares = np.diff(below, prepend=0.0, append=1.0)
-    values = [repr(float(each)) for each in (edges[0] - 1, *inner, edges[-1] + 1)]
+    values = [repr(float(number)) for number in (edges[0] - 1, *inner, edges[-1] + 1)]
     params = dataclasses.replace(
         CLOSED, k=12, encoding="buckets", categories=tuple(map(edge_text, edges))
     )
@@ -288,8 +288,8 @@ def measure_buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
         "band": all(map(contains_truth, band, below)),
         "mean": contains_truth(mean, float(shares @ np.array([edges[0], *inner, edges[-1]]))),
         **{
-            each.name: contains_truth(each, float(np.interp(level, below, edges)))
-            for level, each in zip(LEVELS, asked[len(edges) + 1 :], strict=True)
+            quantile.name: contains_truth(quantile, float(np.interp(level, below, edges)))
+            for level, quantile in zip(LEVELS, asked[len(edges) + 1 :], strict=True)
         },
     }
 

@@ -82,7 +82,9 @@ def read_trend(panel: Comparison) -> Run:
         n_changed=slope.n_changed,
         z=(slope.estimate / slope.std_error)[absent],
         fall=float(((slope.estimate + 0.01) / slope.std_error)[falling][0]),
-        steps=any(each.changed[falling][0] for each in panel.contrasts if each.kind == "step"),
+        steps=any(
+            contrast.changed[falling][0] for contrast in panel.contrasts if contrast.kind == "step"
+        ),
     )
 
 

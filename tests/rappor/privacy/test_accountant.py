@@ -34,12 +34,12 @@ def test_losses_add_over_metrics_values_and_people() -> None:
     total = compose_losses(
         [metric_of(BALANCED, "a"), metric_of(STRICT, "b", epoch="year")], values=3, reports=5
     )
-    each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
-    assert [item.per_value for item in total.items] == each
-    assert [item.epsilon for item in total.items] == [3 * x for x in each]
+    per_value = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
+    assert [item.per_value for item in total.items] == per_value
+    assert [item.epsilon for item in total.items] == [3 * loss for loss in per_value]
     assert [item.epoch for item in total.items] == ["life", "year"]
-    assert total.epsilon == 3 * sum(each)
-    assert total.epsilon_of_group(4) == 12 * sum(each)
+    assert total.epsilon == 3 * sum(per_value)
+    assert total.epsilon_of_group(4) == 12 * sum(per_value)
 
 
 def test_without_a_number_all_reports_are_counted() -> None:
@@ -60,7 +60,7 @@ def test_reports_beyond_the_interval_are_not_charged(params: Params) -> None:
         == epsilon_1(params)
     )
     assert 0 <= scope_cost(once) - epsilon_1(params) < 0.001
-    assert [each.reports for each in privacy_report(once).losses] == [1]
+    assert [loss.reports for loss in privacy_report(once).losses] == [1]
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "1"])

@@ -141,8 +141,8 @@ def test_an_account_adds_a_registry_up() -> None:
     assert person is not None
     some = compose_losses(registry.values(), values=3, reports=5)
     every = compose_losses(registry.values(), values=3)
-    assert [(each.metric, each.epoch) for each in person.metrics] == [("a", "life"), ("b", "year")]
-    assert [each.epsilon for each in person.metrics] == [item.epsilon for item in some.items]
+    assert [(loss.metric, loss.epoch) for loss in person.metrics] == [("a", "life"), ("b", "year")]
+    assert [loss.epsilon for loss in person.metrics] == [item.epsilon for item in some.items]
     assert (person.epsilon, person.epsilon_inf) == (some.epsilon, every.epsilon)
     assert (person.group_epsilon, person.group_epsilon_inf) == (
         some.epsilon_of_group(4),

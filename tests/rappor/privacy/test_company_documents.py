@@ -78,7 +78,7 @@ def test_the_data_sheet_has_the_data_of_the_registry() -> None:
         stays = compute_unchanged_loss(metric)
         assert f"| {metric.name} | a year | {format_loss(stays.epsilon)} |" in said
         assert f"{100 * (stays.named or 0):.0f} % of {stays.candidates}" in said
-    total = sum(each.total for each in known.reserved)
+    total = sum(reservation.total for reservation in known.reserved)
     assert f"at most {total:g} nats in a calendar year" in said
     assert "system (mac, linux" in said
     assert "| single noisy reports | not stored |" in join_text(write_datasheet(load_registry()))
@@ -96,7 +96,9 @@ def test_days_are_those_of_client_and_collector() -> None:
 def test_each_risk_has_a_likelihood_and_a_measure() -> None:
     """A likelihood is a number, or a cell for people. The severity is always a cell for people."""
     (risks,) = (
-        each for each in write_impact_assessment(load_registry()).sections if each.title == "Risks"
+        section
+        for section in write_impact_assessment(load_registry()).sections
+        if section.title == "Risks"
     )
     assert len(risks.rows) > 8
     for _, likelihood, measure, severity in risks.rows:

@@ -162,7 +162,7 @@ def test_a_memoized_scope_bounds_every_pair_of_histories(name: str, n: int) -> N
             <= epsilon_n(params, n) + ROUNDING
         )
     split = [(metric, "2026", 0)] * (n // 2) + [(metric, "2027", params.m - 1)] * (n - n // 2)
-    bound = sum(epsilon_n(params, each) for each in (n // 2, n - n // 2) if each)
+    bound = sum(epsilon_n(params, reports) for reports in (n // 2, n - n // 2) if reports)
     assert find_worst_loss(split, values) <= bound + ROUNDING
 
 

@@ -71,10 +71,10 @@ def test_devices_among_a_million(
     found = linkability(Params(k=128, m=128, f=f, p=p, q=q), 1_000_000, (1, 2, 5))
     assert (found.devices, found.cohort_devices, found.cohort_bits) == (1_000_000, 7_812, 7)
     assert found.permanent_bits == pytest.approx(entropy, abs=0.6)
-    assert [each.reports for each in found.recognised] == [1, 2, 5, None]
-    for each, share in zip(found.recognised, recognised, strict=False):
+    assert [recognition.reports for recognition in found.recognised] == [1, 2, 5, None]
+    for recognition, share in zip(found.recognised, recognised, strict=False):
         spread = math.sqrt(max(share * (1 - share), 0.05) / 40)
-        assert each.probability == pytest.approx(share, abs=2 * spread)
+        assert recognition.probability == pytest.approx(share, abs=2 * spread)
 
 
 def test_more_reports_and_fewer_devices_link_better() -> None:
@@ -84,7 +84,7 @@ def test_more_reports_and_fewer_devices_link_better() -> None:
     million.
     """
     probabilities = [
-        [each.probability for each in linkability(BROWSER, devices).recognised]
+        [recognition.probability for recognition in linkability(BROWSER, devices).recognised]
         for devices in (8, 800, 8_000_000)
     ]
     assert probabilities[0] == pytest.approx([1.0] * 5)
@@ -110,7 +110,9 @@ def test_without_permanent_noise_only_values_link() -> None:
     flag = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
     found = linkability(flag, 50)
     assert found.permanent_bits == 0
-    assert [each.probability for each in found.recognised] == pytest.approx([1 / 50] * 5)
+    assert [recognition.probability for recognition in found.recognised] == pytest.approx(
+        [1 / 50] * 5
+    )
     word = Params(k=4, f=0.0, p=0.25, q=0.75)  # four values, all as frequent
     expected = sum(math.comb(49, i) * 0.25**i * 0.75 ** (49 - i) / (i + 1) for i in range(50))
     assert linkability(word, 50).recognised[-1].probability == pytest.approx(expected)

@@ -33,8 +33,8 @@ def enumerate_recognition(params: Params, n: int, devices: int) -> Fraction:
         for own, *others in itertools.product(one_set, repeat=devices):
             best = max(map(score, [own, *others]))
             if score(own) == best:
-                equal = sum(score(each) == best for each in [own, *others])
-                weight = math.prod((one_set[each] for each in others), start=Fraction(1))
+                equal = sum(score(second) == best for second in [own, *others])
+                weight = math.prod((one_set[second] for second in others), start=Fraction(1))
                 found += two_sets.get(first + own, 0) * weight / equal
     return found
 

@@ -91,4 +91,4 @@ def test_the_page_has_the_numbers() -> None:
             row for row in list_unchanged_losses(Params.profile(name)) if row.epoch == epoch
         )
         shown = [one.epsilon, 100 * (one.named or 0), two.epsilon, 100 * (two.named or 0)]
-        assert [round(each) for each in shown] == [int(cell) for cell in cells]
+        assert [round(number) for number in shown] == [int(cell) for cell in cells]

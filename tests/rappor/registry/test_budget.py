@@ -113,7 +113,10 @@ def test_a_small_total_is_refused_with_a_sufficient_one() -> None:
     )
     with pytest.raises(MetricError, match=reason):
         Registry(metrics, total=63)
-    reserved = {each.metric: each.total for each in Registry(metrics, total=64).reserved}
+    reserved = {
+        reservation.metric: reservation.total
+        for reservation in Registry(metrics, total=64).reserved
+    }
     assert reserved == pytest.approx({"page": 16, "theme": 48})
 
 

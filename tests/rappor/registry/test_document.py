@@ -27,7 +27,7 @@ def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
     """The three metrics reserve the total, to the nat."""
     registry = load_example()
     assert list(registry) == ["search_engine", "theme", "start_seconds"]
-    needed = sum(each.total for each in registry.reserved)
+    needed = sum(reservation.total for reservation in registry.reserved)
     assert needed <= registry.total < needed + 1
 
 
@@ -36,7 +36,7 @@ def test_the_example_with_a_list_costs_what_is_written() -> None:
     _, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     assert registry["editor"].listed == ("vscode", "neovim", "emacs", "vim")
-    assert sum(each.total for each in registry.reserved) == registry.total == 16
+    assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
 
 
 def test_every_key_is_explained() -> None:

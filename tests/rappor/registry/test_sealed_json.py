@@ -74,7 +74,7 @@ def test_an_entry_has_all_that_devices_need() -> None:
 def test_each_metric_has_its_own_notice() -> None:
     """The notices are in the order of the registry."""
     metrics = json.loads(seal_registry(METRIC, dataclasses.replace(METRIC, name="age")))["metrics"]
-    told = [(each["name"], each["notice"]) for each in metrics]
+    told = [(metric["name"], metric["notice"]) for metric in metrics]
     assert told == [("page", "about page"), ("age", "about age")]
 
 

@@ -52,8 +52,12 @@ def test_reports_travel_in_full_uploads() -> None:
     collector = RecordingCollector("refused")
     assert collector.send_all() == {"accepted": len(REPORTS) - 1, "expired": 1}
     uploads = [json.loads(body) for body in collector.bodies]
-    assert [len(each["reports"]) for each in uploads] == [REPORTS_PER_UPLOAD, REPORTS_PER_UPLOAD, 1]
-    assert len({each["id"] for each in uploads}) == 3
+    assert [len(upload["reports"]) for upload in uploads] == [
+        REPORTS_PER_UPLOAD,
+        REPORTS_PER_UPLOAD,
+        1,
+    ]
+    assert len({upload["id"] for upload in uploads}) == 3
 
 
 @pytest.mark.parametrize("mood", ["lost", 503])

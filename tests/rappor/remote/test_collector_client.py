@@ -44,29 +44,29 @@ class RecordingTransport:
 
     def __init__(self, answers: Iterable[HttpResponse]) -> None:
         self.answers = list(answers)
-        self.asked: list[HttpRequest] = []
+        self.requests: list[HttpRequest] = []
 
     def __call__(self, ask: HttpRequest) -> HttpResponse:
         """Store the request, and return the next response."""
-        self.asked.append(ask)
+        self.requests.append(ask)
         return self.answers.pop(0)
 
 
 def make_collector(*answers: HttpResponse) -> tuple[CollectorClient, RecordingTransport]:
     """Return a client with prepared responses, and its transport."""
-    played = RecordingTransport(answers)
-    return CollectorClient("https://example.org", TELLTALE, transport=played), played
+    transport = RecordingTransport(answers)
+    return CollectorClient("https://example.org", TELLTALE, transport=transport), transport
 
 
 def test_counts_are_requested_and_read() -> None:
     """Days and periods go into the query, and the token goes into a header."""
-    collector, played = make_collector(
+    collector, transport = make_collector(
         HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
         HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
     )
     assert collector.counts("page", DAY, NEXT, by="day") == RELEASED
     assert collector.counts("pa/ge ü", segments=True) == RELEASED
-    first, second = played.asked
+    first, second = transport.requests
     parts = urlsplit(first.path)
     assert (first.method, parts.path) == ("GET", "/v1/metrics/page/counts")
     assert parse_qs(parts.query) == {"from": ["2026-11-01"], "to": ["2026-11-02"], "by": ["day"]}
@@ -85,10 +85,10 @@ def test_metrics_are_records() -> None:
 
 def test_estimates_are_requested_and_read() -> None:
     """The body has the arguments, and the result is the object of the response."""
-    collector, played = make_collector(json_response(200, {"estimates": []}))
+    collector, transport = make_collector(json_response(200, {"estimates": []}))
     found = collector.estimates("page", ["a"], DAY, level=0.01)
     assert found == {"estimates": []}
-    body = played.asked[0].body
+    body = transport.requests[0].body
     asked = {"all": True, "from": "2026-11-01", "level": 0.01, "candidates": ["a"]}
     assert json.loads(body or b"") == asked
 
@@ -146,10 +146,10 @@ def test_tokens_with_other_characters_are_refused(token: str) -> None:
 
 def test_nothing_shows_the_token() -> None:
     """The representations of client and request do not contain the token."""
-    collector, played = make_collector(json_response(200, {}))
+    collector, transport = make_collector(json_response(200, {}))
     collector.estimates("page")
-    for each in (collector, played.asked[0]):
-        assert TELLTALE not in repr(each)
+    assert TELLTALE not in repr(collector)
+    assert TELLTALE not in repr(transport.requests[0])
 
 
 def test_wrong_arguments_are_refused() -> None:
