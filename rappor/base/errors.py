@@ -62,8 +62,8 @@ class FileError(RapporError):
         self.path = str(path)
         self.line = line
         self.reason = reason
-        place = self.path if line is None else f"{self.path}, line {line}"
-        super().__init__(f"{place}: {reason}")
+        location = self.path if line is None else f"{self.path}, line {line}"
+        super().__init__(f"{location}: {reason}")
 
 
 class CollectorError(RapporError):
@@ -93,7 +93,11 @@ class MissingExtraError(RapporError, ImportError):
     def __init__(self, extra: str, *, is_library: bool = False) -> None:
         """Compose the message, with the command that installs the extra or the library."""
         self.extra = extra
-        required, place, source = f"the extra rappor[{extra}]", " in the checkout", f"'.[{extra}]'"
+        required, location, source = (
+            f"the extra rappor[{extra}]",
+            " in the checkout",
+            f"'.[{extra}]'",
+        )
         if is_library:
-            required, place, source = extra, "", extra
-        super().__init__(f"this needs {required}; install it{place} with: pip install {source}")
+            required, location, source = extra, "", extra
+        super().__init__(f"this needs {required}; install it{location} with: pip install {source}")

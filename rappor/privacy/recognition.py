@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-The observer has a set of n reports of one device, and a set of n reports of every device. Among the
-second sets is one of the same device. All reports of a device come from one permanent response. The
+The observer has a set of n reports of one device, and a set of n reports of every device. One of
+the second sets is of the same device. All reports of a device come from one permanent response. The
 observer scores each pair of sets by the log-likelihood ratio
 
     L = log P(both sets | one device) - log P(both sets | two devices)

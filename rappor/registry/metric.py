@@ -198,17 +198,17 @@ class Metric:
         """Number of segments. Without dimensions, 1."""
         return math.prod(len(dimension.labels) for dimension in self.segments)
 
-    def in_segment(self, own: Mapping[str, str]) -> Metric:
+    def in_segment(self, properties: Mapping[str, str]) -> Metric:
         """Return the metric of a device with public properties: its parameters name one segment.
 
         Parameters
         ----------
-        own : the device's public properties, by the name of the dimension. A property that the
-            metric does not list becomes "other".
+        properties : the device's public properties, by the name of the dimension. A property that
+            the metric does not list becomes "other".
         """
         if not self.segments:
             return self
-        params = self.params.in_segment(choose_segment(self.segments, own))
+        params = self.params.in_segment(choose_segment(self.segments, properties))
         return dataclasses.replace(self, params=params)
 
     def part_params(self, part: str) -> Params:

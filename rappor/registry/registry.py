@@ -168,7 +168,7 @@ class Registry(Mapping[str, Metric]):
         check_known(name, self._metrics, "metric")
         return self._metrics[name]
 
-    def in_segment(self, own: Mapping[str, str]) -> Registry:
+    def in_segment(self, properties: Mapping[str, str]) -> Registry:
         """Return the registry of a device with public properties.
 
         The fingerprints of its metrics name the segment. Public properties cost no budget, so the
@@ -176,11 +176,11 @@ class Registry(Mapping[str, Metric]):
 
         Parameters
         ----------
-        own : the device's public properties, by the name of the dimension.
+        properties : the device's public properties, by the name of the dimension.
         """
         if not any(metric.segments for metric in self.values()):
             return self
-        metrics = [metric.in_segment(own) for metric in self.values()]
+        metrics = [metric.in_segment(properties) for metric in self.values()]
         # In the year of the last possible day every metric has expired and reserves nothing.
         return Registry(metrics, total=self.total, today=datetime.date.max)
 

@@ -91,7 +91,7 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
     """
     # A misspelt table, such as [metric.a], would otherwise be an empty registry.
     for key in document:
-        check_known(key, ("budget", "metrics"), "key", place=f"{path}: ")
+        check_known(key, ("budget", "metrics"), "key", prefix=f"{path}: ")
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
@@ -125,7 +125,7 @@ def read_budget(document: _Entry, path: str) -> float | None:
     return float(total)
 
 
-def check_known(name: str, known: Collection[str], noun: str, *, place: str = "") -> None:
+def check_known(name: str, known: Collection[str], noun: str, *, prefix: str = "") -> None:
     """Raise MetricError unless a name is known. The message contains similar names.
 
     Parameters
@@ -133,10 +133,10 @@ def check_known(name: str, known: Collection[str], noun: str, *, place: str = ""
     name : the name.
     known : all known names.
     noun : the noun for such a name, such as "key".
-    place : text at the beginning of the message.
+    prefix : text at the beginning of the message.
     """
     if name not in known:
-        raise MetricError(f"{place}{describe_unknown(name, known, noun)}")
+        raise MetricError(f"{prefix}{describe_unknown(name, known, noun)}")
 
 
 def describe_unknown(name: object, known: Collection[str], noun: str) -> str:
@@ -225,7 +225,7 @@ def _check_keys(name: str, entry: _Entry) -> None:
             raise MetricError(
                 f"metric {format_value(name)}: {key} must be absent: {_REPLACEMENTS[key]}"
             )
-        check_known(key, KEYS, "key", place=f"metric {format_value(name)}: ")
+        check_known(key, KEYS, "key", prefix=f"metric {format_value(name)}: ")
     for key in _REQUIRED:
         if key not in entry:
             raise MetricError(

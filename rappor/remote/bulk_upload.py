@@ -102,5 +102,5 @@ def _read_statuses(response: HttpResponse, n: int) -> list[str]:
         statuses = []
     # A response without a status for each report is from another server or another version.
     if len(statuses) != n:
-        raise CollectorError("the collector's answer does not name its reports")
+        raise CollectorError("the collector's response has no status for each report")
     return statuses

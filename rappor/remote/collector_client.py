@@ -222,12 +222,12 @@ class CollectorClient:
         CollectorError
             The response has another status, or no response arrives.
         """
-        own = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        authorization = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         response = self._transport(
             HttpRequest(
                 method=method,
                 path=path,
-                headers=own | (headers or {}),
+                headers=authorization | (headers or {}),
                 body=body,
                 seconds=_SECONDS,
             )
@@ -287,4 +287,4 @@ def _parse_metric(entry: Any) -> RemoteMetric:
 
 
 def _wrong_server() -> CollectorError:
-    return CollectorError("the answer is not that of a collector: is the address right?")
+    return CollectorError("the response is not from a collector: is the address right?")

@@ -151,11 +151,11 @@ class HttpExchange:
             size += len(chunk)
             if size > self._most_bytes:
                 raise CollectorError(
-                    f"the answer of the collector must have at most {self._most_bytes:,} bytes: "
+                    f"the response of the collector must have at most {self._most_bytes:,} bytes: "
                     "ask for fewer days"
                 )
             if time.monotonic() > end:
-                raise CollectorError("the collector was not reached: its answer took too long")
+                raise CollectorError("the collector was not reached: its response took too long")
         return b"".join(parts)
 
 
@@ -167,7 +167,7 @@ def read_problem(response: HttpResponse) -> CollectorError:
         # A proxy or another server may respond with any text.
         detail = "it gave no reason"
     return CollectorError(
-        f"the collector answered {response.status}: {_make_printable(detail)}",
+        f"the collector responded {response.status}: {_make_printable(detail)}",
         status=response.status,
     )
 

@@ -102,7 +102,7 @@ def test_a_refusal_is_one_sentence_with_its_status() -> None:
         collector.counts("page")
     assert caught.value.status == 403
     assert str(caught.value) == (
-        "the collector answered 403: the token does not [31m allow this metric"
+        "the collector responded 403: the token does not [31m allow this metric"
     )
 
 
@@ -110,7 +110,7 @@ def test_a_refusal_is_one_sentence_with_its_status() -> None:
 def test_responses_of_another_server_are_errors(document: object) -> None:
     """JSON of another form raises CollectorError."""
     collector, _ = make_collector(*[json_response(200, document)] * 2)
-    with pytest.raises(CollectorError, match="not that of a collector"):
+    with pytest.raises(CollectorError, match="not from a collector"):
         collector.metrics()
     with pytest.raises(CollectorError, match="counts cannot be read"):
         collector.counts("page")
