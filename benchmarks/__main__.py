@@ -74,6 +74,8 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "reading": reading.reading,
     "reference": reference.reference,
 }
+"""Function of each benchmark, by the name on the command line. A run without names runs all of them
+in this order."""
 
 
 def main() -> None:

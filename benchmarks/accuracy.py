@@ -30,7 +30,10 @@ from rappor.simulation.collection import simulate_counts
 _Run = TypeVar("_Run")
 
 LEVEL = 0.05
+"""Error rate of the detections. Both corrections use it."""
 TOP = 20
+"""Number of the most frequent candidates. Their coverage is reported separately, because users read
+these rows."""
 
 DESIGNS = {
     "paper": Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75),
@@ -46,11 +49,15 @@ NOISE_LEVELS = {
     "paper m=64": Params(k=128, h=2, m=64, f=0.5, p=0.5, q=0.75),
     "balanced": Params.profile("balanced"),
 }
+"""Parameters for populations whose strings are all candidates. The two sets have different
+noise."""
 LOW_NOISE = {f"low noise h={h}": Params(k=128, h=h, m=16, f=0, p=0.225, q=0.775) for h in (1, 2)}
 """Designs whose errors come from collisions with strings that are no candidates, not from coins."""
 
 COVERAGE_KINDS = ("exp", "zipf_half", "uniform", "one_heavy")
+"""Populations in which all strings, or a random half of them, are candidates."""
 MISSING_KINDS = ("zipf_missing", "exp_missing")
+"""Populations in which some frequent strings are not among the candidates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,10 +46,14 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import PValues
 
 N_RUNS: Final = 200
+"""Largest number of collections of a cell. More collections make the verdict surer and take
+longer."""
 SECONDS: Final = 54.0
 """Seconds on one core within which the collections of a cell are measured, but at least `LEAST`."""
 
 LEAST: Final = 10
+"""Smallest number of collections of a cell. They are measured even if they take longer than
+`SECONDS`."""
 
 TAILS: Final = (0.05, 1e-2, 1e-3, 1e-4)
 """P-values up to which the absent candidates are counted."""
@@ -62,6 +66,7 @@ ERROR_RATES: Final = {
     "adaptive": "FDR adaptive",
     "bonferroni": "any false, Bonferroni",
 }
+"""Measure of false detections that belongs to each correction."""
 
 ALL_MOST: Final = 0.96
 """Coverage of all candidates above which intervals are called wide."""
@@ -76,12 +81,15 @@ FORETOLD: Final = 0.95
 """Share of the results with a warning from which on a cell counts as foretold."""
 
 TAIL_MOST: Final = 1.2
+"""Largest acceptable ratio of observed to nominal p-values. Small p-values are approximate."""
 ERRORS: Final = 3.0
 """Standard errors by which a number may miss its target."""
 
 GRIDS: Final[Mapping[str, Factors]] = {"strings": STRINGS, "answers": ANSWERS}
+"""Factors and levels that make up each grid."""
 
 MEASURES: Final = (*COVERAGE, *ERROR_RATES.values(), *(f"p {tail:g}" for tail in TAILS))
+"""All measures, as the table orders them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

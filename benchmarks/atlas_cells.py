@@ -30,12 +30,16 @@ Cell = Mapping[str, Level]
 Factors = Mapping[str, tuple[Level, ...]]
 
 BY_DAY: Final = "days"
+"""Level in which each day is a separate collection."""
 SUMMED: Final = "sum of days"
+"""Level in which the counts of all days are added."""
 N_DAYS: Final = 7
+"""Number of days that the levels `BY_DAY` and `SUMMED` have."""
 CHURN: Final = 0.1
 """Probability that a device has left by the next day, in the cells with several days."""
 
 UNEVEN: Final = "90 % in one"
+"""Level in which nine tenths of the devices are in one cohort."""
 EVEN: Final = "even"
 """Name of the level in which devices are spread evenly over the cohorts."""
 
@@ -43,6 +47,7 @@ _REPORTS: Final = (1, 7, 30, 365, BY_DAY, SUMMED)
 """Numbers of reports a device, which the counts contain; or days, decoded separately or summed."""
 
 _BARE: Final = "no permanent noise"
+"""Level in which f is 0."""
 
 _HELD: Final = {
     "100 falling": np.exp(-0.05 * np.arange(100)),

@@ -36,10 +36,14 @@ from rappor.simulation.true_bits import compute_true_bits
 Shares = NDArray[np.float64]
 
 MONDAY: Final = datetime.date(2026, 8, 3)
+"""First day of the first week. A trend by weeks needs whole weeks, which begin on a Monday."""
 ZIPF: Final = (1 / np.arange(1, 61)) / (1 / np.arange(1, 61)).sum()
 STRINGS: Final = tuple(f"s{i}" for i in range(60))
+"""Strings that devices have."""
 ABSENT: Final = tuple(f"x{i}" for i in range(60))
+"""Candidates that no device has."""
 LOW_NOISE: Final = dataclasses.replace(Params.profile("low-noise"), k=32, m=32)
+"""Parameters with little noise. The noise of the devices dominates, which these cells test."""
 YES: Final = Params.profile("balanced", encoding="boolean")
 
 
@@ -180,6 +184,7 @@ CELLS: Final = {
         values=("true", "false"), shares=yes_and_no(0.05, 0.03, 12), params=YES, overlap="trend"
     ),
 }
+"""Samples and parameters that each row measures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

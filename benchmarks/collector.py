@@ -23,8 +23,11 @@ from benchmarks.tables import Table
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout, which is on a disk. A folder in memory would make the store too fast."""
 _CONNECTIONS = 64
+"""Number of connections that send uploads at the same time."""
 _NOTHING = "a POST that does nothing"
+"""Row that measures the stack without any processing."""
 _SHOWN = ("per_second", "p50", "p99")
+"""Figures that the table shows: uploads a second, and milliseconds."""
 _MOST_STOLEN = 0.02
 """Largest share of processor time that other guests of the machine may take.
 

@@ -17,7 +17,9 @@ from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 100_000_000)
+"""Numbers of reports at which the first curve has points."""
 POWER_REPORTS = 1_000_000
+"""Number of reports that the second curve uses."""
 N_HELD, N_ASKED = 100, 200
 
 PRIVATE = {

@@ -24,9 +24,13 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 PARAMS = dataclasses.replace(Params.profile("balanced"), m=64)
+"""Parameters that the usual decode has."""
 N_REPORTS = 10_000_000
+"""Number of reports that the usual decode has."""
 N_TRUE = 1000
+"""Number of present strings that the usual decode has."""
 MUCH = dataclasses.replace(Params.profile("low-noise"), m=256)
+"""Parameters with little noise, under which most of many strings are detected."""
 
 
 def measure(n_candidates: int) -> dict[str, float]:

@@ -46,8 +46,11 @@ encoding = "bloom"
 profile = "balanced"
 """
 _DAY = 86_400.0
+"""Seconds in a day. The client's clock is moved by whole days."""
 _CALLS = 1000
+"""Number of calls that are timed beside a frozen process."""
 _EVENTS = 2000
+"""Number of timed events that can only repeat a response."""
 _BLOCK = bytes(100_000)
 """Bytes to hash for comparison. Hashing them takes about as long as drawing a report."""
 _FROZEN = """

@@ -29,9 +29,13 @@ from rappor.simulation.part_collections import simulate_parts, split_devices
 from rappor.simulation.population import Population
 
 LETTERS: Final = string.ascii_lowercase
+"""Alphabet from which the random strings are drawn."""
 LEVEL: Final = 0.05
+"""False discovery rate that the detected strings have."""
 LENGTH: Final = 6
+"""Number of letters that each string has."""
 N_STRINGS: Final = 1000
+"""Number of strings. Their frequencies follow Zipf's law."""
 
 _TAIL: Final = 50.0
 """Number of absent strings that the oracle draws, as a multiple of the threshold of the last rank.
@@ -74,7 +78,9 @@ class Run:
 
 
 _TWO: Final = (Part("prefix:3", 0.2), Part(WHOLE))
+"""Parts of a search in two steps. It finds three letters first, then the whole string."""
 _LETTER_BY_LETTER: Final = (*(Part(f"prefix:{n}", 1 / 6) for n in range(1, 6)), Part(WHOLE))
+"""Parts of a search that adds one letter in each step."""
 
 CASES: Final[Mapping[str, Case]] = {
     "3 and 6 letters, epsilon_1 = 2, 1e7": Case(
@@ -93,6 +99,7 @@ CASES: Final[Mapping[str, Case]] = {
         profile="balanced", n_reports=1_000_000, parts=_LETTER_BY_LETTER
     ),
 }
+"""Parameters that each row measures."""
 
 
 def discovery(*, quick: bool) -> list[Table]:

@@ -29,6 +29,7 @@ profile = "balanced"
 FILE: Final = 1_000_000
 """Number of reports of a file. With k = 128 a file has 20 MB."""
 _BATCH: Final = 250_000
+"""Number of reports that are written at a time. A larger number needs more memory."""
 
 
 def write_lake(folder: Path, n_reports: int) -> Path:

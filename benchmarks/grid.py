@@ -41,6 +41,7 @@ SIZES = {
 
 _USUAL = Params(k=8, h=2, m=128, f=0.45, p=0.39, q=0.61)
 _LOOSE = Params(k=8, h=2, m=128, f=0.0, p=0.225, q=0.775)
+"""Parameters with f = 0, so that only the instantaneous response adds noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

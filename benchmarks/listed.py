@@ -32,11 +32,14 @@ LISTED: Final = {"vscode": 0.40, "neovim": 0.20, "emacs": 0.10, "vim": 0.05, "he
 """Shares of the values that the entry lists."""
 
 N_RARE: Final = 300
+"""Number of names that the list does not contain."""
 _RARE_SHARE: Final = 0.22
+"""Share of the devices that have one of these names."""
 _FIRST_WORD: Final = 2000
 """Frequency rank of the English word that is the first rare name."""
 
 _PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
+"""Parts of the metric. A fifth of the devices reports three letters."""
 _FEW: Final = 300
 """Number of devices of a small program."""
 

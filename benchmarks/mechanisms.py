@@ -27,6 +27,7 @@ from rappor.simulation.collection import simulate
 from rappor.simulation.population import Population
 
 EPSILONS = (1.0, 2.0, 4.0)
+"""Privacy losses of one report, in nats, that the rows have."""
 N_REPORTS, N_VALUES = 10_000, 100
 
 ROOT = Path(__file__).resolve().parents[1]

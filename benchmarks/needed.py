@@ -24,11 +24,15 @@ from benchmarks.tables import Table
 from rappor.protocol.parts import cut
 
 EPSILON: Final = 2.0
+"""Privacy loss of one report, in nats. All ways have the same budget."""
 RECALLS: Final = (25, 85)
 """Mean numbers of true strings: those that `discover` finds in 1e6 and in 1e7 reports."""
 
 _KEPT: Final = 1000
+"""Number of prefixes that a search keeps after each step. More prefixes find more strings and take
+longer."""
 _DICTIONARY: Final = 10_000
+"""Number of strings in a list that contains all true strings."""
 _PIECES: Final = len(LETTERS) ** 2
 _DIGITS: Final = 0.005
 """Distance in powers of ten at which the search ends: about 1 %."""
@@ -131,6 +135,7 @@ WAYS: Final[Mapping[str, Oracle]] = {
     "pieces, 30,000 pairs kept": search_by_pieces(30_000),
     "a dictionary of 10,000": decode_dictionary,
 }
+"""Ways that are compared, by the name of the row."""
 
 
 def _population(seed: int) -> tuple[np.random.Generator, list[str], NDArray[np.float64]]:

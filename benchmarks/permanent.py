@@ -25,8 +25,11 @@ from rappor.simulation.population import english_words
 from rappor.simulation.repeated_reports import simulate_repeated
 
 DEVICES: Final = 100_000
+"""Number of devices that report."""
 ASKED: Final = 10_000
+"""Number of candidates that are present. As many candidates are absent."""
 RUNS: Final = 40
+"""Number of collections that each cell has."""
 
 
 def choose_symmetric(epsilon_1: float, epsilon_inf: float) -> Params:

@@ -115,7 +115,9 @@ def _zipf_of(n: int, exponent: float) -> NDArray[np.float64]:
 
 
 _SEASON: Final = 1 + 0.1 * np.sin(2 * np.pi * np.arange(365) / 365)
+"""Weights of the days of a year. They differ by a tenth around their mean."""
 _TWO_LEVELS: Final = np.repeat([0.05, 0.005], [10, 100])
+"""Weights of ten frequent and a hundred rare strings. No distribution of one shape fits them."""
 
 ALIKE: Final[dict[str, tuple[NDArray[np.float64], int]]] = {
     "365 nearly equal": (_SEASON, 0),
@@ -152,6 +154,7 @@ POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "words": words,
     **{name: partial(from_weights, weights, n) for name, (weights, n) in ALIKE.items()},
 }
+"""Functions that draw a collection from a seed, by the name of the population."""
 
 
 def _exponential() -> NDArray[np.float64]:

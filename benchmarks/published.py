@@ -25,6 +25,7 @@ from rappor.simulation.population import Population
 
 _COLUMNS = ("what", "published", "closed form", "ours", "reproduced")
 _NONE = float("nan")
+"""Value that a cell without a figure has."""
 
 NORMAL = Params(
     k=101,
@@ -71,6 +72,7 @@ def tables(*, quick: bool) -> list[Table]:
 
 
 _SIZES = (10_000, 100_000, 1_000_000)
+"""Numbers of clients that section 5.1 has."""
 
 
 def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
@@ -299,6 +301,7 @@ def _homepages_expected(share: float) -> float:
 
 
 GRID_REPORTS = 1_000_000
+"""Number of reports that the paper's grid has in each cell."""
 GRID_PRESENT, GRID_ABSENT = 100, 100
 
 

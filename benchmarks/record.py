@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.tables import Table
 
 PACKAGES = ("rappor", "numpy", "scipy", "scikit-learn", "numba")
+"""Packages whose versions change results or speed."""
 
 
 def describe_machine() -> dict[str, Any]:

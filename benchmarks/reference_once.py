@@ -26,6 +26,7 @@ from rappor.google import files
 from rappor.protocol.params import Params
 
 _TOP = 20
+"""Number of the most frequent strings. Their coverage is reported separately."""
 Shares = dict[str, float]
 
 

@@ -23,7 +23,9 @@ from rappor.protocol.params import Params
 from rappor.simulation.upload_scenarios import SCENARIOS, Scenario, simulate_scenario
 
 N_DEVICES: Final = 100_000
+"""Number of devices that each day has."""
 RUNS: Final = 40
+"""Number of seeds that each scenario has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from benchmarks.collector import ROOT, create_database, create_databases, load, 
 from benchmarks.tables import Table
 
 _COHORTS: Final = 128
+"""Number of cohorts that every metric has."""
 _GROUP: Final = 64
 """Number of uploads in a batch, as 64 connections produce it."""
 _PEAK: Final = 4
@@ -25,7 +26,9 @@ _PEAK: Final = 4
 _SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 1024, 20))
 """Numbers of metrics, bits, and reports of an upload."""
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)
+"""Numbers of devices for which the needs are computed."""
 _KEY_DAYS: Final = 14
+"""Days for which the collector stores the key of an upload."""
 _GROUPS_A_SECOND: Final = {1: 40, 20: 10}
 """Batches a second, by reports of an upload, at which waits are measured.
 

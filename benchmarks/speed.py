@@ -31,6 +31,7 @@ from rappor.simulation.population import Population, english_words
 Block = tuple[NDArray[np.uint8], NDArray[np.uint16]]
 
 _BLOCK = 1 << 16
+"""Number of reports that the plain drawing makes at a time."""
 _MEGABYTE = 1e6
 
 

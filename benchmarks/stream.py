@@ -18,8 +18,10 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 COHORTS: Final = (32, 64, 128, 256, 512)
+"""Numbers of cohorts over which the cost of a candidate is fitted."""
 _LETTERS: Final = string.ascii_lowercase
 _ADDED: Final = 4
+"""Number of letters that follow the first letter of a candidate."""
 _EACH: Final = len(_LETTERS) ** _ADDED
 """Number of candidates that begin with the same letter."""
 

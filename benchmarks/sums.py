@@ -315,13 +315,18 @@ CLOSED: Final = dataclasses.replace(BALANCED, h=1, m=1, k=2)
 """Parameters of the noise of metrics with complete categories."""
 
 _FALLING: Final = 0.9 * 0.75 ** np.arange(12) / (0.75 ** np.arange(12)).sum()
+"""Shares of twelve categories. Each is three quarters of the one before. A tenth of the devices
+fits no category."""
 
 _ROUNDING: Final = 1e-9
+"""Largest difference between equal shares that rounding can cause."""
 
 ASKED: Final[dict[str, Callable[[int], dict[str, bool]]]] = {
     "[EPK14] 5.2": measure_strings,
-    "12 measure_categories, a tenth in none": measure_categories,
-    "three measure_segments": measure_segments,
-    "12 measure_buckets, 20,000 reports": measure_buckets,
-    "12 measure_buckets, 2,000 reports": partial(measure_buckets, n_reports=2_000),
+    "12 categories, a tenth in none": measure_categories,
+    "three segments": measure_segments,
+    "12 buckets, 20,000 reports": measure_buckets,
+    "12 buckets, 2,000 reports": partial(measure_buckets, n_reports=2_000),
 }
+"""Functions that draw contrasts from a seed, and return whether their intervals contain the
+truth."""

@@ -24,13 +24,18 @@ from rappor.simulation.population import Population
 
 BALANCED: Final = Params.profile("balanced")
 MONDAY: Final = datetime.date(2026, 8, 3)
+"""First day of the first week. A trend by weeks needs whole weeks, which begin on a Monday."""
 N_WEEKS: Final = 12
+"""Number of weeks over which the share falls."""
 FALLING: Final = "falling"
+"""String whose share falls."""
 STEADY: Final = tuple(f"s{i}" for i in range(40))
+"""Strings whose shares stay."""
 UNASKED: Final = tuple(f"u{i}" for i in range(500))
 """Strings that are no candidates. Together they gain the share that the falling string loses."""
 
 ABSENT: Final = tuple(f"x{i}" for i in range(100))
+"""Candidates that no device has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
