@@ -291,7 +291,7 @@ class Collector:
         """Return the query whose result the overview page of a metric shows."""
         through = await self.look_up(find_last_day, metric, today=self.today())
         source = await self.find_candidates(metric)
-        subject = Subject(metric=metric, source=source, detection=ErrorControl())
+        subject = Subject(metric=metric, source=source, error_control=ErrorControl())
         return OverviewQuery(subject=subject, through=through)
 
     async def _prepare_overviews(self) -> None:

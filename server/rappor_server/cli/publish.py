@@ -85,7 +85,7 @@ def _publish_metric(
     from rappor_server.operations.closing import close_all, earlier_of_clocks
     from rappor_server.queries.candidate_lists import CandidateLists
     from rappor_server.queries.candidate_sources import find_candidates
-    from rappor_server.queries.page_queries import whole_weeks
+    from rappor_server.queries.page_queries import read_whole_weeks
     from rappor_server.queries.query import Subject
     from rappor_server.storage.blocks import find_last_day
 
@@ -93,11 +93,13 @@ def _publish_metric(
     close_all(engine, rules_of_metric, earlier_of_clocks(engine, utc_today()))
     lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
     source = find_candidates(metric, "", registry=settings.registry, lists=lists)
-    subject = Subject(metric=metric, source=source, detection=ErrorControl())
-    collections = whole_weeks(engine, subject, find_last_day(engine, metric, today=utc_today()))
+    subject = Subject(metric=metric, source=source, error_control=ErrorControl())
+    collections = read_whole_weeks(
+        engine, subject, find_last_day(engine, metric, today=utc_today())
+    )
     if not collections.periods:
         return f"{metric.name}: no whole week is released yet"
-    candidates = subject.candidates()
+    candidates = subject.read_candidates()
     result = trend(collections, candidates, by="week")
     page = write_edition(out, result, collections, candidates, metric)
     return f"{metric.name}: edition {page.edition} in {page.page}"

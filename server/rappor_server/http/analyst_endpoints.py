@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from rappor.estimator.error_control import ErrorControl
 from rappor.registry.metric import Metric
-from rappor_server.access import token_of, while_connected
+from rappor_server.access import await_while_connected, require_token
 from rappor_server.app.collector import Collector
 from rappor_server.base.problems import Problem
 from rappor_server.http.analyst_requests import (
@@ -22,8 +22,8 @@ from rappor_server.http.analyst_requests import (
     parse_counts_query,
     read_estimate_body,
 )
-from rappor_server.queries.candidate_sources import registry_candidates
-from rappor_server.queries.counts import JSON, CountsTask, MetricsAnswer, MetricsTask
+from rappor_server.queries.candidate_sources import find_registry_candidates
+from rappor_server.queries.counts import JSON, CountsTask, MetricsResponse, MetricsTask
 from rappor_server.queries.estimates import EstimatesQuery
 from rappor_server.queries.query import Range, Subject
 from rappor_server.storage.tokens import Token
@@ -32,14 +32,14 @@ from rappor_server.storage.tokens import Token
 async def get_metrics(request: Request) -> Response:
     """GET /v1/metrics: return the readable metrics, their released reports, and the refusals."""
     collector: Collector = request.app.state.collector
-    token = await token_of(request, collector)
+    token = await require_token(request, collector)
     registry = collector.accepted_params.registry
     readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
     task = MetricsTask(metrics=readable)
-    result: MetricsAnswer = await while_connected(request, collector.readers.run(task))
+    result: MetricsResponse = await await_while_connected(request, collector.readers.run(task))
     # A refusal without a metric is a whole upload, or a metric that the registry lacks.
     refusals = [row for row in result.refusals if not row.metric or token.allows(row.metric)]
-    return Response(msgspec.json.encode(MetricsAnswer(result.metrics, refusals)), media_type=JSON)
+    return Response(msgspec.json.encode(MetricsResponse(result.metrics, refusals)), media_type=JSON)
 
 
 async def get_counts(request: Request) -> Response:
@@ -55,7 +55,7 @@ async def get_counts(request: Request) -> Response:
         by=query.by,
         segments=query.segments == "true",
     )
-    body = await while_connected(request, collector.readers.run(task))
+    body = await await_while_connected(request, collector.readers.run(task))
     return Response(body, media_type=media_type)
 
 
@@ -71,16 +71,16 @@ async def post_estimates(request: Request) -> Response:
         query = EstimatesQuery(
             subject=Subject(
                 metric=metric,
-                source=registry_candidates(metric, registry=collector.settings.registry),
-                detection=ErrorControl(),
+                source=find_registry_candidates(metric, registry=collector.settings.registry),
+                error_control=ErrorControl(),
             ),
             body=body,
-            beside=url_query,
+            fields=url_query,
             media_type=media_type,
             max_candidates=collector.settings.max_candidates,
         )
         computation = collector.results.compute(query, owner=token.id)
-        files = await while_connected(request, computation)
+        files = await await_while_connected(request, computation)
     return Response(files[media_type], media_type=media_type)
 
 
@@ -95,7 +95,7 @@ async def _authorize(request: Request) -> tuple[Collector, Metric, Token]:
         The registry has no such metric.
     """
     collector: Collector = request.app.state.collector
-    token = await token_of(request, collector)
+    token = await require_token(request, collector)
     name = request.path_params["name"]
     if not token.allows(name):
         raise Problem(HTTPStatus.FORBIDDEN, "the token does not allow this metric")

@@ -18,7 +18,7 @@ from rappor_server.base.problems import MEDIA_TYPE, ProblemDocument
 from rappor_server.http.analyst_requests import CountsQuery
 from rappor_server.http.operator_endpoints import RootResponse
 from rappor_server.ingest.validate import UploadResponse
-from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT, MetricsAnswer
+from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT, MetricsResponse
 from rappor_server.queries.estimates import EstimateBody
 from rappor_server.releases.release_json import CountsAnswer
 
@@ -45,7 +45,7 @@ _STATUSES: Final = {
 _RECORDS: Final = (
     ProblemDocument,
     UploadResponse,
-    MetricsAnswer,
+    MetricsResponse,
     CountsAnswer,
     CountsQuery,
     EstimateBody,
@@ -213,7 +213,7 @@ _add_operation(
     "GET /v1/metrics",
     "metrics",
     "List the metrics that the token may read, their reports by day, and refusals.",
-    {200: _make_content(_make_reference(MetricsAnswer.__name__))},
+    {200: _make_content(_make_reference(MetricsResponse.__name__))},
     *(401, 503),
     **_WITH_TOKEN,
 )

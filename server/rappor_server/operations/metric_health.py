@@ -179,7 +179,7 @@ def _read_health(
 ) -> MetricHealth:
     """Return the health of one metric."""
     overview = releases.overview(engine, metric)
-    arrived = warning_signs.n_arrived(engine, metric.name, today)
+    arrived = warning_signs.count_arrived(engine, metric.name, today)
     return MetricHealth(
         metric=metric,
         today=None if arrived < metric.min_reports else _round_down(arrived),
@@ -189,7 +189,7 @@ def _read_health(
         withheld=overview.withheld[-_DAYS_LISTED:],
         days_left=(metric.expires - today).days,
         refused=refused,
-        overfull_cohorts=warning_signs.overfull_cohorts(overview.cohorts),
+        overfull_cohorts=warning_signs.find_overfull_cohorts(overview.cohorts),
     )
 
 
@@ -205,7 +205,7 @@ def _count_refusals(
     """Return the refusals by metric, the most frequent reason of the week first."""
     week_counts: Counter[tuple[str, str]] = Counter()
     today_counts: Counter[tuple[str, str]] = Counter()
-    for row in warning_signs.refusals(engine, since=today - WEEK + _DAY):
+    for row in warning_signs.read_refusals(engine, since=today - WEEK + _DAY):
         week_counts[row.metric, row.reason] += row.number
         if row.day == today:
             today_counts[row.metric, row.reason] += row.number

@@ -26,7 +26,7 @@ async def keep(request: Request, reader: Reader, form: Form) -> Response:
     if len(text) > candidate_lists.MOST_BYTES:
         raise ParamsError(f"a list must have at most {candidate_lists.MOST_BYTES:,} bytes")
     most = collector.settings.max_candidates
-    await asyncio.to_thread(collector.lists.keep, metric.name, text, most=most)
+    await asyncio.to_thread(collector.lists.save, metric.name, text, most=most)
     return to_see(f"/pages/metrics/{metric.name}/ask#lists")
 
 

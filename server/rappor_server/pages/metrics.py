@@ -13,7 +13,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
-from rappor_server.access import while_connected
+from rappor_server.access import await_while_connected
 from rappor_server.operations.metric_health import HealthReport, HealthTask
 from rappor_server.pages import questions
 from rappor_server.pages.forms import Form
@@ -72,5 +72,5 @@ async def health(request: Request, reader: Reader) -> Response:
 
 async def _health(request: Request, reader: Reader, some: Sequence[Metric]) -> HealthReport:
     task = HealthTask(metrics=some, today=reader.collector.today())
-    found: HealthReport = await while_connected(request, reader.collector.readers.run(task))
+    found: HealthReport = await await_while_connected(request, reader.collector.readers.run(task))
     return found

@@ -23,7 +23,7 @@ from rappor.base.sentence_numbers import format_count
 from rappor.counts.calendar import STRETCHES
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.registry.metric import Metric
-from rappor_server.access import while_connected
+from rappor_server.access import await_while_connected
 from rappor_server.base.problems import Problem
 from rappor_server.operations.metric_health import MetricHealth
 from rappor_server.pages.forms import Form
@@ -33,14 +33,14 @@ from rappor_server.queries.page_queries import (
     CompareQuery,
     OverviewQuery,
     PageQuery,
-    PixelsTask,
+    PngTask,
     RankingQuery,
     ResultPage,
     SegmentsQuery,
     TrendQuery,
 )
-from rappor_server.queries.query import Range, Subject, read_day
-from rappor_server.queries.results import NIGHT, ResultState
+from rappor_server.queries.query import Range, Subject, parse_day
+from rappor_server.queries.results import BACKGROUND, ResultState
 from rappor_server.storage.blocks import find_last_day
 
 _WAITING: Final = "waiting for a process"
@@ -89,7 +89,7 @@ async def answer(request: Request, reader: Reader) -> Response:
     if found is None:
         if not reader.collector.results.may_start(owner):
             return _busy(reader, asked, owner)
-        found = await results.ask(
+        found = await results.find_or_start(
             asked.query, owner=owner, address=asked.address, wait=_WAIT_SECONDS
         )
         if found is None and not reader.collector.results.may_start(owner):
@@ -110,13 +110,13 @@ async def file(request: Request, reader: Reader) -> Response:
     asked = await _question(request, reader)
     found = await reader.collector.results.find(asked.query)
     name = request.path_params["file"]
-    files = {} if found is None else await reader.collector.results.files(found)
+    files = {} if found is None else await reader.collector.results.read_files(found)
     stem, _, kind = name.rpartition(".")
     if (f"{stem}.svg" if kind == "png" else name) not in files:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such file: open the answer first")
     if kind == "png":
-        pixels = PixelsTask(svg=files[f"{stem}.svg"])
-        files[name] = await while_connected(request, reader.collector.readers.run(pixels))
+        pixels = PngTask(svg=files[f"{stem}.svg"])
+        files[name] = await await_while_connected(request, reader.collector.readers.run(pixels))
     return Response(
         files[name],
         media_type=_MEDIA_TYPES[kind],
@@ -143,7 +143,9 @@ async def card(reader: Reader, health: MetricHealth) -> tuple[str, ResultState |
         return "No candidates yet: add a list under Ask, and its most common strings appear.", None
     results = reader.collector.results
     found = await results.find(query)
-    return "", found if found or results.is_busy else await results.ask(query, owner=NIGHT)
+    if found is None and not results.is_busy:
+        found = await results.find_or_start(query, owner=BACKGROUND)
+    return "", found
 
 
 async def _shown(reader: Reader, asked: Question, found: ResultState | None) -> Response:
@@ -176,7 +178,7 @@ def _busy(reader: Reader, asked: Question, owner: str) -> Response:
         now=asked.path.rpartition("/")[2],
         needs_list=False,
         detail=f"A token must have at most {format_count(most, 'question')} in progress.",
-        others=reader.collector.results.addresses(owner),
+        others=reader.collector.results.list_addresses(owner),
     )
     page.headers["Retry-After"] = "5"
     return page
@@ -194,7 +196,7 @@ async def _question(request: Request, reader: Reader) -> Question:
     fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
     ends = ("to", "to_after") if kind == "comparison" else ("to",)
     for end in ends:  # a day that is not closed yet would not show the same at any time
-        fields[end] = f"{min(read_day(end, fields.get(end), latest), latest)}"
+        fields[end] = f"{min(parse_day(end, fields.get(end), latest), latest)}"
     source = await collector.find_candidates(metric, fields.get("list", ""))
     if isinstance(source, UploadedList):  # the newest list may be another one tomorrow
         fields["list"] = source.digest
@@ -262,7 +264,7 @@ def _subject(metric: Metric, source: CandidateSource | None, form: Form) -> Subj
     return Subject(
         metric=metric,
         source=source,
-        detection=ErrorControl(
+        error_control=ErrorControl(
             alpha=form.share("level", _SURE.alpha),
             method=form.choice("correction", CORRECTIONS),
             confidence=form.share("confidence", _SURE.confidence),
@@ -273,7 +275,7 @@ def _subject(metric: Metric, source: CandidateSource | None, form: Form) -> Subj
 def _range(form: Form, first: str, last: str) -> Range:
     """Return a range of days; they are read here, so that a wrong one is reported at once."""
     found = Range(first=form.text(first) or None, last=form.text(last) or None)
-    found.days()
+    found.parse()
     return found
 
 

@@ -1,8 +1,14 @@
-"""Lists of candidates that analysts upload for a metric: files named by the digest of their text.
+"""Lists of candidates that analysts upload for a metric, as files.
 
-A list never changes, so an address with its digest shows the same results to everybody. The name of
-a file is DIGEST.SECONDS.N.SPACED.MARKED.txt: the time of the upload, the number of candidates, and
-the numbers of candidates that begin or end with white space, or begin with a byte-order mark.
+The files of a metric are in a folder with the metric's name. The name of a file is
+DIGEST.SECONDS.N.SPACED.MARKED.txt: the digest of its text, the time of the upload in seconds since
+1970, the number of candidates, and two numbers of odd candidates (`CandidateList`). The time of the
+last use is the file's time of modification.
+
+A list never changes. The address of a result contains the digest, so the same address shows the
+same result to every analyst, although colleagues upload other lists. An analyst cannot delete a
+list, because an address of a colleague may need it. A list is deleted when it has not been used for
+some days, or when it is the least recently used of more than `MOST_LISTS`.
 """
 
 from __future__ import annotations
@@ -24,24 +30,36 @@ from rappor.candidates.candidates import Candidates
 from rappor_server.base.errors import StoreError
 
 MOST_LISTS: Final = 50
-"""Lists of one metric. Beyond it the list that was used longest ago is deleted."""
+"""Largest number of lists of one metric. With a larger number the page of a metric gets longer, and
+a metric may take MOST_LISTS * MOST_BYTES of the disk."""
 
 MOST_BYTES: Final = 5_000_000
-"""Limits the size of one list, in bytes."""
+"""Largest size of one list, in bytes. A larger value lets one upload take more memory."""
 
 _DAY_SECONDS: Final = 86_400.0
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"([0-9a-f]{64})\.([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)\.txt")
-_SHOWN: Final = 3
+_SHOWN_CANDIDATES: Final = 3
+"""Number of candidates that a page shows of each list, so that people recognise the list."""
 _SHOWN_BYTES: Final = 200
+"""Bytes of a list that are read for these candidates. A longer candidate is shown cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateList:
-    """A list: its digest, the number and the first of its candidates, the day of its upload.
+    """Description of a list.
 
-    `spaced` and `marked` are the numbers of candidates that begin or end with white space, or begin
-    with a byte-order mark. Such candidates are strings that hardly any device reports.
+    Hardly any device reports a candidate that begins or ends with white space, or that begins with
+    a byte-order mark. A page warns of such candidates.
+
+    Attributes
+    ----------
+    digest : SHA-256 of the text, in hex
+    candidates : number of candidates
+    spaced : number of candidates that begin or end with white space
+    marked : number of candidates that begin with a byte-order mark
+    first : the first candidates, for people to recognise the list
+    uploaded : day of the upload (UTC)
     """
 
     digest: str
@@ -53,34 +71,54 @@ class CandidateList:
 
 
 class CandidateLists:
-    """The lists in one folder; any thread and any process may use it."""
+    """The lists in one folder. Any thread and any process may use the folder at the same time."""
 
     def __init__(self, folder: Path, *, days: int) -> None:
-        """Use a folder, which is created with the first list; keep lists `days` after their use."""
+        """Use a folder, which is created with the first list.
+
+        Parameters
+        ----------
+        folder : the folder, with a folder in it for each metric
+        days : number of days after its last use on which a list is deleted
+        """
         self._folder = folder
         self._days = days
 
-    def keep(self, metric: str, text: bytes, *, most: int, now: float | None = None) -> str:
-        """Keep a list of at most `most` candidates, one a line; return its digest.
+    def save(self, metric: str, text: bytes, *, most: int, now: float | None = None) -> str:
+        """Save a list and return its digest.
 
-        Raises ParamsError for a text that is no list, StoreError if it cannot be written.
+        Parameters
+        ----------
+        metric : name of a metric
+        text : the candidates, one a line
+        most : largest number of candidates
+        now : the time of the upload, in seconds since 1970
+
+        Raises
+        ------
+        ParamsError
+            The text is not UTF-8, or it has no candidate or too many.
+        StoreError
+            The list cannot be written.
         """
         now = time.time() if now is None else now
-        lines = lines_of(text)
+        lines = split_lines(text)
         if not 0 < len(lines) <= most:
             raise ParamsError(f"a list must have 1 to {most:,} candidates, got {len(lines):,}")
         content = "".join(f"{line}\n" for line in lines).encode()
         digest = hashlib.sha256(content).hexdigest()
         folder = self._folder / metric
-        counted = Candidates.from_lines(lines)
-        numbers = f"{len(lines)}.{counted.n_spaced}.{counted.n_marked}"
+        candidates = Candidates.from_lines(lines)
+        numbers = f"{len(lines)}.{candidates.n_spaced}.{candidates.n_marked}"
         path = folder / f"{digest}.{now:.0f}.{numbers}.txt"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Written under another name first: a reader must not find half of a list.
             part = folder / f"{secrets.token_hex(8)}.part"
             part.touch(mode=0o600)
             part.write_bytes(content)
             os.utime(part, (now, now))
+            # The same text uploaded again is the newest list again.
             for earlier in folder.glob(f"{digest}.*"):
                 earlier.unlink(missing_ok=True)
             part.replace(path)
@@ -92,14 +130,14 @@ class CandidateLists:
     def list_all(self, metric: str) -> list[CandidateList]:
         """Return the lists of a metric, the newest first."""
         lists = []
-        for path, (digest, seconds, *numbers) in self._find_all(metric):
+        for path, (digest, seconds, *numbers) in self._find_paths(metric):
             try:
                 with path.open("rb") as file:
                     head = file.read(_SHOWN_BYTES).decode(errors="replace")
-            except OSError:
+            except OSError:  # another process has deleted the list
                 continue
             day = datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).date()
-            first = tuple(head.splitlines()[:_SHOWN])
+            first = tuple(head.splitlines()[:_SHOWN_CANDIDATES])
             candidates, spaced, marked = map(int, numbers)
             lists.append(
                 CandidateList(
@@ -113,12 +151,13 @@ class CandidateLists:
             )
         return lists
 
-    def newest(self, metric: str) -> str | None:
-        """Return the digest of the list that was uploaded last, None if the metric has none."""
-        return next((digest for _, (digest, *_) in self._find_all(metric)), None)
+    def find_newest(self, metric: str) -> str | None:
+        """Return the digest of the list that was uploaded last; None if the metric has no list."""
+        return next((digest for _, (digest, *_) in self._find_paths(metric)), None)
 
     def find(self, metric: str, digest: str) -> Path | None:
-        """Return the file of a list, which is used now; None if the metric has no such list."""
+        """Return the file of a list and record its use; None if the metric has no such list."""
+        # The digest comes from an address: `../` or `*` must not reach the folder.
         if not _DIGEST.fullmatch(digest):
             return None
         for path in (self._folder / metric).glob(f"{digest}.*"):
@@ -132,35 +171,39 @@ class CandidateLists:
         path = self.find(metric, digest)
         try:
             return None if path is None else path.read_bytes()
-        except FileNotFoundError:  # deleted since
+        except FileNotFoundError:  # another process has deleted the list
             return None
 
     def delete_unused(self, *, now: float | None = None) -> None:
-        """Delete the lists that nobody has used for some days."""
+        """Delete the lists of all metrics whose last use was too many days ago."""
         now = time.time() if now is None else now
         with contextlib.suppress(OSError):
             for folder in self._folder.iterdir():
                 self._delete_unused(folder, now)
 
-    def _find_all(self, metric: str) -> list[tuple[Path, tuple[str, ...]]]:
+    def _find_paths(self, metric: str) -> list[tuple[Path, tuple[str, ...]]]:
+        """Return the files of a metric with the fields of their names, the newest first."""
         folder = self._folder / metric
         paths = folder.iterdir() if folder.is_dir() else ()
         lists = [(path, match.groups()) for path in paths if (match := _NAME.fullmatch(path.name))]
+        # Of two lists uploaded in the same second, every process must call the same one the newest.
         return sorted(lists, key=lambda row: (-int(row[1][1]), row[1][0]))
 
     def _delete_unused(self, folder: Path, now: float) -> None:
-        used = []
+        """Delete the unused lists of a metric, and parts of uploads that were interrupted."""
+        files = []
         for path in folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process has deleted it
-                used.append((path.stat().st_mtime, path))
-        for number, (last, path) in enumerate(sorted(used, reverse=True)):
-            if number >= MOST_LISTS or last < now - self._days * _DAY_SECONDS:
+                files.append((path.stat().st_mtime, path))
+        for number, (last_use, path) in enumerate(sorted(files, reverse=True)):
+            if number >= MOST_LISTS or last_use < now - self._days * _DAY_SECONDS:
                 path.unlink(missing_ok=True)
 
 
-def lines_of(text: bytes) -> list[str]:
-    """Return the lines of a list that are not blank; ParamsError unless it is UTF-8."""
+def split_lines(text: bytes) -> list[str]:
+    """Return the lines of a list that are not blank; ParamsError unless the text is UTF-8."""
     try:
+        # Some editors on Windows write a byte-order mark before the first candidate.
         return split_filled_lines(text.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ParamsError("a list must be UTF-8") from None

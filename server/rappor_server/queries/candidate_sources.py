@@ -1,7 +1,11 @@
 """Sources of the candidates of a query: the registry, an uploaded list, or the query itself.
 
-`contents` returns bytes that change with the candidates, for the key of the result; they are empty
-if the source cannot be read. `read` returns the candidates, or raises DecodeError or NotFoundError.
+A source is pickled with its query, and the worker process reads the candidates. Each source has two
+methods:
+
+- `read_contents` returns bytes that change with the candidates, for the key of the query. The bytes
+  are empty if the source cannot be read, so that the query runs and fails with the reason.
+- `read` returns the candidates, or raises DecodeError or NotFoundError.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatesFile:
-    """The file of candidates that a metric of the registry names; `name` is the registry's own."""
+    """The file of candidates that a metric's entry names. `name` is the name in the registry."""
 
     metric: str
     name: str
     path: Path
 
-    def contents(self) -> bytes:
+    def read_contents(self) -> bytes:
         """Return the bytes of the file."""
         try:
             return self.path.read_bytes()
@@ -35,27 +39,28 @@ class CandidatesFile:
             return b""
 
     def read(self, normalize: str) -> Candidates:
-        """Read the file; the error does not show its folder."""
+        """Return the candidates of the file. An error shows its name, and not its folder."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
         try:
             return Candidates.from_file(self.path, normalize=normalize)
         except FileError as error:
-            raise _unreadable(f"{self.metric}: its candidates file {self.name}", error) from None
+            file = f"{self.metric}: its candidates file {self.name}"
+            raise _describe_unreadable(file, error) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatedCandidates:
-    """Candidates that a metric's entry in the registry lists, or the body of a request."""
+class InlineCandidates:
+    """Candidates in a metric's entry of the registry, or in the body of a request."""
 
     strings: tuple[str, ...]
 
-    def contents(self) -> bytes:
+    def read_contents(self) -> bytes:
         """Return the strings, one a line."""
         return "\n".join(self.strings).encode()
 
     def read(self, normalize: str) -> Candidates:
-        """Return the strings."""
+        """Return the candidates."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
         return Candidates.from_list(self.strings, normalize=normalize)
@@ -63,18 +68,18 @@ class StatedCandidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedList:
-    """A list that an analyst has uploaded for a metric; None in place of a file that is gone."""
+    """A list that an analyst uploaded for a metric. `path` is None if the list was deleted."""
 
     metric: str
     digest: str
     path: Path | None = field(repr=False)
 
-    def contents(self) -> bytes:
-        """Return the digest: a list never changes."""
+    def read_contents(self) -> bytes:
+        """Return the digest of the list, because a list never changes."""
         return self.digest.encode()
 
     def read(self, normalize: str) -> Candidates:
-        """Read the list."""
+        """Return the candidates of the list."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
         if self.path is None:
@@ -82,25 +87,26 @@ class UploadedList:
         try:
             return Candidates.from_file(self.path, normalize=normalize)
         except FileError as error:
-            raise _unreadable("the list", error) from None
+            raise _describe_unreadable("the list", error) from None
 
 
-CandidateSource = CandidatesFile | StatedCandidates | UploadedList
+CandidateSource = CandidatesFile | InlineCandidates | UploadedList
 
 
-def _unreadable(what: str, error: FileError) -> DecodeError:
+def _describe_unreadable(file: str, error: FileError) -> DecodeError:
+    """Return the error of a file of candidates without its path."""
     line = "" if error.line is None else f"line {error.line}: "
-    return DecodeError(f"{what} cannot be read: {line}{error.reason}")
+    return DecodeError(f"{file} cannot be read: {line}{error.reason}")
 
 
-def registry_candidates(
+def find_registry_candidates(
     metric: Metric, *, registry: str
-) -> CandidatesFile | StatedCandidates | None:
-    """Return the list of a metric's entry, or the file that the entry names; None without both."""
+) -> CandidatesFile | InlineCandidates | None:
+    """Return the candidates of a metric's entry, listed or in a file; None without candidates."""
     if metric.candidates is None:
         return None
     if not isinstance(metric.candidates, str):
-        return StatedCandidates(strings=metric.candidates)
+        return InlineCandidates(strings=metric.candidates)
     path = Path(registry).parent / metric.candidates
     return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
 
@@ -108,10 +114,16 @@ def registry_candidates(
 def find_candidates(
     metric: Metric, digest: str, *, registry: str, lists: CandidateLists
 ) -> CandidateSource | None:
-    """Return the list of a digest; else the registry's candidates, else the newest list."""
-    if not digest and (own := registry_candidates(metric, registry=registry)) is not None:
-        return own
-    chosen = digest or lists.newest(metric.name)
+    """Return the source of a metric's candidates; None if the metric has no candidates.
+
+    The source is the list with the digest, unless the digest is empty. Without a digest it is the
+    registry. If the registry has no candidates, it is the newest uploaded list.
+    """
+    if not digest:
+        source = find_registry_candidates(metric, registry=registry)
+        if source is not None:
+            return source
+    chosen = digest or lists.find_newest(metric.name)
     if chosen is None:
         return None
     return UploadedList(metric=metric.name, digest=chosen, path=lists.find(metric.name, chosen))

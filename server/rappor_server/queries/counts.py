@@ -1,4 +1,4 @@
-"""Tasks that read released counts, and the state of metrics, for the API."""
+"""Tasks of the API that read released counts, and the state of metrics."""
 
 from __future__ import annotations
 
@@ -33,9 +33,14 @@ _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsTask:
-    """The counts of a range, of one parameter set if `params` names its fingerprint.
+    """Task of GET /v1/metrics/NAME/counts: the released counts of a range of days.
 
-    With `by` each "day", "week" or "month" has sums of its own, with `segments` each segment.
+    Attributes
+    ----------
+    params : fingerprint of the only parameter set to read; None for all sets
+    media_type : `JSON`, or `CSV` or `ARROW` for the counts of one parameter set
+    by : "day", "week" or "month" for counts of each of these periods; None for one sum
+    segments : whether each segment has counts of its own
     """
 
     metric: Metric
@@ -51,23 +56,25 @@ class CountsTask:
         unknown = NotFoundError("params must be a fingerprint with reports")
         if self.params is not None and not _FINGERPRINT.fullmatch(self.params):
             raise unknown
-        days = self.range.days()
+        days = self.range.parse()
         if self.by is not None:
             if self.media_type != JSON:
                 raise ParamsError(f"by must be absent unless Accept is {JSON}")
-            asked = BlockQuery(self.metric, *days, self.params)
-            found = releases.releases_by(engine, asked, self.by, segments=self.segments)
-            return write_releases(self.metric.name, found, *days)
+            query = BlockQuery(self.metric, *days, self.params)
+            periods = releases.releases_by(engine, query, self.by, segments=self.segments)
+            return write_releases(self.metric.name, periods, *days)
         release = releases.release(
             engine, self.metric, *days, params=self.params, segments=self.segments
         )
+        # A fingerprint whose reports wait has the same response as a fingerprint without reports.
+        # Otherwise a reader would learn when the first report of a rare segment arrives.
         if self.params is not None and not release.collections:
             raise unknown
         report_step("writing")
-        return write_release(release) if self.media_type == JSON else self._table(release)
+        return write_release(release) if self.media_type == JSON else self._write_table(release)
 
-    def _table(self, release: Release) -> bytes:
-        """Write the counts of one parameter set as `Counts` reads them."""
+    def _write_table(self, release: Release) -> bytes:
+        """Return the counts of one parameter set in a format that `Counts` reads."""
         collections = release.collections
         if len(collections) != 1:
             raise DecodeError(
@@ -82,10 +89,16 @@ class CountsTask:
             return path.read_bytes()
 
 
-class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of one metric: its entry in the registry, released days, warning signs.
+class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric in GET /v1/metrics: parts of its registry entry, released days, warning signs.
 
-    `small_blocks` are released reports of blocks that were closed under a smaller `min_cohort`.
+    Attributes
+    ----------
+    fingerprints : fingerprints under which reports are accepted by the current registry
+    days : number of released reports, by the last day of their blocks
+    withheld : days with reports that are not released yet
+    small_blocks : released reports of blocks that were closed under a smaller `min_cohort`
+    overfull_cohorts : cohorts with more reports than honest devices send
     """
 
     name: str
@@ -101,29 +114,29 @@ class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
     overfull_cohorts: tuple[OverfullCohort, ...]
 
 
-class MetricsAnswer(msgspec.Struct, frozen=True):
-    """The answer of GET /v1/metrics."""
+class MetricsResponse(msgspec.Struct, frozen=True):
+    """The response of GET /v1/metrics. `refusals` are the refusals of all metrics."""
 
-    metrics: list[MetricAnswer]
+    metrics: list[MetricSummary]
     refusals: list[Refusals]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsTask:
-    """How many reports there are of some metrics, and what was refused of any."""
+    """Task of GET /v1/metrics: a summary of each of some metrics, and all refusals."""
 
     metrics: Sequence[Metric]
 
-    def run(self, engine: Engine, report_step: ReportStep) -> MetricsAnswer:
-        """Look at each metric."""
+    def run(self, engine: Engine, report_step: ReportStep) -> MetricsResponse:
+        """Return the response."""
         report_step("reading")
-        found = [_look_at(engine, metric) for metric in self.metrics]
-        return MetricsAnswer(found, warning_signs.refusals(engine))
+        summaries = [_summarize(engine, metric) for metric in self.metrics]
+        return MetricsResponse(summaries, warning_signs.read_refusals(engine))
 
 
-def _look_at(engine: Engine, metric: Metric) -> MetricAnswer:
-    seen = releases.overview(engine, metric)
-    return MetricAnswer(
+def _summarize(engine: Engine, metric: Metric) -> MetricSummary:
+    overview = releases.overview(engine, metric)
+    return MetricSummary(
         name=metric.name,
         description=metric.description,
         owner=metric.owner,
@@ -131,16 +144,16 @@ def _look_at(engine: Engine, metric: Metric) -> MetricAnswer:
         fingerprints=tuple(metric.accepted),
         min_reports=metric.min_reports,
         min_cohort=metric.min_cohort,
-        days=seen.days,
-        withheld=seen.withheld,
-        small_blocks=warning_signs.n_of_small_blocks(engine, metric),
-        overfull_cohorts=warning_signs.overfull_cohorts(seen.cohorts),
+        days=overview.days,
+        withheld=overview.withheld,
+        small_blocks=warning_signs.count_in_small_blocks(engine, metric),
+        overfull_cohorts=warning_signs.find_overfull_cohorts(overview.cohorts),
     )
 
 
 def write_arrow(table: Any) -> bytes:
-    """Write a pyarrow.Table as an Arrow stream."""
-    from rappor.base.arrow import load_pyarrow  # noqa: PLC0415
+    """Return a pyarrow.Table as an Arrow stream."""
+    from rappor.base.arrow import load_pyarrow  # noqa: PLC0415 - an extra, and slow to load
 
     pa = load_pyarrow()
     sink = pa.BufferOutputStream()

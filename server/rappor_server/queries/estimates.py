@@ -1,4 +1,4 @@
-"""Query of the API for estimates: its body, and its result in one media type."""
+"""Query of POST /v1/metrics/NAME/estimates: its body, and its result in one media type."""
 
 from __future__ import annotations
 
@@ -11,19 +11,30 @@ from sqlalchemy import Engine
 
 from rappor.base.errors import ParamsError, ReportError
 from rappor.estimator.error_control import Correction, ErrorControl
-from rappor_server.queries.candidate_lists import lines_of
-from rappor_server.queries.candidate_sources import StatedCandidates
+from rappor_server.queries.candidate_lists import split_lines
+from rappor_server.queries.candidate_sources import InlineCandidates
 from rappor_server.queries.counts import CSV, JSON, write_arrow
-from rappor_server.queries.page_queries import read_days
-from rappor_server.queries.query import Query, QueryResult, Range, Subject, key_of
+from rappor_server.queries.page_queries import read_release_by_day
+from rappor_server.queries.query import Query, QueryResult, Range, Subject, hash_parts
 from rappor_server.queries.worker import ReportStep
-from rappor_server.releases.warning_signs import n_released
+from rappor_server.releases.warning_signs import count_released
 
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """The body of POST /v1/metrics/NAME/estimates."""
+    """The body of POST /v1/metrics/NAME/estimates.
+
+    Attributes
+    ----------
+    candidates : candidates in place of the registry's
+    first, last : texts of the first and the last day; None for an open end
+    level : error rate of the detections
+    correction : method that keeps the error rate over all candidates
+    confidence : level of the confidence intervals
+    distribution : whether to compute the distribution of all shares, too
+    everything : whether to return all candidates, instead of the detected ones
+    """
 
     candidates: list[str] | None = None
     first: str | None = msgspec.field(default=None, name="from")
@@ -35,82 +46,91 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     everything: bool = msgspec.field(default=False, name="all")
 
     @property
-    def detection(self) -> ErrorControl:
-        """How sure to be."""
+    def error_control(self) -> ErrorControl:
+        """Error rate, method and confidence level of the body."""
         return ErrorControl(alpha=self.level, method=self.correction, confidence=self.confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatesQuery(Query):
-    """How many devices have each candidate.
+    """Query for the shares of candidates.
 
-    `body` is a JSON object, or candidates as text with the other fields in `beside`. The worker
-    process reads the body, because it may be long. The body may replace the candidates and the
-    error rates of the subject.
+    The worker process parses the body, because a long body would delay uploads in the process of
+    the collector. The body replaces the error rates of the subject, and may replace its candidates.
+
+    Attributes
+    ----------
+    body : a JSON object; or candidates as text, one a line, if `fields` is not None
+    fields : the other fields of a body of text, from the query of the address
+    media_type : `JSON`, `CSV` or `ARROW`
+    max_candidates : largest number of candidates in the body
     """
 
     subject: Subject
     body: bytes = field(repr=False)
-    beside: EstimateBody | None
+    fields: EstimateBody | None
     media_type: str
     max_candidates: int
 
     def counts_key(self, engine: Engine) -> bytes:
-        """Return a text that changes with the counts, and a digest of the body.
+        """Return a digest of the numbers of released blocks and reports, and of the body.
 
-        Days of a request may be open, so that blocks which close later add to its result.
+        The range of a request may have an open end, or days that have not ended. Blocks that close
+        later change its result.
         """
-        released = b"%d %d" % n_released(engine, self.metric.name)
-        return key_of([super().counts_key(engine), released, self.body])
+        released = b"%d %d" % count_released(engine, self.metric.name)
+        return hash_parts([super().counts_key(engine), released, self.body])
 
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Return a `QueryResult` as MessagePack, with one file named by its media type."""
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
 
         report_step("reading")
-        body = self._read_body()
-        days = Range(first=body.first, last=body.last).days()
-        subject = self._subject(body)
-        release = read_days(engine, subject, *days)
+        body = self._parse_body()
+        days = Range(first=body.first, last=body.last).parse()
+        subject = self._apply_body(body)
+        release = read_release_by_day(engine, subject, *days)
         report_step("hashing candidates")
-        candidates = subject.candidates()
+        candidates = subject.read_candidates()
         report_step("decoding")
         estimates = decode(
             list(release.parts),
             candidates,
             listed=self.metric.listed,
-            error_control=subject.detection,
+            error_control=subject.error_control,
             distribution=body.distribution,
             complete=self.metric.complete,
         )
         report_step("writing")
-        is_detected = not body.everything
+        detected_only = not body.everything
         if self.media_type == CSV:
-            content = estimates.to_csv(detected_only=is_detected).encode()
+            content = estimates.to_csv(detected_only=detected_only).encode()
         elif self.media_type == JSON:
-            content = estimates.to_json(detected_only=is_detected).encode()
+            content = estimates.to_json(detected_only=detected_only).encode()
         else:
-            rows = estimates.order(detected_only=is_detected)
+            rows = estimates.order(detected_only=detected_only)
             content = write_arrow(estimates.to_arrow().take(rows))
         result = QueryResult(page=b"", files={self.media_type: content})
         return msgspec.msgpack.encode(result)
 
-    def _read_body(self) -> EstimateBody:
-        if self.beside is None:
-            return _decode_body(self.body)
-        return msgspec.structs.replace(self.beside, candidates=lines_of(self.body))
+    def _parse_body(self) -> EstimateBody:
+        """Return the body; ReportError or ParamsError if it is wrong."""
+        if self.fields is None:
+            return _parse_json(self.body)
+        return msgspec.structs.replace(self.fields, candidates=split_lines(self.body))
 
-    def _subject(self, body: EstimateBody) -> Subject:
-        subject = replace(self.subject, detection=body.detection)
+    def _apply_body(self, body: EstimateBody) -> Subject:
+        """Return the subject with the error rates and the candidates of the body."""
+        subject = replace(self.subject, error_control=body.error_control)
         if body.candidates is None:
             return subject
         if len(body.candidates) > self.max_candidates:
             raise ParamsError(f"candidates must be at most {self.max_candidates:,}")
-        return replace(subject, source=StatedCandidates(strings=tuple(body.candidates)))
+        return replace(subject, source=InlineCandidates(strings=tuple(body.candidates)))
 
 
-def _decode_body(body: bytes) -> EstimateBody:
-    """Read a JSON body; ReportError if it is no JSON, ParamsError if it is no question."""
+def _parse_json(body: bytes) -> EstimateBody:
+    """Return a JSON body; ReportError if it is not JSON, ParamsError if a field is wrong."""
     try:
         return msgspec.json.decode(body, type=EstimateBody)
     except msgspec.ValidationError as error:

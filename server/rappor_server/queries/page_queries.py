@@ -1,6 +1,12 @@
-"""Queries of the dashboard: each result is drawn as a page, with files to download.
+"""Queries of the dashboard. Each result is a page with charts, and files to download.
 
-The library computes and draws a result in a worker process, which has the time and the memory.
+A query has two steps, both in a worker process:
+
+    _read_counts   read the released counts from the database
+    _compute       decode them by the library, and render the page
+
+The process of the collector only sends the finished page. Decoding takes seconds and hundreds of
+megabytes, which uploads must not wait for.
 """
 
 from __future__ import annotations
@@ -38,26 +44,40 @@ if TYPE_CHECKING:
     from rappor.reporting.document import Content
 
 MOST_BYTES: Final = 10_000_000
-"""Of a file of an answer: the process that hands it over has devices to answer too."""
+"""Largest size of a file of a result, in bytes. A larger file is not stored, because the process
+that sends it has uploads to receive, too."""
 
-WEEKS: Final = 8
-LATEST: Final = 4
-"""Whole weeks that an overview is about, and those of them that are ranked together."""
+TREND_WEEKS: Final = 8
+"""Largest number of whole weeks in the trend of an overview. Each week is decoded by itself, so the
+time of an overview grows with it."""
 
-_DAYS: Final = 14
-"""Days that an overview is about while there are not two whole weeks."""
+RANKED_WEEKS: Final = 4
+"""Number of the latest whole weeks that the ranking of an overview adds up. More weeks make the
+errors smaller, and the ranking shows a new string later."""
 
-_TELL_SECONDS: Final = 0.5
+_FIRST_DAYS: Final = 14
+"""Number of days in the overview of a metric that does not have two whole weeks yet."""
+
+_PROGRESS_SECONDS: Final = 0.5
+"""Shortest time between two reports of progress, in seconds. Each report is a message between
+processes and wakes the event loop."""
+
 _DAY: Final = datetime.timedelta(days=1)
 
-_Found = TypeVar("_Found")
+_Counts = TypeVar("_Counts")
+"""The released counts that a kind of query reads."""
 
 
 class ResultPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A result as a page shows it: a title, sections as HTML, and the names of its files.
+    """The rendered page of a result. `rappor.reporting.markup` has escaped every text in it.
 
-    `card` is what a list of metrics shows of it. Every text in `html` and `card` has been escaped
-    by `rappor.reporting.markup`. Files that are too large are only named.
+    Attributes
+    ----------
+    title : title of the page
+    html : sections of the page
+    card : section for the list of metrics; empty if the query is not an overview
+    files : names of the files to download
+    too_large : names of files that were not stored because of `MOST_BYTES`
     """
 
     title: str
@@ -67,338 +87,378 @@ class ResultPage(msgspec.Struct, frozen=True, kw_only=True):
     too_large: list[str]
 
 
-class PageQuery(Query, Generic[_Found]):
+class PageQuery(Query, Generic[_Counts]):
     """A query whose result is a page."""
 
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
-        """Return a `QueryResult` as MessagePack."""
+        """Compute the result, and return a `QueryResult` as MessagePack."""
         report_step("reading")
-        found = self._find(engine)
+        counts = self._read_counts(engine)
         report_step("hashing candidates")
-        candidates = self.subject.candidates()
+        candidates = self.subject.read_candidates()
         report_step("decoding")
-        return msgspec.msgpack.encode(self._answer(found, candidates, _Steps(report_step)))
+        return msgspec.msgpack.encode(self._compute(counts, candidates, _StepReporter(report_step)))
 
     @abstractmethod
-    def _find(self, engine: Engine) -> _Found:
-        """Read the released counts; ParamsError if there are none."""
+    def _read_counts(self, engine: Engine) -> _Counts:
+        """Return the released counts; ParamsError if there are none."""
 
     @abstractmethod
-    def _answer(
-        self, found: _Found, candidates: Candidates | None, progress: Progress
+    def _compute(
+        self, counts: _Counts, candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
-        """Compute the result and draw it."""
+        """Decode the counts and render the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewQuery(PageQuery[tuple[Released, Release]]):
-    """The latest whole weeks up to a day ranked, beside the run of eight; days of a new metric."""
+    """Query for the page of a metric: ranking of the latest weeks, and trend of eight weeks.
+
+    The page of a new metric shows days instead of weeks. `through` is the last day to read.
+    """
 
     subject: Subject
     through: datetime.date
 
-    def _find(self, engine: Engine) -> tuple[Released, Release]:
-        """Read the counts of each period, and those of the latest ones by day."""
-        found = whole_weeks(engine, self.subject, self.through)
-        if len(found.periods) > 1:
-            first = max(found.last - _DAY * (7 * LATEST - 1), found.periods[0].first)
+    def _read_counts(self, engine: Engine) -> tuple[Released, Release]:
+        """Return the counts of each period of the trend, and the counts of the ranking by day."""
+        released = read_whole_weeks(engine, self.subject, self.through)
+        if len(released.periods) > 1:
+            first = max(released.last - _DAY * (7 * RANKED_WEEKS - 1), released.periods[0].first)
         else:
-            first = self.through - _DAY * (_DAYS - 1)
-            found = _released(engine, self.subject, first, self.through, "day", is_cut=True)
-        self.subject.require_whole(found.collections)
-        return found, read_days(engine, self.subject, first, found.last)
+            # One week would be a trend of one point.
+            first = self.through - _DAY * (_FIRST_DAYS - 1)
+            released = _read_released(
+                engine, self.subject, first, self.through, "day", skip_empty_start=True
+            )
+        self.subject.require_whole_strings(released.collections)
+        return released, read_release_by_day(engine, self.subject, first, released.last)
 
-    def _answer(
-        self, found: tuple[Released, Release], candidates: Candidates | None, progress: Progress
+    def _compute(
+        self, counts: tuple[Released, Release], candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
-        """Decode the latest periods together, and each one for the run."""
-        from rappor.comparison.overview import compute_overview  # noqa: PLC0415 - only where it is decoded
+        """Decode the ranked periods together, and each period of the trend by itself."""
+        from rappor.comparison.overview import compute_overview  # noqa: PLC0415 - loads scipy
         from rappor.reporting.overview import overview_card, overview_content  # noqa: PLC0415
 
-        released, latest = found
+        released, latest = counts
         periods = released.periods
-        seen = compute_overview(
+        overview = compute_overview(
             released,
             latest.parts,
             candidates,
             by="day" if periods[0].first == periods[0].last else "week",
-            n_latest=sum(each.last >= latest.first for each in periods),
+            n_latest=sum(period.last >= latest.first for period in periods),
             listed=self.metric.listed,
             complete=self.metric.complete,
-            error_control=self.subject.detection,
+            error_control=self.subject.error_control,
             progress=progress,
         )
         progress("drawing", 0, None)
-        return _drawn(
-            overview_content(seen),
-            card=overview_card(seen),
-            charts={"ranking": seen.estimates.plot(), "trend": seen.comparison.plot()},
+        return _render_page(
+            overview_content(overview),
+            card=overview_card(overview),
+            charts={"ranking": overview.estimates.plot(), "trend": overview.comparison.plot()},
             files={
-                "ranking.csv": seen.estimates.to_csv(detected_only=False),
-                "ranking.json": seen.estimates.to_json(detected_only=False),
-                "trend.csv": seen.comparison.to_csv(),
-                "trend.json": seen.comparison.to_json(),
+                "ranking.csv": overview.estimates.to_csv(detected_only=False),
+                "ranking.json": overview.estimates.to_json(detected_only=False),
+                "trend.csv": overview.comparison.to_csv(),
+                "trend.json": overview.comparison.to_json(),
             },
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingQuery(PageQuery[Release]):
-    """How many devices hold each candidate, in a range of days."""
+    """Query for the shares of candidates in a range of days.
+
+    Attributes
+    ----------
+    everything : whether the files contain all candidates, instead of the detected ones
+    forged : whether the page says how much forged reports could change the shares
+    """
 
     subject: Subject
     range: Range
     everything: bool
     forged: bool = False
 
-    def _find(self, engine: Engine) -> Release:
-        return read_days(engine, self.subject, *self.range.days())
+    def _read_counts(self, engine: Engine) -> Release:
+        return read_release_by_day(engine, self.subject, *self.range.parse())
 
-    def _answer(
-        self, found: Release, candidates: Candidates | None, progress: Progress
+    def _compute(
+        self, counts: Release, candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
-        from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
+        from rappor.decoding.decoder import decode  # noqa: PLC0415 - loads scipy
         from rappor.decoding.estimates_report import InputFile, Origin, report  # noqa: PLC0415
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            list(found.parts),
+            list(counts.parts),
             candidates,
             listed=self.metric.listed,
-            error_control=self.subject.detection,
+            error_control=self.subject.error_control,
             complete=self.metric.complete,
             progress=progress,
         )
         progress("drawing", 0, None)
-        counts = InputFile(
+        # The page names its counts by the address and digest that a download of them has.
+        origin = InputFile(
             name=f"/v1/metrics/{self.metric.name}/counts",
-            sha256=hashlib.sha256(write_release(found)).hexdigest(),
-            days=_named(self.range, found),
+            sha256=hashlib.sha256(write_release(counts)).hexdigest(),
+            days=_format_days(self.range, counts),
         )
-        only = not self.everything
-        return _drawn(
-            estimates_content(report(estimates, Origin(files=(counts,))), forged=self.forged),
+        detected_only = not self.everything
+        return _render_page(
+            estimates_content(report(estimates, Origin(files=(origin,))), forged=self.forged),
             charts={"chart": estimates.plot()},
             files={
-                "estimates.csv": estimates.to_csv(detected_only=only),
-                "estimates.json": estimates.to_json(detected_only=only),
+                "estimates.csv": estimates.to_csv(detected_only=detected_only),
+                "estimates.json": estimates.to_json(detected_only=detected_only),
             },
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendQuery(PageQuery[Released]):
-    """How shares run over days, weeks or months."""
+    """Query for the shares of candidates in each day, week or month of a range.
+
+    `smooth` is the number of periods that each point of the trend adds up.
+    """
 
     subject: Subject
     range: Range
     by: str
     smooth: int
 
-    def _find(self, engine: Engine) -> Released:
-        found = _released(engine, self.subject, *self.range.days(), self.by)
-        self.subject.require_whole(found.collections)
-        return found
+    def _read_counts(self, engine: Engine) -> Released:
+        released = _read_released(engine, self.subject, *self.range.parse(), self.by)
+        self.subject.require_whole_strings(released.collections)
+        return released
 
-    def _answer(
-        self, found: Released, candidates: Candidates | None, progress: Progress
+    def _compute(
+        self, counts: Released, candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
-        from rappor.comparison.trend import trend  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.trend import trend  # noqa: PLC0415 - loads scipy
 
-        run = trend(
-            found,
+        comparison = trend(
+            counts,
             candidates,
             by=self.by,
             smooth=self.smooth,
             complete=self.metric.complete,
-            error_control=self.subject.detection,
+            error_control=self.subject.error_control,
             progress=progress,
         )
-        return _drawn_panel(run, "trend")
+        return _render_comparison(comparison, "trend")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareQuery(PageQuery[dict[str, list[Counts]]]):
-    """What changed from a range of days to another one."""
+    """Query for the changes of shares between two ranges of days that do not overlap.
+
+    `everything` is whether the files contain all candidates, instead of the detected ones.
+    """
 
     subject: Subject
     before: Range
     after: Range
     everything: bool
 
-    def _find(self, engine: Engine) -> dict[str, list[Counts]]:
-        """Read what is released of both ranges; ParamsError if they overlap."""
-        (first, last), (first_after, last_after) = self.before.days(), self.after.days()
+    def _read_counts(self, engine: Engine) -> dict[str, list[Counts]]:
+        """Return the counts of both ranges, by their days; ParamsError if the ranges overlap."""
+        (first, last), (first_after, last_after) = self.before.parse(), self.after.parse()
         if first <= last_after and first_after <= last:
             raise ParamsError("the days before and after must not overlap")
         samples = {}
-        for each in (self.before, self.after):
-            found = release(engine, self.metric, *each.days())
-            counts = self.subject.require_whole(found.collections)  # or there are no days to name
-            samples[_named(each, found)] = counts
+        for days in (self.before, self.after):
+            released = release(engine, self.metric, *days.parse())
+            counts = self.subject.require_whole_strings(released.collections)
+            # After the check: an empty release has no days that could name the sample.
+            samples[_format_days(days, released)] = counts
         return samples
 
-    def _answer(
+    def _compute(
         self,
-        found: dict[str, list[Counts]],
+        counts: dict[str, list[Counts]],
         candidates: Candidates | None,
         progress: Progress,
     ) -> QueryResult:
-        from rappor.comparison.compare_samples import compare_samples  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.compare_samples import compare_samples  # noqa: PLC0415 - loads scipy
 
-        changes = compare_samples(
-            found,
+        comparison = compare_samples(
+            counts,
             candidates,
             complete=self.metric.complete,
-            error_control=self.subject.detection,
+            error_control=self.subject.error_control,
             progress=progress,
         )
-        return _drawn_panel(changes, "comparison", every=self.everything)
+        return _render_comparison(comparison, "comparison", include_all=self.everything)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsQuery(PageQuery[list[Counts]]):
-    """How shares differ between segments, of one dimension or of all."""
+    """Query for the differences of shares between segments.
+
+    `dimension` is the name of the only dimension to compare; None compares all segments.
+    """
 
     subject: Subject
     range: Range
     dimension: str | None
 
-    def _find(self, engine: Engine) -> list[Counts]:
-        found = release(engine, self.metric, *self.range.days(), segments=True)
-        return self.subject.require_whole(found.collections)
+    def _read_counts(self, engine: Engine) -> list[Counts]:
+        released = release(engine, self.metric, *self.range.parse(), segments=True)
+        return self.subject.require_whole_strings(released.collections)
 
-    def _answer(
-        self, found: list[Counts], candidates: Candidates | None, progress: Progress
+    def _compute(
+        self, counts: list[Counts], candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
-        from rappor.comparison.compare_segments import compare_segments  # noqa: PLC0415 - only where it is decoded
+        from rappor.comparison.compare_segments import compare_segments  # noqa: PLC0415 - loads scipy
 
-        apart = compare_segments(
-            found,
+        comparison = compare_segments(
+            counts,
             candidates,
             dimension=self.dimension,
             complete=self.metric.complete,
-            error_control=self.subject.detection,
+            error_control=self.subject.error_control,
             progress=progress,
         )
-        return _drawn_panel(apart, "segments")
+        return _render_comparison(comparison, "segments")
 
 
-def whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> Released:
-    """Return the counts of the last whole weeks up to a day, eight at most."""
+def read_whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> Released:
+    """Return the released counts of the last whole weeks up to a day, at most `TREND_WEEKS`."""
     last = through - _DAY * ((through.weekday() + 1) % 7)
-    return _released(engine, subject, last - _DAY * (7 * WEEKS - 1), last, "week", is_cut=True)
+    first = last - _DAY * (7 * TREND_WEEKS - 1)
+    return _read_released(engine, subject, first, last, "week", skip_empty_start=True)
 
 
-def _released(
+def _read_released(
     engine: Engine,
     subject: Subject,
     first: datetime.date,
     last: datetime.date,
     by: str,
     *,
-    is_cut: bool = False,
+    skip_empty_start: bool = False,
 ) -> Released:
-    """Return what was released of each period that has reports.
+    """Return the released counts of each period of a range that has released reports.
 
-    An open range is that of what was found; one that is cut begins with the first period.
+    With `skip_empty_start` the range begins with the first such period. Otherwise an open end of
+    the range is replaced by the end of the first or last period that has reports.
     """
-    found = releases_by(engine, BlockQuery(subject.metric, first, last), by)
-    shown = [each for each in found if each.collections]
-    if is_cut:
-        first = shown[0].first if shown else first
-    elif found:
-        first = found[0].first if first == datetime.date.min else first
-        last = found[-1].last if last == datetime.date.max else last
+    releases = releases_by(engine, BlockQuery(subject.metric, first, last), by)
+    nonempty = [period for period in releases if period.collections]
+    if skip_empty_start:
+        first = nonempty[0].first if nonempty else first
+    elif releases:
+        first = releases[0].first if first == datetime.date.min else first
+        last = releases[-1].last if last == datetime.date.max else last
     return Released(
         metric=subject.metric.name,
         first=first,
         last=last,
         periods=tuple(
             Period(
-                first=each.first,
-                last=each.last,
-                collections=tuple(subject.select_whole(each.collections)),
+                first=period.first,
+                last=period.last,
+                collections=tuple(subject.select_whole_strings(period.collections)),
             )
-            for each in shown
+            for period in nonempty
         ),
-        withheld=tuple(day for each in found for day in each.withheld),
+        withheld=tuple(day for period in releases for day in period.withheld),
     )
 
 
-def read_days(
+def read_release_by_day(
     engine: Engine, subject: Subject, first: datetime.date, last: datetime.date
 ) -> Release:
-    """Return what was released of a range, and its parts by day, which are some."""
-    found = release_by_day(engine, subject.metric, first, last)
-    return replace(found, parts=tuple(subject.require_whole(found.parts)))
+    """Return the released counts of a range, with `parts` by day; ParamsError if there are none.
+
+    The parts contain whole strings only.
+    """
+    released = release_by_day(engine, subject.metric, first, last)
+    return replace(released, parts=tuple(subject.require_whole_strings(released.parts)))
 
 
-def _drawn_panel(panel: Comparison, name: str, *, every: bool = False) -> QueryResult:
-    """Return the parts of the page about a panel, and its numbers of `every` candidate."""
-    from rappor.reporting.comparison_page import panel_content  # noqa: PLC0415 - only where it is drawn
+def _render_comparison(
+    comparison: Comparison, name: str, *, include_all: bool = False
+) -> QueryResult:
+    """Return the page of a comparison. With `include_all` its files contain all candidates.
 
-    return _drawn(
-        panel_content(panel),
-        charts={"chart": panel.plot()},
+    `name` is the name of the files, without their extension.
+    """
+    from rappor.reporting.comparison_page import panel_content  # noqa: PLC0415 - slow to load
+
+    return _render_page(
+        panel_content(comparison),
+        charts={"chart": comparison.plot()},
         files={
-            f"{name}.csv": panel.to_csv(include_all=every),
-            f"{name}.json": panel.to_json(include_all=every),
+            f"{name}.csv": comparison.to_csv(include_all=include_all),
+            f"{name}.json": comparison.to_json(include_all=include_all),
         },
     )
 
 
-def _drawn(
+def _render_page(
     content: Content, *, charts: Mapping[str, Picture], files: Mapping[str, str], card: str = ""
 ) -> QueryResult:
-    """Return a page's parts, with the page as a file, its charts and its numbers."""
-    from rappor.reporting.document import document  # noqa: PLC0415 - only where it is drawn
+    """Return the page of a content, with the page itself, its charts and tables as files."""
+    from rappor.reporting.document import document  # noqa: PLC0415 - slow to load
 
-    every = {"report.html": document(content.title, *content.parts).encode()}
-    every |= {name: text.encode() for name, text in files.items()}
+    contents = {"report.html": document(content.title, *content.parts).encode()}
+    contents |= {name: text.encode() for name, text in files.items()}
     for name, chart in charts.items():
-        every[f"{name}.svg"] = chart.svg().encode()
-    kept = {name: data for name, data in every.items() if len(data) <= MOST_BYTES}
+        contents[f"{name}.svg"] = chart.svg().encode()
+    stored = {name: data for name, data in contents.items() if len(data) <= MOST_BYTES}
+    # `join` makes plain strings: msgspec does not encode `Markup`, a subclass of str.
     page = ResultPage(
         title=content.title,
         html="".join(content.parts),
         card="".join([card]),
-        files=list(kept),
-        too_large=[name for name in every if name not in kept],
+        files=list(stored),
+        too_large=[name for name in contents if name not in stored],
     )
-    return QueryResult(page=msgspec.msgpack.encode(page), files=kept)
+    return QueryResult(page=msgspec.msgpack.encode(page), files=stored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PixelsTask:
-    """A chart of an answer as a PNG."""
+class PngTask:
+    """Task that renders a chart of a result as a PNG image.
+
+    A worker process renders it: an image of many points takes seconds and much memory.
+    """
 
     svg: bytes
 
-    def run(self, engine: Engine, report_step: ReportStep) -> bytes:  # noqa: ARG002 - a chart needs no counts
-        """Return the PNG; MissingExtraError without the extra that makes one."""
-        from rappor.reporting.charts import pixels  # noqa: PLC0415 - only where one is asked for
+    def run(self, engine: Engine, report_step: ReportStep) -> bytes:  # noqa: ARG002 - no counts
+        """Return the image; MissingExtraError without the extra `png`."""
+        from rappor.reporting.charts import pixels  # noqa: PLC0415 - an extra
 
         report_step("drawing")
         return pixels(self.svg.decode(), "chart.png")
 
 
-def _named(days: Range, found: Release) -> str:
-    """Write days as both ends (ISO 8601): those that were asked for, else those of the reports."""
-    first, last = days.first or found.days[0].day, days.last or found.days[-1].day
+def _format_days(days: Range, release: Release) -> str:
+    """Return the first and the last day as FIRST/LAST (ISO 8601).
+
+    An end that the request leaves open is replaced by the first or last day with reports.
+    """
+    first, last = days.first or release.days[0].day, days.last or release.days[-1].day
     return f"{first}/{last}"
 
 
-class _Steps:
-    """Reports the progress of a computation, a few times a second at most."""
+class _StepReporter:
+    """Reports the progress of a computation, at most once in `_PROGRESS_SECONDS`."""
 
     def __init__(self, report_step: ReportStep) -> None:
         self._report_step = report_step
         self._next = 0.0
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Report a stage, and how much of it is done if that is known."""
+        """Report a stage, and how much of it is done if the total is known."""
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + _TELL_SECONDS
+            self._next = now + _PROGRESS_SECONDS
             self._report_step(f"{stage}, {done:,} of {total:,}" if total else stage)

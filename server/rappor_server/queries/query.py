@@ -1,7 +1,20 @@
-"""Queries: what an analyst asks of a metric, with one key by which a result is kept.
+"""Queries: requests of analysts for results about one metric.
 
-API, pages and programs use the same records: one check of the days, one check of the candidates,
-one sentence for a range without results. A query is pickled and runs in a worker process.
+API, pages and programs use the same records, so days and candidates are checked in one way, and a
+range without results has one sentence. A query is pickled and runs in a worker process.
+
+Key of a query
+--------------
+A result is computed once and stored under the key of its query (`results`, `result_files`). The key
+is a digest of everything on which the result depends:
+
+    program       another version of the library may compute other numbers
+    repr(query)   metric, days, error rates and options
+    candidates    an operator may edit the file of candidates
+    counts        further blocks may close
+
+The query of a page has days that have ended, and closed blocks never change. So the days stand for
+the counts. Other queries override `counts_key`.
 """
 
 from __future__ import annotations
@@ -27,7 +40,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.queries.candidate_sources import CandidateSource
 from rappor_server.queries.worker import ReportStep
-from rappor_server.releases.warning_signs import n_arrived
+from rappor_server.releases.warning_signs import count_arrived
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -35,28 +48,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Days as texts of a request."""
+    """A range of days as the texts of a request; None for an end that the request leaves open."""
 
     first: str | None
     last: str | None
 
-    def days(self) -> tuple[datetime.date, datetime.date]:
-        """Return the first and the last day."""
-        first = read_day("from", self.first, datetime.date.min)
-        last = read_day("to", self.last, datetime.date.max)
+    def parse(self) -> tuple[datetime.date, datetime.date]:
+        """Return the first and the last day; ParamsError if a text is not a day."""
+        first = parse_day("from", self.first, datetime.date.min)
+        last = parse_day("to", self.last, datetime.date.max)
         if first > last:
             raise ParamsError("from must be a day no later than to")
         return first, last
 
 
-def read_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
-    """Read a day as 2026-11-30; the default where there is no text."""
+def parse_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
+    """Return the day of a text such as 2026-11-30, or the default if the text is None.
+
+    `name` is the name of the parameter in the message of a ParamsError.
+    """
     if text is None:
         return default
     try:
         day = datetime.date.fromisoformat(text)
     except ValueError:
         day = None
+    # `fromisoformat` also accepts 20261130 and 2026-W48-1. An address must have one form, because
+    # a result is stored under the text of its days.
     if day is None or day.isoformat() != text:
         raise ParamsError(f"{name} must be a day as 2026-11-30")
     return day
@@ -68,15 +86,19 @@ class Subject:
 
     metric: Metric
     source: CandidateSource | None = field(repr=False)
-    detection: ErrorControl
+    error_control: ErrorControl
 
     @property
     def has_candidates(self) -> bool:
-        """Whether the metric has candidates, or needs none because its reports name them."""
+        """Whether the metric has candidates, or needs none because its bits are its categories."""
         return self.source is not None or not encoding_of(self.metric.params).hashed
 
-    def candidates(self) -> Candidates | None:
-        """Read the candidates; None where the reports name them."""
+    def read_candidates(self) -> Candidates | None:
+        """Return the candidates; None for an encoding whose bits are categories or buckets.
+
+        Raises ParamsError if the encoding needs candidates and has none, or the reverse, and the
+        errors of the source.
+        """
         name, params = self.metric.name, self.metric.params
         if not encoding_of(params).hashed:
             if self.source is not None:
@@ -86,65 +108,83 @@ class Subject:
             raise ParamsError(f"candidates must be given: the registry has none for {name}")
         return self.source.read(params.normalize)
 
-    def select_whole(self, collections: Iterable[Counts]) -> list[Counts]:
-        """Return the counts of whole strings, without those of prefixes."""
-        parts = {"", *(part.name for part in self.metric.parts[-1:])}
-        return [counts for counts in collections if counts.params.part in parts]
+    def select_whole_strings(self, collections: Iterable[Counts]) -> list[Counts]:
+        """Return the counts of whole strings, without the counts of prefixes.
 
-    def require_whole(self, collections: Iterable[Counts]) -> list[Counts]:
+        Candidates are whole strings. The counts of a prefix would be decoded as if devices had
+        reported strings of three letters.
+        """
+        whole = {"", *(part.name for part in self.metric.parts[-1:])}
+        return [counts for counts in collections if counts.params.part in whole]
+
+    def require_whole_strings(self, collections: Iterable[Counts]) -> list[Counts]:
         """Return the counts of whole strings; ParamsError if there are none."""
-        if not (counts := self.select_whole(collections)):
+        if not (counts := self.select_whole_strings(collections)):
             raise ParamsError(describe_no_results(self.metric))
         return counts
 
 
 class QueryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a query: a page as MessagePack, empty without one, and files by name."""
+    """The result of a query.
+
+    Attributes
+    ----------
+    page : a `ResultPage` as MessagePack; empty if the query is not of a page
+    files : content of each file, by name
+    """
 
     page: bytes
     files: dict[str, bytes]
 
 
 class Query(ABC):
-    """A query of one metric; its repr has all of its fields but the candidates."""
+    """A query of one metric. Its repr contains all of its fields except the candidates."""
 
     subject: Subject
 
     @property
     def metric(self) -> Metric:
-        """The metric that the query is about."""
+        """The metric of the query."""
         return self.subject.metric
 
     @abstractmethod
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
-        """Compute the result, and return it as MessagePack."""
+        """Compute the result, and return a `QueryResult` as MessagePack."""
 
-    def key(self, engine: Engine) -> bytes:
-        """Return a digest of everything on which the result depends."""
+    def compute_key(self, engine: Engine) -> bytes:
+        """Return the key of the query: a digest of everything on which the result depends."""
         source = self.subject.source
-        contents = b"" if source is None else source.contents()
-        return key_of([_digest_program(), repr(self).encode(), contents, self.counts_key(engine)])
+        contents = b"" if source is None else source.read_contents()
+        return hash_parts(
+            [_digest_installed_program(), repr(self).encode(), contents, self.counts_key(engine)]
+        )
 
     def counts_key(self, engine: Engine) -> bytes:
-        """Return a text that changes with the counts of the query's days.
+        """Return bytes that change with the counts of the query's days.
 
-        Closed blocks never change, so the days of a page, which have ended, stand for the counts.
-        A metric without a minimum has no blocks: its number of reports stands for them.
+        The days of a page have ended, and closed blocks never change, so the days in the repr
+        identify the counts. A metric without a minimum has no blocks. The number of its reports
+        identifies its counts, because reports are never deleted.
         """
         if self.metric.min_reports:
             return b""
-        return f"{n_arrived(engine, self.metric.name)}".encode()
+        return f"{count_arrived(engine, self.metric.name)}".encode()
 
-    def has_key(self, engine: Engine, key: bytes) -> bool:
-        """Return whether nothing on which the result depends has changed since a key was made.
+    def is_current(self, engine: Engine, key: bytes) -> bool:
+        """Return whether the result still belongs to a key that was computed before it.
 
-        Without a minimum reports arrive all the time, so that their number is not compared.
+        The file of candidates may have been edited while the result was computed. Reports of a
+        metric without a minimum arrive all the time. Its results would never be stored if the
+        number of reports had to be the same before and after the computation.
         """
-        return not self.metric.min_reports or self.key(engine) == key
+        return not self.metric.min_reports or self.compute_key(engine) == key
 
 
-def key_of(parts: Iterable[bytes]) -> bytes:
-    """Return a digest of some parts, each with its length."""
+def hash_parts(parts: Iterable[bytes]) -> bytes:
+    """Return the SHA-256 of some parts, each preceded by its length.
+
+    Without lengths, (b"ab", b"c") and (b"a", b"bc") would have the same digest.
+    """
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -153,18 +193,25 @@ def key_of(parts: Iterable[bytes]) -> bytes:
 
 
 @functools.cache
-def _digest_program() -> bytes:
+def _digest_installed_program() -> bytes:
     return digest_program(Path(rappor.__file__).parent)
 
 
 def digest_program(folder: Path) -> bytes:
-    """Return a digest of a program: another version of the library computes other results."""
+    """Return a digest of the version and the files of a program.
+
+    The version alone would not do: a developer edits files without a new version, and the pages
+    would show results of the code before the edit.
+    """
     files = sorted(path for kind in ("*.py", "*.css", "*.js") for path in folder.rglob(kind))
-    return key_of([version("rappor").encode(), *(path.read_bytes() for path in files)])
+    return hash_parts([version("rappor").encode(), *(path.read_bytes() for path in files)])
 
 
 def describe_no_results(metric: Metric) -> str:
-    """Return why a range has no results, without the number of its reports."""
+    """Return the sentence for a range without results, without the number of its reports.
+
+    The number would show each report of a small range as it arrives.
+    """
     if metric.min_reports:
         reason = (
             f"needs {metric.min_reports:,} reports from days that have ended and cohorts with "

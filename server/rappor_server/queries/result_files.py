@@ -1,8 +1,11 @@
 """Results of queries as files, named by the key of the query.
 
-A result is two files: the page, and the downloads. The page is written last, so that a result with
-a page is complete. Each file begins with a digest of its content. A file that is damaged, or that
-another version wrote, is deleted, and its result is computed again.
+A result is two files: KEY.page contains the page, and KEY.files the files to download. The page is
+written last, so a result with a page is complete. Each file begins with the SHA-256 of its content.
+A file whose digest differs was damaged, or was written by another version. It is deleted, and its
+result is computed again.
+
+The time of a file's last use is its time of modification.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from rappor_server.base.errors import StoreError
 from rappor_server.queries.query import QueryResult
 
 MOST_BYTES: Final = 256_000_000
-"""Largest total size of the kept results. Beyond it those read longest ago are deleted."""
+"""Largest total size of the stored results, in bytes. Beyond it, the least recently used results
+are deleted. A smaller value makes more pages wait for results that were computed before."""
 
 _DIGEST_BYTES: Final = 32
 _PAGE: Final = "page"
@@ -28,24 +32,30 @@ _FILES: Final = "files"
 
 
 class ResultFiles:
-    """The results in one folder; any thread and any process may use it."""
+    """The results in one folder. Any thread and any process may use the folder at the same time."""
 
     def __init__(self, folder: Path, *, n_bytes: int = MOST_BYTES) -> None:
-        """Use a folder, which is created with the first result."""
+        """Use a folder for at most `n_bytes` of results. The first result creates the folder."""
         self._folder = folder
         self._n_bytes = n_bytes
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the page of a result, empty without one; None if the result is not kept."""
+        """Return the page of a result; None if the result is not stored.
+
+        The page of a program's result is empty.
+        """
         return self._read(self._path(key, _PAGE))
 
-    def files(self, key: bytes) -> dict[str, bytes]:
-        """Return the downloads of a result by name, none if the result is not kept."""
+    def read_files(self, key: bytes) -> dict[str, bytes]:
+        """Return the files of a result by name; an empty dictionary if the result is not stored."""
         content = self._read(self._path(key, _FILES))
         return {} if content is None else msgspec.msgpack.decode(content, type=dict[str, bytes])
 
-    def keep(self, key: bytes, result: QueryResult) -> None:
-        """Write a result, and delete older ones beyond the largest size; StoreError if it fails."""
+    def save(self, key: bytes, result: QueryResult) -> None:
+        """Store a result, and delete the least recently used results beyond the largest size.
+
+        Raises StoreError if the files cannot be written.
+        """
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._write(self._path(key, _FILES), msgspec.msgpack.encode(result.files))
@@ -58,9 +68,10 @@ class ResultFiles:
         return self._folder / f"{key.hex()}.{kind}"
 
     def _read(self, path: Path) -> bytes | None:
+        """Return the content of a file and record its use; None if it is missing or damaged."""
         try:
             data = path.read_bytes()
-            os.utime(path)  # its last use
+            os.utime(path)
         except OSError:
             return None
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
@@ -70,16 +81,17 @@ class ResultFiles:
         return None
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Write a file under another name first: a half of one has never the name of a result."""
+        """Write a file under another name, then rename it, so that no reader finds half of it."""
         part = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         try:
             part.touch(mode=0o600)
             part.write_bytes(hashlib.sha256(content).digest() + content)
             part.replace(path)
         finally:
-            part.unlink(missing_ok=True)
+            part.unlink(missing_ok=True)  # still there if the disk was full
 
     def _delete_oldest(self) -> None:
+        """Delete the least recently used results, both files of each, beyond the largest size."""
         sizes: dict[str, int] = {}
         used: dict[str, float] = {}
         for path in self._folder.iterdir():
@@ -87,10 +99,12 @@ class ResultFiles:
                 status, stem = path.stat(), path.name.partition(".")[0]
                 sizes[stem] = sizes.get(stem, 0) + status.st_size
                 used[stem] = max(used.get(stem, 0.0), status.st_mtime)
+        # The newest result stays even if it is larger than everything that is allowed. Otherwise
+        # its page would be computed again each time that it is opened.
         newest = max(used, key=used.__getitem__)
-        left = self._n_bytes
+        bytes_left = self._n_bytes
         for stem in sorted(used, key=used.__getitem__, reverse=True):
-            left -= sizes[stem]
-            if left < 0 and stem != newest:
+            bytes_left -= sizes[stem]
+            if bytes_left < 0 and stem != newest:
                 for path in self._folder.glob(f"{stem}.*"):
                     path.unlink(missing_ok=True)

@@ -1,7 +1,27 @@
-"""Results of queries: computed once, whoever asks, and kept as files.
+"""Results of queries, each computed once for everybody and stored as files.
 
-A query of a page goes on when its reader leaves, and the page shows its step. A program waits for
-the result in its request; the query is cancelled when the last request for it hangs up.
+Theory of operation
+-------------------
+A result is identified by the key of its query (`query`). It is in one of these states:
+
+    unknown   ->  running  ->  done      the files are stored (`result_files`)
+                     |
+                     +------>  failed    remembered in memory, for a while
+
+Whoever asks for a result that is running joins the query in progress. There are three kinds of
+askers, which differ in what happens when nobody waits any more:
+
+- A page starts a query and shows its progress. The query continues when the reader closes the page,
+  because the page will be opened again.
+- A program waits for the result in its request. The query is cancelled when the last request for it
+  hangs up, because nobody would read the result.
+- The collector itself computes the overviews of metrics in the background when blocks were closed,
+  one after another, so that the first reader in the morning waits for nothing.
+
+A token may have a limited number of queries in progress. A failure is remembered, or a page that
+reloads itself would run a query that cannot succeed again and again.
+
+All methods run in the thread of the event loop. Keys are computed and files are read in threads.
 """
 
 from __future__ import annotations
@@ -25,28 +45,39 @@ from rappor_server.queries.query import Query, QueryResult
 from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.worker import Pool
 
-NIGHT: Final = ""
-"""The owner of results that nobody has asked for yet."""
+BACKGROUND: Final = ""
+"""Owner of queries that the collector starts itself, in place of the name of a token."""
 
-_MOST_AT_NIGHT: Final = 2
-"""Queries in progress with which no further one is started for the night."""
+_MAX_RUNS_IN_BACKGROUND: Final = 2
+"""Number of queries in progress from which on no query is started in the background. A larger
+number makes people wait for processes that compute pages nobody has opened."""
 
 FAILED_SECONDS: Final = 30.0
-"""How long a page shows a failure before its query may run again."""
+"""Seconds for which a page shows a failure before its query may run again. With more, a page stays
+wrong for longer after the reason has gone, such as a database that was away."""
 
-_KNOWN_SECONDS: Final = 3600.0
-"""How long the night does not run a query again that has failed."""
+_BACKGROUND_FAILED_SECONDS: Final = 3600.0
+"""Seconds for which a failed query is not run again in the background."""
 
-_MOST_FAILURES: Final = 1000
+_MAX_FAILURES: Final = 1000
+"""Largest number of failures in memory. The oldest ones are forgotten first."""
 
 LookUp = Callable[..., Awaitable[Any]]
+"""Calls a function with the database's engine, in a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultState:
-    """A result as it stands: its page once it is done, else its step, or why it failed.
+    """State of a result.
 
-    `began` is in seconds since 1970.
+    Attributes
+    ----------
+    key : key of the query
+    state : "running", "done" or "failed"
+    step : the present step of a running query, or the reason of a failed query
+    status : HTTP status of a failed query
+    began : start of a running query, in seconds since 1970
+    page : page of a finished query; empty if the query is not of a page
     """
 
     key: bytes
@@ -59,7 +90,16 @@ class ResultState:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Run:
-    """A query in progress; `address` is its page's, `n_waiting` counts requests of programs."""
+    """A query in progress.
+
+    Attributes
+    ----------
+    owner : name of the token that started the query, or `BACKGROUND`
+    address : address of the page that started the query; empty if a program did
+    began : seconds since 1970
+    step : the present step
+    n_waiting : number of programs' requests that wait for the result
+    """
 
     owner: str
     address: str
@@ -71,19 +111,18 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
+    """A failed query: the sentence and HTTP status for its reader, and when it failed."""
+
     reason: str
     status: int
     timestamp: float
 
 
 class Results:
-    """The results of one process; for the thread of the event loop."""
+    """The results of one process. The methods run in the thread of the event loop."""
 
     def __init__(self, pool: Pool, look_up: LookUp, files: ResultFiles, *, per_owner: int) -> None:
-        """Run queries in a pool, at most `per_owner` of one owner at a time.
-
-        `look_up` calls a function with the database's engine, in a thread.
-        """
+        """Run queries in a pool, at most `per_owner` of one owner at a time."""
         self._pool = pool
         self._look_up = look_up
         self._files = files
@@ -94,53 +133,61 @@ class Results:
 
     @property
     def is_busy(self) -> bool:
-        """Whether no query should be started that nobody has asked for."""
-        return len(self._runs) >= _MOST_AT_NIGHT
+        """Whether so many queries are in progress that none should start in the background."""
+        return len(self._runs) >= _MAX_RUNS_IN_BACKGROUND
 
     def may_start(self, owner: str) -> bool:
         """Return whether an owner may start another query."""
         return sum(run.owner == owner for run in self._runs.values()) < self._per_owner
 
-    def addresses(self, owner: str) -> list[str]:
+    def list_addresses(self, owner: str) -> list[str]:
         """Return the addresses of the pages whose results are in progress for an owner."""
         runs = self._runs.values()
         return [run.address for run in runs if run.owner == owner and run.address]
 
     async def find(self, query: Query) -> ResultState | None:
-        """Return the result of a page as it stands, None if nobody has asked for it."""
-        return await self._find(await self._look_up(query.key))
+        """Return the state of a page's result; None if the query has not been started."""
+        return await self._find(await self._look_up(query.compute_key))
 
-    async def files(self, found: ResultState) -> dict[str, bytes]:
-        """Return the downloads of a page by name."""
-        return await asyncio.to_thread(self._files.files, found.key)
+    async def read_files(self, result: ResultState) -> dict[str, bytes]:
+        """Return the files of a page by name."""
+        return await asyncio.to_thread(self._files.read_files, result.key)
 
-    async def ask(
+    async def find_or_start(
         self, query: Query, *, owner: str, address: str = "", wait: float = 0.0
     ) -> ResultState | None:
-        """Return a page's result; without one, start its query and wait at most `wait` seconds.
+        """Return the state of a page's result, and start the query if there is none.
 
-        None if the owner has as many queries in progress as it may.
+        A query that is started is given `wait` seconds, so that a quick result needs no page of
+        progress. Returns None if the owner may not start another query.
         """
-        key = await self._look_up(query.key)
-        limit = _KNOWN_SECONDS if owner == NIGHT else FAILED_SECONDS
-        found = await self._find(key, failed_seconds=limit)
-        if found is not None:
-            return found
-        if owner != NIGHT and not self.may_start(owner):
+        key = await self._look_up(query.compute_key)
+        is_background = owner == BACKGROUND
+        limit = _BACKGROUND_FAILED_SECONDS if is_background else FAILED_SECONDS
+        state = await self._find(key, failed_seconds=limit)
+        if state is not None:
+            return state
+        if not is_background and not self.may_start(owner):
             return None
         run = self._start(query, key, owner=owner, address=address)
         await asyncio.wait({run.task}, timeout=wait)
         return await self._find(key)
 
     async def compute(self, query: Query, *, owner: str) -> dict[str, bytes]:
-        """Return the files of a program's result; whoever is cancelled here leaves the query.
+        """Return the files of a program's result, and wait for the query.
 
-        Raises LimitError if the owner has as many queries in progress as it may, and otherwise what
-        the query raises.
+        Cancelling this call ends the waiting. The query is stopped if no other program waits.
+
+        Raises
+        ------
+        LimitError
+            The owner may not start another query.
+
+        Other errors of the query are raised as they are.
         """
-        key = await self._look_up(query.key)
-        if kept := await asyncio.to_thread(self._files.files, key):
-            return kept
+        key = await self._look_up(query.compute_key)
+        if files := await asyncio.to_thread(self._files.read_files, key):
+            return files
         run = self._runs.get(key)
         if run is None:
             if not self.may_start(owner):
@@ -151,9 +198,11 @@ class Results:
             run = self._start(query, key, owner=owner)
         run.n_waiting += 1
         try:
+            # The shield keeps the query running for other programs when this call is cancelled.
             return (await asyncio.shield(run.task)).files
         except asyncio.CancelledError:
-            if run.task.cancelled():  # the collector ends: nobody has hung up
+            # The collector ends and cancelled the query itself; the client is still there.
+            if run.task.cancelled():
                 raise StoreError("the query was stopped") from None
             if run.n_waiting == 1:
                 self._stop(key)
@@ -163,24 +212,28 @@ class Results:
 
     async def cancel(self, query: Query) -> None:
         """Stop a page's query."""
-        self._stop(await self._look_up(query.key))
+        self._stop(await self._look_up(query.compute_key))
 
     async def prepare(self, queries: Iterable[Query]) -> None:
-        """Compute results of pages that nobody has asked for yet, one after another.
+        """Compute the results of pages that nobody has opened yet, one after another.
 
-        A prepared result is not looked up again until its query changes.
+        At most one query of each metric is prepared. A prepared query is not looked up again until
+        its repr changes: a key reads the file of candidates, and this runs every 30 seconds.
         """
         for query in queries:
             name, text = query.metric.name, repr(query)
             if self._prepared.get(name) == text:
                 continue
-            found = await self.ask(query, owner=NIGHT)
-            if found is not None and found.key in self._runs:
-                await asyncio.wait({self._runs[found.key].task})
-                found = await self._find(found.key, failed_seconds=_KNOWN_SECONDS)
-            if found is None or found.state == "running":
+            state = await self.find_or_start(query, owner=BACKGROUND)
+            if state is not None and state.key in self._runs:
+                await asyncio.wait({self._runs[state.key].task})
+                state = await self._find(state.key, failed_seconds=_BACKGROUND_FAILED_SECONDS)
+            # The result was stopped, or somebody else started the query again meanwhile.
+            if state is None or state.state == "running":
                 continue
-            if found.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # another time it may succeed
+            # A status of 500 or more is a fault of the server, such as a database that is away.
+            # The query is tried again, and may succeed then.
+            if state.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 self._prepared[name] = text
 
     async def close(self) -> None:
@@ -196,29 +249,37 @@ class Results:
     async def _find(
         self, key: bytes, *, failed_seconds: float = FAILED_SECONDS
     ) -> ResultState | None:
+        """Return the state of a result; a failure older than `failed_seconds` is ignored."""
         page = None
         if key not in self._runs:
             page = await asyncio.to_thread(self._files.find, key)
+        # The query may have started while the file was read.
         if (run := self._runs.get(key)) is not None:
             return ResultState(key=key, state="running", step=run.step, began=run.began)
         if page is not None:
             return ResultState(key=key, state="done", page=page)
         failure = self._failures.get(key)
+        # The absolute value: after a clock was set back, a failure would last for hours.
         if failure is None or abs(time.time() - failure.timestamp) > failed_seconds:
             return None
         return ResultState(key=key, state="failed", step=failure.reason, status=failure.status)
 
     def _start(self, query: Query, key: bytes, *, owner: str, address: str = "") -> _Run:
-        """Start a query; between a look for its key and this call there must be no await."""
+        """Start a query, or return the query in progress with this key.
+
+        There must be no `await` between a caller's `may_start` and this call. Otherwise several
+        requests of one owner would all find that one more query is allowed.
+        """
         if (run := self._runs.get(key)) is not None:
             return run
         run = self._runs[key] = _Run(owner=owner, address=address, began=time.time())
         run.task = asyncio.create_task(self._run(query, key, run))
+        # Retrieve the exception, or asyncio logs that it was never retrieved.
         run.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return run
 
     async def _run(self, query: Query, key: bytes, run: _Run) -> QueryResult:
-        """Compute a result and keep it, unless its candidates were edited meanwhile."""
+        """Compute a result and store it, unless its key has changed meanwhile."""
 
         def report_step(step: str) -> None:
             run.step = step
@@ -227,32 +288,41 @@ class Results:
         try:
             data = await self._pool.run(query, report_step)
             result = msgspec.msgpack.decode(data, type=QueryResult)
-            if await self._look_up(query.has_key, key):
-                await self._keep(key, result)
+            # An operator may have edited the candidates while the query ran. The result is of the
+            # new candidates then, and must not be stored under the key of the old ones.
+            if await self._look_up(query.is_current, key):
+                await self._save(key, result)
         except RapporError as error:
-            self._note_failure(key, error)
+            self._record_failure(key, error)
             raise
         finally:
+            # After `_stop`, another run may have the same key.
             if self._runs.get(key) is run:
                 del self._runs[key]
         return result
 
-    async def _keep(self, key: bytes, result: QueryResult) -> None:
+    async def _save(self, key: bytes, result: QueryResult) -> None:
+        """Store a result. A full disk must not take the result from whoever waits for it."""
         try:
-            await asyncio.to_thread(self._files.keep, key, result)
+            await asyncio.to_thread(self._files.save, key, result)
         except StoreError as error:
             logs.log_event("result not kept", level=logging.WARNING, reason=str(error))
-            self._note_failure(key, error)  # or its page would compute it again and again
+            # Without the failure, the page would find nothing and compute the result again.
+            self._record_failure(key, error)
 
-    def _note_failure(self, key: bytes, error: RapporError) -> None:
+    def _record_failure(self, key: bytes, error: RapporError) -> None:
         problem = convert_error(error)
-        while len(self._failures) >= _MOST_FAILURES:
+        while len(self._failures) >= _MAX_FAILURES:
             self._failures.pop(next(iter(self._failures)))
         self._failures[key] = _Failure(
             reason=problem.detail, status=problem.status.value, timestamp=time.time()
         )
 
     def _stop(self, key: bytes) -> None:
-        """Stop a query, if it is in progress; its place is free at once."""
+        """Stop the query in progress with a key, if there is one.
+
+        The run is removed at once, so that its owner may start another query before the process of
+        this one has ended.
+        """
         if (run := self._runs.pop(key, None)) is not None:
             run.task.cancel()

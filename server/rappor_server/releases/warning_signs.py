@@ -1,4 +1,9 @@
-"""Queries for suspicious input: refused reports, overfull cohorts, and small blocks."""
+"""Signs that something is wrong with the reports of a metric, and numbers of reports.
+
+- Refused reports: devices with another registry, or forged uploads.
+- Overfull cohorts: somebody sends reports of one cohort only.
+- Small blocks: blocks that were closed under a smaller `min_cohort` than the present one.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +22,8 @@ from rappor_server.storage.blocks import Rule
 from rappor_server.storage.database import translate_errors
 
 _FALSE_ALARM: Final = 1e-9
-"""False-alarm probability: with honest devices, any cohort exceeds its bound with this probability
-at most."""
+"""False-alarm probability: with honest devices, any cohort of a metric exceeds its bound with this
+probability at most. A larger value finds smaller floods, and alarms more often without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class OverfullCohort:
     reports: int
 
 
-def refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> list[Refusals]:
+def read_refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> list[Refusals]:
     """Return the refusals since a day, by day, metric and reason."""
     columns = schema.refusal.c
     keys = (columns.day, columns.metric, columns.reason)
@@ -57,7 +62,7 @@ def refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> lis
         ]
 
 
-def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
+def count_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
     """Return the number of reports of a metric in counters that no block contains yet.
 
     With `day`, only the reports of that day are counted.
@@ -70,7 +75,7 @@ def n_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> 
         return int(db.execute(query).scalar_one())
 
 
-def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
+def count_in_small_blocks(engine: Engine, metric: Metric) -> int:
     """Return the number of released reports in blocks below the metric's present minimum.
 
     Such a block was closed while `min_cohort` was smaller. In such a block, one device may have
@@ -79,6 +84,8 @@ def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
     columns = schema.block.c
     kinds = (columns.params, columns.first, columns.last)
     is_released = (columns.metric == metric.name, columns.closed)
+    # Blocks of the same days need the same number of reports. The smallest block of the days says
+    # whether any is too small; only then are the blocks of these days looked at one by one.
     smallest = select(*kinds, func.min(columns.reports)).where(*is_released).group_by(*kinds)
     n_reports = 0
     with translate_errors(), engine.connect() as db:
@@ -97,8 +104,11 @@ def n_of_small_blocks(engine: Engine, metric: Metric) -> int:
     return n_reports
 
 
-def n_released(engine: Engine, metric: str) -> tuple[int, int]:
-    """Return the number of closed blocks and of their reports. Neither number ever decreases."""
+def count_released(engine: Engine, metric: str) -> tuple[int, int]:
+    """Return the number of closed blocks and the number of their reports.
+
+    Neither number ever decreases, because closed blocks never change.
+    """
     columns = schema.block.c
     query = select(func.count(), func.coalesce(func.sum(columns.reports), 0))
     with translate_errors(), engine.connect() as db:
@@ -106,7 +116,7 @@ def n_released(engine: Engine, metric: str) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort, ...]:
+def find_overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort, ...]:
     """Return the cohorts whose number of reports exceeds a bound for honest devices.
 
     Honest devices choose cohorts uniformly, so a cohort of n reports in m cohorts has mean n / m.
@@ -117,7 +127,7 @@ def overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort, ...
     for cohorts in sets:
         n, m = int(cohorts.reports.sum()), len(cohorts.reports)
         margin = np.sqrt(n * np.log(m / _FALSE_ALARM) / 2)
-        over = np.flatnonzero(cohorts.reports > n / m + margin)  # none where m = 1
+        over = np.flatnonzero(cohorts.reports > n / m + margin)  # none if m = 1
         overfull += [
             OverfullCohort(cohorts.fingerprint, int(j), int(cohorts.reports[j])) for j in over
         ]

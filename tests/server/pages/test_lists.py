@@ -126,12 +126,12 @@ def test_a_hostile_candidate_is_no_markup(reader: Visitor) -> None:
 def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
     """Each metric has its own; the same text is the same list, and then the newest one."""
     lists = CandidateLists(tmp_path / "lists", days=90)
-    assert (lists.newest("page"), lists.list_all("page")) == (None, [])
-    first = lists.keep("page", b"\xef\xbb\xbfa\r\n\nb", most=2, now=0.0)
-    second = lists.keep("page", b"c", most=2, now=1.0)
+    assert (lists.find_newest("page"), lists.list_all("page")) == (None, [])
+    first = lists.save("page", b"\xef\xbb\xbfa\r\n\nb", most=2, now=0.0)
+    second = lists.save("page", b"c", most=2, now=1.0)
     assert [first, second] == [digest_of("a\nb\n"), digest_of("c\n")]
-    assert lists.newest("page") == second
-    assert lists.keep("page", b"a\nb", most=2, now=2.0) == first
+    assert lists.find_newest("page") == second
+    assert lists.save("page", b"a\nb", most=2, now=2.0) == first
     newest, _ = lists.list_all("page")
     assert (newest.digest, newest.candidates, newest.first) == (first, 2, ("a", "b"))
     assert newest.uploaded == datetime.date(1970, 1, 1)
@@ -140,7 +140,7 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
     for odd in ("", "..", "*", first[:-1], first.upper(), f"{first}\n"):
         assert lists.find("page", odd) is None
     with pytest.raises(ParamsError, match="1 to 2 candidates, got 3"):
-        lists.keep("page", b"a\nb\nc", most=2)
+        lists.save("page", b"a\nb\nc", most=2)
     path = there(lists.find("page", first))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -150,7 +150,7 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
 def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
     """Days later, or when many others were used since; a use counts, and leftovers go too."""
     lists = CandidateLists(tmp_path, days=2)
-    names = [lists.keep("page", f"{i}".encode(), most=1, now=0.0) for i in range(2)]
+    names = [lists.save("page", f"{i}".encode(), most=1, now=0.0) for i in range(2)]
     (tmp_path / "page" / "left.part").touch()
     os.utime(tmp_path / "page" / "left.part", (0, 0))
     used = there(lists.find("page", names[0])).stat().st_mtime
@@ -160,7 +160,7 @@ def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
     lists.delete_unused(now=used + 2.1 * DAY_SECONDS)
     assert lists.list_all("page") == []
     for i in range(candidate_lists.MOST_LISTS + 1):
-        lists.keep("page", f"{i}".encode(), most=1, now=float(i))
+        lists.save("page", f"{i}".encode(), most=1, now=float(i))
     digests = {row.digest for row in lists.list_all("page")}
     assert len(digests) == candidate_lists.MOST_LISTS
     assert digest_of("0\n") not in digests

@@ -12,7 +12,7 @@ from collectors import metric_of, put
 from rappor_server.queries.candidate_lists import CandidateLists
 from rappor_server.queries.candidate_sources import (
     CandidateSource,
-    StatedCandidates,
+    InlineCandidates,
     UploadedList,
     find_candidates,
 )
@@ -30,17 +30,17 @@ METRIC = metric_of("page", PARAMS, min_reports=0)
 COUNTS = Counts(METRIC.params, [[500, 400, 300, 250, 250, 250, 250, 250]], [1000], "page")
 
 
-OWN = StatedCandidates(strings=("a", "b"))
+OWN = InlineCandidates(strings=("a", "b"))
 
 
 def subject_of(**fields: Any) -> Subject:
     """Return a subject with two candidates."""
-    subject: dict[str, Any] = {"metric": METRIC, "source": OWN, "detection": ErrorControl()}
+    subject: dict[str, Any] = {"metric": METRIC, "source": OWN, "error_control": ErrorControl()}
     return Subject(**(subject | fields))
 
 
 def ranking(**fields: Any) -> RankingQuery:
-    """Return the query of a ranking over all days."""
+    """Return a query for the ranking of all days."""
     days = Range(first=None, last=None)
     return RankingQuery(subject=subject_of(**fields), range=days, everything=True)
 
@@ -48,7 +48,7 @@ def ranking(**fields: Any) -> RankingQuery:
 def uploaded(folder: Path, text: str) -> CandidateSource:
     """Upload a list, and return it as a source."""
     lists = CandidateLists(folder, days=1)
-    digest = lists.keep("page", text.encode(), most=10**6)
+    digest = lists.save("page", text.encode(), most=10**6)
     found = find_candidates(METRIC, digest, registry="metrics.toml", lists=lists)
     assert isinstance(found, UploadedList)
     return found
@@ -56,11 +56,11 @@ def uploaded(folder: Path, text: str) -> CandidateSource:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path: Path) -> None:
-    """Another rate, another list, and more reports are other queries; the folder is not."""
+    """The error rate, the list and the number of reports change the key. The folder does not."""
     keys = []
 
     def is_new(**fields: Any) -> bool:
-        keys.append(ranking(**fields).key(engine))
+        keys.append(ranking(**fields).compute_key(engine))
         return keys[-1] not in keys[:-1]
 
     put(engine, COUNTS, DAY)
@@ -69,14 +69,14 @@ def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path
     assert is_new(source=uploaded(tmp_path / "one", "a\nc"))
     assert is_new()
     assert not is_new()
-    assert is_new(detection=ErrorControl(alpha=0.01))
+    assert is_new(error_control=ErrorControl(alpha=0.01))
     put(engine, COUNTS, DAY - datetime.timedelta(days=1))
     assert is_new()
     assert not is_new()
 
 
 def test_another_program_makes_other_results(tmp_path: Path) -> None:
-    """Whatever draws or computes them is in their key, also where it has the same version."""
+    """The digest covers Python code and style sheets, also of the same version."""
     (tmp_path / "within").mkdir()
     seen = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("within/b.py", "1"), ("page.css", "c {}")):
@@ -88,7 +88,7 @@ def test_another_program_makes_other_results(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_an_overview_is_of_days_until_there_are_two_weeks(engine: Engine) -> None:
-    """Then the days of an unfinished week are in none."""
+    """From two whole weeks on, days of an unfinished week are left out."""
     task = OverviewQuery(subject=subject_of(), through=DAY)
     with pytest.raises(ParamsError, match="No results"):
         task.run(engine, lambda _: None)
@@ -103,7 +103,7 @@ def test_an_overview_is_of_days_until_there_are_two_weeks(engine: Engine) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_files_are_bounded(engine: Engine, tmp_path: Path) -> None:
-    """One of more than 10 MB is left out, and named."""
+    """A file of more than 10 MB is left out, and the page names it."""
     put(engine, COUNTS, DAY)
     names = "\n".join(f"{number:>100}" for number in range(45_000))
     query = ranking(source=uploaded(tmp_path, names))
@@ -116,7 +116,7 @@ def test_files_are_bounded(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: Path) -> None:
-    """Whatever list is asked about; a changed list is another question."""
+    """The entry's candidates come first, whatever list the query has, and change the key."""
     put(engine, COUNTS, DAY)
     metric = metric_of("page", PARAMS, min_reports=0, candidates=("rare", "also rare"))
     source = uploaded(tmp_path, "a\nb\nrare\n")
@@ -126,15 +126,15 @@ def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: P
     assert [row.split(",")[0] for row in rows[:2]] == ["rare", "also rare"]
     lists = CandidateLists(tmp_path, days=1)
     own = find_candidates(metric, "", registry="metrics.toml", lists=lists)
-    assert isinstance(own, StatedCandidates)
+    assert isinstance(own, InlineCandidates)
     assert own.read("none").strings == ("rare", "also rare")
     changed = metric_of("page", PARAMS, min_reports=0, candidates=("rare",))
-    assert ranking(metric=changed, source=source).key(engine) != task.key(engine)
+    assert ranking(metric=changed, source=source).compute_key(engine) != task.compute_key(engine)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_strings_need_candidates(engine: Engine) -> None:
-    """Where neither the registry nor the question names any, the answer says so."""
+    """Without candidates in the registry and in the query, the error asks for them."""
     put(engine, COUNTS, DAY)
     with pytest.raises(ParamsError, match="candidates must be given"):
         ranking(source=None).run(engine, lambda _: None)

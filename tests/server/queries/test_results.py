@@ -1,4 +1,4 @@
-"""Queries: computed once however many ask, prepared at night, cancelled by who hangs up."""
+"""Queries are computed once for everybody, prepared in the background, and cancelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from programs import become
 from rappor_server.base.errors import LimitError, StoreError
 from rappor_server.queries.query import Query, QueryResult
 from rappor_server.queries.result_files import ResultFiles
-from rappor_server.queries.results import NIGHT, Results
+from rappor_server.queries.results import BACKGROUND, Results
 from rappor_server.queries.worker import Pool, Task
 
 from rappor.base.errors import ParamsError
@@ -24,8 +24,8 @@ RESULT = QueryResult(page=b"<p>", files={"a.csv": b"a"})
 pytestmark = pytest.mark.anyio
 
 
-class PlayedQuery:
-    """As much of a query as results need; `name` is its key."""
+class StubQuery:
+    """The methods of a query that results call. `name` is the key."""
 
     metric = metric_of("page")
 
@@ -33,18 +33,18 @@ class PlayedQuery:
         self.name = name
         self.run = run
 
-    def key(self, engine: object) -> bytes:
-        """Return its name."""
+    def compute_key(self, engine: object) -> bytes:
+        """Return the name."""
         del engine
         return self.name
 
-    def has_key(self, engine: object, key: bytes) -> bool:
-        """Return whether its name is still the same."""
-        return self.key(engine) == key
+    def is_current(self, engine: object, key: bytes) -> bool:
+        """Return whether the name is still the same."""
+        return self.compute_key(engine) == key
 
 
-class PlayedPool:
-    """A pool that answers at once, or once it is told to."""
+class StubPool:
+    """A pool that runs a query at once, or when the event `may_answer` is set."""
 
     def __init__(self) -> None:
         self.names: list[bytes] = []
@@ -53,8 +53,8 @@ class PlayedPool:
         self.may_answer.set()
 
     async def run(self, task: Task, tell: Callable[[str], None]) -> bytes:
-        """Run a query."""
-        query = cast("PlayedQuery", task)
+        """Run a query in this thread."""
+        query = cast("StubQuery", task)
         self.names.append(query.name)
         tell("decoding")
         try:
@@ -65,20 +65,20 @@ class PlayedPool:
         return query.run()
 
     def close(self) -> None:
-        """End."""
+        """Do nothing: there are no processes."""
 
 
 class Process(NamedTuple):
     """The results of a process, and its pool."""
 
     results: Results
-    pool: PlayedPool
+    pool: StubPool
 
 
 @contextlib.asynccontextmanager
 async def process(folder: Path, *, per_owner: int = 1) -> AsyncIterator[Process]:
     """Run queries of one process."""
-    pool = PlayedPool()
+    pool = StubPool()
 
     async def look_up(ask: Callable[..., Any], *arguments: Any) -> Any:
         await asyncio.sleep(0)
@@ -94,33 +94,37 @@ async def process(folder: Path, *, per_owner: int = 1) -> AsyncIterator[Process]
 
 def query(name: bytes = b"k", run: Callable[[], bytes] | None = None) -> Query:
     """Return a query with a page."""
-    return cast("Query", PlayedQuery(name, run or (lambda: msgspec.msgpack.encode(RESULT))))
+    return cast("Query", StubQuery(name, run or (lambda: msgspec.msgpack.encode(RESULT))))
 
 
 def fail() -> bytes:
-    """Find nothing."""
+    """Fail as a query whose days are wrong."""
     raise ParamsError("from must be a day")
 
 
 async def test_a_query_runs_once(tmp_path: Path) -> None:
-    """Whoever asks later, in this process or another one, gets the kept result."""
+    """Later requests, in this process or another one, get the stored result."""
     async with process(tmp_path) as (one, pool), process(tmp_path) as (other, idle):
         pool.may_answer.clear()
-        first = there(await one.ask(query(), owner="a", address="/there"))
-        assert (first.state, one.addresses("a"), one.addresses("b")) == ("running", ["/there"], [])
-        again = there(await one.ask(query(), owner="b"))
+        first = there(await one.find_or_start(query(), owner="a", address="/there"))
+        assert (first.state, one.list_addresses("a"), one.list_addresses("b")) == (
+            "running",
+            ["/there"],
+            [],
+        )
+        again = there(await one.find_or_start(query(), owner="b"))
         assert (again.state, again.step) == ("running", "decoding")
         pool.may_answer.set()
         await one.prepare([query()])
-        found = there(await other.ask(query(), owner="b"))
+        found = there(await other.find_or_start(query(), owner="b"))
         assert (found.state, found.page) == ("done", RESULT.page)
-        assert await other.files(found) == RESULT.files
+        assert await other.read_files(found) == RESULT.files
         assert await other.compute(query(), owner="c") == RESULT.files
         assert (pool.names, idle.names) == ([b"k"], [])
 
 
 async def test_results_are_prepared_one_after_another(tmp_path: Path) -> None:
-    """A failure is known too, and stops no other query."""
+    """A query that fails is not prepared again, and stops no other query."""
     async with process(tmp_path) as (results, pool):
         await results.prepare([query(b"bad", fail), query(b"a"), query(b"b")])
         assert pool.names == [b"bad", b"a", b"b"]
@@ -128,59 +132,61 @@ async def test_results_are_prepared_one_after_another(tmp_path: Path) -> None:
         assert pool.names == [b"bad", b"a", b"b"]
         bad = there(await results.find(query(b"bad")))
         assert (bad.state, bad.step, bad.status) == ("failed", "from must be a day", 422)
-        assert there(await results.ask(query(b"b"), owner=NIGHT)).state == "done"
+        assert there(await results.find_or_start(query(b"b"), owner=BACKGROUND)).state == "done"
 
 
-async def test_a_result_of_other_candidates_is_not_kept(tmp_path: Path) -> None:
-    """The file was edited between the key and the result; whoever asks again gets another one."""
+async def test_a_result_of_other_candidates_is_not_stored(tmp_path: Path) -> None:
+    """The file of candidates was edited after the key was computed."""
     async with process(tmp_path) as (results, pool):
         pool.may_answer.clear()
         edited = query()
-        await results.ask(edited, owner="a", address="/there")
-        cast("PlayedQuery", edited).name = b"edited"
+        await results.find_or_start(edited, owner="a", address="/there")
+        cast("StubQuery", edited).name = b"edited"
         pool.may_answer.set()
-        await become(lambda: not results.addresses("a"))
+        await become(lambda: not results.list_addresses("a"))
         assert await results.find(query()) is None
 
 
-async def test_a_result_that_cannot_be_kept_is_a_failure_of_its_page(tmp_path: Path) -> None:
-    """Otherwise the page would compute it again and again; a program still gets it."""
+async def test_a_result_that_cannot_be_stored_is_a_failure_of_its_page(tmp_path: Path) -> None:
+    """Otherwise the page would compute it again and again. A program still gets the result."""
     (tmp_path / "file").touch()
     async with process(tmp_path / "file") as (results, pool):
-        found = there(await results.ask(query(), owner="a", wait=10))
+        found = there(await results.find_or_start(query(), owner="a", wait=10))
         assert (found.state, found.status) == ("failed", 503)
         assert await results.compute(query(), owner="a") == RESULT.files
         assert pool.names == [b"k", b"k"]
 
 
 async def test_a_page_is_cancelled(tmp_path: Path) -> None:
-    """Its query stops, and its place is free at once."""
+    """The query stops, and its owner may start another query at once."""
     async with process(tmp_path) as (results, pool):
         pool.may_answer.clear()
-        await results.ask(query(), owner="a")
+        await results.find_or_start(query(), owner="a")
         await results.cancel(query())
         assert results.may_start("a")
         assert await results.find(query()) is None
         await become(lambda: pool.n_cancelled == 1)
 
 
-async def test_requests_at_the_same_time_are_no_way_around_the_limit(tmp_path: Path) -> None:
-    """Whoever may have one query in progress has one; the others may be asked again."""
+async def test_requests_at_the_same_time_do_not_exceed_the_limit(tmp_path: Path) -> None:
+    """Of three requests of an owner that may have one query in progress, one query starts."""
     async with process(tmp_path) as (results, pool):
         pool.may_answer.clear()
         names = [b"a", b"b", b"c"]
-        found = await asyncio.gather(*(results.ask(query(name), owner="a") for name in names))
+        found = await asyncio.gather(
+            *(results.find_or_start(query(name), owner="a") for name in names)
+        )
         assert sorted(each is not None for each in found) == [False, False, True]
         assert not results.may_start("a")
         with pytest.raises(LimitError, match="at most 1 request"):
             await results.compute(query(b"d"), owner="a")
         (running,) = pool.names
-        assert await results.ask(query(b"e"), owner="b") is not None
+        assert await results.find_or_start(query(b"e"), owner="b") is not None
         assert pool.names == [running, b"e"]
 
 
-async def test_who_hangs_up_cancels_the_query(tmp_path: Path) -> None:
-    """Of two requests for the same, the last one that leaves; its place is free at once."""
+async def test_the_last_client_that_disconnects_cancels_the_query(tmp_path: Path) -> None:
+    """Of two requests for one result, the first that ends leaves the query to the other one."""
     async with process(tmp_path) as (results, pool):
         pool.may_answer.clear()
         one, two = (asyncio.create_task(results.compute(query(), owner="a")) for _ in range(2))
@@ -208,8 +214,8 @@ async def test_a_failure_is_raised_for_a_program_and_not_remembered(tmp_path: Pa
         assert pool.names == [b"bad", b"bad"]
 
 
-async def test_the_end_of_a_collector_is_no_hang_up(tmp_path: Path) -> None:
-    """A request that waits gets an error that may be retried."""
+async def test_the_end_of_a_collector_is_a_retryable_error(tmp_path: Path) -> None:
+    """The client of a waiting request is still connected and gets a StoreError."""
     async with process(tmp_path) as (results, pool):
         pool.may_answer.clear()
         waiting = asyncio.create_task(results.compute(query(), owner="a"))

@@ -34,7 +34,7 @@ from rappor_server.queries.query import QueryResult, Subject
 from rappor_server.releases import releases
 from rappor_server.releases.release_json import write_releases
 from rappor_server.releases.releases import DayReports
-from rappor_server.releases.warning_signs import Refusals, refusals
+from rappor_server.releases.warning_signs import Refusals, read_refusals
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import SET_ASIDE, rules_in_force
 from rappor_server.storage.database import write_transaction
@@ -291,10 +291,10 @@ def test_reports_that_no_block_may_show_are_counted(engine: Engine) -> None:
     send(engine, 0, *[1] * 5)
     send(engine, 0, on=2)
     assert by_cohort(read(engine, on=3)) == [0, 5, 0, 0]
-    assert refusals(engine) == []
+    assert read_refusals(engine) == []
     send(engine, 0, 0, on=4)
     assert by_cohort(read(engine, on=5)) == [2, 5, 0, 0]
-    assert refusals(engine) == [Refusals(day(4), "small", SET_ASIDE, 2)]
+    assert read_refusals(engine) == [Refusals(day(4), "small", SET_ASIDE, 2)]
     send(engine, 1, on=5)
     send(engine, 1, 1, 1, on=6)
     assert by_cohort(read(engine, on=7)) == [2, 9, 0, 0]
@@ -349,9 +349,9 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     together = decode(releases.release(engine, SMALL, *ALL_DAYS).collections, ["a", "b"])
     body = b'{"candidates": ["a", "b"], "all": true}'
     query = EstimatesQuery(
-        subject=Subject(metric=SMALL, source=None, detection=ErrorControl()),
+        subject=Subject(metric=SMALL, source=None, error_control=ErrorControl()),
         body=body,
-        beside=None,
+        fields=None,
         media_type=JSON,
         max_candidates=10,
     )

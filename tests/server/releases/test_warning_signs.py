@@ -10,8 +10,8 @@ from collectors import TODAY, metric_of
 from rappor_server.releases.releases import CohortReports
 from rappor_server.releases.warning_signs import (
     OverfullCohort,
-    n_of_small_blocks,
-    overfull_cohorts,
+    count_in_small_blocks,
+    find_overfull_cohorts,
 )
 from rappor_server.storage import schema
 from rappor_server.storage.database import write_transaction
@@ -26,7 +26,7 @@ def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) 
     """Even cohorts are not overfull; one that gets thousands more reports is."""
     cohorts = CohortReports(fingerprint="f", reports=np.array(reports))
     expected = tuple(OverfullCohort("f", j, reports[j]) for j in overfull)
-    assert overfull_cohorts([cohorts]) == expected
+    assert find_overfull_cohorts([cohorts]) == expected
 
 
 def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
@@ -47,5 +47,5 @@ def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
     # `min_cohort`.
     for min_cohort, small in ((1, 0), (3, 10), (4, 20), (11, 60)):
         metric = metric_of(interval="week", min_cohort=min_cohort)
-        assert n_of_small_blocks(engine, metric) == small
-    assert n_of_small_blocks(engine, metric_of("sound")) == 0
+        assert count_in_small_blocks(engine, metric) == small
+    assert count_in_small_blocks(engine, metric_of("sound")) == 0

@@ -33,7 +33,7 @@ from rappor_server.base.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import AcceptedReport, Submission
 from rappor_server.operations.retention import check_clock, prune
-from rappor_server.releases.warning_signs import Refusals, refusals
+from rappor_server.releases.warning_signs import Refusals, read_refusals
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import (
     erase_traces,
@@ -269,7 +269,7 @@ def test_refusals_are_counted_by_reason(engine: Engine) -> None:
     count_group(engine, [submission_of(upload_of(report_of(), report_of("old")))])
     count_group(engine, [], {("", "malformed"): 2})
     count_group(engine, [], {("", "malformed"): 1})
-    assert refusals(engine) == [
+    assert read_refusals(engine) == [
         Refusals(TODAY, "", "malformed", 3),
         Refusals(TODAY, "old", "expired", 1),
     ]
