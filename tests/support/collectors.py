@@ -120,7 +120,7 @@ def submission_of(
 def released(engine: Engine, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
-    return releases.release(engine, metric, datetime.date.min, datetime.date.max)
+    return releases.read_release(engine, metric, datetime.date.min, datetime.date.max)
 
 
 def rules_of(*metrics: Metric) -> dict[str, Rules]:

@@ -209,7 +209,7 @@ class Collector:
                     self._closer.stop_idle,
                     self._find_due,
                     today,
-                    then=self._prepare_overviews if settings.pages else None,
+                    after_closing=self._prepare_overviews if settings.pages else None,
                 )
             ),
         ]

@@ -89,10 +89,13 @@ class AcceptedParams:
         self.text = text
         self.digest = digest
         self.stops = stops or Stops()
+        # The current registry comes last, so that its entry replaces older ones of a fingerprint.
         accepted: dict[tuple[str, str], Accepted] = {}
         for registry in (*reversed(older), current):
             for name, metric in registry.items():
-                if name in current:  # the current registry has the last word on removed metrics
+                # An operator removes a metric to end its collection, on devices with older
+                # registries, too. An earlier last day ends it for them as well.
+                if name in current:
                     last_day = min(metric.expires, current[name].expires)
                     for fingerprint, params in metric.accepted.items():
                         accepted[name, fingerprint] = Accepted(

@@ -45,6 +45,8 @@ def find_conflicts(old: Registry, new: Registry) -> Iterator[Finding]:
 
 def _compare_values(old: Metric, new: Metric) -> Iterator[Finding]:
     """Yield a category that devices may still send, and a name that gets another meaning."""
+    # Devices that are not updated still send the category. Its counts would be decoded as the
+    # counts of another category, or of none.
     removed = [
         category for category in old.params.categories if category not in new.params.categories
     ]
@@ -56,6 +58,8 @@ def _compare_values(old: Metric, new: Metric) -> Iterator[Finding]:
             f"{old.name}: a category must stay, got none of {', '.join(removed)}: devices still "
             "hold it",
         )
+    # The description alone may be corrected, and the encoding alone may be improved. Both together
+    # are another question, whose results would continue the trend of the old one.
     if old.description != new.description and not has_same_values:
         yield Finding(
             "refused",
@@ -67,8 +71,8 @@ def _compare_values(old: Metric, new: Metric) -> Iterator[Finding]:
 def _compare_minimums(old: Metric, new: Metric) -> Iterator[Finding]:
     """Yield the minimums that would release reports more finely than their devices were promised.
 
-    `min_cohort` and `min_reports` are in no fingerprint. Reports that wait for their block cannot
-    be told from reports that are made after the change.
+    `min_cohort` and `min_reports` are in no fingerprint. So reports before and after the change
+    have the same counters, and wait for the same block.
     """
     if old.min_reports and not new.min_reports:
         # Without a minimum a release adds the counters of the open days, a report at a time.

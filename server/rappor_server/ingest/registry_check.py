@@ -1,4 +1,12 @@
-"""Check that a registry is fit to be served, and that an edit mixes nothing incompatible."""
+"""Checks of `rappor-server check`: whether a registry may be served, and what an edit changes.
+
+Every result is a `Finding` of one sentence with a level:
+
+    refused   the registry must not be served
+    warning   protection or reports may be lost. Some warnings about an edit say that `serve`
+              refuses the registry while `older` names the registry before
+    note      a consequence that the operator should know
+"""
 
 from __future__ import annotations
 
@@ -24,106 +32,130 @@ from rappor_server.ingest.registry_changes import Finding, find_conflicts
 
 _WEAK_EPSILON_1: Final = 4.01
 _WEAK_EPSILON_INF: Final = 6.01
-"""Nats; the named profile with the least noise, at 4 and 6, is not called weak."""
+"""Losses in nats above which a metric is called weak: of one report, and of all reports of a value.
+The profile with the least noise has 4 and 6 nats, rounded, and is not called weak."""
 _SOON_DAYS: Final = 30
+"""Number of days before the last day of a metric from which on the check warns. With fewer days, an
+update of the registry may not reach all devices in time."""
 _REPORTS: Final = 10
-"""Reports of a value before and after a change, as `rappor privacy` counts unless told."""
+"""Number of reports of a value before and after a change for which the costs are computed. It is
+the default of `rappor privacy --changed`, so that both show the same numbers."""
 _REFUSAL: Final = ". `serve` refuses this registry while `older` names the registry before"
 """End of the warning of a conflict that holds only while both registries are in force."""
 
 
 def check_registry(registry: Registry, *, folder: Path, today: datetime.date) -> list[Finding]:
-    """Return warnings: weak parameters, expiry, and files beside the registry in `folder`."""
-    findings = []
+    """Return warnings of weak parameters, of expiry, and of files of candidates.
+
+    `folder` is the folder of the registry, to which the names of files are relative.
+    """
+    findings: list[Finding] = []
     for metric in registry.values():
-        findings += [*_check(metric, today), *_check_candidates(metric, folder)]
+        findings += _check_loss(metric)
+        findings += _check_expiry(metric, today)
+        findings += _check_candidates(metric, folder)
     return findings
 
 
 def explain_budget(registry: Registry) -> list[Finding]:
-    """Return what each metric reserves of a device's budget for a calendar year."""
+    """Return how much of a device's budget for a calendar year each metric reserves."""
     if math.isinf(registry.total):
         findings = [
             Finding("warning", "the budget is infinite: the privacy loss of a device has no limit")
         ]
     else:
-        needed = math.fsum(each.total for each in registry.reserved)
-        text = f"{needed:g} of {registry.total:g} nats of a device's calendar year are reserved"
+        reserved = math.fsum(row.total for row in registry.reserved)
+        text = f"{reserved:g} of {registry.total:g} nats of a device's calendar year are reserved"
         findings = [Finding("note", text)]
     return findings + [
         Finding(
             "note",
-            f"{each.metric}: it reserves {each.total:g} nats of a calendar year: "
-            f"{each.scopes} x {each.cost:g}",
+            f"{row.metric}: it reserves {row.total:g} nats of a calendar year: "
+            f"{row.scopes} x {row.cost:g}",
         )
-        for each in registry.reserved
+        for row in registry.reserved
     ]
 
 
 def explain_cohorts(registry: Registry, *, devices: int | None) -> list[Finding]:
-    """Say which metrics show single reports or devices, and whose m is too large.
+    """Return the metrics without blocks, and the metrics with too many cohorts for their devices.
 
-    `devices` are those that report in an interval, such as a day; spread evenly over the segments.
+    `devices` is the number of devices that report in an interval, such as a day. They are assumed
+    to be spread evenly over the segments. With None, the number of cohorts is not checked.
     """
-    return [
-        finding for metric in registry.values() for finding in _explain_cohorts(metric, devices)
-    ]
+    findings: list[Finding] = []
+    for metric in registry.values():
+        findings += _check_blocks(metric)
+        if metric.min_reports and devices is not None:
+            findings += _check_cohorts(metric, devices)
+    return findings
 
 
 def check_edit(old: Registry, new: Registry) -> list[Finding]:
     """Return the conflicts of an edit, and the consequences of every other change."""
     findings = []
-    for finding in find_conflicts(old, new):
-        is_warning = finding.level == "warning"
-        findings.append(Finding(finding.level, finding.text + (_REFUSAL if is_warning else "")))
-    for name in old.keys() & new.keys():
-        findings.extend(_explain_changes(old[name], new[name]))
-    return findings + list(_check_year(old, new))
+    for conflict in find_conflicts(old, new):
+        end = _REFUSAL if conflict.level == "warning" else ""
+        findings.append(Finding(conflict.level, conflict.text + end))
+    for name, metric in old.items():
+        if name in new:
+            findings += _explain_changes(metric, new[name])
+    return findings + list(_check_year_of_change(old, new))
 
 
-def _explain_cohorts(metric: Metric, devices: int | None) -> Iterator[Finding]:
+def _check_blocks(metric: Metric) -> Iterator[Finding]:
+    """Yield whether a metric has no blocks, or blocks that one device could fill."""
     if not metric.min_reports:
         text = "min_reports is 0, so every report is shown at once: for trials only"
         yield Finding("warning", f"{metric.name}: {text}")
-        return
-    if (unfit := why_unfit(metric)) is not None:
-        yield Finding("refused", unfit)
-    if devices is None:
-        return
-    each = devices // metric.n_segments
-    filling = CohortFilling(devices=each, m=metric.params.m, min_cohort=metric.min_cohort)
+    elif (reason := why_unfit(metric)) is not None:
+        yield Finding("refused", reason)
+
+
+def _check_cohorts(metric: Metric, devices: int) -> Iterator[Finding]:
+    """Yield whether the cohorts of a metric are too many to be filled by its devices."""
+    # The blocks of a segment have reports of this segment only.
+    per_segment = devices // metric.n_segments
+    filling = CohortFilling(devices=per_segment, m=metric.params.m, min_cohort=metric.min_cohort)
     if filling.is_m_too_large:
-        many = f" in each of {metric.n_segments:,} segments" if metric.segments else ""
-        told = f"{format_count(each, 'device')}{many}"
-        text = f"m is too large for {told}: {filling.summary}"
+        segments = f" in each of {metric.n_segments:,} segments" if metric.segments else ""
+        population = f"{format_count(per_segment, 'device')}{segments}"
+        text = f"m is too large for {population}: {filling.summary}"
         yield Finding("warning", f"{metric.name}: {text}")
 
 
-def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    one, all_reports = epsilon_1(metric.params), scope_loss(metric)
-    if one > _WEAK_EPSILON_1 or all_reports > _WEAK_EPSILON_INF:
+def _check_loss(metric: Metric) -> Iterator[Finding]:
+    """Yield whether a metric loses more privacy than the profile with the least noise."""
+    of_one, of_all = epsilon_1(metric.params), scope_loss(metric)
+    if of_one > _WEAK_EPSILON_1 or of_all > _WEAK_EPSILON_INF:
         yield Finding(
             "warning",
-            f"{metric.name}: weak protection: epsilon is {one:.2f} for one report and "
-            f"{all_reports:.2f} for all reports of one value",
+            f"{metric.name}: weak protection: epsilon is {of_one:.2f} for one report and "
+            f"{of_all:.2f} for all reports of one value",
         )
+
+
+def _check_expiry(metric: Metric, today: datetime.date) -> Iterator[Finding]:
+    """Yield whether a metric has expired, expires soon, or ends within an epoch."""
     if today > metric.expires:
         yield Finding("warning", f"{metric.name}: expired on {metric.expires}")
-    elif (metric.expires - today).days <= _SOON_DAYS:
+        return
+    if (metric.expires - today).days <= _SOON_DAYS:
         yield Finding("warning", f"{metric.name}: expires on {metric.expires}")
-    for told in describe_late_days(metric) if today <= metric.expires else ():
-        yield Finding("warning", f"{metric.name}: {told[:1].lower()}{told[1:-1]}")
+    for sentence in describe_late_days(metric):
+        # A sentence with a capital letter and a full stop, as the notice of a metric shows it.
+        yield Finding("warning", f"{metric.name}: {sentence[:1].lower()}{sentence[1:-1]}")
 
 
 def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
-    """Read the file of candidates that a metric names, as an estimate would."""
+    """Yield whether the file of candidates of a metric cannot be read, as an estimate would."""
     if not isinstance(metric.candidates, str):
         return
     try:
-        found = Candidates.from_file(
+        strings = Candidates.from_file(
             folder / metric.candidates, normalize=metric.params.normalize
         ).strings
-        fault = None if found else "it has no candidates"
+        fault = None if strings else "it has no candidates"
     except FileError as error:
         fault = error.reason if error.line is None else f"line {error.line}: {error.reason}"
     except MissingExtraError as error:
@@ -137,56 +169,65 @@ def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
 
 
 def _explain_changes(old: Metric, new: Metric) -> Iterator[Finding]:
-    changes = list(_changes(old, new))
+    """Yield one note with all changes of a metric and their costs, or nothing without changes."""
+    changes = list(_describe_changes(old, new))
     if changes:
-        yield Finding("note", f"{old.name}: {' and '.join(changes)}. {' '.join(_costs(old, new))}")
+        costs = " ".join(_describe_costs(old, new))
+        yield Finding("note", f"{old.name}: {' and '.join(changes)}. {costs}")
 
 
-def _check_year(old: Registry, new: Registry) -> Iterator[Finding]:
-    """Return whether the year of the change has room for what both registries reserve."""
+def _check_year_of_change(old: Registry, new: Registry) -> Iterator[Finding]:
+    """Yield whether the reserves of both registries exceed the budget of the year of the change.
+
+    Each registry may fit by itself. A device that reported under the old parameters before the
+    change has paid for them, and pays for the new ones in the same calendar year.
+    """
     before = math.fsum(reserve(metric).total for metric in old.values())
-    extra = math.fsum(_extra(old.get(metric.name), metric) for metric in new.values())
-    if extra and before + extra > new.total:
+    added = math.fsum(_compute_added(old.get(metric.name), metric) for metric in new.values())
+    if added and before + added > new.total:
         yield Finding(
             "warning",
-            f"A device that has reported every metric reserves {before + extra:g} nats in the year "
+            f"A device that has reported every metric reserves {before + added:g} nats in the year "
             f"of the change, of {new.total:g}: what finds no room is silent until that year ends",
         )
 
 
-def _extra(old: Metric | None, new: Metric) -> float:
-    """Return what a metric reserves in the year of a change beyond what it had reserved."""
+def _compute_added(old: Metric | None, new: Metric) -> float:
+    """Return the nats that a changed metric reserves in addition, in the year of the change."""
     if old is None:
         return reserve(new).total
     change = cost_of_change(old, new, reports=_REPORTS)
     return change.reserved - change.reserved_before
 
 
-def _changes(old: Metric, new: Metric) -> Iterator[str]:
-    """Yield what changes for devices."""
+def _describe_changes(old: Metric, new: Metric) -> Iterator[str]:
+    """Yield each change of a metric that devices notice."""
     before, after = (
         ", ".join(params.fingerprint for params in metric.part_sets) for metric in (old, new)
     )
     if before != after:
         yield f"parameters change from {before} to {after}"
     elif old.parts != new.parts:
+        # The names of the parts are in the fingerprints, and their shares are not.
         yield "the shares of the parts change"
     if old.segments != new.segments:
-        yield f"segments change from {_dimensions(old)} to {_dimensions(new)}"
+        yield f"segments change from {_format_segments(old)} to {_format_segments(new)}"
     for key in ("epoch", "interval", "sampling_rate"):
         before, after = getattr(old, key), getattr(new, key)
         if before != after:
             yield f"{key} changes from {before} to {after}"
 
 
-def _dimensions(metric: Metric) -> str:
-    """Write what devices tell in the clear."""
-    told = (f"{each.name} ({', '.join(each.labels)})" for each in metric.segments)
-    return "; ".join(told) or "none"
+def _format_segments(metric: Metric) -> str:
+    """Return the dimensions of a metric with their values, such as `version (1, 2, other)`."""
+    dimensions = (
+        f"{dimension.name} ({', '.join(dimension.labels)})" for dimension in metric.segments
+    )
+    return "; ".join(dimensions) or "none"
 
 
-def _costs(old: Metric, new: Metric) -> Iterator[str]:
-    """Yield what a change costs a device, in the words and numbers of `rappor privacy`."""
+def _describe_costs(old: Metric, new: Metric) -> Iterator[str]:
+    """Yield the costs of a change: for a device, for the estimates, and for old clients."""
     yield cost_of_change(old, new, reports=_REPORTS).summary
     if not can_decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."

@@ -22,4 +22,6 @@ def key_of_upload(upload_id: bytes, body: bytes) -> bytes:
 
 def key_of_report(upload_key: bytes, position: int) -> bytes:
     """Return the key of one report; `position` is its index in the upload, from 1."""
+    # Position 0 would give the key of the upload itself. A partial upload with this report would
+    # then count as a whole one.
     return (int.from_bytes(upload_key) ^ position).to_bytes(KEY_BYTES)

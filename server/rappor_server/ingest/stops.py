@@ -34,8 +34,9 @@ class Stops:
         except tomllib.TOMLDecodeError as error:
             raise FileError(path, f"it must be TOML: {error}") from None
         for name, day in document.items():
-            if name not in metrics:
+            if name not in metrics:  # a typing error must not let the operator believe in a stop
                 raise FileError(path, f"{name} must be a metric of the registry")
+            # `type`, because a TOML date-time is a `datetime`, which is a `date`, too.
             if type(day) is not datetime.date or (day - today).days > _MAX_DAYS:
                 raise FileError(path, f"{name} must end on a day in the next {_MAX_DAYS} days")
         return cls(document)

@@ -127,6 +127,7 @@ def read_upload(
     ReportError
         The bytes are no upload. The `code` is "too-many" if there are more than `max_reports`.
     """
+    # A body shorter than the limit cannot have more values: the count is skipped for most uploads.
     max_values = _MAX_OTHER_VALUES + _MAX_VALUES_PER_REPORT * max_reports
     if len(body) > max_values and count_values(body) > max_values:
         raise _too_many(max_reports)
@@ -219,6 +220,7 @@ class _ReportDecisions:
 
     def _name_unknown(self, entry: Mapping[str, str]) -> str:
         """Return the reason for a report with an unknown metric or fingerprint."""
+        # Operators see by the reason whether devices have an older registry, or none of ours.
         is_listed = entry["metric"] in self._accepted_params.registry
         return "unknown-params" if is_listed else "unknown-metric"
 
@@ -230,10 +232,14 @@ class _ReportDecisions:
         if accepted.stopped_until is not None and self._today <= accepted.stopped_until:
             self._refuse(accepted.name, "stopped")
             return
+        # Random bits of a forger, or bits of a device whose randomness is broken, have a number of
+        # ones that honest devices send with a negligible probability.
         min_ones, max_ones = accepted.ones
         if self._refuse_suspicious and not min_ones <= n_ones <= max_ones:
             self._refuse(accepted.name, "popcount")
             return
+        # The position counts refused reports, too. A retry has the same positions, whichever of its
+        # reports are refused then, and the key of a report depends on the position.
         self._statuses.append(_ACCEPTED)
         self.accepted.append(
             AcceptedReport(

@@ -52,7 +52,8 @@ def backup(database: str, path: Path) -> None:
         with open_database(database) as engine:
             check_schema(engine)
             merge_all(engine)
-            _remove(part)
+            _remove(part)  # of a run that was killed
+            # Created before SQLite opens it, which would let everybody read it.
             part.touch(mode=0o600, exist_ok=False)
             with open_database(sqlite_url(part)) as copy:
                 if engine.dialect.name == "sqlite":
@@ -66,6 +67,7 @@ def backup(database: str, path: Path) -> None:
                     erase_traces(part)
                 else:
                     _copy_tables(engine, copy)
+        # Only a complete file gets the name of a backup.
         part.rename(path)
     except BaseException:
         _remove(part)
@@ -83,7 +85,7 @@ def restore(path: Path, database: str) -> None:
     if not path.exists():
         raise StoreError(f"{path} must be a backup, got no file", retryable=False)
     with open_database(sqlite_url(path)) as source, open_database(database) as target:
-        check_schema(source)
+        check_schema(source)  # before the target is changed: the file may be no backup
         if not is_empty(target):
             raise StoreError("the database must be empty to restore, got tables", retryable=False)
         _copy_tables(source, target)
@@ -93,6 +95,8 @@ def _copy_tables(source: Engine, target: Engine) -> None:
     """Copy every row of every table into a new schema, or leave the database empty."""
     with translate_errors(), source.connect() as old, write_transaction(target) as new:
         create_tables(new)
+        # All tables as of one moment. Otherwise a day could be in the counters and, moved by a
+        # collector meanwhile, in the blocks too.
         if source.dialect.name == "postgresql":
             old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         for table in schema.metadata.sorted_tables:

@@ -1,6 +1,12 @@
 """Closing of blocks when their days have ended, by a running collector and by `prune`.
 
-Readers close no blocks, and cannot read a day that no block contains yet.
+Readers close no blocks, and cannot read a day that no block contains yet. If a reader closed the
+blocks of a day, the first reader after midnight would wait for all of them.
+
+A collector looks every 30 seconds whether a metric has ended days that were not moved into blocks:
+at its start, and after midnight (UTC). A process of its own then closes the blocks, in tasks of
+some seconds. Each task continues where the one before stopped, also after the process was killed.
+Several collectors on one database may do the same at the same time; each day is moved once.
 """
 
 from __future__ import annotations
@@ -25,9 +31,10 @@ from rappor_server.storage.database import read_today, translate_errors
 from rappor_server.storage.merge import merge_all
 
 _TASK_SECONDS: Final = 5.0
-"""Time after which a task stops and leaves the remaining days to the next task. A worker process
-would be killed at its own limit of time."""
+"""Time in seconds after which a task stops and leaves the remaining days to the next task. With
+more, a task of a long backlog would be killed at the time limit of worker processes."""
 _POLL_SECONDS: Final = 30.0
+"""Time in seconds between two looks for ended days. A larger value delays the release of a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +49,10 @@ class CloseTask:
     seconds: float = _TASK_SECONDS
 
     def run(self, engine: Engine, report_step: ReportStep) -> None:
-        """Continue with the first metric that has days to be closed."""
+        """Merge, and close blocks from the first metric on that has ended days."""
         report_step("closing")
+        # Uploads of the last minute of a day may still be in the inbox. After the day was moved,
+        # their reports would be late.
         merge_all(engine)
         today = earlier_of_clocks(engine, self.today)
         close_all(engine, self.rules, today, until=time.monotonic() + self.seconds)
@@ -81,6 +90,8 @@ def close_all(
             if not close_blocks(engine, metric, rules_of_metric, today=today, until=until):
                 return
         except Exception as error:  # noqa: BLE001 - damaged counters of one metric stop no other
+            # Metrics are closed in the order of the registry. Without this, no metric after a
+            # damaged one would ever be released.
             errors.append(error)
             if time.monotonic() > until:
                 break
@@ -99,29 +110,35 @@ def select_due(
 async def keep_closing(
     run: Callable[[CloseTask], Awaitable[None]],
     stop_idle: Callable[[], Awaitable[None]],
-    look: Callable[[], Awaitable[Mapping[str, Rules]]],
+    find_due: Callable[[], Awaitable[Mapping[str, Rules]]],
     today: Callable[[], datetime.date],
     *,
-    then: Callable[[], Awaitable[None]] | None = None,
-    pause: float = _POLL_SECONDS,
+    after_closing: Callable[[], Awaitable[None]] | None = None,
+    poll_seconds: float = _POLL_SECONDS,
 ) -> None:
-    """Close what is due when a collector starts, and after each midnight (UTC).
+    """Close blocks when a collector starts, and after each midnight (UTC), until cancelled.
 
-    `look` returns the rules of the metrics that are due, and is called every `pause` seconds. When
-    no metric is due any more, `stop_idle` ends the idle processes, and `then` does the work that
-    follows from closed blocks.
+    Parameters
+    ----------
+    run : runs a task in a worker process
+    stop_idle : ends the worker process when there is nothing to do, until the next midnight
+    find_due : returns the rules of the metrics that have ended days in no block
+    today : returns the day by the clock of this machine
+    after_closing : does the work that follows from closed blocks, such as pages
+    poll_seconds : seconds between two calls of `find_due`
     """
     is_failing = False
     while True:
         try:
-            while rules := await look():
+            while rules := await find_due():
                 await run(CloseTask(rules=rules, today=today()))
             await stop_idle()
-            if then is not None:
-                await then()
+            if after_closing is not None:
+                await after_closing()
             is_failing = False
         except RapporError as error:
+            # One line when it begins to fail: every 30 seconds the same line would fill the log.
             if not is_failing:
                 logs.log_event("closing blocks failed", level=logging.WARNING, reason=str(error))
             is_failing = True
-        await asyncio.sleep(pause)
+        await asyncio.sleep(poll_seconds)

@@ -178,7 +178,7 @@ def _read_health(
     engine: Engine, metric: Metric, today: datetime.date, refused: tuple[RefusalCount, ...]
 ) -> MetricHealth:
     """Return the health of one metric."""
-    overview = releases.overview(engine, metric)
+    overview = releases.read_overview(engine, metric)
     arrived = warning_signs.count_arrived(engine, metric.name, today)
     return MetricHealth(
         metric=metric,

@@ -22,13 +22,17 @@ from rappor_server.storage.day_tables import (
 )
 
 _CLOCK_DAYS: Final = 2
-"""Largest gap in days between the days on which collectors ran and today."""
+"""Largest gap in days between the days on which collectors ran and today. A larger value lets a
+clock be wrong by more days before `prune` refuses to delete."""
 
 
 def prune(engine: Engine, *, today: datetime.date) -> int:
     """Delete the keys of uploads that are older than 14 days, and return their number."""
+    # A device gives up an upload after 7 days, so no retry comes after its key was deleted.
     last = today - datetime.timedelta(days=KEY_DAYS)
     keys = sum(drop_days(engine, kind, before=last) for kind in (UPLOAD, PART))
+    # SQLite's log still contains pages with the deleted keys. PostgreSQL deletes the file of a
+    # dropped table.
     if engine.dialect.name == "sqlite":
         erase_traces(Path(str(engine.url.database)))
     return keys
@@ -60,6 +64,7 @@ def check_uploads(engine: Engine, today: datetime.date) -> None:
     """
     with translate_errors(), engine.connect() as db:
         days = list_days(db, UPLOAD, PART)
+    # Days after today are of a clock that was ahead before. They say nothing about the clock now.
     before, *later = split_at_gaps(day for day in days if day <= today) or [[today]]
     if later:
         raise StoreError(

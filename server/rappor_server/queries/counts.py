@@ -61,10 +61,12 @@ class CountsTask:
             if self.media_type != JSON:
                 raise ParamsError(f"by must be absent unless Accept is {JSON}")
             query = BlockQuery(self.metric, *days, self.params)
-            periods = releases.releases_by(engine, query, self.by, segments=self.segments)
+            periods = releases.read_releases_by_period(
+                engine, query, self.by, separate_segments=self.segments
+            )
             return write_releases(self.metric.name, periods, *days)
-        release = releases.release(
-            engine, self.metric, *days, params=self.params, segments=self.segments
+        release = releases.read_release(
+            engine, self.metric, *days, params=self.params, separate_segments=self.segments
         )
         # A fingerprint whose reports wait has the same response as a fingerprint without reports.
         # Otherwise a reader would learn when the first report of a rare segment arrives.
@@ -135,7 +137,7 @@ class MetricsTask:
 
 
 def _summarize(engine: Engine, metric: Metric) -> MetricSummary:
-    overview = releases.overview(engine, metric)
+    overview = releases.read_overview(engine, metric)
     return MetricSummary(
         name=metric.name,
         description=metric.description,

@@ -14,7 +14,7 @@ from rappor.estimator.error_control import Correction, ErrorControl
 from rappor_server.queries.candidate_lists import split_lines
 from rappor_server.queries.candidate_sources import InlineCandidates
 from rappor_server.queries.counts import CSV, JSON, write_arrow
-from rappor_server.queries.page_queries import read_release_by_day
+from rappor_server.queries.page_queries import read_whole_strings_by_day
 from rappor_server.queries.query import Query, QueryResult, Range, Subject, hash_parts
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.warning_signs import count_released
@@ -89,7 +89,7 @@ class EstimatesQuery(Query):
         body = self._parse_body()
         days = Range(first=body.first, last=body.last).parse()
         subject = self._apply_body(body)
-        release = read_release_by_day(engine, subject, *days)
+        release = read_whole_strings_by_day(engine, subject, *days)
         report_step("hashing candidates")
         candidates = subject.read_candidates()
         report_step("decoding")

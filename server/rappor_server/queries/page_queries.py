@@ -32,9 +32,9 @@ from rappor_server.releases.release_json import write_release
 from rappor_server.releases.releases import (
     BlockQuery,
     Release,
-    release,
-    release_by_day,
-    releases_by,
+    read_release,
+    read_release_by_day,
+    read_releases_by_period,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class PageQuery(Query, Generic[_Counts]):
 
     @abstractmethod
     def _read_counts(self, engine: Engine) -> _Counts:
-        """Return the released counts; ParamsError if there are none."""
+        """Return the released counts; ParamsError if the range has no reports."""
 
     @abstractmethod
     def _compute(
@@ -132,7 +132,7 @@ class OverviewQuery(PageQuery[tuple[Released, Release]]):
                 engine, self.subject, first, self.through, "day", skip_empty_start=True
             )
         self.subject.require_whole_strings(released.collections)
-        return released, read_release_by_day(engine, self.subject, first, released.last)
+        return released, read_whole_strings_by_day(engine, self.subject, first, released.last)
 
     def _compute(
         self, counts: tuple[Released, Release], candidates: Candidates | None, progress: Progress
@@ -175,7 +175,7 @@ class RankingQuery(PageQuery[Release]):
     Attributes
     ----------
     everything : whether the files contain all candidates, instead of the detected ones
-    forged : whether the page says how much forged reports could change the shares
+    forged : whether the page shows the largest change of the shares by forged reports
     """
 
     subject: Subject
@@ -184,7 +184,7 @@ class RankingQuery(PageQuery[Release]):
     forged: bool = False
 
     def _read_counts(self, engine: Engine) -> Release:
-        return read_release_by_day(engine, self.subject, *self.range.parse())
+        return read_whole_strings_by_day(engine, self.subject, *self.range.parse())
 
     def _compute(
         self, counts: Release, candidates: Candidates | None, progress: Progress
@@ -272,7 +272,7 @@ class CompareQuery(PageQuery[dict[str, list[Counts]]]):
             raise ParamsError("the days before and after must not overlap")
         samples = {}
         for days in (self.before, self.after):
-            released = release(engine, self.metric, *days.parse())
+            released = read_release(engine, self.metric, *days.parse())
             counts = self.subject.require_whole_strings(released.collections)
             # After the check: an empty release has no days that could name the sample.
             samples[_format_days(days, released)] = counts
@@ -308,7 +308,7 @@ class SegmentsQuery(PageQuery[list[Counts]]):
     dimension: str | None
 
     def _read_counts(self, engine: Engine) -> list[Counts]:
-        released = release(engine, self.metric, *self.range.parse(), segments=True)
+        released = read_release(engine, self.metric, *self.range.parse(), separate_segments=True)
         return self.subject.require_whole_strings(released.collections)
 
     def _compute(
@@ -348,7 +348,7 @@ def _read_released(
     With `skip_empty_start` the range begins with the first such period. Otherwise an open end of
     the range is replaced by the end of the first or last period that has reports.
     """
-    releases = releases_by(engine, BlockQuery(subject.metric, first, last), by)
+    releases = read_releases_by_period(engine, BlockQuery(subject.metric, first, last), by)
     nonempty = [period for period in releases if period.collections]
     if skip_empty_start:
         first = nonempty[0].first if nonempty else first
@@ -371,14 +371,14 @@ def _read_released(
     )
 
 
-def read_release_by_day(
+def read_whole_strings_by_day(
     engine: Engine, subject: Subject, first: datetime.date, last: datetime.date
 ) -> Release:
-    """Return the released counts of a range, with `parts` by day; ParamsError if there are none.
+    """Return the released counts of a range, with `parts` by day.
 
-    The parts contain whole strings only.
+    The parts contain whole strings only. Raises ParamsError if the range has no reports.
     """
-    released = release_by_day(engine, subject.metric, first, last)
+    released = read_release_by_day(engine, subject.metric, first, last)
     return replace(released, parts=tuple(subject.require_whole_strings(released.parts)))
 
 
@@ -457,7 +457,7 @@ class _StepReporter:
         self._next = 0.0
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Report a stage, and how much of it is done if the total is known."""
+        """Report a stage, with its number of finished steps if the total number is not None."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _PROGRESS_SECONDS

@@ -118,7 +118,7 @@ class Subject:
         return [counts for counts in collections if counts.params.part in whole]
 
     def require_whole_strings(self, collections: Iterable[Counts]) -> list[Counts]:
-        """Return the counts of whole strings; ParamsError if there are none."""
+        """Return the counts of whole strings; ParamsError if the range has no reports."""
         if not (counts := self.select_whole_strings(collections)):
             raise ParamsError(describe_no_results(self.metric))
         return counts

@@ -1,4 +1,4 @@
-"""Results of queries, each computed once for everybody and stored as files.
+"""Results of queries. Each result is computed once for all analysts and stored as files.
 
 Theory of operation
 -------------------
@@ -8,15 +8,15 @@ A result is identified by the key of its query (`query`). It is in one of these 
                      |
                      +------>  failed    remembered in memory, for a while
 
-Whoever asks for a result that is running joins the query in progress. There are three kinds of
-askers, which differ in what happens when nobody waits any more:
+A second request for a running query joins the query in progress. A query is started in one of three
+ways, which differ in the end of the query:
 
 - A page starts a query and shows its progress. The query continues when the reader closes the page,
-  because the page will be opened again.
-- A program waits for the result in its request. The query is cancelled when the last request for it
-  hangs up, because nobody would read the result.
-- The collector itself computes the overviews of metrics in the background when blocks were closed,
-  one after another, so that the first reader in the morning waits for nothing.
+  because the reader may open the page again.
+- A program waits for the result in its request. The query is cancelled when the last waiting
+  program has disconnected, because no page would show the result.
+- The collector computes the overviews of metrics in the background when blocks were closed, one
+  after another, so that the first reader in the morning does not wait.
 
 A token may have a limited number of queries in progress. A failure is remembered, or a page that
 reloads itself would run a query that cannot succeed again and again.
@@ -50,7 +50,7 @@ BACKGROUND: Final = ""
 
 _MAX_RUNS_IN_BACKGROUND: Final = 2
 """Number of queries in progress from which on no query is started in the background. A larger
-number makes people wait for processes that compute pages nobody has opened."""
+number makes readers wait while processes compute pages in advance."""
 
 FAILED_SECONDS: Final = 30.0
 """Seconds for which a page shows a failure before its query may run again. With more, a page stays
@@ -63,7 +63,7 @@ _MAX_FAILURES: Final = 1000
 """Largest number of failures in memory. The oldest ones are forgotten first."""
 
 LookUp = Callable[..., Awaitable[Any]]
-"""Calls a function with the database's engine, in a thread."""
+"""A `LookUp` calls a function with the database's engine, in a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class Results:
     async def find_or_start(
         self, query: Query, *, owner: str, address: str = "", wait: float = 0.0
     ) -> ResultState | None:
-        """Return the state of a page's result, and start the query if there is none.
+        """Return the state of a page's result, and start the query if the result is unknown.
 
         A query that is started is given `wait` seconds, so that a quick result needs no page of
         progress. Returns None if the owner may not start another query.
@@ -215,7 +215,7 @@ class Results:
         self._stop(await self._look_up(query.compute_key))
 
     async def prepare(self, queries: Iterable[Query]) -> None:
-        """Compute the results of pages that nobody has opened yet, one after another.
+        """Compute the results of pages in advance, one after another.
 
         At most one query of each metric is prepared. A prepared query is not looked up again until
         its repr changes: a key reads the file of candidates, and this runs every 30 seconds.
@@ -279,7 +279,7 @@ class Results:
         return run
 
     async def _run(self, query: Query, key: bytes, run: _Run) -> QueryResult:
-        """Compute a result and store it, unless its key has changed meanwhile."""
+        """Compute a result, and store it unless its key has changed during the computation."""
 
         def report_step(step: str) -> None:
             run.step = step
@@ -302,7 +302,7 @@ class Results:
         return result
 
     async def _save(self, key: bytes, result: QueryResult) -> None:
-        """Store a result. A full disk must not take the result from whoever waits for it."""
+        """Store a result. If the disk is full, a waiting program still gets the result."""
         try:
             await asyncio.to_thread(self._files.save, key, result)
         except StoreError as error:
@@ -319,7 +319,7 @@ class Results:
         )
 
     def _stop(self, key: bytes) -> None:
-        """Stop the query in progress with a key, if there is one.
+        """Stop the query in progress with a key, or do nothing if no such query is in progress.
 
         The run is removed at once, so that its owner may start another query before the process of
         this one has ended.

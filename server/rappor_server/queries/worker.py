@@ -1,8 +1,23 @@
 """A pool of worker processes for analysis tasks, each with a limit of time and memory.
 
 A large query must not take threads, memory or time from the reception of uploads, so each task runs
-in a process of its own. A process is reused for the next task. The pool kills a process whose task
-takes too long or whose client has gone. All processes end with their parent.
+in a process of its own. A process is reused for the next task. All processes end with their parent.
+
+    event loop            thread of the pool            worker process
+    Pool.run(task)   ->   _Worker.run          ->       _serve: task.run(engine, report_step)
+                          waits on the pipe    <-       ("step", name), ...
+    result           <-                        <-       ("result" | "bytes" | "error", content)
+
+A task ends in one of these ways:
+
+- It returns a result or raises an error. The process waits for the next task.
+- It takes longer than the limit. The thread kills the process.
+- It needs more memory than the limit. The process reports it, or the system kills the process.
+- Its client has gone. The event loop cancels `Pool.run`, and the process is killed.
+- The parent hangs or was killed. The process kills itself after the limit and some seconds more, or
+  finds the pipe closed.
+
+After a killed process, the next task starts another one.
 """
 
 from __future__ import annotations
@@ -84,6 +99,8 @@ class Pool:
         self._max_waiting = max_waiting
         self._n_waiting = 0
         self._workers = [_Worker(name, database, limits, module) for _ in range(size)]
+        # Last in, first out: the process used last has imported its modules, others may be idle
+        # and never start.
         self._free: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
         for worker in self._workers:
             self._free.put_nowait(worker)
@@ -100,6 +117,7 @@ class Pool:
 
         Other errors of the task are raised as they are.
         """
+        # Without the limit, a burst of requests would wait longer than any client does.
         if self._free.empty() and self._n_waiting >= self._max_waiting:
             raise StoreError("too many requests are waiting for an answer")
         self._n_waiting += 1
@@ -112,6 +130,8 @@ class Pool:
         def report_from_thread(step: str) -> None:
             loop.call_soon_threadsafe(report_step, step)
 
+        # A cancelled call must not free the worker before its thread has ended. So the thread is
+        # shielded, and its end frees the worker.
         cancelled = threading.Event()
         result = loop.run_in_executor(
             self._threads, worker.run, task, report_from_thread, cancelled
@@ -161,12 +181,15 @@ class _Worker:
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
         self._killed: SpawnProcess | None = None
+        """The process that `kill` has killed last. Its successor must not be taken for it."""
 
     def run(self, task: Task, report_step: ReportStep, cancelled: threading.Event) -> Any:
-        """Run a task in the process, and start the process if there is none."""
+        """Run a task in the process. Start the process if it is not running."""
         try:
             return self._exchange(task, report_step, cancelled)
         except (EOFError, OSError):
+            # The process has ended without a word: `kill` was called, or the system killed the
+            # process because of its memory.
             self.end()
             raise self._limits.exceeded_error() from None
 
@@ -212,7 +235,7 @@ class _Worker:
         return self._connection
 
     def end(self) -> None:
-        """End the process, if there is one."""
+        """End the process if it is running."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -234,10 +257,12 @@ def _serve(
     while True:
         try:
             task: Task = connection.recv()
-        except EOFError:
+        except EOFError:  # the parent has ended
             return
         signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # SIGALRM kills
         try:
+            # Opened with the first task: a database that is away fails the task, and not the start
+            # of the process.
             engine = engine or open_checked(database)
             message = ("result", task.run(engine, lambda step: connection.send(("step", step))))
         except MissingExtraError as error:

@@ -18,9 +18,9 @@ from typing import Final
 from sqlalchemy import Engine
 
 from rappor.base.errors import FileError, RapporError
-from rappor.counts.tables import write_parquet as write_table
+from rappor.counts.tables import write_parquet
 from rappor.registry.metric import Metric
-from rappor_server.releases.releases import release
+from rappor_server.releases.releases import read_release
 from rappor_server.storage.blocks import list_due_metrics
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -29,31 +29,43 @@ _DAY: Final = datetime.timedelta(days=1)
 def export_counts(
     engine: Engine, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
 ) -> list[Path]:
-    """Write the counts that are released of some days, a file for each parameter set.
+    """Write the released counts of some days, and return the path of each parameter set's file.
 
-    The same days may be written again. Raises FileError if the folder has counts of other days
-    that overlap with these, RapporError if blocks of these days are still to be closed,
-    MissingExtraError without the extra 'arrow', and StoreError if the database does not answer.
+    An export of the same days replaces the files.
+
+    Raises
+    ------
+    FileError
+        The folder has an export of other days that overlap with these.
+    RapporError
+        Blocks of these days are not closed yet. They would be in no export: the next one begins
+        after their last day.
+    MissingExtraError
+        The extra `arrow` is not installed.
+    StoreError
+        The database does not answer.
     """
     base = folder / "counts" / f"metric={metric.name}"
-    _check_apart(base, first, last)
+    _check_overlap(base, first, last)
     if metric.min_reports and list_due_metrics(engine, [metric.name], today=last + _DAY):
         raise RapporError(
             f"blocks of {metric.name} up to {last} are not closed yet: when the day has ended, "
             "rappor-server prune closes them"
         )
     written = []
-    for counts in release(engine, metric, first, last, ending=True).collections:
+    # A block that begins before the first day was in no earlier export, because it ended later.
+    for counts in read_release(engine, metric, first, last, include_crossing=True).collections:
         path = base / f"first={first}" / f"last={last}" / f"{counts.params.fingerprint}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table = counts.to_arrow()
         names = [counts.params.fingerprint] * len(table)
-        write_table(path, table.add_column(0, "params", [names]))
+        write_parquet(path, table.add_column(0, "params", [names]))
         written.append(path)
     return written
 
 
-def _check_apart(base: Path, first: datetime.date, last: datetime.date) -> None:
+def _check_overlap(base: Path, first: datetime.date, last: datetime.date) -> None:
+    """Raise FileError if a folder has an export of other days that overlap with these."""
     for path in base.glob("first=*/last=*"):
         other = [datetime.date.fromisoformat(name.partition("=")[2]) for name in path.parts[-2:]]
         if other != [first, last] and other[0] <= last and first <= other[1]:

@@ -1,7 +1,7 @@
 """Signs that something is wrong with the reports of a metric, and numbers of reports.
 
 - Refused reports: devices with another registry, or forged uploads.
-- Overfull cohorts: somebody sends reports of one cohort only.
+- Overfull cohorts: forged uploads may name the same cohort again and again.
 - Small blocks: blocks that were closed under a smaller `min_cohort` than the present one.
 """
 
@@ -22,8 +22,8 @@ from rappor_server.storage.blocks import Rule
 from rappor_server.storage.database import translate_errors
 
 _FALSE_ALARM: Final = 1e-9
-"""False-alarm probability: with honest devices, any cohort of a metric exceeds its bound with this
-probability at most. A larger value finds smaller floods, and alarms more often without one."""
+"""Largest probability that a cohort of a metric exceeds its bound although all devices are honest.
+A larger value detects smaller floods, and has more false alarms."""
 
 
 @dataclass(frozen=True, slots=True)

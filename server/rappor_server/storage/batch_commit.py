@@ -4,6 +4,17 @@ One task takes a batch of the queued uploads, writes the batch to the inbox, and
 results. No upload gets a response before its batch is on the disk. A group commit is what makes
 thousands of durable uploads a second possible: a commit costs one flush of the disk, whatever the
 size of the batch.
+
+States of an upload:
+
+    queued       in memory. The device waits for its response
+      |  `_take_batch`
+    committing   one batch at a time
+      |             |
+    committed    failed      the response is sent: the report statuses, or 503
+
+An upload whose request timed out while it was queued is dropped. An upload whose request timed out
+while it was committing may be stored; the device sends it again, and its key counts once.
 """
 
 from __future__ import annotations
@@ -85,6 +96,8 @@ class Receiver:
 
     def _append(self, batch: Batch, params: Mapping[str, Params]) -> None:
         """Write a batch if the disk has room for the merge of everything in the inbox."""
+        # Refusing uploads is better than a full disk: devices keep their reports and retry, and a
+        # full disk would stop the merge that could make room.
         if self.waiting_bytes > _MAX_INBOX_BYTES:
             raise StoreError("the inbox is full: uploads are not merged")
         needed = self._merge_bytes(self.waiting_bytes, self.waiting_reports) + _MIN_FREE_BYTES
@@ -154,6 +167,7 @@ class Writer(Generic[Ticket]):
             The queue is closed or has no room for all uploads. No upload was queued, so the device
             may retry.
         """
+        # Without the limit, uploads would fill the memory while the database hangs.
         if self._is_closed or len(self._queue) + len(uploads) > self._max_queued:
             raise StoreError("the queue of uploads is full")
         self._queue.extend(uploads)
@@ -197,7 +211,7 @@ class Writer(Generic[Ticket]):
             batch, refusals = self._take_batch()
             if batch or refusals or is_probe:
                 await self._commit(batch, refusals)
-            elif self._is_closed:
+            elif self._is_closed:  # and nothing is left to commit
                 return
 
     def _take_batch(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:

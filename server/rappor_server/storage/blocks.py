@@ -8,7 +8,7 @@ has so many reports that no device made more than one in `min_cohort` of them:
 
     reports >= min_cohort * (intervals that the days of the block touch)
 
-because a device sends at most one report in an interval. The interval is that of the fingerprint.
+because a device sends at most one report in an interval. A fingerprint determines its interval.
 
 A report passes through these states:
 
@@ -178,7 +178,7 @@ _Blocks = defaultdict[tuple[str, int], list[Block]]
 
 
 Rules = Mapping[str, Rule]
-"""Rules of a metric, by the fingerprint of the reports."""
+"""`Rules` has the rules of a metric, by the fingerprint of the reports."""
 
 
 def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
@@ -188,7 +188,7 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
 
     The interval of a rule is the interval of the fingerprint's own parameters. Devices that were
     not updated after an interval became slower report as often as before, but under the fingerprint
-    of the older registry, so their reports are judged by the quicker interval.
+    of the older registry, so the quicker interval applies to their reports.
 
     `min_cohort` does not belong to the fingerprint. Its largest value in all registries that have
     the fingerprint counts, because devices of any of these registries may be in the block.
@@ -255,8 +255,9 @@ def close_blocks(
 ) -> bool:
     """Move the counters of all days before today into blocks.
 
-    Counters under a fingerprint without a rule stay where they are, because nobody knows how many
-    reports a block of them needs. They wait until a registry in force has the fingerprint again.
+    Counters under a fingerprint without a rule stay where they are, because the number of reports
+    that their block needs is unknown. They wait until a registry in force has the fingerprint
+    again.
 
     No transaction begins after `until`, a time of `time.monotonic`, but the first transaction
     always begins. Returns whether all days were moved.

@@ -33,11 +33,14 @@ def insert_rows(
     tail = f"ON CONFLICT ({keys}) DO " + (f"UPDATE SET {update}" if update else "NOTHING")
     columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
     if db.dialect.name == "postgresql":
+        # The arrays need their types: an array of a driver's integers may have another one than the
+        # column.
         kinds = [column.type.compile(db.dialect) for column in table.columns]
         arrays = ", ".join(f"%b::{kind}[]" for kind in kinds)  # binary: nothing to escape
         rows_of = f"SELECT * FROM unnest({arrays})"  # noqa: S608 - our own schema
         db.exec_driver_sql(f"{head} {rows_of} {tail}", tuple(columns))
     else:
+        # The statement goes to the driver directly, so the types of SQLAlchemy do not convert days.
         columns = [
             [day.isoformat() for day in column] if isinstance(column[0], datetime.date) else column
             for column in columns

@@ -77,6 +77,7 @@ def split_at_gaps(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
 
 def create_table(db: Connection, kind: str, day: datetime.date) -> None:
     """Create the table of a day unless it exists."""
+    # No race: whoever writes has the maintenance lock.
     if day not in list_days(db, kind):
         db.execute(insert(schema.day_table).values(kind=kind, day=day))
         table_of(kind, day).create(db)
@@ -84,6 +85,8 @@ def create_table(db: Connection, kind: str, day: datetime.date) -> None:
 
 def find_known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]:
     """Return the subset of the keys that the tables of a kind contain."""
+    # All tables in one statement: a statement for each of 14 days would be 14 journeys to the
+    # database.
     days = list_days(db, kind)[:_MAX_TABLES]
     if not keys or not days:
         return set()
@@ -104,6 +107,7 @@ def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: dateti
     """
     if not keys:
         return
+    # Days of both kinds: most days have no partial upload, and the clock is the same for both.
     days = list_days(db, UPLOAD, PART)
     days_of_clock = next(run for run in split_at_gaps([today, *days]) if today in run)
     day = days_of_clock[-1] if len(days_of_clock) > 1 else max([today, *days])
@@ -114,6 +118,7 @@ def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: dateti
 
 
 def _all(keys: Collection[bytes]) -> dict[str, object]:
+    # Sorted: the order of the rows must reveal nothing about the order of arrival.
     return {"keys": b"".join(sorted(keys)), "last": len(keys) - 1}
 
 
@@ -128,6 +133,8 @@ def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
     LockedError
         Another transaction still reads a table after some seconds.
     """
+    # Two million keys took seconds to count and drop, and uploads waited. Renaming takes
+    # milliseconds.
     try:
         with write_transaction(engine) as db:
             lock_maintenance(db)
@@ -136,7 +143,7 @@ def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
             for day in db.execute(gone.returning(columns.day)).scalars().all():
                 name = table_of(kind, day).name
                 db.execute(text(f"ALTER TABLE {name} RENAME TO forgotten_{name}"))
-    except LockedError:
+    except LockedError:  # PostgreSQL renames no table that a dump reads
         raise LockedError(_STILL_READ) from None
     with translate_errors():  # includes tables that an interrupted run has renamed but not dropped
         names = inspect(engine).get_table_names()

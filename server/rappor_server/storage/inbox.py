@@ -14,6 +14,29 @@ Each database has the form of an inbox that keeps receivers and merges apart:
   inbox_1, inbox_2, ..., and an empty table is dropped as a whole. Receivers write to the newest
   table. They look up its number while they hold a shared advisory lock, so no receiver writes to a
   table after the table was sealed.
+
+States of a batch
+-----------------
+
+    append    a row of the inbox, on the disk. The response may be sent now
+      |
+    seal      the batch belongs to the running merge. Later batches wait for the next one
+      |
+    take      in the transaction of the merge: the counters are written, and the batch is taken
+      |                                        or it is moved to the unreadable batches
+    clear     its bytes are overwritten, or its table is dropped
+
+Bad cases:
+
+- A crash between `append` and the response: the device sends the upload again, and its key prevents
+  that it counts twice.
+- A crash before the commit of `take`: nothing was merged, and the next merge takes the batch again.
+- A crash after the commit, before `clear`: the batch is marked as merged (SQLite), or its row is
+  deleted (PostgreSQL). The next `clear` removes its bytes.
+- A reader or a dump during `clear`: the bytes stay until a later `clear`. The merge process calls
+  `clear` every five seconds. Without that, single reports would stay on the disk until the next
+  upload, perhaps for days.
+- A copied database without its inbox, or with an older one: `SqliteInbox` refuses it.
 """
 
 from __future__ import annotations
@@ -142,9 +165,10 @@ class SqliteInbox:
         batches of such an inbox would get sequence numbers that the database has recorded as merged
         already, and a merge would skip the batches: acknowledged uploads would be lost.
         """
-        begin_immediate(db)
+        begin_immediate(db)  # two collectors may start at once and create the same tables
         for statement in (*_CREATE, "COMMIT"):
             db.execute(statement)
+        # The largest number that was ever assigned. The rows would not show it: they are deleted.
         row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
         last_assigned = row[0] if row else 0
         if self._read_last_merged() > last_assigned:
@@ -170,6 +194,8 @@ class SqliteInbox:
             keys of the uploads prevent that a merge counts them twice.
         """
         with write_transaction(self._inbox) as db:
+            # The parameters travel with the batch. After a reload, the registry may have them no
+            # more when the batch is merged.
             insert_rows(db, schema.params, list(params.items()))
             db.execute(insert(_SQLITE_TABLE), batch._asdict())
 
@@ -204,6 +230,7 @@ class SqliteInbox:
         db : a transaction of the database, which also writes the counters
         """
         seq = _SQLITE_TABLE.c.seq
+        # Read in the transaction of the counters: another process may have merged meanwhile.
         last_merged = int(db.scalar(select(schema.last_merged.c.seq)) or 0)
         with self._inbox.connect() as inbox:
             last = _find_last_of_merge(
@@ -226,6 +253,8 @@ class SqliteInbox:
         An active reader prevents that a log is emptied. The next call then empties the log.
         """
         last_merged = self._read_last_merged()
+        # SQLite overwrites deleted rows with zeros (`secure_delete`), and the logs of both files
+        # still contain their pages.
         with write_transaction(self._inbox) as inbox:
             inbox.execute(delete(_SQLITE_TABLE).where(_SQLITE_TABLE.c.seq <= last_merged))
         for path in (self._path, Path(str(self._main.url.database))):
@@ -258,6 +287,8 @@ class PostgresInbox:
         try:
             self._append(batch, params)
         except BaseException as error:
+            # The outcome is unknown: the server may have committed before the connection broke.
+            # Writing the batch again is safe, because the keys of its uploads count once.
             self.close()
             if is_new_connection or not isinstance(error, StoreError):
                 raise
@@ -269,6 +300,9 @@ class PostgresInbox:
         A receiver that hangs between two statements of a transaction would hold the append lock,
         and `seal` could not create the next table.
         """
+        # A transaction of its own, before the batch: parameters without reports do no harm, and a
+        # batch without its parameters could not be read. Sorted: two receivers that insert the same
+        # rows in different orders would wait for each other.
         if new := params.keys() - self._stored_fingerprints:
             with write_transaction(self._engine) as db:
                 insert_rows(db, schema.params, [(name, params[name]) for name in sorted(new)])
@@ -305,6 +339,7 @@ class PostgresInbox:
             db.execute(_LIMIT_LOCK_WAIT)
             db.execute(select(func.pg_advisory_xact_lock(_APPEND_LOCK)))
             number = _read_numbers(db)[-1]
+            # Without this check, an idle collector would create a table with each merge.
             if _is_empty(db, _numbered_table(number)):
                 return
             _numbered_table(number + 1).create(db)
@@ -328,6 +363,7 @@ class PostgresInbox:
         with contextlib.suppress(LockedError), write_transaction(self._engine) as db:
             db.execute(_LIMIT_LOCK_WAIT)
             lock_maintenance(db)
+            # `count_contents` of another host may be between the numbers and the tables.
             db.execute(select(func.pg_advisory_xact_lock(_TABLES_LOCK)))
             for number in _read_numbers(db)[:-1]:
                 if _is_empty(db, table := _numbered_table(number)):
@@ -337,6 +373,8 @@ class PostgresInbox:
 
     def close(self) -> None:
         """Close the connection, and forget which parameters the database has stored."""
+        # After a broken connection the database may be another one, restored from a backup that
+        # does not have these parameters.
         self._stored_fingerprints.clear()
         if self._connection is not None:
             with contextlib.suppress(StoreError), translate_errors():

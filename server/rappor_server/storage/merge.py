@@ -87,16 +87,19 @@ def merge(
     ----------
     engine : the database
     inbox : the inbox of the database
-    wait : whether to wait for another process that merges. Without waiting, the function returns
+    wait : whether to wait for another process that merges. Otherwise the function returns at once
         and leaves the batches to that process.
     today : day (UTC) of the merge; by default the day of the database's clock
     """
     total = MergeResult()
+    # Under load, a merge without a limit would go on with the few batches that arrived during its
+    # last transaction, and write all counters for each of them.
     inbox.seal()
     while True:
         with write_transaction(engine) as db:
             if not try_maintenance_lock(db, wait=wait):
                 return total
+            # Read after the lock, which may have been waited for since the day before.
             day = today or read_today(db)
             _record_heartbeat(db, day)
             batches = inbox.take(db)
@@ -113,6 +116,7 @@ def retry_unreadable(engine: Engine, *, today: datetime.date | None = None) -> M
     """Merge those unreadable batches that this version of the program can read."""
     with write_transaction(engine) as db:
         lock_maintenance(db)
+        # A batch that still cannot be read is inserted again by the same transaction.
         return _merge_batches(db, take_unreadable(db), today or read_today(db))
 
 
@@ -140,7 +144,7 @@ def _merge_batches(db: Connection, batches: Sequence[Batch], today: datetime.dat
             refusals[day, *metric_and_reason] += number
         for reports in record.reports:
             selected = duplicates.select_new(index, reports)
-            if len(selected.cohorts):
+            if len(selected.cohorts):  # all of them may be retries
                 new_reports[day, reports.kind].append(selected)
     duplicates.store_keys(db, today)
     n_counters = sum(
@@ -159,6 +163,7 @@ def _decode_batches(
     ever.
     """
 
+    # Cached: a merge has thousands of batches, and all of them have the same few fingerprints.
     @functools.cache
     def find_params(fingerprint: str) -> Params | None:
         columns = schema.params.c
@@ -169,7 +174,7 @@ def _decode_batches(
     records, n_failed = [], 0
     for day, _, data in batches:
         try:
-            if day is None:
+            if day is None:  # the column is damaged
                 raise RecordError("a batch must have a day")
             record = decode(data, find_params)
         except RecordError:
@@ -251,6 +256,8 @@ class _DuplicateCheck:
 
     def store_keys(self, db: Connection, today: datetime.date) -> None:
         """Store the keys of all uploads; a key that was stored before lives for 14 days more."""
+        # Known keys, too: the device that retries did not get the response, and may retry again
+        # after the first key has expired.
         store_keys(db, UPLOAD, self._whole_uploads | self._known_uploads, today)
         store_keys(db, PART, self._partial_reports, today)
 
@@ -296,5 +303,6 @@ def add_refusals(db: Connection, refusals: Mapping[tuple[datetime.date, str, str
     db : a transaction that has the maintenance lock
     refusals : number of refused reports or uploads, by day, metric and reason
     """
+    # The database adds. Reading the numbers first would lose refusals of a transaction between.
     rows = [(*key, number) for key, number in refusals.items()]
     insert_rows(db, schema.refusal, rows, update="number = refusal.number + excluded.number")

@@ -7,6 +7,18 @@ after the last upload has come. Several collectors may share a database; whichev
 first that a merge is due merges. After the end of its collector, for whatever reason, the process
 merges once more and exits. A reader may delay that merged rows are erased; they are erased seconds
 after the reader's end.
+
+States of the process, as its collector sees them:
+
+    running       sends a `MergeStatus` after each look at the inbox
+      |  killed, or it failed to start
+    restarting    for a second. Uploads go on: receivers do not need the process
+      |  `_start`
+    running
+
+The process itself never ends because of an error. It reports the error as `failure`, opens the
+inbox anew, and tries again after a second. While merging fails, the collector is not ready, and it
+refuses uploads when the inbox or the disk is full.
 """
 
 from __future__ import annotations
@@ -61,12 +73,14 @@ class MergeSchedule:
     def is_due(self, contents: InboxContents, now: float) -> bool:
         """Return whether to merge now; the call also records the contents."""
         n_batches = contents.batches
+        # Fewer batches than before: another process has merged. No batches before: the inbox was
+        # empty. In both cases all batches arrived after the last look.
         if n_batches < self._n_batches or not self._n_batches:
-            # The inbox was empty, or somebody has merged: all batches are new.
             self._oldest_batch = now
         if n_batches != self._n_batches:
             self._last_change, self._n_batches = now, n_batches
         if not n_batches:
+            # The backlog of an earlier process is merged. From now on wait for more reports.
             self._enough_reports = max(self._enough_reports, _MIN_REPORTS)
             return False
         is_quiet = now - self._last_change >= _QUIET_SECONDS
@@ -122,6 +136,7 @@ class MergeProcess:
         try:
             status = self._link.recv()
         except (EOFError, OSError):
+            # The process was killed, for example because the machine had no memory left.
             self._close_link()
             self._process.join()  # returns soon: only the end of the process closes the other end
             exit_code = self._process.exitcode
@@ -136,6 +151,7 @@ class MergeProcess:
 
     async def close(self) -> None:
         """Let the process merge once more, and wait for its end."""
+        # Otherwise the timer would start a process that outlives the collector.
         if self._restart_timer is not None:
             self._restart_timer.cancel()
         if not self._link.closed:
@@ -157,6 +173,8 @@ def _serve(link: Connection[Any, Any], database: str) -> None:
     with contextlib.suppress(OSError):  # the collector ended between `poll` and `send`
         while not link.poll(_RESTART_SECONDS if worker.failure else _POLL_SECONDS):
             link.send(worker.run_once(is_last=False))
+    # The collector has ended and has written its last batches before. Nobody else may be left to
+    # merge them.
     worker.run_once(is_last=True)
 
 
@@ -194,6 +212,7 @@ class _MergeWorker:
         return MergeStatus(self._contents, oldest_seconds, merged, self.failure)
 
     def _merge_if_due(self, *, is_last: bool) -> MergeResult:
+        # Opened here, and not at the start: the database may not answer yet.
         if self._inbox is None:
             self._inbox = open_inbox(self._engine)
         if time.monotonic() >= self._last_clean_up + _CLEAN_UP_SECONDS:
@@ -202,6 +221,7 @@ class _MergeWorker:
         if not self._schedule.is_due(self._contents, time.monotonic()) and not is_last:
             return MergeResult()
         merged = merge(self._engine, self._inbox, wait=is_last)
+        # If another process was merging, nothing was merged here, and the threshold stays.
         if merged.uploads or merged.duplicates:
             self._schedule.record_merge(merged.counters)
         return merged
@@ -214,6 +234,7 @@ class _MergeWorker:
         """
         self._last_clean_up = time.monotonic()
         if self._retried_inbox is not inbox:
+            # A dump reads the table of unreadable batches. Try again with the next clean-up.
             with contextlib.suppress(LockedError):
                 retry_unreadable(self._engine)
                 self._retried_inbox = inbox

@@ -69,9 +69,11 @@ def verify(engine: Engine, token: str, *, today: datetime.date) -> Token | None:
     The comparison takes the same time wherever the tokens differ, so time reveals no part of a
     token.
     """
+    # The public name finds the row. Only the comparison of digests decides.
     token_id = token.split(".")[1] if token.count(".") == 2 else ""
     with translate_errors(), engine.connect() as db:
         query = select(schema.token.c.digest).where(schema.token.c.id == token_id)
+        # An unknown name is compared with an empty digest, which no token has.
         stored = db.execute(query).scalar() or b""
     is_right = hmac.compare_digest(bytes(stored), _digest(token))
     return find(engine, token_id, today=today) if is_right else None
@@ -109,9 +111,7 @@ def _digest(token: str) -> bytes:
 def _parse_token(row: Row[tuple[object, ...]]) -> Token:
     try:
         metrics = msgspec.json.decode(row.metrics, type=tuple[str, ...] | None)
-    except (
-        msgspec.MsgspecError,
-        UnicodeDecodeError,
-    ):  # a damaged row allows nothing, and must not hide other tokens
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # A damaged row allows nothing. An error here would hide all other tokens of the list.
         metrics = ()
     return Token(id=row.id, metrics=metrics, expires=row.expires, revoked=row.revoked)

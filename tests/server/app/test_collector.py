@@ -35,7 +35,7 @@ async def main():
             await collector.enqueue(collector.parse_upload(body))
         merge_all(collector.engine)
         for metric in collector.accepted_params.registry.values():
-            released = releases.release(collector.engine, metric, *days)
+            released = releases.read_release(collector.engine, metric, *days)
             print(metric.name, released.n_reports)
     finally:
         await collector.close()

@@ -57,11 +57,11 @@ def store_reports(engine: Engine, first: datetime.date = TODAY) -> None:
 def test_readers_close_nothing(engine: Engine) -> None:
     """Ended days stay withheld until a task closes their blocks."""
     store_reports(engine)
-    waiting = releases.release(engine, SMALL, *ALL_DAYS)
+    waiting = releases.read_release(engine, SMALL, *ALL_DAYS)
     assert (waiting.n_reports, waiting.withheld) == (0, tuple(map(day, range(N_DAYS))))
-    assert releases.overview(engine, SMALL).withheld == waiting.withheld
+    assert releases.read_overview(engine, SMALL).withheld == waiting.withheld
     close_days(engine, SMALL, day(N_DAYS))
-    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+    assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
 def test_tasks_close_a_backlog_together(engine: Engine) -> None:
@@ -69,13 +69,13 @@ def test_tasks_close_a_backlog_together(engine: Engine) -> None:
     store_reports(engine)
     first = CloseTask(rules=RULES, today=day(2), seconds=0)
     first.run(engine, lambda _: None)
-    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports in (6, 12)
+    assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports in (6, 12)
     n_tasks = 0
     while due := select_due(engine, RULES, day(N_DAYS)):
         CloseTask(rules=due, today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
         n_tasks += 1
     assert 1 <= n_tasks <= N_DAYS
-    (counts,) = releases.release(engine, SMALL, *ALL_DAYS).collections
+    (counts,) = releases.read_release(engine, SMALL, *ALL_DAYS).collections
     assert counts.n_reports == 6 * N_DAYS
     sums = [[(i + j) for i in range(N_DAYS) for j in range(c, 6, 2)] for c in range(2)]
     for cohort, values in enumerate(sums):
@@ -93,7 +93,7 @@ def test_a_task_ends_in_time(engine: Engine) -> None:
         time.sleep(2 * blocks._TRANSACTION_SECONDS)
 
     CloseTask(rules=RULES, today=day(N_DAYS), seconds=0).run(engine, lambda _: None)
-    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6
+    assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6
 
 
 def test_pieces_are_moved_once(engine: Engine) -> None:
@@ -102,15 +102,15 @@ def test_pieces_are_moved_once(engine: Engine) -> None:
     with engine.connect() as db:
         pieces = list(blocks._list_pieces(db, "small", day(2)))
     close_days(engine, SMALL, day(2))
-    before = releases.release(engine, SMALL, *ALL_DAYS)
+    before = releases.read_release(engine, SMALL, *ALL_DAYS)
     commit(engine, upload_of(*[report_of("small", cohort=3)] * 6), today=day(0))
     with write_transaction(engine) as db:
         for piece in pieces:
             blocks._move_piece(db, "small", piece, RULES["small"])
-    assert releases.release(engine, SMALL, *ALL_DAYS).collections == before.collections
+    assert releases.read_release(engine, SMALL, *ALL_DAYS).collections == before.collections
     close_days(engine, SMALL, day(3))
-    assert releases.release(engine, SMALL, day(2), day(2)).n_reports == 6
-    assert releases.release(engine, SMALL, day(0), day(2)).n_reports == 3 * 6 + 6
+    assert releases.read_release(engine, SMALL, day(2), day(2)).n_reports == 6
+    assert releases.read_release(engine, SMALL, day(0), day(2)).n_reports == 3 * 6 + 6
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -125,7 +125,7 @@ def test_damaged_counters_stop_no_other_metric(engine: Engine) -> None:
     for _ in range(2):
         with pytest.raises(StoreError, match="sums in it are damaged"):
             CloseTask(rules=rules_of(damaged, SMALL), today=day(N_DAYS)).run(engine, lambda _: None)
-        assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+        assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
 @pytest.mark.parametrize("pace", ["day", "week"])
@@ -198,11 +198,11 @@ def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
         assert select_due(engine, known, day(on + 1)) == {}
     first = [(1, day(0), 6)]
     assert list_blocks(engine, SMALL.params) == first
-    shown = releases.release(engine, weekly, *ALL_DAYS)
+    shown = releases.read_release(engine, weekly, *ALL_DAYS)
     assert (shown.n_reports, shown.withheld) == (6, (day(1), day(2)))
     close_all(engine, both, day(4))
     assert list_blocks(engine, SMALL.params, is_closed=True) == [*first, (1, day(3), 12)]
-    assert releases.release(engine, weekly, *ALL_DAYS).n_reports == 18
+    assert releases.read_release(engine, weekly, *ALL_DAYS).n_reports == 18
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -212,7 +212,7 @@ def test_clock_ahead_ends_no_day(engine: Engine) -> None:
     commit(engine, upload_of(*[report_of("small")] * 6), today=today)
     ahead = today + datetime.timedelta(days=30)
     CloseTask(rules=RULES, today=ahead).run(engine, lambda _: None)
-    assert releases.release(engine, SMALL, *ALL_DAYS).withheld == (today,)
+    assert releases.read_release(engine, SMALL, *ALL_DAYS).withheld == (today,)
     assert closing.earlier_of_clocks(engine, ahead) - today in (day(0) - day(0), day(1) - day(0))
     assert closing.earlier_of_clocks(engine, day(-9)) == day(-9)
 
@@ -227,7 +227,7 @@ def test_clock_far_ahead_ends_no_day(engine: Engine) -> None:
             CloseTask(rules=RULES, today=day(ahead)).run(engine, lambda _: None)
     store_reports(engine, day(N_DAYS))
     CloseTask(rules=RULES, today=day(2 * N_DAYS)).run(engine, lambda _: None)
-    assert releases.release(engine, SMALL, day(0), day(2 * N_DAYS)).n_reports == 12 * N_DAYS
+    assert releases.read_release(engine, SMALL, day(0), day(2 * N_DAYS)).n_reports == 12 * N_DAYS
 
 
 def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
@@ -335,12 +335,12 @@ async def test_closing_continues_after_a_failure(engine: Engine) -> None:
         return select_due(engine, RULES, day(N_DAYS))
 
     task = asyncio.create_task(
-        closing.keep_closing(pool.run, pool.stop_idle, look, lambda: day(N_DAYS), pause=0.01)
+        closing.keep_closing(pool.run, pool.stop_idle, look, lambda: day(N_DAYS), poll_seconds=0.01)
     )
     await become(lambda: pool.n_rests)
     task.cancel()
     assert pool.n_tasks >= 2
-    assert releases.release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+    assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
 def test_closing_process_ends_when_idle(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_concurrent_readers_see_each_block_once(engine: Engine) -> None:
     assert len({shown for shown, *_ in final}) == len(final)
     last = day(3 * N_DAYS)
     close_days(engine, AT_ONCE, last)
-    everything = releases.release(engine, AT_ONCE, day(0), last)
+    everything = releases.read_release(engine, AT_ONCE, day(0), last)
     assert 0 <= 300 - everything.n_reports < 4 * AT_ONCE.min_cohort
 
 
@@ -402,7 +402,7 @@ def read_day(
 ) -> list[tuple[datetime.date, int, tuple[int, ...]]]:
     """Return day, number of reports and bit counts of the release of one day."""
     close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
-    shown = releases.release(engine, AT_ONCE, day(i), day(i))
+    shown = releases.read_release(engine, AT_ONCE, day(i), day(i))
     return [
         (day(i), each.n_reports, tuple(each.bit_counts.ravel().tolist()))
         for each in shown.collections

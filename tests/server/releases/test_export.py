@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from collectors import ACCEPTED, close_days, commit, day, report_of, upload_of
 from rappor_server.releases.export import export_counts
-from rappor_server.releases.releases import release
+from rappor_server.releases.releases import read_release
 from sqlalchemy import Engine
 
 from rappor import Counts
@@ -17,8 +17,8 @@ from rappor.base.errors import FileError, RapporError
 METRICS = ACCEPTED.registry
 
 
-def test_counts_are_what_may_be_read_and_no_more(engine: Engine, tmp_path: Path) -> None:
-    """Closed blocks of enough reports: a file holds the counts that the collector answers."""
+def test_an_export_contains_released_counts_only(engine: Engine, tmp_path: Path) -> None:
+    """A file contains the same counts as a response of the collector."""
     metric = METRICS["small"]
     for offset, n in ((0, 7), (1, 1)):
         commit(engine, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
@@ -31,7 +31,7 @@ def test_counts_are_what_may_be_read_and_no_more(engine: Engine, tmp_path: Path)
         str(path.relative_to(tmp_path))
         == f"{folder}/{ACCEPTED.registry['small'].fingerprint}.parquet"
     )
-    (expected,) = release(engine, metric, day(0), day(1)).collections
+    (expected,) = read_release(engine, metric, day(0), day(1)).collections
     assert Counts.from_parquet(path) == expected
     assert expected.n_reports == 7  # the block of the last day waits for a second report
     table = duckdb.read_parquet(f"{tmp_path}/counts/**/*.parquet", hive_partitioning=True)
@@ -41,7 +41,7 @@ def test_counts_are_what_may_be_read_and_no_more(engine: Engine, tmp_path: Path)
 
 
 def test_days_are_in_a_folder_once(engine: Engine, tmp_path: Path) -> None:
-    """The same days may be written again; others that overlap would be counted twice."""
+    """An export of the same days is repeated. Other days that overlap are refused."""
     metric = METRICS["page"]
     commit(engine, upload_of(), today=day(0))
     first = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
@@ -52,8 +52,8 @@ def test_days_are_in_a_folder_once(engine: Engine, tmp_path: Path) -> None:
     assert export_counts(engine, tmp_path, metric, first=day(2), last=day(3)) == []
 
 
-def test_exports_one_after_the_other_leave_no_block_out(engine: Engine, tmp_path: Path) -> None:
-    """A block that crosses the border of two exports is in the one of its last day."""
+def test_consecutive_exports_leave_no_block_out(engine: Engine, tmp_path: Path) -> None:
+    """A block that crosses the border of two exports is in the export of its last day."""
     metric = METRICS["small"]
     for offset in range(6):
         # Each day of cohort 1 is a block. Two days of cohort 2 are one block of 1 + 3 reports.
@@ -62,7 +62,7 @@ def test_exports_one_after_the_other_leave_no_block_out(engine: Engine, tmp_path
         reports = [report_of("small", cohort=cohort) for cohort in cohorts]
         commit(engine, *map(upload_of, reports), today=day(offset))
     close_days(engine, metric, day(7))
-    expected = release(engine, metric, day(0), day(5)).n_reports
+    expected = read_release(engine, metric, day(0), day(5)).n_reports
     assert expected == 3 * (5 + 6 + 4)
     days = [(0, 0), (1, 2), (3, 4), (5, 5)]
     written = [export_counts(engine, tmp_path, metric, first=day(a), last=day(b)) for a, b in days]

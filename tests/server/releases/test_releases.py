@@ -1,4 +1,4 @@
-"""What analysts may read: sums of whole blocks, and never of one report."""
+"""Releases are sums of whole blocks, and never sums of a single report."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def read(
     on: int = 100,
     metric: Metric = SMALL,
 ) -> releases.Release:
-    """Close blocks on a day, and return what is released of the days from first to last."""
+    """Close blocks on a day, and return the release of the days from first to last."""
     close_days(engine, metric, day(on))
     days = (
         ALL_DAYS[0] if first is None else day(first),
         ALL_DAYS[1] if last is None else day(last),
     )
-    return releases.release(engine, metric, *days)
+    return releases.read_release(engine, metric, *days)
 
 
 def by_cohort(release: releases.Release) -> list[int]:
@@ -81,8 +81,8 @@ def by_cohort(release: releases.Release) -> list[int]:
     return [int(n) for n in counts.cohort_reports]
 
 
-def test_days_of_a_cohort_wait_until_their_block_holds_enough(engine: Engine) -> None:
-    """A cohort's report waits for another one of a later day, and both are shown together."""
+def test_days_of_a_cohort_wait_until_their_block_has_enough_reports(engine: Engine) -> None:
+    """A report waits for reports of a later day, and both days are released as one block."""
     send(engine, 0, 0, 1, 2, 2, 2, on=0)
     send(engine, 0, 0, 3, on=1)
     before = read(engine, on=2)
@@ -97,7 +97,7 @@ def test_days_of_a_cohort_wait_until_their_block_holds_enough(engine: Engine) ->
 
 
 def test_a_range_is_a_sum_of_whole_blocks(engine: Engine) -> None:
-    """A block that begins before a range, or ends after it, is not in it."""
+    """A block that begins before a range, or ends after the range, is excluded."""
     send(engine, *[0] * 6, 1, on=0)
     send(engine, *[0] * 5, on=1)
     send(engine, *[0] * 5, *[1] * 5, on=2)
@@ -110,7 +110,7 @@ def test_a_range_is_a_sum_of_whole_blocks(engine: Engine) -> None:
 
 
 def test_one_parameter_set_has_its_own_days(engine: Engine) -> None:
-    """Where a fingerprint is named, days list the reports under it and no others."""
+    """With a fingerprint, `days` counts the reports under this fingerprint only."""
     page = Registry.loads(REGISTRY)["page"]
     changed = dataclasses.replace(page, params=dataclasses.replace(page.params, p=0.2))
     later = changed.params
@@ -118,15 +118,15 @@ def test_one_parameter_set_has_its_own_days(engine: Engine) -> None:
     for on, params in ((0, page.params), (1, later), (1, later)):
         body = upload_of(report_of("page", params=params))
         count_group(engine, [submission_of(body, accepted, today=day(on))], today=day(on))
-    everything = releases.release(engine, page, *ALL_DAYS)
-    own = releases.release(engine, page, *ALL_DAYS, params=later.fingerprint)
+    everything = releases.read_release(engine, page, *ALL_DAYS)
+    own = releases.read_release(engine, page, *ALL_DAYS, params=later.fingerprint)
     assert everything.days == (DayReports(day(0), 1), DayReports(day(1), 2))
     assert own.days == (DayReports(day(1), 2),)
     assert [each.params for each in own.collections] == [later]
 
 
 def test_blocks_never_change(engine: Engine) -> None:
-    """A report that comes late, from a clock that lags, counts in a later block."""
+    """A late report, of a collector whose clock lags, is added to a later block."""
     send(engine, *[0] * 6, on=0)
     first = read(engine, 0, 0, on=1)
     send(engine, 0, on=0, bits=1)
@@ -139,12 +139,12 @@ def test_blocks_never_change(engine: Engine) -> None:
 
 
 def test_without_a_minimum_everything_shows_at_once(engine: Engine) -> None:
-    """Without a minimum the first report is released, and blocks made before are shown as well."""
+    """Without a minimum the first report is released, and so are blocks that were closed before."""
     send(engine, *[0] * 6, 1, on=0)
     read(engine, on=1)
     send(engine, 1, on=1)
     metric = dataclasses.replace(SMALL, min_reports=0)
-    shown = releases.release(engine, metric, *ALL_DAYS)
+    shown = releases.read_release(engine, metric, *ALL_DAYS)
     assert by_cohort(shown) == [6, 2, 0, 0]
     assert shown.days == (DayReports(day(0), 7), DayReports(day(1), 1))
     assert shown.withheld == ()
@@ -155,12 +155,12 @@ def test_without_a_minimum_everything_shows_at_once(engine: Engine) -> None:
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("min_reports", [0, 5])
 def test_overview_reads_no_sums_of_bits(engine: Engine, min_reports: int) -> None:
-    """Blocks are counted in an index that has no sums, and nothing else is asked for them."""
+    """Reports are counted in an index without sums of bits, and blocks are read in no other way."""
     send(engine, *[0] * 6, on=0)
     read(engine, on=1)
     asked: list[tuple[str, Any]] = []
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append((given[2], given[3])))
-    releases.overview(engine, dataclasses.replace(SMALL, min_reports=min_reports))
+    releases.read_overview(engine, dataclasses.replace(SMALL, min_reports=min_reports))
     questions = [each for each in asked if "FROM block" in each[0]]
     assert len(questions) >= 2
     for statement, values in questions:
@@ -171,14 +171,14 @@ def test_overview_reads_no_sums_of_bits(engine: Engine, min_reports: int) -> Non
         assert "USING COVERING INDEX" in step
 
 
-def test_overview_counts_what_a_release_shows(engine: Engine) -> None:
-    """Days, waiting days and reports by cohort are those of a release of all days."""
+def test_overview_counts_the_reports_of_a_release(engine: Engine) -> None:
+    """An overview has the days, withheld days and cohorts of a release of all days."""
     send(engine, 0, 0, 1, 2, 2, 2, on=0)
     send(engine, 0, 0, 3, on=1)
     read(engine, on=2)
     for metric in (SMALL, dataclasses.replace(SMALL, min_reports=0)):
-        shown = releases.release(engine, metric, *ALL_DAYS)
-        seen = releases.overview(engine, metric)
+        shown = releases.read_release(engine, metric, *ALL_DAYS)
+        seen = releases.read_overview(engine, metric)
         assert (seen.days, seen.withheld) == (shown.days, shown.withheld)
         assert [(each.fingerprint, each.reports.tolist()) for each in seen.cohorts] == [
             (counts.params.fingerprint, counts.cohort_reports.tolist())
@@ -186,24 +186,24 @@ def test_overview_counts_what_a_release_shows(engine: Engine) -> None:
         ]
     send(engine, 0, on=2)
     none = dataclasses.replace(SMALL, min_reports=1000)
-    assert releases.overview(engine, none).cohorts == ()
-    assert releases.overview(engine, none).withheld == (day(0), day(1), day(2))
+    assert releases.read_overview(engine, none).cohorts == ()
+    assert releases.read_overview(engine, none).withheld == (day(0), day(1), day(2))
 
 
-def all_answers(engine: Engine, until: int) -> list[Counts]:
-    """Return what any range of days shows at the end of one of them."""
+def read_all_ranges(engine: Engine, until: int) -> list[Counts]:
+    """Return the counts of every range of days, read at the end of day `until`."""
     ranges = itertools.combinations_with_replacement(range(until + 1), 2)
     found = (read(engine, *days, on=until) for days in ranges)
     return [counts for release in found for counts in release.collections]
 
 
 def as_vector(counts: Counts) -> NDArray[np.int64]:
-    """Return reports and ones of all cohorts in one row."""
+    """Return the numbers of reports and the sums of bits of all cohorts as one vector."""
     return np.concatenate([counts.cohort_reports, counts.bit_counts.ravel()])
 
 
-def spanned(answers: list[Counts], wanted: NDArray[np.int64]) -> bool:
-    """Return whether additions and subtractions of answers give a vector."""
+def is_in_span(answers: list[Counts], wanted: NDArray[np.int64]) -> bool:
+    """Return whether a vector is a linear combination of counts."""
     rows = np.array([as_vector(each) for each in answers], dtype=float)
     solution, *_ = np.linalg.lstsq(rows.T, wanted.astype(float), rcond=None)
     return bool(np.allclose(rows.T @ solution, wanted, atol=1e-6))
@@ -212,7 +212,7 @@ def spanned(answers: list[Counts], wanted: NDArray[np.int64]) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_no_combination_of_ranges_and_times_gives_a_report(engine: Engine, seed: int) -> None:
-    """Whoever reads every range on every day cannot add and subtract them to a single report."""
+    """A reader of every range on every day cannot compute a single report from them."""
     rng = np.random.default_rng(seed)
     answers: list[Counts] = []
     sent: list[tuple[int, int]] = []
@@ -220,18 +220,18 @@ def test_no_combination_of_ranges_and_times_gives_a_report(engine: Engine, seed:
         for _ in range(int(rng.integers(2, 12))):
             sent.append((int(rng.integers(4)), int(rng.integers(1 << 16))))
             send(engine, sent[-1][0], on=now, bits=sent[-1][1])
-        answers += all_answers(engine, now)
+        answers += read_all_ranges(engine, now)
     assert answers
-    assert spanned(answers, as_vector(answers[0]))
+    assert is_in_span(answers, as_vector(answers[0]))
     for cohort, bits in sent:
         report = np.zeros(4 + 4 * 16, dtype=np.int64)
         report[cohort] = 1
         report[4 + 16 * cohort : 4 + 16 * (cohort + 1)] = [bits >> i & 1 for i in range(16)]
-        assert not spanned(answers, report)
+        assert not is_in_span(answers, report)
 
 
 def test_forged_reports_around_a_victim_do_not_isolate_it(engine: Engine) -> None:
-    """Forged reports before and after it, and reading at every step, leave it among its cohort.
+    """Forged reports before and after a report, and a read at every step, do not isolate it.
 
     The forger knows all forged reports and subtracts them from whatever is shown. What is left of
     a block are all honest reports of its days and cohort, never the victim's alone.
@@ -242,33 +242,33 @@ def test_forged_reports_around_a_victim_do_not_isolate_it(engine: Engine) -> Non
     left: list[tuple[int, list[int]]] = []
     for step, bits in enumerate([*honest, victim]):
         send(engine, *[0] * 9, bits=forged)
-        left += [strip(each, 9 * (step + 1)) for each in all_answers(engine, 0)]
+        left += [strip(each, 9 * (step + 1)) for each in read_all_ranges(engine, 0)]
         send(engine, 0, bits=bits)
-        left += [strip(each, 9 * (step + 1)) for each in all_answers(engine, 0)]
+        left += [strip(each, 9 * (step + 1)) for each in read_all_ranges(engine, 0)]
     assert left == []  # nothing is shown of a day that has not ended
-    left = [strip(each, 9 * 9) for each in all_answers(engine, 1)]
+    left = [strip(each, 9 * 9) for each in read_all_ranges(engine, 1)]
     together = [sum(bits >> i & 1 for bits in [*honest, victim]) for i in range(16)]
     assert set(map(repr, left)) == {repr((9, together))}
 
 
 def strip(counts: Counts, n_forged: int) -> tuple[int, list[int]]:
-    """Subtract forged reports of all ones from cohort 0."""
+    """Return the reports and sums of cohort 0 without forged reports, whose bits are all 1."""
     return int(counts.cohort_reports[0]) - n_forged, (counts.bit_counts[0] - n_forged).tolist()
 
 
 def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> None:
-    """More ones than reports are no answer, and no fault of who asks."""
+    """A sum of bits larger than the number of reports raises StoreError."""
     send(engine, *[0] * 5)
     read(engine)
     with write_transaction(engine) as db:
         db.execute(schema.block.update().values(reports=0))
     with pytest.raises(StoreError, match="impossible counts of small") as caught:
-        releases.release(engine, metric_of("small", min_reports=0), *ALL_DAYS)
+        releases.read_release(engine, metric_of("small", min_reports=0), *ALL_DAYS)
     assert not caught.value.retryable
 
 
-def test_counts_know_how_often_a_device_may_have_reported(engine: Engine) -> None:
-    """By the interval and the days of each cohort, a device sends one report a day at most."""
+def test_counts_bound_the_reports_of_a_device(engine: Engine) -> None:
+    """A device sends one report a day at most, so two days have two of its reports at most."""
     send(engine, 0, 0, 0, 1, 1, 1, 1)
     send(engine, 0, 0, 1, on=1)
     (one,) = read(engine, 0, 0).collections
@@ -278,16 +278,16 @@ def test_counts_know_how_often_a_device_may_have_reported(engine: Engine) -> Non
     assert (both.n_reports, both.sum_squared_reports) == (9, 3 + 2 + 2 * 2 + 4)
 
 
-def test_a_block_of_several_days_counts_as_many_reports_of_a_device(engine: Engine) -> None:
-    """Two reports are in one block, of different days, so a device may have sent two of four."""
+def test_a_block_of_two_days_may_have_two_reports_of_a_device(engine: Engine) -> None:
+    """A device may have sent two of the four reports of such a block."""
     send(engine, 0, *[1] * 5)
     send(engine, 0, 0, 0, on=1)
     (counts,) = read(engine).collections
     assert counts.sum_squared_reports == 4 * 2 + 5
 
 
-def test_reports_that_no_block_may_show_are_counted(engine: Engine) -> None:
-    """A lone report may be of a later day's device: it is set aside once that day has enough."""
+def test_reports_that_no_block_can_contain_are_set_aside(engine: Engine) -> None:
+    """A lone report is set aside when a later day has enough reports by itself."""
     send(engine, 0, *[1] * 5)
     send(engine, 0, on=2)
     assert by_cohort(read(engine, on=3)) == [0, 5, 0, 0]
@@ -303,11 +303,13 @@ def test_reports_that_no_block_may_show_are_counted(engine: Engine) -> None:
 def read_by(engine: Engine, by: str, first: int, last: int) -> list[releases.Release]:
     """Return what is released by stretches of the days from first to last."""
     read(engine)
-    return releases.releases_by(engine, releases.BlockQuery(SMALL, day(first), day(last)), by)
+    return releases.read_releases_by_period(
+        engine, releases.BlockQuery(SMALL, day(first), day(last)), by
+    )
 
 
-def test_stretches_add_up_to_the_range(engine: Engine) -> None:
-    """A block counts where it ends; each day has its sums, its reports and its withheld days."""
+def test_periods_add_up_to_the_range(engine: Engine) -> None:
+    """A block belongs to the period of its last day. Each period has its own withheld days."""
     send(engine, *[0] * 6, 1)
     send(engine, *[0] * 5, *[1] * 3, on=1)
     send(engine, *[2] * 4, on=2)
@@ -322,12 +324,12 @@ def test_stretches_add_up_to_the_range(engine: Engine) -> None:
 
 
 def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
-    """Days are parts where they have the minimum of five; others are added to their neighbours."""
+    """A day with five reports is a part of its own. Other days are added to their neighbours."""
     sizes = {0: 6, 1: 2, 2: 4, 4: 8, 5: 2}
     for offset, number in sizes.items():
         send(engine, *[0] * number, on=offset)
     found = read(engine)
-    by_day = releases.release_by_day(engine, SMALL, *ALL_DAYS)
+    by_day = releases.read_release_by_day(engine, SMALL, *ALL_DAYS)
     assert dataclasses.replace(by_day, collections=(), parts=()) == dataclasses.replace(
         found, collections=()
     )
@@ -340,13 +342,13 @@ def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
 
 
 def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
-    """What the endpoint says is what days that were read apart say."""
+    """The query for estimates decodes the days of a range separately."""
     for offset in range(6):
         send(engine, *[0, 1, 2, 3] * 10, on=offset, bits=0x0F0F if offset % 2 else 0x0FF0)
     read(engine)
-    days = releases.releases_by(engine, releases.BlockQuery(SMALL, *ALL_DAYS), "day")
+    days = releases.read_releases_by_period(engine, releases.BlockQuery(SMALL, *ALL_DAYS), "day")
     apart = decode([counts for each in days for counts in each.collections], ["a", "b"])
-    together = decode(releases.release(engine, SMALL, *ALL_DAYS).collections, ["a", "b"])
+    together = decode(releases.read_release(engine, SMALL, *ALL_DAYS).collections, ["a", "b"])
     body = b'{"candidates": ["a", "b"], "all": true}'
     query = EstimatesQuery(
         subject=Subject(metric=SMALL, source=None, error_control=ErrorControl()),
@@ -363,7 +365,7 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
 
 @pytest.mark.parametrize("least", [0, 5])
 def test_repeats_are_bounded_by_the_pace_of_each_fingerprint(engine: Engine, least: int) -> None:
-    """Daily devices go on beside weekly ones; all four days are of one week."""
+    """Daily devices and weekly devices report in the same week."""
     daily, weekly = (
         dataclasses.replace(SMALL, interval=interval, min_reports=least, min_cohort=1)
         for interval in ("day", "week")
@@ -374,14 +376,14 @@ def test_repeats_are_bounded_by_the_pace_of_each_fingerprint(engine: Engine, lea
         reports = [report_of("small", params=metric.params)] * number
         count_group(engine, [submission_of(upload_of(*reports), accepted)], today=day(on))
     close_all(engine, rules_in_force(registries), day(5))
-    shown = releases.release(engine, weekly, day(2), day(4)).collections
+    shown = releases.read_release(engine, weekly, day(2), day(4)).collections
     squares = {counts.params.interval: counts.sum_squared_reports for counts in shown}
     # The 20 devices of day 3 may be among the 30 of day 2. A weekly device reports once.
     assert squares == {"day": 30 + 20 + 2 * 20, "week": 15}
 
 
 def test_weeks_begin_on_monday_and_end_with_the_range(engine: Engine) -> None:
-    """TODAY is a Saturday; a stretch without reports is left out, one that waits is not."""
+    """TODAY is a Saturday. A period without reports is left out."""
     send(engine, *[0] * 6)
     send(engine, *[0] * 6, on=1)
     send(engine, *[0] * 6, on=9)
@@ -391,8 +393,8 @@ def test_weeks_begin_on_monday_and_end_with_the_range(engine: Engine) -> None:
     assert (month.first, month.last, month.n_reports) == (day(0), day(9), 18)
 
 
-def test_a_stretch_needs_the_minimum_of_its_own(engine: Engine) -> None:
-    """Five reports: those of two days are released together, not day by day."""
+def test_a_period_needs_the_minimum_of_its_own(engine: Engine) -> None:
+    """With a minimum of five, two days of three reports are released together only."""
     send(engine, *[0] * 3)
     send(engine, *[0] * 3, on=1)
     assert read(engine, 0, 1).n_reports == 6
@@ -401,19 +403,21 @@ def test_a_stretch_needs_the_minimum_of_its_own(engine: Engine) -> None:
     assert [each.withheld for each in by_day] == [(day(0),), (day(1),)]
 
 
-def test_stretches_of_one_answer_are_bounded(engine: Engine) -> None:
-    """One more is refused while they are read, also where its reports wait."""
+def test_the_number_of_periods_is_bounded(engine: Engine) -> None:
+    """One more period is refused, also if its reports wait."""
     for i in range(3):
         send(engine, *[0] * 6, on=i)
     for _ in range(2):
         with pytest.raises(ParamsError, match="by must give at most 2 days"):
-            releases.releases_by(engine, releases.BlockQuery(SMALL, day(0), day(9)), "day", most=2)
+            releases.read_releases_by_period(
+                engine, releases.BlockQuery(SMALL, day(0), day(9)), "day", most=2
+            )
         read(engine)
     assert len(read_by(engine, "day", 0, 9)) == 3
 
 
-def test_stretches_are_one_document(engine: Engine, tmp_path: Path) -> None:
-    """Each collection names its own days, and the document's are those of the range."""
+def test_periods_are_one_document(engine: Engine, tmp_path: Path) -> None:
+    """Each collection has its own days, and the document has the days of the range."""
     send(engine, *[0] * 6)
     send(engine, *[1] * 6, on=1)
     path = tmp_path / "counts.json"
@@ -428,7 +432,7 @@ def test_stretches_are_one_document(engine: Engine, tmp_path: Path) -> None:
 
 
 SPLIT = dataclasses.replace(SMALL, segments=(Dimension("version", ("1", "2")),))
-"""Devices tell a version; each segment is released from five reports on."""
+"""A metric with a segment for each version. Its minimum is five reports in each segment."""
 
 
 def send_segment(engine: Engine, version: str, *cohorts: int, on: int = 0) -> None:
@@ -439,13 +443,13 @@ def send_segment(engine: Engine, version: str, *cohorts: int, on: int = 0) -> No
     count_group(engine, [submission_of(body, accepted) for body in bodies], today=day(on))
 
 
-def test_segments_are_one_sum_unless_they_are_asked_for(engine: Engine) -> None:
-    """Their counts name them, and add up to the sum, also by day; devices have one cohort."""
+def test_segments_are_added_up_by_default(engine: Engine) -> None:
+    """Separate segments add up to the sum, also by day. A device has one cohort in all segments."""
     send_segment(engine, "1", *[0, 0, 1, 1, 2, 2])
     send_segment(engine, "2", *[0, 0, 1, 1, 3, 3], on=1)
     close_days(engine, SPLIT, day(5))
-    whole = releases.release(engine, SPLIT, *ALL_DAYS)
-    apart = releases.release(engine, SPLIT, *ALL_DAYS, segments=True)
+    whole = releases.read_release(engine, SPLIT, *ALL_DAYS)
+    apart = releases.read_release(engine, SPLIT, *ALL_DAYS, separate_segments=True)
     (together,) = whole.collections
     assert together.params == SPLIT.params
     assert {each.params.segment: each.n_reports for each in apart.collections} == {
@@ -456,19 +460,19 @@ def test_segments_are_one_sum_unless_they_are_asked_for(engine: Engine) -> None:
     ones = np.sum([each.bit_counts for each in apart.collections], axis=0)
     assert np.array_equal(ones, together.bit_counts)
     assert together.sum_squared_reports == 4 * 2 + 4 * 2 + 2 + 2
-    by_day = releases.releases_by(
-        engine, releases.BlockQuery(SPLIT, day(0), day(1)), "day", segments=True
+    by_day = releases.read_releases_by_period(
+        engine, releases.BlockQuery(SPLIT, day(0), day(1)), "day", separate_segments=True
     )
     assert [[each.n_reports for each in one.collections] for one in by_day] == [[6], [6]]
 
 
 def test_a_small_segment_is_in_no_sum(engine: Engine) -> None:
-    """Else it could be subtracted out; its days wait."""
+    """Otherwise a reader could compute it by subtraction. Its days are withheld."""
     send_segment(engine, "1", *[0, 0, 1, 1, 2, 2])
     send_segment(engine, "2", *[0, 0, 1, 1])
     close_days(engine, SPLIT, day(5))
-    whole = releases.release(engine, SPLIT, *ALL_DAYS)
-    apart = releases.release(engine, SPLIT, *ALL_DAYS, segments=True)
+    whole = releases.read_release(engine, SPLIT, *ALL_DAYS)
+    apart = releases.read_release(engine, SPLIT, *ALL_DAYS, separate_segments=True)
     assert whole.n_reports == apart.n_reports == 6
     assert [each.params.segment for each in apart.collections] == [(("version", "1"),)]
     assert whole.withheld == apart.withheld == (day(0),)

@@ -1,4 +1,4 @@
-"""Signs that something is wrong with what arrives."""
+"""Warning signs: overfull cohorts and small blocks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sqlalchemy import Engine, insert
     [([2500, 2450, 2550, 2500], []), ([2500, 2450, 2550, 9000], [3]), ([0, 0, 0, 0], [])],
 )
 def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) -> None:
-    """Even cohorts are not overfull; one that gets thousands more reports is."""
+    """A cohort with thousands of reports more than the others is overfull."""
     cohorts = CohortReports(fingerprint="f", reports=np.array(reports))
     expected = tuple(OverfullCohort("f", j, reports[j]) for j in overfull)
     assert find_overfull_cohorts([cohorts]) == expected
 
 
 def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
-    """They stay as they are; the interval of their fingerprint says which are too small now."""
+    """The interval of the fingerprint and the present `min_cohort` determine the small blocks."""
     daily, weekly = (metric_of(interval=interval) for interval in ("day", "week"))
     blocks = [(0, 0, 10, True), (1, 10, 10, True), (11, 12, 20, True), (13, 13, 3, False)]
     with write_transaction(engine) as db:
