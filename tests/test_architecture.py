@@ -292,7 +292,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
         "import rappor.privacy, rappor.planning, rappor.decoding, rappor.auditing",
         "import rappor_client",
         "import rappor_client.testing",
-        "import rappor_client.cli.app",
+        "import rappor_client.cli.command_line",
         "import rappor_client.network.http_transport",
         "from rappor import Metric, Params, Registry, Upload, encode_value, privacy_notice",
     ],

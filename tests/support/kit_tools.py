@@ -171,7 +171,7 @@ class Tool:
         """Return a host of the tool's folder; that it runs in a test is no obstacle to it."""
         given = {"registry": self.registry, "collector": None, "folder": self.folder} | more
         host = kind("mytool", **given)
-        host.obstacle = lambda: ""  # type: ignore[method-assign]
+        host.find_obstacle = lambda: ""  # type: ignore[method-assign]
         return host
 
     def command(self, *words: str) -> list[str]:

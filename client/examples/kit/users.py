@@ -26,7 +26,7 @@ def live(use: str, day: datetime.date, folder: Path) -> int:
     clock = FixedClock(f"{day}T20:00:00")
     person = Host("greet", registry=REGISTRY, collector=COLLECTOR, folder=folder, clock=clock)
     person.agree()
-    person.work(use)
+    person.record_and_send(use)
     clock.advance(days=1)
     return int(person.send().sent)
 

@@ -1,4 +1,4 @@
-"""The parser of `rappor-client`: commands as records, help in whole sentences."""
+"""The parser of `rappor-client`, built from one record for each command."""
 
 from __future__ import annotations
 
@@ -16,12 +16,27 @@ from rappor_client.version import installed_version
 PROGRAM: Final = "rappor-client"
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""What `ArgumentParser.add_argument` takes."""
+"""Names and settings that `ArgumentParser.add_argument` takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command; `run` returns whether it did what was asked."""
+    """One command.
+
+    Attributes
+    ----------
+    run
+        Runs the command and returns False if the answer is no, for example if the person did not
+        confirm.
+    summary
+        One sentence for the list of commands.
+    details
+        Text below the summary in the help of the command.
+    example
+        Command lines that a shell runs as they stand.
+    arguments
+        Arguments and options.
+    """
 
     run: Callable[[Namespace], bool]
     summary: str
@@ -31,7 +46,7 @@ class Command:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser with the one option that every command has."""
+    """A parser that accepts -h and --help and no abbreviated options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(
@@ -43,77 +58,80 @@ class _Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="Print this help.")
 
     def error(self, message: str) -> NoReturn:
-        """End with the usage and the sentence, which begins like every other error."""
+        """Print the usage and the message, and exit with code 2.
+
+        Every error of the program begins with the name of the program, as scripts expect.
+        """
         self.print_usage(sys.stderr)
         self.exit(2, f"{PROGRAM}: {message}\n")
 
 
-def argument(*names: str, **settings: Any) -> Argument:
-    """Note an argument of a command."""
+def declare_argument(*names: str, **settings: Any) -> Argument:
+    """Return an argument of a command, to be added to its parser later."""
     return names, settings
 
 
-def program(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """Return the parser of the command line, with a subparser for each command."""
     parser = _Parser(
         prog=PROGRAM,
         description="See what a device has sent and spent, erase it, or build one in.\n\n"
         "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.",
-        epilog=_examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
+        epilog=_format_examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
     )
     version = f"{PROGRAM} {installed_version()}".rstrip()
     parser.add_argument("--version", action="version", version=version, help="Print the version.")
-    added = parser.add_subparsers(
+    subparsers = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=_Parser
     )
     for name, command in commands.items():
-        own = added.add_parser(
+        subparser = subparsers.add_parser(
             name,
             help=command.summary,
             description=f"{command.summary}\n\n{command.details}",
-            epilog=_examples(command.example),
+            epilog=_format_examples(command.example),
         )
-        own.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run)
         for names, settings in command.arguments:
-            own.add_argument(*names, **settings)
+            subparser.add_argument(*names, **settings)
     return parser
 
 
-def seconds(text: str) -> float:
-    """Read a number of seconds, for `type=`."""
+def parse_seconds(text: str) -> float:
+    """Return a number of seconds above 0, for `type=` of an argument."""
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0, got {text!r}")
     return value
 
 
-def _examples(text: str) -> str:
-    """Return the end of a command's help: lines that a shell runs as they stand."""
+def _format_examples(text: str) -> str:
+    """Return the section Examples of a help: command lines that a shell runs as they stand."""
     return "Examples:\n" + "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _property(text: str) -> tuple[str, str]:
-    """Read NAME=VALUE."""
+def _parse_property(text: str) -> tuple[str, str]:
+    """Return name and value of NAME=VALUE, for `type=` of an argument."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"it must be NAME=VALUE, got {text!r}")
     return name, value
 
 
-FOLDER: Final = argument(
+FOLDER: Final = declare_argument(
     "folder",
     type=Path,
     metavar="FOLDER",
     help="The folder in which the program keeps its telemetry.",
 )
-REGISTRY: Final = argument(
+REGISTRY: Final = declare_argument(
     "registry", type=Path, metavar="REGISTRY", help="The registry, a TOML file."
 )
-SEGMENT: Final = argument(
+SEGMENT: Final = declare_argument(
     "--segment",
     action="append",
     default=[],
-    type=_property,
+    type=_parse_property,
     metavar="NAME=VALUE",
     help="A public property of the devices, for a metric with segments. May be repeated.",
 )

@@ -1,6 +1,6 @@
-"""`rappor-client preview`: what would leave a device, before anybody has agreed.
+"""`rappor-client preview`: print the upload of a value, and what the upload reveals.
 
-Nothing is written or sent.
+The command writes and sends nothing, so it may run before a person has agreed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, Coins, system_coins
 from rappor.protocol.wire import Upload
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, argument
+from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, declare_argument
 
 
-def run(chosen: Namespace) -> bool:
-    """Print the bytes and what they reveal."""
-    registry = Registry.load(chosen.registry).in_segment(dict(chosen.segment))
+def run(args: Namespace) -> bool:
+    """Print the bytes of an upload, and sentences about what they reveal."""
+    registry = Registry.load(args.registry).in_segment(dict(args.segment))
     today = datetime.datetime.now(datetime.UTC).date()
-    print(preview_of(registry, chosen.metric, chosen.value, today=today))  # noqa: T201 - output
+    print(make_preview(registry, args.metric, args.value, today=today))  # noqa: T201 - output
     return True
 
 
@@ -36,11 +36,11 @@ class Preview:
     sentences: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Show the bytes, and then what they reveal."""
+        """Return the bytes, then the sentences."""
         return "\n".join([self.body.decode(), "", *self.sentences])
 
 
-def preview_of(
+def make_preview(
     registry: Registry,
     name: str,
     text: str,
@@ -49,21 +49,40 @@ def preview_of(
     secret: bytes | None = None,
     coins: Coins = system_coins,
 ) -> Preview:
-    """Return what a device would send for a value, under a new secret unless there is one.
+    """Return the upload that a device would send for a value.
 
-    Raises MetricError for a metric that is unknown or has expired, and ReportError for a text that
-    is no value of it.
+    Parameters
+    ----------
+    registry
+        Registry of the program.
+    name
+        Name of the metric.
+    text
+        The value, as text.
+    today
+        Day of the report, which determines the epoch.
+    secret
+        Secret of the device; None draws a new one.
+    coins
+        Source of the instantaneous response's random integers.
+
+    Raises
+    ------
+    MetricError
+        The metric is unknown or has expired.
+    ReportError
+        The text is not a value of the metric.
     """
     metric = registry.metric(name)
     metric.check_active(today)
-    value, own = parse_value(metric.params, text), secret or os.urandom(SECRET_BYTES)
-    encoded = encode_value(own, metric, value, epoch=metric.epoch_at(today), coins=coins)
+    value, secret = parse_value(metric.params, text), secret or os.urandom(SECRET_BYTES)
+    encoded = encode_value(secret, metric, value, epoch=metric.epoch_at(today), coins=coins)
     body = Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
-    told = ["The id, the cohort and the bits are random. Each device has others."]
+    sentences = ["The id, the cohort and the bits are random. Each device has others."]
     if not encoder(metric.params).fits(value):
-        told += [f"{metric.name} has no place for this value: the report holds noise only."]
-    told += [*describe_segments(metric), *describe_losses(metric)]
-    return Preview(body=body, sentences=tuple(told))
+        sentences += [f"{metric.name} has no place for this value: the report holds noise only."]
+    sentences += [*describe_segments(metric), *describe_losses(metric)]
+    return Preview(body=body, sentences=tuple(sentences))
 
 
 COMMAND: Final = Command(
@@ -73,8 +92,8 @@ COMMAND: Final = Command(
     example="rappor-client preview metrics.toml search_engine duckduckgo.com",
     arguments=(
         REGISTRY,
-        argument("metric", metavar="METRIC", help="The metric that the value belongs to."),
-        argument("value", metavar="VALUE", help="A value."),
+        declare_argument("metric", metavar="METRIC", help="The metric that the value belongs to."),
+        declare_argument("value", metavar="VALUE", help="A value."),
         SEGMENT,
     ),
 )

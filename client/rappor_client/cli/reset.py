@@ -1,4 +1,4 @@
-"""`rappor-client reset`: erase a device."""
+"""`rappor-client reset`: erase the device in a folder."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from rappor_client.cli.parser import FOLDER, Command, argument
+from rappor_client.cli.parser import FOLDER, Command, declare_argument
 from rappor_client.person.contents import check_telemetry, read_contents
 from rappor_client.person.withdrawal import erase
 
 
-def run(chosen: Namespace) -> bool:
-    """Erase a folder, after a question unless --yes is given; say what was verified."""
-    check_telemetry(chosen.folder)
-    if not (chosen.yes or _is_confirmed(chosen.folder)):
+def run(args: Namespace) -> bool:
+    """Erase the device after a confirmation, or at once with --yes; print the verified result.
+
+    Returns False if the person did not confirm, or if files are left.
+    """
+    check_telemetry(args.folder)
+    if not (args.yes or _is_confirmed(args.folder)):
         return False
-    withdrawal = erase(chosen.folder, now=time.time())
-    erased = "Erased." if withdrawal else str(withdrawal)
-    kept = read_contents(chosen.folder).spent.reserved
-    years = ", ".join(f"epsilon = {nats:.2f} in {year}" for year, nats in kept.items())
-    print(erased, f"What was reserved is kept: {years or 'nothing'}.")  # noqa: T201 - output
+    withdrawal = erase(args.folder, now=time.time())
+    result = "Erased." if withdrawal else str(withdrawal)
+    reserved = read_contents(args.folder).spent.reserved
+    years = ", ".join(f"epsilon = {nats:.2f} in {year}" for year, nats in reserved.items())
+    print(result, f"What was reserved is kept: {years or 'nothing'}.")  # noqa: T201 - output
     return bool(withdrawal)
 
 
 def _is_confirmed(folder: Path) -> bool:
+    """Ask on the terminal for a confirmation; anything but y or yes is a no."""
     try:
-        answer = input(f"Erase the identity and all records in {folder}? [y/N] ")
-    except EOFError:  # nobody is there to answer
+        line = input(f"Erase the identity and all records in {folder}? [y/N] ")
+    except EOFError:  # the standard input is closed, as in a job: nobody can confirm
         return False
-    return answer.strip().lower() in ("y", "yes")
+    return line.strip().lower() in ("y", "yes")
 
 
 COMMAND: Final = Command(
@@ -43,6 +47,6 @@ COMMAND: Final = Command(
     example="rappor-client reset ~/.local/share/myapp/telemetry --yes",
     arguments=(
         FOLDER,
-        argument("--yes", action="store_true", help="Erase without asking."),
+        declare_argument("--yes", action="store_true", help="Erase without asking."),
     ),
 )

@@ -1,7 +1,7 @@
-"""`rappor-client send`: try a collector by hand.
+"""`rappor-client send`: send a report of each value at once, to try a collector by hand.
 
-A report is drawn under a new secret and sent at once. No folder is read or written, so no budget
-and no interval applies. The collector counts each report as the report of one more device.
+Each report has a new secret. The command uses no folder, so no budget and no interval applies. The
+collector therefore counts each report as the report of one more device.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from rappor.protocol.randomizer import SECRET_BYTES, system_coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.cli.parser import SEGMENT, Command, argument, seconds
-from rappor_client.cli.show import upload_in_words
+from rappor_client.cli.parser import SEGMENT, Command, declare_argument, parse_seconds
+from rappor_client.cli.show import format_upload
 from rappor_client.folder.spool import ACCEPTED, ReportRecord, SentUpload
 from rappor_client.network.http_transport import HttpTransport
 from rappor_client.network.transport import Transport, UploadError
 from rappor_client.outbox.uploader import read_status
 
 
-def run(chosen: Namespace) -> bool:
-    """Send every value; True if the collector accepted all of them."""
-    registry = Registry.load(chosen.registry).in_segment(dict(chosen.segment))
-    metric = registry.metric(chosen.metric)
+def run(args: Namespace) -> bool:
+    """Send a report of every value; return whether the collector accepted all reports."""
+    registry = Registry.load(args.registry).in_segment(dict(args.segment))
+    metric = registry.metric(args.metric)
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)
-    key = read_text(chosen.key_file).strip() if chosen.key_file else None
-    transport = HttpTransport(chosen.collector, key=key)
+    key = read_text(args.key_file).strip() if args.key_file else None
+    transport = HttpTransport(args.collector, key=key)
     accepted = []
     try:
-        for text in chosen.values:
+        for text in args.values:
             value, secret = parse_value(metric.params, text), os.urandom(SECRET_BYTES)
-            accepted.append(_send_one(transport, metric, value, secret, today, chosen.timeout))
+            accepted.append(_send_one(transport, metric, value, secret, today, args.timeout))
     finally:
         transport.close()
     n_accepted = sum(accepted)
     if n_accepted:
-        print(_counted_as(n_accepted))  # noqa: T201 - a command's output
+        print(_describe_count(n_accepted))  # noqa: T201 - a command's output
     return n_accepted == len(accepted)
 
 
@@ -56,7 +56,7 @@ def _send_one(
     today: datetime.date,
     timeout: float,
 ) -> bool:
-    """Send one report and print the result; the value itself is not repeated."""
+    """Send one report and print the result without the value; return whether it was accepted."""
     epoch = metric.epoch_at(today)
     encoded = encode_value(secret, metric, value, epoch=epoch, coins=system_coins)
     upload = Upload(id=Upload.new_id(), reports=(encoded.report,))
@@ -74,11 +74,12 @@ def _send_one(
         status=status,
     )
     sent = SentUpload(day=today.isoformat(), id=upload.id, attempts=1, body=body, reports=(report,))
-    print(upload_in_words(sent))  # noqa: T201 - a command's output
+    print(format_upload(sent))  # noqa: T201 - a command's output
     return status == ACCEPTED
 
 
-def _counted_as(n_reports: int) -> str:
+def _describe_count(n_reports: int) -> str:
+    """Return the sentence that warns that every report counts as a device."""
     if n_reports == 1:
         return "The collector counts this report as one more device."
     return f"The collector counts these {n_reports} reports as {n_reports} more devices."
@@ -96,33 +97,33 @@ COMMAND: Final = Command(
         "    --metric search_engine --collector http://127.0.0.1:8080"
     ),
     arguments=(
-        argument("values", nargs="+", metavar="VALUE", help="A value to send."),
-        argument(
+        declare_argument("values", nargs="+", metavar="VALUE", help="A value to send."),
+        declare_argument(
             "--registry",
             required=True,
             type=Path,
             metavar="FILE",
             help="The registry, a TOML file.",
         ),
-        argument(
+        declare_argument(
             "--metric", required=True, metavar="NAME", help="The metric that the values belong to."
         ),
-        argument(
+        declare_argument(
             "--collector",
             required=True,
             metavar="URL",
             help="The collector's address: https, or http on this machine.",
         ),
-        argument(
+        declare_argument(
             "--key-file",
             type=Path,
             metavar="FILE",
             help="A file with the upload key, if the collector requires one.",
         ),
         SEGMENT,
-        argument(
+        declare_argument(
             "--timeout",
-            type=seconds,
+            type=parse_seconds,
             default=10.0,
             metavar="SECONDS",
             help="Seconds to wait for the answer to each value (default: 10).",

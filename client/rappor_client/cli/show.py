@@ -1,4 +1,4 @@
-"""`rappor-client show`: what left a device, exactly as it left, and what it cost."""
+"""`rappor-client show`: print the uploads of a device byte by byte, and their privacy loss."""
 
 from __future__ import annotations
 
@@ -12,41 +12,45 @@ from typing import Any, Final
 from rappor.base.sentence_numbers import format_count
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.wire import Report, encode_base64url
-from rappor_client.cli.parser import FOLDER, Command, argument
+from rappor_client.cli.parser import FOLDER, Command, declare_argument
 from rappor_client.folder.spool import ReportRecord, SentUpload
 from rappor_client.person.contents import Contents, check_telemetry, read_contents
 
 
-def run(chosen: Namespace) -> bool:
-    """Print what a folder holds."""
-    check_telemetry(chosen.folder)
-    contents = read_contents(chosen.folder)
-    text = json.dumps(_document(contents), indent=2) if chosen.json else _in_words(contents)
+def run(args: Namespace) -> bool:
+    """Print the contents of a folder."""
+    check_telemetry(args.folder)
+    contents = read_contents(args.folder)
+    text = (
+        json.dumps(_build_document(contents), indent=2) if args.json else _format_contents(contents)
+    )
     print(text)  # noqa: T201 - a command's output
     return True
 
 
-def upload_in_words(upload: SentUpload) -> str:
-    """Say when an upload left, what it contained, and its bytes."""
+def format_upload(upload: SentUpload) -> str:
+    """Return day, reports and bytes of an upload as lines of text."""
     head = f"{upload.day}  Upload {upload.id}, {format_count(upload.attempts, 'attempt')}"
-    reports = map(_report_in_words, upload.reports)
+    reports = map(_format_report, upload.reports)
     return "\n".join([head, *reports, f"    {upload.body.decode()}"])
 
 
-def _report_in_words(report: ReportRecord) -> str:
+def _format_report(report: ReportRecord) -> str:
+    """Return status, privacy loss and bits of a report as lines of text."""
     params = report.params
     return (
         f"  {report.metric}: {report.status} "
         f"(epsilon_1 = {epsilon_1(params):.2f}, epsilon_inf = {epsilon_inf(params):.2f}).\n"
-        f"    Cohort {report.cohort} of {params.m}, {params.k} bits: {_spelled(report)}"
+        f"    Cohort {report.cohort} of {params.m}, {params.k} bits: {_spell_bits(report)}"
     )
 
 
-def _in_words(contents: Contents) -> str:
+def _format_contents(contents: Contents) -> str:
+    """Return the contents of a folder as text for people."""
     counters = ", ".join(f"{name} {n}" for name, n in contents.counters.items())
     lines = [
-        *map(upload_in_words, contents.sent_uploads),
-        *(f"Waiting: {json.dumps(_waiting(report))}" for report in contents.queued_reports),
+        *map(format_upload, contents.sent_uploads),
+        *(f"Waiting: {json.dumps(_report_object(report))}" for report in contents.queued_reports),
         str(contents.spent),
         f"{format_count(len(contents.queued_reports), 'report')} waiting to be sent, "
         f"{format_count(len(contents.pending_reports), 'report')} kept until its interval ends.",
@@ -55,8 +59,8 @@ def _in_words(contents: Contents) -> str:
     return "\n".join(lines)
 
 
-def _document(contents: Contents) -> dict[str, Any]:
-    """Return the same for scripts."""
+def _build_document(contents: Contents) -> dict[str, Any]:
+    """Return the contents of a folder as a JSON object for scripts."""
     uploads = [
         {
             "day": upload.day,
@@ -69,7 +73,7 @@ def _document(contents: Contents) -> dict[str, Any]:
                     "params": json.loads(report.params.to_json()),
                     "fingerprint": report.params.fingerprint,
                     "cohort": report.cohort,
-                    "bits": _spelled(report),
+                    "bits": _spell_bits(report),
                     "status": report.status,
                 }
                 for report in upload.reports
@@ -79,29 +83,29 @@ def _document(contents: Contents) -> dict[str, Any]:
     ]
     return {
         "uploads": uploads,
-        "reports": [_waiting(report) for report in contents.queued_reports],
-        "spent": _finite(dataclasses.asdict(contents.spent)),
+        "reports": [_report_object(report) for report in contents.queued_reports],
+        "spent": _replace_infinity(dataclasses.asdict(contents.spent)),
         "waiting": len(contents.queued_reports),
         "held": len(contents.pending_reports),
         "counters": dict(contents.counters),
     }
 
 
-def _waiting(report: Report) -> dict[str, Any]:
-    """Return a waiting report as the object of its upload."""
+def _report_object(report: Report) -> dict[str, Any]:
+    """Return a queued report as the JSON object that its upload contains."""
     return dataclasses.asdict(report) | {"bits": encode_base64url(report.bits)}
 
 
-def _spelled(report: ReportRecord) -> str:
-    """Return k characters, bit 0 first, as `rappor encode` writes them."""
+def _spell_bits(report: ReportRecord) -> str:
+    """Return the bits as k characters 0 and 1, bit 0 first, as `rappor encode` writes them."""
     packed = int.from_bytes(report.bits, "little")
     return "".join(str(packed >> i & 1) for i in range(report.params.k))
 
 
-def _finite(value: Any) -> Any:
-    """Return the same with null for infinity, which JSON does not have."""
+def _replace_infinity(value: Any) -> Any:
+    """Return a copy with None in place of infinity, which JSON cannot express."""
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_infinity(item) for key, item in value.items()}
     return None if value == math.inf else value
 
 
@@ -118,6 +122,6 @@ COMMAND: Final = Command(
     ),
     arguments=(
         FOLDER,
-        argument("--json", action="store_true", help="Print one JSON object for scripts."),
+        declare_argument("--json", action="store_true", help="Print one JSON object for scripts."),
     ),
 )

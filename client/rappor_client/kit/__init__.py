@@ -1,1 +1,5 @@
-"""Telemetry for a program in five lines: the question, the commands, and what is recorded."""
+"""Telemetry for a program in five lines: consent question, commands, and recorded names.
+
+`click`, `mcp` and `web` attach telemetry to a program of one library each. `host` has everything
+that they share.
+"""

@@ -1,4 +1,8 @@
-"""The process that `worker.py` starts: it records one use of a program, and sends what is due."""
+"""Main program of the process that `recording_process.start_process` starts.
+
+It records one use of a program and sends the reports that may leave. The name of the use arrives
+on the standard input, because every user of a machine can read the arguments of a process.
+"""
 
 from __future__ import annotations
 
@@ -15,4 +19,4 @@ if __name__ == "__main__":
         collector=collector or None,
         consents=consents,
         variables=variables,
-    ).work(sys.stdin.read())
+    ).record_and_send(sys.stdin.read())

@@ -4,9 +4,18 @@
 
     telemetry(cli, registry="metrics.toml", collector="https://telemetry.example.org")
 
-It adds the command `telemetry`, records the names of commands and flags, never a value, and puts
-one question after a command's own output. Neither library is imported here: typer has long had a
-copy of click of its own, so what both have in common is all that is used.
+The call adds the command `telemetry` to the program. Each run records the names of its commands and
+flags, never a value, and a successful run is followed by the consent question.
+
+The module wraps methods of the program's command objects ("watches" a command):
+
+    make_context   collects the contexts of all commands that one run has parsed
+    invoke         records the run when the first command starts
+    get_command    watches a command when its group looks it up, because groups may load commands
+                   late
+
+The module imports neither library: typer has its own copy of click in some versions. It uses only
+attributes and methods that both have.
 """
 
 from __future__ import annotations
@@ -23,34 +32,52 @@ from rappor_client.kit.host import Host, is_success
 _Program = TypeVar("_Program")
 
 NAME: Final = "telemetry"
-_ALONE: Final = "(no command)"
-"""The use of a program whose root runs without a command and without a flag."""
-_RAN: Final = f"{__name__}.ran"
+_NO_COMMAND: Final = "(no command)"
+"""Name that is recorded for a run of the root without a command and without a flag."""
+_HAS_RUN: Final = f"{__name__}.has_run"
+"""Key in `ctx.meta`, which all contexts of one run share. The value is True once a command ran."""
 _PARSED: Final = f"{__name__}.parsed"
-"""Keys of what the contexts of one run share: whether a command ran, and all that will run."""
-_UNREAD: Final = {
+"""Key in `ctx.meta` for the list of contexts of all commands that the run has parsed."""
+_PASS_WORDS: Final = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,
     "help_option_names": [],
 }
-"""The command's words are read by the kit, the same in every program."""
+"""Settings with which click passes the words after `telemetry` on, without parsing them. The kit
+parses them with one parser, so the command is the same in every program."""
 
 
 def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: Any) -> _Program:
-    """Give a program of click or typer telemetry, and return it; call it below the last command.
+    """Give telemetry to a program of click or typer. Call it below the last command.
 
-    `cli`: a group of click or an app of typer with commands. `registry`: the path of the file that
-    `telemetry init` writes; a relative one is beside the file that calls this. `settings`: those of
-    `Host`, as `collector`; `name` is the package's, or the script's, that calls, unless given.
-    Raises ParamsError for a program without commands, or with a command `telemetry` of its own.
+    Parameters
+    ----------
+    cli : group of click or app of typer
+        The program. It must have commands.
+    registry : path
+        Path of the file that `telemetry init` writes. A relative path starts at the folder of the
+        calling file.
+    **settings
+        Arguments of `Host`, such as `collector`. The default of `name` is the package, or the
+        script, of the caller.
+
+    Returns
+    -------
+    group of click or app of typer
+        The argument `cli`.
+
+    Raises
+    ------
+    ParamsError
+        The program has no commands, or a command `telemetry`.
     """
-    own = (*getattr(cli, "commands", ()), *getattr(cli, "registered_commands", ()))
-    if NAME in [getattr(each, "name", each) for each in own]:
+    commands = (*getattr(cli, "commands", ()), *getattr(cli, "registered_commands", ()))
+    if NAME in [getattr(command, "name", command) for command in commands]:
         raise ParamsError(f"cli must have no command {NAME} of its own")
     caller = sys._getframe(1).f_globals
-    here = str(caller.get("__file__", ""))
-    name = settings.pop("name", None) or _name_of(caller, here)
-    path = os.path.join(os.path.dirname(os.path.abspath(here)), registry)
+    file = str(caller.get("__file__", ""))
+    name = settings.pop("name", None) or _name_caller(caller, file)
+    path = os.path.join(os.path.dirname(os.path.abspath(file)), registry)
     host = Host(name, registry=path, **settings)
     if hasattr(cli, "registered_commands"):
         _add_to_typer(cli, host)
@@ -63,59 +90,69 @@ def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: An
     return cli
 
 
-def uses_of(ctx: Any) -> list[str]:
-    """Return what a run uses: `command --flag` for each typed flag, `command` if it has none."""
+def list_uses(ctx: Any) -> list[str]:
+    """Return the recorded names of a run: `command --flag` for each typed flag, else `command`.
+
+    The list is empty if a command was typed by a name that its group does not list, because such a
+    name may be a value.
+    """
     path: list[str] = []
-    found: list[str] = []
+    uses: list[str] = []
     flags: list[str] = []
-    for each in _chain(ctx):
-        if each.parent is not None:
-            if (name := _listed_name(each)) is None:
+    for context in _list_contexts(ctx):
+        if context.parent is not None:
+            if (name := _find_listed_name(context)) is None:
                 return []
             path.append(name)
-        flags = [" ".join([*path, flag]) for flag in _typed_flags(each)]
-        found += flags
-    return found if flags else [*found, " ".join(path) or _ALONE]
+        flags = [" ".join([*path, flag]) for flag in _list_typed_flags(context)]
+        uses += flags
+    return uses if flags else [*uses, " ".join(path) or _NO_COMMAND]
 
 
-def all_uses(ctx: Any) -> Iterator[str]:
-    """Yield every name that `uses_of` can return of a program, from a context of its root."""
-    path = [each.info_name for each in _chain(ctx)][1:]
-    if not _is_group(ctx.command) or _may_run_alone(ctx.command):
-        yield " ".join(path) or _ALONE
-    for option in _options(ctx.command):
-        yield from (" ".join([*path, flag]) for flag in _flags(option))
+def list_all_uses(ctx: Any) -> Iterator[str]:
+    """Yield every name that `list_uses` can return for a program, from a context of its root."""
+    path = [context.info_name for context in _list_contexts(ctx)][1:]
+    if not _is_group(ctx.command) or _may_run_without_command(ctx.command):
+        yield " ".join(path) or _NO_COMMAND
+    for option in _list_options(ctx.command):
+        yield from (" ".join([*path, flag]) for flag in _list_flags(option))
     if _is_group(ctx.command):
         for name in ctx.command.list_commands(ctx):
             command = ctx.command.get_command(ctx, name)
             if command is not None and not (name == NAME and not path):
-                yield from all_uses(type(ctx)(command, info_name=name, parent=ctx))
+                yield from list_all_uses(type(ctx)(command, info_name=name, parent=ctx))
 
 
 def _add_to_click(group: Any, host: Host) -> None:
+    """Add the command `telemetry` to a group of click, and watch the group."""
     import click
 
-    run = click.pass_context(_manager(host))
-    group.add_command(click.Command(NAME, callback=run, help=_help(host), context_settings=_UNREAD))
+    run = click.pass_context(_make_manager(host))
+    command = click.Command(NAME, callback=run, help=_help(host), context_settings=_PASS_WORDS)
+    group.add_command(command)
     _watch_root(group, host)
 
 
 def _add_to_typer(app: Any, host: Host) -> None:
+    """Add the command `telemetry` to an app of typer, and watch the group that typer builds."""
     import typer
     from typer.core import TyperGroup
 
     is_group = app.registered_callback or app.registered_groups or app.info.callback
+    # Typer runs a single command as the program itself. With `telemetry` as the second command,
+    # users of the program would have to type the name of the first one.
     if not is_group and len(app.registered_commands) < 2:
         raise ParamsError(
             "cli must have two commands, or a callback: typer runs a single one alone"
         )
-    run = _manager(host)
+    run = _make_manager(host)
     run.__annotations__ = {"ctx": typer.Context, "return": None}
-    app.command(NAME, help=_help(host), context_settings=_UNREAD)(run)
-    has_own = isinstance(getattr(app.registered_callback, "cls", None), type)
-    info = app.registered_callback if has_own else app.info
+    app.command(NAME, help=_help(host), context_settings=_PASS_WORDS)(run)
+    has_callback_class = isinstance(getattr(app.registered_callback, "cls", None), type)
+    info = app.registered_callback if has_callback_class else app.info
     base: Any = info.cls if isinstance(info.cls, type) else TyperGroup
 
+    # Typer builds the group object anew at each run, so its class does the watching.
     class Watched(base):  # type: ignore[misc]  # the program chooses it
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
@@ -124,11 +161,13 @@ def _add_to_typer(app: Any, host: Host) -> None:
     info.cls = Watched
 
 
-def _manager(host: Host) -> Callable[[Any], None]:
+def _make_manager(host: Host) -> Callable[[Any], None]:
+    """Return the function of the command `telemetry`."""
+
     def manage(ctx: Any) -> None:
         from rappor_client.kit import commands
 
-        uses = dict.fromkeys(all_uses(ctx.find_root()))
+        uses = dict.fromkeys(list_all_uses(ctx.find_root()))
         ctx.exit(commands.manage(host, ctx.args, list(uses)))
 
     return manage
@@ -139,7 +178,7 @@ def _help(host: Host) -> str:
 
 
 def _watch_root(group: Any, host: Host) -> None:
-    """Watch the commands below a program's root, and end each run."""
+    """Watch the root of a program, and show the consent question after each successful run."""
     _watch(group, host)
     invoke = group.invoke
 
@@ -147,18 +186,19 @@ def _watch_root(group: Any, host: Host) -> None:
         try:
             result = invoke(ctx)
         except (Exception, SystemExit) as error:
-            # Options such as --version end the program with success, too, but before any command.
-            if _RAN in ctx.meta and is_success(error):
-                host.end()
+            # `--version` and `--help` also end a program with success, but no command has run. The
+            # help of a command was once followed by the question.
+            if _HAS_RUN in ctx.meta and is_success(error):
+                host.finish_run()
             raise
-        host.end()
+        host.finish_run()
         return result
 
     group.invoke = run
 
 
 def _watch(command: Any, host: Host) -> None:
-    """Let a command record itself when it runs, and a group watch what it looks up."""
+    """Let a command record itself when it runs, and let a group watch its commands."""
     if _is_group(command):
         _watch_lookup(command, host)
     make_context, invoke = command.make_context, command.invoke
@@ -170,7 +210,7 @@ def _watch(command: Any, host: Host) -> None:
         return ctx
 
     def run(ctx: Any) -> Any:
-        if not _is_group(command) or _runs_alone(ctx):
+        if not _is_group(command) or _is_run_without_command(ctx):
             _record(ctx, host)
         return invoke(ctx)
 
@@ -181,41 +221,43 @@ def _watch_lookup(group: Any, host: Host) -> None:
     """Let a group watch each command that it looks up."""
     get_command = group.get_command
 
-    def watched(ctx: Any, name: str) -> Any:
+    def get_watched(ctx: Any, name: str) -> Any:
         command = get_command(ctx, name)
-        if name == NAME and ctx.parent is None:  # a group may look up its own commands only
+        # A group with a lookup of its own may not find the added command `telemetry`.
+        if name == NAME and ctx.parent is None:
             return command or group.commands[NAME]
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
             if command is not None and "invoke" not in vars(command):
                 _watch(command, host)
         return command
 
-    group.get_command = watched
+    group.get_command = get_watched
 
 
 def _record(ctx: Any, host: Host) -> None:
-    """Record a run, at its first command.
+    """Record a run when its first command starts.
 
-    A chain of commands is one run: click has parsed all of them before it runs the first, so the
-    use that is drawn may be of any.
+    A chain of commands is one run. Click parses all commands of a chain before it runs the first,
+    so the use that is drawn may belong to any of them.
     """
-    is_first = _RAN not in ctx.meta
-    ctx.meta[_RAN] = True
+    is_first = _HAS_RUN not in ctx.meta
+    ctx.meta[_HAS_RUN] = True
     with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-        if is_first and host.listens():
+        if is_first and host.is_recording():
             contexts = ctx.meta.get(_PARSED) or [ctx]
-            host.record(list(dict.fromkeys(use for parsed in contexts for use in uses_of(parsed))))
+            uses = dict.fromkeys(use for parsed in contexts for use in list_uses(parsed))
+            host.record(list(uses))
 
 
-def _runs_alone(ctx: Any) -> bool:
-    """Return whether a group runs by itself: it may, and no command's name was typed."""
-    words = getattr(ctx, "_protected_args", None)  # of click from 8.2 on
+def _is_run_without_command(ctx: Any) -> bool:
+    """Return whether a group runs itself: it may, and the person typed no command."""
+    words = getattr(ctx, "_protected_args", None)  # the name in click 8.2 and later
     if words is None:
         words = ctx.protected_args
-    return _may_run_alone(ctx.command) and not (words or ctx.args)
+    return _may_run_without_command(ctx.command) and not (words or ctx.args)
 
 
-def _may_run_alone(group: Any) -> bool:
+def _may_run_without_command(group: Any) -> bool:
     return bool(getattr(group, "invoke_without_command", False))
 
 
@@ -223,36 +265,46 @@ def _is_group(command: Any) -> bool:
     return hasattr(command, "list_commands")
 
 
-def _chain(ctx: Any) -> list[Any]:
-    """Return a context and those above it, the root first."""
-    return [*([] if ctx.parent is None else _chain(ctx.parent)), ctx]
+def _list_contexts(ctx: Any) -> list[Any]:
+    """Return the contexts from the root to the given one."""
+    return [*([] if ctx.parent is None else _list_contexts(ctx.parent)), ctx]
 
 
-def _listed_name(ctx: Any) -> str | None:
-    """Return the name by which a command's group lists it; what else was typed may be a value."""
-    listed = ctx.parent.command.list_commands(ctx.parent)
-    return next((name for name in (ctx.info_name, ctx.command.name) if name in listed), None)
+def _find_listed_name(ctx: Any) -> str | None:
+    """Return the name by which a group lists a command, or None.
+
+    Some groups accept any word as a command, for example the name of a file. Such a word is a value
+    and must not be recorded.
+    """
+    names = ctx.parent.command.list_commands(ctx.parent)
+    return next((name for name in (ctx.info_name, ctx.command.name) if name in names), None)
 
 
-def _typed_flags(ctx: Any) -> Iterator[str]:
-    for option in _options(ctx.command):
+def _list_typed_flags(ctx: Any) -> Iterator[str]:
+    """Yield the flags that the person typed, `--no-x` for a negated flag."""
+    for option in _list_options(ctx.command):
         source = ctx.get_parameter_source(option.name)
         if getattr(source, "name", "") == "COMMANDLINE":
-            on, *off = _flags(option)
-            yield off[0] if off and ctx.params.get(option.name) is False else on
+            on, *off = _list_flags(option)
+            is_negated = off and ctx.params.get(option.name) is False
+            yield off[0] if is_negated else on
 
 
-def _options(command: Any) -> list[Any]:
-    """Return the options that a command's function gets: not those that end it, as --version."""
-    options = [each for each in command.params if each.param_type_name == "option"]
-    return [each for each in options if each.expose_value and not each.is_eager]
+def _list_options(command: Any) -> list[Any]:
+    """Return the options that a command's function receives.
+
+    Eager options such as `--version` end the program before the function runs.
+    """
+    options = [param for param in command.params if param.param_type_name == "option"]
+    return [option for option in options if option.expose_value and not option.is_eager]
 
 
-def _flags(param: Any) -> list[str]:
-    """Return the longest name of an option, and that of its opposite if it has one."""
+def _list_flags(param: Any) -> list[str]:
+    """Return the longest name of an option, and the longest name of its negation."""
     return [max(names, key=len) for names in (param.opts, param.secondary_opts) if names]
 
 
-def _name_of(caller: dict[str, Any], here: str) -> str:
+def _name_caller(caller: dict[str, Any], file: str) -> str:
+    """Return the name of the calling package, or of the script without its extension."""
     package = str(caller.get("__package__") or caller["__name__"]).partition(".")[0]
-    return package if package != "__main__" else os.path.splitext(os.path.basename(here))[0]
+    return package if package != "__main__" else os.path.splitext(os.path.basename(file))[0]

@@ -1,8 +1,28 @@
-"""A program with telemetry: whether it is on and who decided, what is recorded, when it is sent.
+"""A program with telemetry: whether telemetry is on, what a run records, and when reports leave.
 
-A program pays at each start for this module and what it imports, two files and an environment.
-The device itself works in a process of its own, and then once a day: one that has answered, or
-whose day has not come, rests until midnight.
+A run of a program goes through these steps:
+
+    record(uses)        in the program, at the first command of the run
+      1. A cooldown is running: nothing happens.
+      2. Telemetry is off (no consent, an environment variable, no registry): nothing happens.
+      3. Set a cooldown of ten seconds, draw one of the uses, and start a process for it.
+    record_and_send     in the process of its own
+      4. Record the use. The device chooses one event of one drawn day of the month.
+      5. Send the report if it may leave. If it could not be sent: cooldown of an hour.
+      6. If nothing more can be recorded today: cooldown until midnight (UTC).
+    finish_run()        in the program, after a successful run
+      7. Show the consent question if it has never been shown, and a person sits at a terminal.
+
+Example with `interval = "epoch"` and the drawn day June 10. On June 2 the first run of the day
+starts a process, which finds that the drawn day has not come, and sets a cooldown until midnight.
+All other runs of June 2 end at step 1. On June 10 the first use is recorded; each later run of that
+day starts a process, and its use may replace the first. On June 11 the first run sends the report.
+
+Costs: every start of a program imports this module, reads two small files and some environment
+variables. So the module imports the device only inside functions. The device works in a process of
+its own, because importing it takes longer than a command may be delayed.
+
+Nothing in `record` and `finish_run` raises: telemetry never stops its host.
 """
 
 from __future__ import annotations
@@ -14,8 +34,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rappor_client.kit import answer
-from rappor_client.kit.answer import Answer
+from rappor_client.kit.consent_file import (
+    ALL_METRICS,
+    Consent,
+    is_owned_by_user,
+    read_consent,
+    write_consent,
+)
 from rappor_client.switches import switched_off
 
 if TYPE_CHECKING:
@@ -23,10 +48,11 @@ if TYPE_CHECKING:
     from rappor_client.network.transport import Transport
 
 METRIC: Final = "command"
-"""The one metric that the kit records."""
+"""Name of the metric. The kit records one metric only."""
 
-_PEOPLE: Final = ("DO_NOT_TRACK", "RAPPOR_DISABLED")
-_MACHINES: Final = (
+_PERSONAL_SWITCHES: Final = ("DO_NOT_TRACK", "RAPPOR_DISABLED")
+"""Environment variables with which a person disables telemetry."""
+_MACHINE_VARIABLES: Final = (
     "CI",
     "BUILD_NUMBER",
     "CODEBUILD_BUILD_ID",
@@ -35,30 +61,53 @@ _MACHINES: Final = (
     "TF_BUILD",
     "PYTEST_CURRENT_TEST",
 )
-"""What says that no person is there: continuous integration, and tests."""
+"""Environment variables of continuous integration and tests, in which telemetry is off: the runs of
+a machine would count as the runs of a person."""
 
-_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
+_CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
 _DAY: Final = 86400
 _HOUR: Final = 3600
-_PAUSE: Final = 10
-_REST: Final = "rest"
-_NOTHING: Final = ""
+_SCRIPT_SECONDS: Final = 10
+"""Cooldown after a run, in seconds. A loop of a script counts as one use, and starts one process. A
+longer cooldown loses more uses of a person."""
+_COOLDOWN_FILE: Final = "cooldown"
+"""Name of the file that stores the end of the cooldown and the version of the registry."""
+_NOT_DISABLED: Final = ""
 
 
 class Host:
     """A program, its registry, its collector and its folder on this machine.
 
-    `name` is what people type. `registry` is the path of the file that ships with the program.
-    `folder` is of the user's data unless given. `variables` disable telemetry as DO_NOT_TRACK does,
-    beside NAME_NO_TELEMETRY. `public_page` is the address of what everybody may read. `what` says
-    what is recorded. `consents` names a variable with whose value yes the operator of a server
-    agrees, while the folder has no answer; never for a program that people start. Where one of the
-    files `containers` exists nobody is asked: the answer would be gone with the container. `clock`
-    is for tests.
+    Parameters
+    ----------
+    name : str
+        Name of the program as people type it.
+    registry : path
+        Path of the registry that ships with the program.
+    collector : str or Transport, optional
+        Address of the collector. With None the program collects and sends nothing.
+    folder : path, optional
+        Folder of the device. The default is in the data folder of the user.
+    variables : iterable of str
+        More environment variables that disable telemetry, beside DO_NOT_TRACK, RAPPOR_DISABLED and
+        NAME_NO_TELEMETRY.
+    public_page : str
+        Address of the page with the published results, for the README.
+    what : str
+        Plural noun for the recorded names, as in "which of its commands and options are used".
+    consents : str
+        Environment variable with which the operator of a server agrees (value yes), while the
+        folder has no response of a person. Never set it for a program that people start.
+    containers : iterable of path
+        Files whose existence shows that the program runs in a container. There the question is not
+        shown: the response would be lost with the container.
+    clock : callable
+        Returns seconds since 1970; for tests.
     """
 
     is_site = False
-    """Whether accounts are its devices: they agree on pages of its own, and have no plugins."""
+    """Whether accounts of a web application are the devices. Accounts agree on pages of the
+    application, and an application has no plugins."""
 
     def __init__(  # noqa: PLR0913 - what surrounds a device
         self,
@@ -71,16 +120,15 @@ class Host:
         public_page: str = "",
         what: str = "commands and options",
         consents: str = "",
-        containers: Iterable[str] = _CONTAINERS,
+        containers: Iterable[str] = _CONTAINER_FILES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Keep what is given; nothing is read."""
         self.name = name
         self.registry = os.fspath(registry)
         self.collector = collector
         self.folder = os.path.expanduser(folder or os.path.join(_data_home(), name, "telemetry"))
-        own = f"{name.upper().replace('-', '_').replace('.', '_')}_NO_TELEMETRY"
-        self.variables = (*_PEOPLE, own, *variables)
+        program_switch = f"{name.upper().replace('-', '_').replace('.', '_')}_NO_TELEMETRY"
+        self.variables = (*_PERSONAL_SWITCHES, program_switch, *variables)
         self.public_page = public_page
         self.what = what
         self.consents = consents
@@ -92,88 +140,99 @@ class Host:
         """The day of the clock (UTC), in days since 1970."""
         return int(self.clock() // _DAY)
 
-    def answer(self) -> Answer:
-        """Return what the person has said."""
-        said = answer.read(self.folder)
-        if not said.word and os.environ.get(self.consents, "").lower() == "yes":
-            return Answer("yes", (self.today,), (answer.EVERY,))
-        return said
+    def read_consent(self) -> Consent:
+        """Return the consent of the person, or of the operator of a server."""
+        consent = read_consent(self.folder)
+        if not consent.word and os.environ.get(self.consents, "").lower() == "yes":
+            return Consent("yes", (self.today,), (ALL_METRICS,))
+        return consent
 
-    def obstacle(self) -> str:
-        """Return what keeps telemetry off whatever the person has said, in words, if anything."""
+    def find_obstacle(self) -> str:
+        """Return the reason why telemetry is off whatever the consent is; "" without a reason."""
+        # `expanduser` found no home. The folder would be a folder named "~" of the working folder.
         if self.folder.startswith("~"):
             return "the home of the user is not known"
-        if said := switched_off((*self.variables, *_MACHINES)):
-            return said
+        if switch := switched_off((*self.variables, *_MACHINE_VARIABLES)):
+            return switch
         if not os.path.exists(self.registry):
             return f"{self.name} ships no registry of what it collects"
-        return _NOTHING if answer.is_own(self.folder) else "the folder belongs to another user"
+        if not is_owned_by_user(self.folder):
+            return "the folder belongs to another user"
+        return _NOT_DISABLED
 
     def is_in_container(self) -> bool:
-        """Return whether an answer would be gone with the container."""
+        """Return whether the program runs in a container, which would lose a response."""
         return any(map(os.path.exists, self.containers))
 
     def is_on(self) -> bool:
-        """Return whether this run may record: the person agrees, and nothing is against it."""
-        return self.answer().word == "yes" and not self.obstacle()
+        """Return whether the person has agreed and nothing disables telemetry."""
+        return self.read_consent().word == "yes" and not self.find_obstacle()
 
-    def listens(self) -> bool:
-        """Return whether a run of this moment would be recorded."""
-        return not self._rests() and self.is_on()
+    def is_recording(self) -> bool:
+        """Return whether `record` would record a use now."""
+        return not self._is_cooling_down() and self.is_on()
 
     def record(self, uses: Sequence[str]) -> None:
-        """Record one run, by one of its uses, drawn at random. Nothing is raised.
+        """Record one of the uses of a run, drawn at random, in a process of its own.
 
-        A process of its own does the work. Of the runs of ten seconds the first one counts, so
-        that a script's loop is one use, and starts one process.
+        Raises nothing. Of the runs within ten seconds only the first one counts.
         """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            if uses and self.listens():
-                self._rest(self.clock() + _PAUSE)
+            if uses and self.is_recording():
+                # Before the process starts: a second run must not start another one meanwhile.
+                self._set_cooldown(self.clock() + _SCRIPT_SECONDS)
                 drawn = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
-                if not self._starts_worker(drawn):
-                    self.work(drawn)
+                if not self._start_process(drawn):
+                    self.record_and_send(drawn)
 
-    def end(self) -> None:
-        """Put the one question, if it is time and a person sits there. Nothing is raised."""
+    def finish_run(self) -> None:
+        """Show the consent question if it is time and a person sits at the terminal.
+
+        Raises nothing. Call it after a run that has succeeded: a person who reads an error is not
+        asked.
+        """
         with contextlib.suppress(Exception):
-            if self.answer().may_be_asked(self.today):
+            if self.read_consent().may_ask(self.today):
                 self._ask()
 
     @contextlib.contextmanager
     def run(self, *uses: str) -> Iterator[None]:
-        """Record a run of any program: the names of its command, and of `command --flag`.
+        """Record a run of any program, and show the consent question after its success.
 
-        The question comes at the end of a run that succeeds, also by `sys.exit(0)`.
+        `uses` are the name of its command, and `command --flag` for each flag. `sys.exit(0)` inside
+        the block is a success, too.
         """
         self.record(uses)
         try:
             yield
         except BaseException as error:
             if is_success(error):
-                self.end()
+                self.finish_run()
             raise
-        self.end()
+        self.finish_run()
 
-    def work(self, use: str) -> None:
-        """Record a use, send what is due, and rest: until midnight (UTC) if the day is over for it.
-
-        What could not be sent waits for an hour.
-        """
+    def record_and_send(self, use: str) -> None:
+        """Record a use, send the reports that may leave, and set the next cooldown."""
         if not self.is_on():
             return
         with self.open() as client:
-            is_kept = bool(client.record(METRIC, use))
-        if self.collector is not None and self.is_due():
+            is_recorded = bool(client.record(METRIC, use))
+        if self.collector is not None and self.has_due_report():
             self.send()
-            if self.is_due():
-                self._rest(self.clock() + _HOUR)
+            # The collector was not reached. Without a cooldown every run of the program would try
+            # again, in a process of its own.
+            if self.has_due_report():
+                self._set_cooldown(self.clock() + _HOUR)
                 return
-        if not is_kept:
-            self._rest((self.today + 1) * _DAY)
+        if not is_recorded:
+            self._set_cooldown((self.today + 1) * _DAY)
 
     def open(self, collector: str | Transport | None = None) -> Client:
-        """Open the device of a person who has said yes; metrics of later registries are refused."""
+        """Open the device of a person who has agreed.
+
+        Metrics to which the person has not agreed are refused, such as those of a later version of
+        the program.
+        """
         import datetime
         import logging
 
@@ -181,62 +240,68 @@ class Host:
         from rappor_client.client import Client
         from rappor_client.settings import ClientOptions
 
+        # Without a handler Python prints warnings of the client to the terminal of the program.
         if not (log := logging.getLogger("rappor_client")).handlers:
-            log.addHandler(logging.NullHandler())  # not on the terminal
+            log.addHandler(logging.NullHandler())
         registry = Registry.load(self.registry, today=datetime.date.max)
-        said = self.answer()
+        consent = self.read_consent()
         client = Client.open(
             self.folder,
             registry=registry,
-            consent=said.word == "yes",
+            consent=consent.word == "yes",
             collector=collector,
-            opted_out=said.refused(registry),
+            opted_out=consent.refused_metrics(registry),
             options=ClientOptions(background=False, clock=self.clock),
         )
-        if self.answer().word != "yes":  # it was taken back meanwhile
+        # The person may have run `telemetry off` in another process since `consent` was read. That
+        # command has erased the folder; this client must not leave a new one behind.
+        if self.read_consent().word != "yes":
             client.withdraw()
         return client
 
-    def is_due(self) -> bool:
-        """Return whether a report waits, or is held and its day is over."""
+    def has_due_report(self) -> bool:
+        """Return whether a report is queued, or pending in an interval that is over."""
         from rappor_client.person.contents import read_contents
 
         contents = read_contents(self.folder)
-        over = any(each.ends <= self.clock() for each in contents.pending_reports)
-        return over or bool(contents.queued_reports)
+        is_over = any(report.ends <= self.clock() for report in contents.pending_reports)
+        return is_over or bool(contents.queued_reports)
 
     def send(self, *, timeout: float = 10.0) -> Any:
-        """Send what waits, if telemetry is on; return what `Client.flush` returns, else None."""
+        """Send the queued reports; return the FlushResult, or None if telemetry is off."""
         if not self.is_on():
             return None
         with self.open(self.collector) as client:
             return client.flush(timeout=timeout)
 
     def agree(self) -> None:
-        """Keep a yes to what the registry says now; OSError if the disk does not take it."""
+        """Store a yes to the metrics of the present registry; OSError if the disk fails."""
         from rappor.registry.registry import Registry
 
         metrics = tuple(Registry.load(self.registry))
-        answer.write(self.folder, Answer("yes", (self.today,), metrics))
-        self._wake()
+        write_consent(self.folder, Consent("yes", (self.today,), metrics))
+        self._end_cooldown()
 
     def refuse(self) -> Any:
-        """Keep a no, erase the device, and return what was verified; OSError as `agree`."""
+        """Store a no, erase the device, and return the Withdrawal; OSError if the disk fails.
+
+        The device is erased also if the no cannot be stored.
+        """
         try:
-            answer.write(self.folder, Answer("no", (self.today,)))
+            write_consent(self.folder, Consent("no", (self.today,)))
         finally:
-            erased = self.erase()
-        return erased
+            withdrawal = self.erase()
+        return withdrawal
 
     def erase(self) -> Any:
-        """Erase the device and return what was verified; the answer stays."""
+        """Erase the device and return the Withdrawal. The stored response stays."""
         from pathlib import Path
 
         from rappor_client.folder.failures import Failures
         from rappor_client.folder.folder_thread import FolderThread
         from rappor_client.person.withdrawal import erase_within
 
-        self._wake()
+        self._end_cooldown()
         folder = Path(self.folder)
         thread = FolderThread(Failures(folder).note)
         withdrawal = erase_within(thread, folder, now=self.clock())
@@ -244,50 +309,61 @@ class Host:
         return withdrawal
 
     def _ask(self) -> None:
-        if self.obstacle() or self.is_in_container():
+        """Show the consent question on a terminal, and store the response."""
+        if self.find_obstacle() or self.is_in_container():
             return
-        from rappor_client.kit import question
+        from rappor_client.kit import consent_question
 
-        if not question.is_answerable():
+        if not consent_question.is_answerable():
             return
         text = (
             f"May {self.name} learn which of its {self.what} are used? Once a month this "
             "device would send one of them, drawn from one random day, with random noise; never a "
             f"value or an identifier. `{self.name} telemetry preview` shows it."
         )
-        is_yes = question.ask(text, self.folder, self.today)
+        is_yes = consent_question.ask_consent(text, self.folder, self.today)
         if is_yes is not None:
             self.agree() if is_yes else self.refuse()
 
-    def _starts_worker(self, use: str) -> bool:
+    def _start_process(self, use: str) -> bool:
+        """Start the recording process; return False if this process must record."""
+        # A transport of the program is an object, which no argument of a process can carry.
         if not isinstance(self.collector, str | None):
-            return False  # a transport of the program's own
-        from rappor_client.kit import worker
+            return False
+        from rappor_client.kit import recording_process
 
         paths = (os.path.abspath(self.folder), os.path.abspath(self.registry))
-        return worker.start(
-            paths[0], [*paths, self.collector or "", self.consents, *self.variables], use
-        )
+        args = [*paths, self.collector or "", self.consents, *self.variables]
+        return recording_process.start_process(paths[0], args, use)
 
-    def _rests(self) -> bool:
-        """Return whether a moment that was set, within a day, is to come for this registry."""
+    def _is_cooling_down(self) -> bool:
+        """Return whether a cooldown is running for the present registry.
+
+        A cooldown of more than a day is ignored: the clock was wrong when it was set. A new version
+        of the registry ends the cooldown, because it may have other metrics.
+        """
         with contextlib.suppress(OSError, ValueError):
-            with open(os.path.join(self.folder, _REST), encoding="utf-8") as file:
-                until, _, registry = file.read().partition(" ")
-            return 0 < float(until) - self.clock() <= _DAY and registry == self._version()
+            with open(os.path.join(self.folder, _COOLDOWN_FILE), encoding="utf-8") as file:
+                until, _, version = file.read().partition(" ")
+            is_ahead = 0 < float(until) - self.clock() <= _DAY
+            return is_ahead and version == self._registry_version()
         return False
 
-    def _rest(self, until: float) -> None:
+    def _set_cooldown(self, until: float) -> None:
+        """Start a cooldown until a time in seconds since 1970."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        with open(os.path.join(self.folder, _REST), "w", encoding="utf-8") as file:
-            file.write(f"{until} {self._version()}")
+        with open(os.path.join(self.folder, _COOLDOWN_FILE), "w", encoding="utf-8") as file:
+            file.write(f"{until} {self._registry_version()}")
 
-    def _wake(self) -> None:
+    def _end_cooldown(self) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self.folder, _REST))
+            os.unlink(os.path.join(self.folder, _COOLDOWN_FILE))
 
-    def _version(self) -> str:
-        """Return what differs between two registries, for a look that costs nothing."""
+    def _registry_version(self) -> str:
+        """Return size and modification time of the registry, which identify its version.
+
+        Parsing the registry would delay every start of the program.
+        """
         status = os.stat(self.registry)
         return f"{status.st_size} {status.st_mtime_ns}"
 
@@ -304,7 +380,11 @@ def is_success(error: BaseException) -> bool:
 
 
 def _data_home() -> str:
-    """Return where a user's programs keep their data, never one that roams."""
+    """Return the folder in which programs of a user store data of this machine.
+
+    Never a folder that follows the user to other machines (a roaming profile of Windows): two
+    machines with one secret would be one device.
+    """
     if sys.platform == "win32":
         return os.environ.get("LOCALAPPDATA", "~")
     if sys.platform == "darwin":

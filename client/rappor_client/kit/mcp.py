@@ -1,12 +1,13 @@
-"""Telemetry for a server of FastMCP: which of its tools are called, and nothing of the calls.
+"""Telemetry for a server of FastMCP: names of its called tools, and no data of the calls.
 
     from rappor_client.kit.host import Host
     from rappor_client.kit.mcp import Telemetry
 
     server.add_middleware(Telemetry(Host("myserver", registry=..., collector=..., what="tools")))
 
-The operator of the server agrees, by the program's own command line. Nobody is asked, and nothing
-is written to standard output, over which a server may speak. It needs the extra `mcp`.
+The operator of the server gives consent with the command line of the program. The kit asks no
+question here, and writes nothing to the standard output, because a server may use it for the
+protocol. The module needs the extra `mcp`.
 """
 
 from __future__ import annotations
@@ -21,18 +22,27 @@ from rappor_client.kit.host import Host
 
 
 class Telemetry(Middleware):
-    """Records the name of each tool that is called and that the server has; no argument is read."""
+    """Middleware that records the name of each called tool. It reads no argument of a call.
+
+    Parameters
+    ----------
+    host : Host
+        The program with its registry and collector.
+    """
 
     def __init__(self, host: Host) -> None:
-        """Keep the host."""
         self._host = host
 
     async def on_call_tool(
         self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]
     ) -> Any:
-        """Record the tool, and go on."""
+        """Record the tool, and pass the call on.
+
+        A client of the server may send any text as the name of a tool. So only a name that the
+        server lists is recorded.
+        """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            if context.fastmcp_context is not None and self._host.listens():
+            if context.fastmcp_context is not None and self._host.is_recording():
                 name = context.message.name
                 if name in await tool_names(context.fastmcp_context.fastmcp):
                     self._host.record([name])

@@ -12,7 +12,7 @@ from accepting_collector import accepting
 from collectors import run_script
 from devices import open_device
 from rappor_client.cli import main
-from rappor_client.cli.app import COMMANDS
+from rappor_client.cli.command_line import COMMANDS
 from rappor_client.testing import MemoryTransport
 from registries import toml_of
 

@@ -10,7 +10,7 @@ from devices import metric_of, secret_of
 from programs import run_python
 from rappor_client import Outcome
 from rappor_client.cli import main
-from rappor_client.cli.preview import preview_of
+from rappor_client.cli.preview import make_preview
 from rappor_client.testing import Device, constant_coins
 from registries import entry_of, registry_of, toml_of
 
@@ -61,7 +61,7 @@ def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> N
     assert device.flush()
     secret = secret_of(rappor_device.folder)
     own, coins = device.registry, constant_coins(1 << 30)
-    seen = preview_of(own, name, "vim", today=DAY, secret=secret, coins=coins)
+    seen = make_preview(own, name, "vim", today=DAY, secret=secret, coins=coins)
     head = len(b'{"v":1,"id":"0123456789012345678901"')
     assert [seen.body[head:]] == [body[head:] for body in rappor_device.transport.bodies]
 
@@ -83,10 +83,10 @@ def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
 
 def test_what_fits_nowhere_is_said() -> None:
     """It is sent all the same."""
-    seen = preview_of(registry_of(metric_of()), "page", "", today=DAY)
+    seen = make_preview(registry_of(metric_of()), "page", "", today=DAY)
     assert len(seen.sentences) == 3
     theme = Registry.loads(TOML)
-    assert "no place for this value" in str(preview_of(theme, "editor", "ed", today=DAY))
+    assert "no place for this value" in str(make_preview(theme, "editor", "ed", today=DAY))
 
 
 def test_mistakes_are_told(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:

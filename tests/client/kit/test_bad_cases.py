@@ -75,7 +75,7 @@ def test_versions_of_a_tool_share_a_folder(tool: Tool, first: str, sender: str) 
     }
     versions["old"].agree()
     for name in (first, "new", "old"):
-        versions[name].work("deploy" if name == "new" else "build")
+        versions[name].record_and_send("deploy" if name == "new" else "build")
     clock.advance(days=1)
     versions[sender].collector = transport
     versions[sender].send()
@@ -92,7 +92,7 @@ system.SYSTEM = system.Windows(types.SimpleNamespace(
     LK_NBLCK=1, locking=lambda file, _, n: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)))
 del os.geteuid, os.getpgrp, os.tcgetpgrp, os.WNOHANG, os.fchdir
 sys.platform = "win32"
-from rappor_client.kit import question, worker
+from rappor_client.kit import consent_question, recording_process
 from rappor_client.kit.host import Host
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, peek
@@ -100,14 +100,14 @@ from rappor_client.testing import FixedClock, peek
 clock = FixedClock("2026-12-30T12:00:00")
 host = Host("my-tool", registry=sys.argv[1], collector=None, clock=clock)
 assert host.folder == os.path.join(os.environ["LOCALAPPDATA"], "my-tool", "telemetry")
-assert not host.obstacle() and not question.is_answerable()
+assert not host.find_obstacle() and not consent_question.is_answerable()
 host.agree()
-host.work("build")
+host.record_and_send("build")
 assert len(peek(host.folder).pending_reports) == 1
 assert host.refuse()
 assert not peek(host.folder).has_secret
-assert worker.start(host.folder, [host.folder, sys.argv[1], "", ""], "build")
-host.end()
+assert recording_process.start_process(host.folder, [host.folder, sys.argv[1], "", ""], "build")
+host.finish_run()
 print(*sorted(os.listdir(host.folder)))
 """
 

@@ -13,8 +13,8 @@ from accepting_collector import accepting
 from devices import database
 from kit_tools import CLICK, TYPER, Tool
 from programs import until
-from rappor_client.kit.answer import Answer, read, write
 from rappor_client.kit.commands import manage
+from rappor_client.kit.consent_file import Consent, read_consent, write_consent
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
@@ -59,8 +59,8 @@ def test_on_and_off(tool: Tool) -> None:
 def test_status_says_what_decided(tool: Tool, name: str) -> None:
     """The environment, or the person, with the day of the answer."""
     tool.run("telemetry", "on")
-    said = tool.run("telemetry", "status", env={name: "true"})
-    assert re.match(rf"Telemetry of mytool is off: the environment has {name}=true. .* yes", said)
+    status = tool.run("telemetry", "status", env={name: "true"})
+    assert re.match(rf"Telemetry of mytool is off: the environment has {name}=true. .* yes", status)
     assert "is on: you said yes on 2" in tool.run("telemetry", "status", env={name: "0"})
 
 
@@ -80,7 +80,7 @@ def test_reset_begins_as_a_new_device(tool: Tool) -> None:
     until(lambda: peek(tool.folder).has_secret)  # its worker has begun, and begins no other
     assert "is on" in tool.run("telemetry", "reset")
     assert not peek(tool.folder).has_secret
-    assert read(str(tool.folder)).word == "yes"
+    assert read_consent(str(tool.folder)).word == "yes"
 
 
 def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
     with accepting(registry) as collector:
         tool = Tool(tmp_path, collector=collector.url)
         host = agree(tool, at=last_day_but_one())
-        host.work("build")
+        host.record_and_send("build")
         assert len(peek(tool.folder).pending_reports) == 1
         with database(tool.folder) as db:  # as if its day had ended today
             db.execute("UPDATE held SET ends = ?", (time.time() // 86400 * 86400,))
@@ -107,7 +107,7 @@ def test_preview_shows_the_bytes_that_are_sent(
 ) -> None:
     """Those that are kept until the day is over, as they leave; and what they reveal."""
     host = agree(tool, at="2026-12-30T12:00:00")
-    host.work("build")
+    host.record_and_send("build")
     assert manage(host, ["status"], []) == 0
     assert "0 waiting, 1 kept until the day is over." in capsys.readouterr().out
     shown = tool.run("telemetry", "preview").splitlines()
@@ -202,7 +202,7 @@ def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) ->
 
 
 def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
-    """Whatever its users have said."""
+    """Whatever the consent of its users is."""
     tool.run("telemetry", "on")
     tool.registry.unlink()
     assert tool.run("build") == "built\n"
@@ -228,17 +228,17 @@ def test_a_command_that_fails_fails_as_it_would(tool: Tool) -> None:
 def test_an_answer_that_cannot_be_read_is_no_consent(tmp_path: Path, text: str) -> None:
     """And no reason to ask again."""
     (tmp_path / "answer").write_text(text, encoding="latin-1")
-    said = read(str(tmp_path))
-    assert said.word != "yes"
-    assert not said.may_be_asked(30000)
+    consent = read_consent(str(tmp_path))
+    assert consent.word != "yes"
+    assert not consent.may_ask(30000)
 
 
 @pytest.mark.parametrize(
-    "said", [Answer("yes", (20000,), ("command", "more")), Answer("asked", (1, 2))]
+    "consent", [Consent("yes", (20000,), ("command", "more")), Consent("asked", (1, 2))]
 )
-def test_an_answer_is_read_as_it_was_written(tmp_path: Path, said: Answer) -> None:
+def test_a_consent_is_read_as_it_was_written(tmp_path: Path, consent: Consent) -> None:
     """Also in a folder that is made for it, which others cannot enter."""
     folder = tmp_path / "new" / "folder"
-    write(str(folder), said)
-    assert read(str(folder)) == said
+    write_consent(str(folder), consent)
+    assert read_consent(str(folder)) == consent
     assert folder.stat().st_mode & 0o077 == 0

@@ -13,7 +13,7 @@ import pytest
 from fastmcp.client.transports import StdioTransport
 from rappor_client.kit.commands import manage
 from rappor_client.kit.host import Host
-from rappor_client.kit.introduction import registry_of
+from rappor_client.kit.init_command import format_registry
 from rappor_client.kit.mcp import Telemetry, tool_names
 from rappor_client.testing import MemoryTransport, peek
 
@@ -41,10 +41,10 @@ server.run(show_banner=False)
 
 
 class Awake(Host):
-    """A host that listens during tests and keeps what it is told to record."""
+    """A host that records during tests, into a list."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with nothing seen."""
+        """Create the list of recorded names."""
         super().__init__(
             "myserver",
             registry=folder / "metrics.toml",
@@ -54,12 +54,12 @@ class Awake(Host):
         )
         self.seen: list[str] = []
 
-    def listens(self) -> bool:
-        """Listen."""
+    def is_recording(self) -> bool:
+        """Return True."""
         return True
 
-    def work(self, use: str) -> None:
-        """Keep a use."""
+    def record_and_send(self, use: str) -> None:
+        """Append a use to the list."""
         self.seen.append(use)
 
 
@@ -68,7 +68,9 @@ def host(tmp_path: Path) -> Awake:
     """A host whose operator has agreed to a registry of one tool."""
     host = Awake(tmp_path)
     end = datetime.date(2099, 12, 31)
-    text = registry_of(host, ["add", "multiply"], owner="a@example.org", expires=end, devices=None)
+    text = format_registry(
+        host, ["add", "multiply"], owner="a@example.org", expires=end, devices=None
+    )
     (tmp_path / "metrics.toml").write_text(text)
     host.agree()
     return host

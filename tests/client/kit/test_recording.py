@@ -8,8 +8,8 @@ from typing import Any
 import click
 import pytest
 from kit_tools import CLICK, TYPER, Tool
-from rappor_client.kit.answer import Answer
-from rappor_client.kit.click import telemetry, uses_of
+from rappor_client.kit.click import list_uses, telemetry
+from rappor_client.kit.consent_file import Consent
 from rappor_client.kit.host import METRIC, Host
 from rappor_client.person.contents import read_contents
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -43,8 +43,9 @@ def test_init_lists_every_command_and_flag(tool: Tool) -> None:
 def test_a_run_uses_names(tmp_path: Path, words: list[str], uses: list[str]) -> None:
     """The command and the flags that were typed, by their long names; no argument, no value."""
     seen: list[list[str]] = []
-    source = CLICK.replace("click.echo(", "seen.append(uses_of(click.get_current_context())) or (")
-    names: dict[str, Any] = {"seen": seen, "uses_of": uses_of}
+    recording = "seen.append(list_uses(click.get_current_context())) or ("
+    source = CLICK.replace("click.echo(", recording)
+    names: dict[str, Any] = {"seen": seen, "list_uses": list_uses}
     exec(compile(source, str(tmp_path), "exec"), names)  # noqa: S102 - the tool's own source
     names["cli"].main(words, standalone_mode=False)
     assert seen == [uses]
@@ -55,7 +56,7 @@ def test_a_name_that_the_group_does_not_list_is_not_recorded() -> None:
 
     class Anything(click.Group):
         def get_command(self, _: click.Context, cmd_name: str) -> click.Command:
-            return click.Command(cmd_name, callback=lambda: seen.append(uses_of(own())))
+            return click.Command(cmd_name, callback=lambda: seen.append(list_uses(own())))
 
     own = click.get_current_context
     seen: list[list[str]] = []
@@ -107,7 +108,7 @@ class Person:
     def use(self, *uses: str) -> None:
         """Run the program, without the process of its own."""
         for use in uses:
-            self.host.work(use)
+            self.host.record_and_send(use)
 
 
 @pytest.fixture
@@ -133,16 +134,16 @@ def test_a_device_answers_once_a_month(person: Person) -> None:
     assert read_contents(person.host.folder).spent.nats <= 3 * 4
 
 
-def test_a_device_that_has_answered_rests_until_midnight(person: Person) -> None:
+def test_a_device_that_has_reported_cools_down_until_midnight(person: Person) -> None:
     """Most runs of a month open nothing: neither folder nor registry."""
-    rests = []
+    cooldowns = []
     for day in range(1, 32):
         person.clock.set(f"2027-01-{day:02}T12:00:00")
         person.use("build")
         person.host.send()
         person.use("build")
-        rests.append((Path(person.host.folder) / "rest").exists())
-    assert rests.count(False) <= 2  # before its own day; until the report of that day has left
+        cooldowns.append((Path(person.host.folder) / "cooldown").exists())
+    assert cooldowns.count(False) <= 2  # before its own day; until the report of that day has left
 
 
 @pytest.mark.parametrize(("later", "n"), [("2026-12-31", 1), ("2027-01-02", 0)])
@@ -191,8 +192,8 @@ class Counting(Host):
         """Be on, in a test too."""
         return True
 
-    def work(self, use: str) -> None:
-        """Count."""
+    def record_and_send(self, use: str) -> None:
+        """Count a use."""
         self.used += bool(use)
 
 
@@ -213,10 +214,10 @@ class TakenBack(Host):
 
     n_asked = 0
 
-    def answer(self) -> Answer:
-        """Say yes once, then no."""
+    def read_consent(self) -> Consent:
+        """Return a yes once, then a no."""
         self.n_asked += 1
-        return Answer("yes" if self.n_asked == 1 else "no", (20000,), ("command",))
+        return Consent("yes" if self.n_asked == 1 else "no", (20000,), ("command",))
 
 
 def test_a_no_while_the_device_opens_erases_it(tool: Tool) -> None:
@@ -230,4 +231,4 @@ def test_a_no_while_the_device_opens_erases_it(tool: Tool) -> None:
 def test_without_a_home_it_is_off(tool: Tool) -> None:
     """No folder of the name ~ appears where the person works."""
     host = Host("mytool", registry=tool.registry, collector=None, folder="~nobody.at.all/data")
-    assert host.obstacle() == "the home of the user is not known"
+    assert host.find_obstacle() == "the home of the user is not known"

@@ -170,9 +170,9 @@ class Recorded(Site):
 
     names: list[str]
 
-    def used(self, answer: Any, name: str) -> None:
-        """Keep the name."""
-        assert answer == ("ada", True)
+    def queue_use(self, account: Any, name: str) -> None:
+        """Store the name."""
+        assert account == ("ada", True)
         self.names.append(name)
 
 

@@ -11,7 +11,7 @@ import click
 import pytest
 import typer
 from rappor_client.kit import click as kit
-from rappor_client.kit.click import all_uses
+from rappor_client.kit.click import list_all_uses
 from rappor_client.kit.host import Host
 
 
@@ -24,15 +24,15 @@ class Watched(Host):
         self.drawn_from: list[list[str]] = []
         self.n_asked = 0
 
-    def listens(self) -> bool:
-        """Listen."""
+    def is_recording(self) -> bool:
+        """Return True."""
         return True
 
     def record(self, uses: Sequence[str]) -> None:
         """Keep the uses of a run."""
         self.drawn_from.append(list(uses))
 
-    def end(self) -> None:
+    def finish_run(self) -> None:
         """Count a question."""
         self.n_asked += 1
 
@@ -147,7 +147,7 @@ def test_all_that_a_run_used_may_be_recorded(
     (drawn_from,) = host.drawn_from
     assert set(drawn_from) == uses
     assert len(drawn_from) == len(uses)
-    assert uses <= set(all_uses(click.Context(make(), info_name="x")))
+    assert uses <= set(list_all_uses(click.Context(make(), info_name="x")))
     assert host.n_asked == 1
 
 

@@ -107,7 +107,7 @@ class Seen(Site):
         super().__init__(*given, **settings)
         self.uses: list[tuple[str, str]] = []
 
-    def _waiting(self) -> Any:
+    def _get_queue(self) -> Any:
         seen = self
 
         class Waiting:
@@ -206,9 +206,9 @@ class Stuck(Site):
 
     free = threading.Event()
 
-    def _device(self, folder: str, collector: Any = None) -> Any:
+    def _make_device(self, folder: str, collector: Any = None) -> Any:
         self.free.wait(60)
-        return super()._device(folder, collector)
+        return super()._make_device(folder, collector)
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting(
@@ -268,7 +268,7 @@ def test_who_no_longer_agrees_is_erased(
     person()
     transport = MemoryTransport()
     site = give(starlette_app()[0], collector=transport, agreed=list)
-    device = site._device(site._folder("anna"))
+    device = site._make_device(site._account_folder("anna"))
     device.record(["home"])
     assert peek(Path(device.folder)).has_secret
     site.clock.advance(days=1)  # type: ignore[attr-defined]
@@ -286,7 +286,7 @@ def test_only_the_environment_and_the_registry_are_above_an_account(
 ) -> None:
     """Tests are an obstacle: nothing is written, whoever has agreed."""
     site = give(starlette_app()[0])
-    site._device(site._folder("anna")).record(["home"])
+    site._make_device(site._account_folder("anna")).record(["home"])
     assert "is off: the environment has" in site.send()
     assert not (tmp_path / "devices").exists()
 

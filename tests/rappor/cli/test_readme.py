@@ -6,8 +6,8 @@ import re
 
 import click
 from places import ROOT
-from rappor_client.cli.app import COMMANDS
-from rappor_client.cli.parser import program
+from rappor_client.cli.command_line import COMMANDS
+from rappor_client.cli.parser import build_parser
 from rappor_server.cli.command_group import server
 
 from rappor.cli.app import INTERRUPTED, NO_ANSWER, USAGE, cli
@@ -60,5 +60,5 @@ def test_exit_codes_are_those_of_the_program() -> None:
     codes = re.findall(r"^\| (\d+) \|", section("## Exit codes"), flags=re.MULTILINE)
     assert list(map(int, codes)) == [0, NO_ANSWER, USAGE, INTERRUPTED]
     told = "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted."
-    for text in (cli.help, server.help, program(COMMANDS).format_help()):
+    for text in (cli.help, server.help, build_parser(COMMANDS).format_help()):
         assert told in " ".join((text or "").split())

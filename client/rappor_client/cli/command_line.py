@@ -1,4 +1,4 @@
-"""The commands for people and developers, one file each, and what their end means."""
+"""The commands of `rappor-client`, one module each, and the exit code of a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from rappor.base.errors import RapporError
 from rappor_client.cli import preview, reset, send, show
-from rappor_client.cli.parser import program
+from rappor_client.cli.parser import build_parser
 
 COMMANDS: Final = {
     "show": show.COMMAND,
@@ -22,10 +22,13 @@ USAGE: Final = 2
 
 
 def run(words: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; without words, those of the process."""
-    chosen = program(COMMANDS).parse_args(words)
+    """Run a command and return its exit code.
+
+    `words` are the words after the program's name; None takes the words of the process.
+    """
+    args = build_parser(COMMANDS).parse_args(words)
     try:
-        return DONE if chosen.run(chosen) else NOT_DONE
+        return DONE if args.run(args) else NOT_DONE
     except RapporError as error:
         print(f"rappor-client: {error}", file=sys.stderr)  # noqa: T201 - a command's output
         return USAGE

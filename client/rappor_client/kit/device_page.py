@@ -1,4 +1,4 @@
-"""A local page of a device: what it keeps, what it sent, and what it would send."""
+"""A local HTML page of a device: its stored state, sent uploads, and uploads that may follow."""
 
 from __future__ import annotations
 
@@ -18,11 +18,23 @@ _STYLE: Final = (
 )
 
 
-def html(name: str, state: str, registry: Registry, folder: Path) -> str:
-    """Return the page of a folder's device."""
+def render_page(name: str, state: str, registry: Registry, folder: Path) -> str:
+    """Return the HTML page of a folder's device.
+
+    Parameters
+    ----------
+    name
+        Name of the program, for the title.
+    state
+        Sentence that says whether telemetry is on.
+    registry
+        Registry of the program.
+    folder
+        Folder of the device.
+    """
     body = "\n".join(
         f"<h2>{escape(title)}</h2>\n<pre>{escape(text)}</pre>"
-        for title, text in _sections(registry, read_contents(folder))
+        for title, text in _list_sections(registry, read_contents(folder))
     )
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Telemetry of {escape(name)}"
@@ -31,7 +43,7 @@ def html(name: str, state: str, registry: Registry, folder: Path) -> str:
     )
 
 
-def _sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:
+def _list_sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield title and text of each section. The device stores no value, only noisy bits."""
     pending = [
         f"{report.metric}: one report, kept until its day is over"
@@ -41,6 +53,6 @@ def _sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str
     yield "Recorded", "\n".join([*pending, *answered]) or "Nothing."
     sent = [f"{upload.day} {upload.body.decode()}" for upload in contents.sent_uploads]
     yield "Sent", "\n".join(sent) or "Nothing."
-    yield "Would be sent", "\n".join(payload.lines(registry, contents.bodies, None))
+    yield "Would be sent", "\n".join(payload.describe_payload(registry, contents.bodies, None))
     yield "Privacy loss", str(contents.spent)
     yield "What is collected", "\n\n".join(privacy_notice(metric) for metric in registry.values())

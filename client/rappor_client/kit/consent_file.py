@@ -1,0 +1,103 @@
+"""The file that stores a person's consent: one line in the folder of the program.
+
+    yes DAY METRICS...     the person agreed on DAY to these metrics
+    no DAY                 the person refused on DAY
+    asked DAY [DAY]        the question was shown on these days, and the person did not respond
+
+DAY is a number of days since 1970. Transitions:
+
+    no file  --question shown-->  asked DAY  --response-->  yes or no, for good
+                                  asked DAY  --no response, 7 days or more later-->  asked DAY DAY
+    any line --`telemetry on` or `telemetry off`-->  yes or no
+
+The question is therefore shown twice at most. A line that cannot be read counts as "lost": it is no
+consent, and the question is not shown again, because the person may have refused.
+
+A start of the program reads this file, so the module imports little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+FILE_NAME: Final = "answer"
+"""Name of the file. The name is documented for users, and must not change."""
+ALL_METRICS: Final = "*"
+"""Stands for every metric if the operator of a server has agreed for the server."""
+_REPEAT_DAYS: Final = 7
+"""Smallest number of days between the two times that the question is shown. Fewer days annoy."""
+_WORDS: Final = ("yes", "no", "asked")
+
+
+class Consent(NamedTuple):
+    """Consent of a person.
+
+    Attributes
+    ----------
+    word
+        "yes", "no", "asked", "lost" for a file that cannot be read, "" without a file.
+    days
+        Day of the response, or of each time that the question was shown, in days since 1970.
+    metrics
+        Metrics to which the person has agreed.
+    """
+
+    word: str = ""
+    days: tuple[int, ...] = ()
+    metrics: tuple[str, ...] = ()
+
+    def refused_metrics(self, metrics: Iterable[str]) -> set[str]:
+        """Return the metrics of a registry to which the person has not agreed.
+
+        A later version of a program may have metrics that its users have never seen.
+        """
+        return set() if ALL_METRICS in self.metrics else set(metrics) - set(self.metrics)
+
+    def may_ask(self, today: int) -> bool:
+        """Return whether the question may be shown: once, and once more without a response."""
+        is_repeat = self.word == "asked" and len(self.days) == 1
+        return not self.word or (is_repeat and today >= self.days[0] + _REPEAT_DAYS)
+
+
+def read_consent(folder: str) -> Consent:
+    """Read the consent in a folder; the word is "lost" for a file that cannot be read."""
+    try:
+        with open(os.path.join(folder, FILE_NAME), encoding="ascii") as file:
+            word, *rest = file.read().split()
+    except FileNotFoundError:
+        return Consent()
+    except (OSError, ValueError):
+        return Consent("lost")
+    days = tuple(int(text) for text in rest if text.isdigit())
+    metrics = tuple(text for text in rest if not text.isdigit())
+    return Consent(word, days, metrics) if word in _WORDS and days else Consent("lost")
+
+
+def write_consent(folder: str, consent: Consent) -> None:
+    """Write the consent, whole or not at all; OSError if the disk does not take it."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, FILE_NAME)
+    draft = f"{path}.{os.getpid()}"
+    try:
+        with open(draft, "w", encoding="ascii") as file:
+            file.write(" ".join([consent.word, *map(str, consent.days), *consent.metrics]) + "\n")
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
+def is_owned_by_user(folder: str) -> bool:
+    """Return whether the user owns the folder, or the nearest existing folder above it.
+
+    With `sudo` a program runs as root in the home of a user. A file that root writes there could
+    not be changed by the user afterwards.
+    """
+    path = os.path.abspath(folder)
+    while not os.path.exists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return not hasattr(os, "geteuid") or os.stat(path).st_uid == os.geteuid()

@@ -1,0 +1,302 @@
+"""`telemetry init`: writes a program's registry and the section Telemetry of its README.
+
+The registry lists the names of the program's commands, tools or pages. It has one of two encodings:
+
+    one-hot    few devices, or a web application. A device reports one of the listed names.
+    a list     many devices (`min_devices_for_list`). A device reports any name in parts, so that
+               names of plugins are found that no list contains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from rappor.base.errors import ParamsError
+from rappor.privacy.notice import privacy_notice
+from rappor.privacy.small_cohorts import choose_list_cohorts
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.params import Params
+from rappor.protocol.parts import Part
+from rappor.registry.metric import MIN_COHORT
+from rappor.registry.registry import Registry
+from rappor_client.kit.host import METRIC, Host
+
+_COHORT_DEVICES: Final = 20
+"""Devices that a cohort needs in a month. With fewer devices its blocks never close
+(server/README.md)."""
+
+_PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
+"""Parts of the list encoding. A fifth of the devices report the first three letters of a name, from
+which the analyst finds names that are not in the list."""
+
+_REGISTRY: Final = """\
+# What {name} reports, written by `{name} telemetry init`. Collectors of later versions accept it as
+# one of their `older` registries.
+[budget]
+total = {total}                  # nats that a device may lose in a calendar year
+
+[metrics.{metric}]
+description = {description}
+owner = {owner}
+expires = {expires}
+{encoding}
+profile = "once"
+interval = "epoch"
+epoch = "month"
+"""
+
+_ONEHOT: Final = """\
+encoding = "onehot"
+categories = [
+{names}]"""
+
+_LIST: Final = """\
+encoding = "bloom"
+candidates = [                  # this list may change at any time
+{names}]
+parts = [{parts}]  # find names that are not listed
+m = {cohorts}"""
+
+_DESCRIPTION: Final = (
+    "Which {what} of {name} are used. Each device answers once a month, with one of its uses on a "
+    "random day. So a share is a share of devices, not of uses. Nothing links two answers."
+)
+
+_SECTION: Final = """\
+## Telemetry
+
+Only if you agree, {name} reports which of its {what} are used.
+Without a yes nothing is computed or sent, and only the answer is kept. The reports have names of
+{what} only, never a value, a file name or an identifier, and a device adds random noise
+before anything leaves.
+
+{notices}
+
+{choices}
+
+The reports go to {collector}.{public}
+"""
+
+_CHOICES: Final = """\
+| you want to | do this |
+|---|---|
+| agree, refuse and erase | `{name} telemetry on`, `{name} telemetry off` |
+| see what decides, and what would be sent | `{name} telemetry status`, `{name} telemetry preview` |
+| see all that is kept and was sent | `{name} telemetry view`, `{name} telemetry log` |
+| begin anew | `{name} telemetry reset` |
+| refuse for a whole environment | set {switches} |"""
+
+_CHOICES_OF_ACCOUNTS: Final = """\
+You agree in your account. It has a device of its own on our server, which is erased when you refuse
+or delete the account. Our server sees the pages that it serves; the collector learns only what is
+described here."""
+
+
+def add_arguments(command: argparse.ArgumentParser, host: Host) -> None:
+    """Add the options of `telemetry init` to its parser."""
+    command.add_argument(
+        "--owner", metavar="WHO", help="Who is responsible: an address for people."
+    )
+    command.add_argument(
+        "--expires",
+        type=datetime.date.fromisoformat,
+        metavar="DAY",
+        help=f"The last day of collection. The default is {_default_expiry()}.",
+    )
+    command.add_argument(
+        "--devices",
+        type=int,
+        metavar="N",
+        help=f"Devices that you expect in a month. With many, unlisted {host.what} are found, too.",
+    )
+    command.add_argument(
+        "--readme", type=Path, metavar="FILE", help="Where the section goes. Default: the terminal."
+    )
+
+
+def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
+    """Write the registry unless it exists, write the section of the README, and yield messages.
+
+    Parameters
+    ----------
+    host
+        The program.
+    args
+        Parsed options of `telemetry init`.
+    names
+        Names of the program's commands and flags, tools or pages.
+    """
+    path = Path(host.registry)
+    if path.exists():
+        yield from _compare_registry(host, args, names)
+    else:
+        yield from _write_registry(host, args, names)
+    section = format_section(host)
+    if args.readme is None:
+        yield section
+        return
+    readme = args.readme.read_text(encoding="utf-8") if args.readme.exists() else ""
+    # A second `init` replaces the section of the first one. It once added a second section.
+    first = re.escape(section[: section.index(" reports which")])
+    earlier = rf"^{first}.*?^The reports go to [^\n]*"
+    parts = re.split(earlier, readme, maxsplit=1, flags=re.DOTALL | re.MULTILINE)
+    parts.insert(1, section)
+    text = "\n\n".join(filter(None, map(str.strip, parts)))
+    args.readme.write_text(f"{text}\n", encoding="utf-8")
+    yield f"The section Telemetry is in {args.readme}."
+
+
+def _write_registry(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
+    """Write a new registry, and yield messages about it."""
+    path = Path(host.registry)
+    if not args.owner:
+        raise ParamsError("--owner must be given for a new registry: who is responsible")
+    expires = args.expires or _default_expiry()
+    text = format_registry(host, names, owner=args.owner, expires=expires, devices=args.devices)
+    path.write_text(text, encoding="utf-8")
+    yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
+    if not Registry.loads(text)[METRIC].listed and not host.is_site:
+        least = f"--devices {min_devices_for_list()} or more"
+        yield f"Unlisted {host.what} are not counted: that needs {least}."
+
+
+def _compare_registry(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
+    """Yield the differences between an existing registry, which stays, and the call.
+
+    A second `init` once kept quiet about new commands, and their uses were never counted.
+    """
+    path = Path(host.registry)
+    registry = Registry.load(path)
+    metric = registry[METRIC]
+    if new := sorted({*names}.difference(metric.params.categories, metric.listed)):
+        way = "Add them to its candidates" if metric.listed else "For a new list remove it first"
+        yield f"{path} is kept, and lacks {', '.join(new)}. {way}."
+    if ignored := [*_list_ignored_options(host, args, names, registry)]:
+        yield f"{path} is kept, so {', '.join(ignored)}. For a new registry remove it first."
+
+
+def _default_expiry() -> datetime.date:
+    """Return the last day of the next year."""
+    return datetime.date(datetime.datetime.now(datetime.UTC).year + 1, 12, 31)
+
+
+def _list_ignored_options(
+    host: Host, args: argparse.Namespace, names: Sequence[str], registry: Registry
+) -> Iterator[str]:
+    """Yield a clause for each option of the call that the existing registry contradicts."""
+    metric = registry[METRIC]
+    if args.owner and args.owner != metric.owner:
+        yield f"--owner {args.owner} is ignored (its owner is {metric.owner})"
+    if args.expires and args.expires != metric.expires:
+        yield f"--expires {args.expires} is ignored (it expires on {metric.expires})"
+    if args.devices is not None:
+        text = format_registry(
+            host, names, owner=metric.owner, expires=metric.expires, devices=args.devices
+        )
+        wanted = Registry.loads(text, today=datetime.date.min)[METRIC].params
+        is_same_kind = encoding_of(wanted).takes_values_of(metric.params)
+        if not is_same_kind or wanted.m != metric.params.m:
+            yield f"--devices {args.devices} is ignored (it was made for another number)"
+
+
+def format_registry(
+    host: Host, uses: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
+) -> str:
+    """Return the text of a registry.
+
+    Parameters
+    ----------
+    host
+        The program.
+    uses
+        Names to list.
+    owner
+        Address of the responsible person.
+    expires
+        Last day of the collection.
+    devices
+        Expected number of devices in a month, None if unknown.
+
+    Raises
+    ------
+    MetricError
+        A name cannot be a category.
+    """
+    is_list = devices is not None and devices >= min_devices_for_list() and not host.is_site
+    description = _DESCRIPTION.format(name=host.name, what=host.what)
+    if METRIC not in host.what:
+        description += f" A {METRIC} is one of these {host.what}."
+    fields = {
+        "name": host.name,
+        "metric": METRIC,
+        "description": json.dumps(description, ensure_ascii=False),
+        "owner": json.dumps(owner, ensure_ascii=False),
+        "expires": expires,
+        "encoding": _format_list(uses, devices or 0) if is_list else _format_onehot(uses),
+    }
+    # The total depends on the metric. A registry without a limit is parsed first, and gives it.
+    unlimited = Registry.loads(_REGISTRY.format(total="inf", **fields))
+    total = math.fsum(entry.total for entry in unlimited.reserved)
+    return _REGISTRY.format(total=f"{total:g}", **fields)
+
+
+def _format_onehot(uses: Sequence[str]) -> str:
+    """Return the lines of the one-hot encoding: a device reports one of these names."""
+    return _ONEHOT.format(names=_quote_names(uses))
+
+
+def _format_list(uses: Sequence[str], devices: int) -> str:
+    """Return the lines of the list encoding: the names are candidates of any reported name."""
+    parts = ", ".join(_format_part(part) for part in _PARTS)
+    cohorts = choose_list_cohorts(_smallest_share() * devices, min_cohort=MIN_COHORT)
+    return _LIST.format(names=_quote_names(uses), parts=parts, cohorts=cohorts)
+
+
+def _format_part(part: Part) -> str:
+    """Return a part as an inline table of TOML. The last part has no share."""
+    share = "" if part.share is None else f", share = {part.share}"
+    return f'{{name = "{part.name}"{share}}}'
+
+
+def _quote_names(uses: Sequence[str]) -> str:
+    return "".join(f"  {json.dumps(use, ensure_ascii=False)},\n" for use in uses)
+
+
+def min_devices_for_list() -> int:
+    """Return the smallest number of devices a month for the list encoding.
+
+    With so many devices every cohort of every part has blocks that close, for the number of cohorts
+    of the profile. With fewer cohorts rare names would share bits with others.
+    """
+    return math.ceil(_COHORT_DEVICES * Params.profile("once").m / _smallest_share())
+
+
+def _smallest_share() -> float:
+    """Return the share of devices that report the rarest part."""
+    shares = [part.share for part in _PARTS if part.share is not None]
+    return min([*shares, 1 - math.fsum(shares)])
+
+
+def format_section(host: Host) -> str:
+    """Return the section Telemetry of a program's README, from its registry."""
+    registry = Registry.load(host.registry)
+    metrics = list(registry.values())
+    notices = [privacy_notice(metric) for metric in metrics]
+    choices = _CHOICES_OF_ACCOUNTS if host.is_site else _CHOICES
+    switches = ", ".join(f"`{name}=1`" for name in host.variables)
+    public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""
+    return _SECTION.format(
+        name=host.name,
+        what=host.what,
+        notices="\n\n".join(f"> {text}".replace("\n", "\n> ") for text in notices),
+        choices=choices.format(name=host.name, switches=switches),
+        collector=host.collector if isinstance(host.collector, str) else "nobody yet",
+        public=public,
+    )
