@@ -65,7 +65,7 @@ def test_main_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """The distribution's, as for the other commands."""
-    assert re.fullmatch(r"rappor-client [0-9.]+\n", told(["--version"], capsys, 0))
+    assert re.fullmatch(r"rappor-client [0-9.]+(rc[0-9]+)?\n", told(["--version"], capsys, 0))
 
 
 @pytest.mark.parametrize(
