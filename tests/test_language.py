@@ -22,21 +22,21 @@ from places import ROOT
 FOLDERS: Final = ("rappor", "client", "server", "tests", "benchmarks")
 
 BOUNDS: Final = {
-    "pronouns": (60, 84),
-    "unclear_clauses": (5, 10.5),
-    "participle_names": (3, 4.7),
-    "silent_constants": (0, 15.2),
+    "pronouns": (60, 80),
+    "unclear_clauses": (5, 9),
+    "participle_names": (3, 4.5),
+    "silent_constants": (0, 14.9),
 }
 """Largest value of each figure: the goal, and the present bound, which only falls.
 
 The goals lie between our first measurement and eleven well-written projects: pronouns 26 in 1,000
 words of docstrings, unclear clauses at most 6 %, participles 0 to 3.8 % of the functions."""
 
-LONG_WORDS: Final = (7, 4.75)
+LONG_WORDS: Final = (7, 4.8)
 """Smallest percentage of long words: the goal, and the present bound, which only rises. Eleven
 well-written projects have 10.8 %."""
 
-RIDDLES: Final = (0, 180)
+RIDDLES: Final = (0, 155)
 """Clauses with two missing nouns: the goal, and the present bound, which only falls."""
 
 CONFIGURATION: Final = {".pyi", ".js", ".mjs", ".ts", ".toml", ".html", ".json", ".yml", ".sh"}

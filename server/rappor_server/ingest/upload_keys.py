@@ -55,7 +55,7 @@ class UploadKeys:
         keys: dict[str, UploadKey] = {}
         for number, line in enumerate(split_lines(text), start=1):
             words = line.partition("#")[0].split()
-            if not words:
+            if not words:  # an empty line or a comment
                 continue
             key = _parse_key(words)
             if key is None or key.name in keys:

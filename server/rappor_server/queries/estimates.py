@@ -93,6 +93,7 @@ class EstimatesQuery(Query):
         report_step("hashing candidates")
         candidates = subject.read_candidates()
         report_step("decoding")
+        # The days of the range separately: their differences show how often devices report again.
         estimates = decode(
             list(release.parts),
             candidates,
@@ -124,6 +125,7 @@ class EstimatesQuery(Query):
         subject = replace(self.subject, error_control=body.error_control)
         if body.candidates is None:
             return subject
+        # The limit of the body's bytes is not enough: a million one-letter candidates fit into it.
         if len(body.candidates) > self.max_candidates:
             raise ParamsError(f"candidates must be at most {self.max_candidates:,}")
         return replace(subject, source=InlineCandidates(strings=tuple(body.candidates)))
@@ -135,5 +137,5 @@ def _parse_json(body: bytes) -> EstimateBody:
         return msgspec.json.decode(body, type=EstimateBody)
     except msgspec.ValidationError as error:
         raise ParamsError(f"the body must fit its description: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # deeply nested lists
         raise ReportError("the body must be JSON") from None

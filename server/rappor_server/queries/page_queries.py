@@ -268,6 +268,7 @@ class CompareQuery(PageQuery[dict[str, list[Counts]]]):
     def _read_counts(self, engine: Engine) -> dict[str, list[Counts]]:
         """Return the counts of both ranges, by their days; ParamsError if the ranges overlap."""
         (first, last), (first_after, last_after) = self.before.parse(), self.after.parse()
+        # Reports in both ranges would be compared with themselves.
         if first <= last_after and first_after <= last:
             raise ParamsError("the days before and after must not overlap")
         samples = {}
@@ -329,6 +330,7 @@ class SegmentsQuery(PageQuery[list[Counts]]):
 
 def read_whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> Released:
     """Return the released counts of the last whole weeks up to a day, at most `TREND_WEEKS`."""
+    # The last Sunday up to `through`. The days of an unfinished week would look like a decline.
     last = through - _DAY * ((through.weekday() + 1) % 7)
     first = last - _DAY * (7 * TREND_WEEKS - 1)
     return _read_released(engine, subject, first, last, "week", skip_empty_start=True)
@@ -349,6 +351,7 @@ def _read_released(
     the range is replaced by the end of the first or last period that has reports.
     """
     releases = read_releases_by_period(engine, BlockQuery(subject.metric, first, last), by)
+    # A period whose reports all wait has no counts. Its days are withheld days of the range.
     nonempty = [period for period in releases if period.collections]
     if skip_empty_start:
         first = nonempty[0].first if nonempty else first

@@ -181,6 +181,7 @@ class BlockQuery:
             columns.last >= self.first,
             is_excluded,
         )
+        # Days only, never numbers of reports: a number that grows would show each report.
         days = {day for row in db.execute(blocks.distinct()) for day in row}
         counters = select(schema.tally.c.day).where(self._is_counted()).distinct()
         days |= set(db.execute(counters).scalars())
@@ -226,8 +227,10 @@ def read_release(  # noqa: PLR0913 - a range, and which of its blocks
     separate_segments : whether each segment has counts of its own. Otherwise segments are added up
     include_crossing : as in `BlockQuery`
     """
+    # The whole range is one period.
     table = _PeriodTable(lambda _: (first, last), most=1)
     _add_rows(engine, BlockQuery(metric, first, last, params, include_crossing), table)
+    # A parameter set contains at most one segment, so there is nothing to add up.
     is_separate = separate_segments or params is not None
     return table.get(first).make_release(metric, first, last, separate_segments=is_separate)
 
@@ -248,6 +251,7 @@ def read_release_by_day(
     except ParamsError:  # too many days
         release = read_release(engine, metric, first, last)
         return replace(release, parts=release.collections)
+    # The sums of the range are computed from the sums of its days, so the rows are read once.
     total, ordered = _PeriodSums(), [days.periods[day] for day in sorted(days.periods)]
     for day in ordered:
         total.waiting |= day.waiting
@@ -272,6 +276,7 @@ def _join_days(metric: Metric, days: Iterable[_ParamsSum]) -> list[Counts]:
     """
     parts: list[_ParamsSum] = []
     for day in days:
+        # The part before is complete, so this day begins a part.
         if not parts or parts[-1].n_reports >= _required_reports(metric):
             parts.append(_ParamsSum.create(day.params))
         parts[-1].add_sum(day)
@@ -354,6 +359,7 @@ def _required_reports(metric: Metric) -> int:
 
 def _sum_days(days: _DayCounter, enough: Set[str]) -> tuple[DayReports, ...]:
     """Return the reports of each day, under the parameter sets that have enough reports."""
+    # The reports of a set below the minimum are not even counted by day.
     totals: Counter[datetime.date] = Counter()
     for (key, day), n in days.items():
         if key in enough:
@@ -372,6 +378,7 @@ def _add_rows(engine: Engine, query: BlockQuery, table: _PeriodTable) -> None:
     """Add the released rows of a query, and its waiting days, each to its period."""
     sets: dict[str, Params] = {}
     with translate_errors(), engine.connect() as db:
+        # Before the rows: a period whose reports all wait must be in the table, too.
         for day in query.read_waiting_days(db):
             table.get(day).waiting.add(day)
         rows = db.execute(select(query.select_released("reports", "ones")))
@@ -464,6 +471,8 @@ class _PeriodSums:
         separate_segments: bool,
     ) -> Release:
         """Return the release of the period, with the parameter sets that have enough reports."""
+        # In the order of the fingerprints: the order of the rows may change between two reads, and
+        # the digest of a release must not.
         counts = {key: self.sums[key].make_counts(metric) for key in sorted(self.sums)}
         enough = [key for key in counts if counts[key].n_reports >= _required_reports(metric)]
         collections = [counts[key] for key in enough]
@@ -511,6 +520,7 @@ class _PeriodTable:
         """
         days = self._find_days(day)
         if days not in self.periods:
+            # Checked while rows are read: afterwards, ten years of days would be in memory already.
             if len(self.periods) == self._most:
                 raise ParamsError(
                     f"by must give at most {self._most} days, weeks or months: ask for fewer"

@@ -117,12 +117,14 @@ def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
     total_refusals = Counter(refusals)
     rows: dict[Kind, list[tuple[int, int, int, bytes]]] = defaultdict(list)
     owners: list[Submission] = []
+    # In the order of the keys, which are random. A stolen inbox must not show the order of arrival.
     for submission in sorted(submissions, key=lambda submission: submission.key):
         if submission.refusals:  # `update` is slow, and few uploads have refusals
             total_refusals.update(submission.refusals)
         for report in submission.accepted:
             kind = Kind(report.metric, report.fingerprint)
             rows[kind].append((len(owners), report.position, report.cohort, report.bits))
+        # After the reports, because their index of the upload is the length before this upload.
         if submission.accepted:
             owners.append(submission)
     body = _Body(
@@ -159,6 +161,8 @@ def decode(data: bytes, find_params: Callable[[str], Params | None]) -> Record:
         body = msgspec.msgpack.decode(data[1:], type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RecordError(f"the bytes are not a record: {type(error).__name__}") from None
+    # The bytes may be damaged, or written by another version. A wrong index would add a report to
+    # another upload, so every column is checked.
     n_keys = len(body.is_whole)
     _require(len(body.keys) == n_keys * KEY_BYTES and max(body.is_whole, default=0) <= 1)
     return Record(
