@@ -99,11 +99,11 @@ def create_application(
             logs.log_event("start failed", level=logging.ERROR, reason=str(error))
             raise
         app.state.collector = collector
-        if pages_app is not None:
-            pages_app.state.collector = collector
         _freeze_objects()
         logs.log_event("collector started", metrics=len(collector.accepted_params.registry))
         try:
+            if pages_app is not None:
+                pages.serve(pages_app, collector)
             quota = SourceQuota(settings.max_source_connections, proxies=settings.proxies)
             yield {SETTINGS: settings, METRICS: collector.metrics, QUOTA: quota}
         finally:

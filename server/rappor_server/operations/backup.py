@@ -8,6 +8,7 @@ database can be restored into the other kind.
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, Table, delete, insert, select, text, update
@@ -64,6 +65,8 @@ def backup(database: str, path: Path) -> None:
                         db.execute(update(schema.last_merged).values(seq=0))
                         db.execute(delete(schema.unreadable_batch))
                         db.execute(delete(schema.visit))
+                        key = secrets.token_bytes(32)
+                        db.execute(update(schema.cookie_key).values(secret=key))
                     erase_traces(part)
                 else:
                     _copy_tables(engine, copy)

@@ -9,14 +9,17 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.sessions import SessionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rappor_server.app.collector import Collector
 from rappor_server.base.problems import Problem, make_error_handlers
 from rappor_server.pages import lists, metrics, questions, rendering, signing
 from rappor_server.pages.signing import sent, shown, to_page
+from rappor_server.storage import visits
 
 PREFIX: Final = "/pages"
 
@@ -66,6 +69,30 @@ ROUTES: Final = (
 )
 
 
+class _Sessions:
+    """Starlette's sessions, with cookies that no other site can read, set or send a form with.
+
+    Behind TLS, cookies are `Secure`, and their prefix `__Host-` makes browsers refuse a cookie that
+    another host of the same domain has set. Without TLS, browsers would ignore such cookies.
+    `SameSite` is `lax`: links of other sites bring the cookie along, their forms do not. Without
+    it, such a link would lead a person who is signed in to the sign-in page. A cookie has no
+    lifetime of its own, so it ends with the browser at the latest. The database ends visits
+    earlier.
+    """
+
+    def __init__(self, app: ASGIApp, secret_key: str) -> None:
+        """Wrap an application; `secret_key` signs the cookies."""
+        self._plain = SessionMiddleware(app, secret_key, session_cookie="rappor", max_age=None)
+        self._secure = SessionMiddleware(
+            app, secret_key, session_cookie="__Host-rappor", max_age=None, https_only=True
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with the session of its cookie."""
+        sessions = self._secure if scope["scheme"] == "https" else self._plain
+        await sessions(scope, receive, send)
+
+
 class _Application(Starlette):
     """An application whose answers all carry the headers of pages, those to bugs too."""
 
@@ -81,11 +108,17 @@ class _Application(Starlette):
 
 
 def create() -> Starlette:
-    """Return the application of the pages; `state.collector` must be set before it is asked."""
+    """Return the application of the pages. `serve` must be called before the first request."""
     app = _Application(routes=ROUTES, exception_handlers=make_error_handlers(_render))
     app.router.redirect_slashes = False
     app.state.attempts = signing.attempts()
     return app
+
+
+def serve(app: Starlette, collector: Collector) -> None:
+    """Let the application of the pages serve the data of a collector."""
+    app.state.collector = collector
+    app.add_middleware(_Sessions, secret_key=visits.cookie_key(collector.engine))
 
 
 def _render(problem: Problem) -> Response:

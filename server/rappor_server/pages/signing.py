@@ -1,7 +1,20 @@
-"""Signing in and out, and the check before every page: a visit, its token, and its forms."""
+"""Signing in and out, and the check before every page: a visit, its token, and its forms.
+
+Starlette's sessions are in a signed cookie, which has two entries:
+
+- `visit`, after signing in: the secret by which the database knows the visit (`storage.visits`);
+- `form`: a random text that all forms of this browser repeat. Another site can send a form with
+  the cookie, but cannot read the text. Before a person signs in, the text binds the sign-in form
+  to the browser.
+
+Every request looks up the visit and its token, so signing out or revoking the token ends the visit
+at once, also for copies of the cookie.
+"""
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -25,6 +38,9 @@ SIGN_IN: Final = "/pages/sign-in"
 FORM_TOKEN: Final = "form"  # noqa: S105 - the name of a field
 """The field of every form that says which visit it was made for."""
 
+_VISIT: Final = "visit"
+"""The entry of a session that has the secret of its visit."""
+
 _ATTEMPTS: Final = 10
 """Failed attempts to sign in that one address may make in a minute."""
 _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked."
@@ -46,7 +62,7 @@ class Reader:
 
     collector: Collector
     token: Token
-    cookie: str
+    visit: str
     form_token: str
 
     @property
@@ -93,7 +109,7 @@ def sent(
             return to_see(SIGN_IN)
         with reader.collector.share_of_readers() as share:
             form = await read_form(request, share, most=most)
-            if not visits.is_form_token(reader.cookie, form.text(FORM_TOKEN)):
+            if not _is_form_token(request, form):
                 raise Problem(HTTPStatus.FORBIDDEN, _OUT_OF_DATE)
             return await act(request, reader, form)
 
@@ -104,8 +120,7 @@ async def show_sign_in(request: Request) -> Response:
     """GET /pages/sign-in: the form, for this browser alone."""
     if await _reader(request) is not None:
         return to_see(HOME)
-    cookie = _cookie(request) or visits.new_cookie()
-    return _sign_in_page(request, cookie)
+    return _sign_in_page(request)
 
 
 async def sign_in(request: Request) -> Response:
@@ -115,17 +130,16 @@ async def sign_in(request: Request) -> Response:
     tried.check(_address(request))
     with collector.share_of_readers() as share:
         form = await read_form(request, share)
-    cookie = _cookie(request)
-    if not cookie or not visits.is_form_token(cookie, form.text(FORM_TOKEN)):
+    if not _is_form_token(request, form):
         if await _reader(request) is not None:  # another page of this browser has signed in
             return to_see(HOME)
-        fresh = visits.new_cookie()
-        return _sign_in_page(request, fresh, _OUT_OF_DATE, HTTPStatus.FORBIDDEN)
+        request.session.clear()
+        return _sign_in_page(request, _OUT_OF_DATE, HTTPStatus.FORBIDDEN)
     token = await find_token(collector, form.text("token"))
     if token is None:
-        return _sign_in_page(request, cookie, _REFUSED, HTTPStatus.UNAUTHORIZED)
+        return _sign_in_page(request, _REFUSED, HTTPStatus.UNAUTHORIZED)
     tried.take_back(_address(request))
-    await collector.look_up(visits.end, cookie)
+    await collector.look_up(visits.end, request.session.get(_VISIT, ""))
     return await _begin(request, token.id)
 
 
@@ -133,9 +147,7 @@ async def sign_in_once(request: Request) -> Response:
     """GET /pages/once/SECRET: begin a visit by a link that works once."""
     collector, tried = _collector(request), request.app.state.attempts
     tried.check(_address(request))
-    secret = request.path_params["secret"]
-    known = visits.is_cookie(secret)
-    token_id = await collector.look_up(visits.open_link, secret) if known else None
+    token_id = await collector.look_up(visits.open_link, request.path_params["secret"])
     if token_id is None:
         return to_see(SIGN_IN)
     tried.take_back(_address(request))
@@ -143,22 +155,18 @@ async def sign_in_once(request: Request) -> Response:
 
 
 async def _begin(request: Request, token_id: str) -> Response:
-    collector = _collector(request)
-    response = to_see(HOME)
-    cookie = await collector.look_up(visits.begin, token_id)
-    _set_cookie(request, response, cookie)
-    return response
+    """Begin a visit in a new session: nothing that was known before signing in stays valid."""
+    visit = await _collector(request).look_up(visits.begin, token_id)
+    request.session.clear()
+    request.session.update({_VISIT: visit, FORM_TOKEN: secrets.token_hex(32)})
+    return to_see(HOME)
 
 
 async def sign_out(request: Request, reader: Reader, form: Form) -> Response:  # noqa: ARG001
     """POST /pages/sign-out: end the visit."""
-    collector = reader.collector
-    await collector.look_up(visits.end, reader.cookie)
-    response = to_see(SIGN_IN)
-    response.delete_cookie(
-        _cookie_name(request), httponly=True, samesite="lax", secure=_is_secure(request)
-    )
-    return response
+    await reader.collector.look_up(visits.end, reader.visit)
+    request.session.clear()
+    return to_see(SIGN_IN)
 
 
 def to_see(address: str) -> RedirectResponse:
@@ -173,64 +181,43 @@ def to_page(template: str, *, status: HTTPStatus = HTTPStatus.OK, **values: Any)
 
 
 def _sign_in_page(
-    request: Request, cookie: str, problem: str = "", status: HTTPStatus = HTTPStatus.OK
+    request: Request, problem: str = "", status: HTTPStatus = HTTPStatus.OK
 ) -> Response:
-    form_token = visits.form_token(cookie)
-    response = to_page(
-        "sign_in.html", status=status, form_token=form_token, is_signed_in=False, problem=problem
+    return to_page(
+        "sign_in.html",
+        status=status,
+        # Several tabs of a browser share the text, so each of their forms stays valid.
+        form_token=request.session.setdefault(FORM_TOKEN, secrets.token_hex(32)),
+        is_signed_in=False,
+        problem=problem,
     )
-    _set_cookie(request, response, cookie)
-    return response
 
 
 async def _reader(request: Request) -> Reader | None:
     """Return who is signed in, None if nobody is; a token that was revoked ends the visit."""
-    cookie, collector = _cookie(request), _collector(request)
-    if not cookie:
+    visit, collector = request.session.get(_VISIT), _collector(request)
+    if visit is None:
         return None
-    token_id = await collector.look_up(visits.find, cookie)
+    token_id = await collector.look_up(visits.find, visit)
     if token_id is None:
         return None
     token = await collector.look_up(tokens.find, token_id, today=collector.today())
     if token is None:
-        await collector.look_up(visits.end, cookie)
+        await collector.look_up(visits.end, visit)
         return None
-    return Reader(
-        collector=collector, token=token, cookie=cookie, form_token=visits.form_token(cookie)
-    )
+    form_token = request.session[FORM_TOKEN]
+    return Reader(collector=collector, token=token, visit=visit, form_token=form_token)
 
 
-def _cookie(request: Request) -> str:
-    """Return the cookie of a request, nothing if it has none of ours."""
-    found = request.cookies.get(_cookie_name(request), "")
-    return found if visits.is_cookie(found) else ""
-
-
-def _set_cookie(request: Request, response: Response, cookie: str) -> None:
-    """Set the cookie; it comes along with links of other sites (`lax`), not with their forms.
-
-    Without it such a link would lead to the page to sign in, which sets another one over it.
-    """
-    response.set_cookie(
-        _cookie_name(request),
-        cookie,
-        httponly=True,
-        samesite="lax",
-        secure=_is_secure(request),
-    )
-
-
-def _cookie_name(request: Request) -> str:
-    """Return a name under which browsers take only what this site has set, where TLS says so."""
-    return "__Host-rappor" if _is_secure(request) else "rappor"
+def _is_form_token(request: Request, form: Form) -> bool:
+    """Return whether a page of the same session sent a form."""
+    expected: str = request.session.get(FORM_TOKEN, "")
+    sent = form.text(FORM_TOKEN)
+    return bool(expected) and hmac.compare_digest(expected.encode(), sent.encode())
 
 
 def _address(request: Request) -> str:
     return request.client.host if request.client else ""
-
-
-def _is_secure(request: Request) -> bool:
-    return request.url.scheme == "https"
 
 
 def _collector(request: Request) -> Collector:

@@ -8,6 +8,7 @@ the inbox (`inbox`) until a merge adds them to the counters.
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from typing import Any, Final
 
@@ -180,9 +181,16 @@ visit: Final = Table(
     comment="Sessions of people who are signed in to the pages",
 )
 
-NOT_IN_BACKUPS: Final = (inbox_number, last_merged, unreadable_batch, visit)
+cookie_key: Final = Table(
+    "cookie_key",
+    metadata,
+    Column("secret", LargeBinary(32), primary_key=True, comment="Random, made with the database"),
+    comment="The key that signs the cookies of sessions, in one row",
+)
+
+NOT_IN_BACKUPS: Final = (inbox_number, last_merged, unreadable_batch, visit, cookie_key)
 """Tables that a backup leaves out. A backup has no inbox, and a restored session might belong to
-somebody who has signed out since."""
+somebody who has signed out since. A restored database has a new key for cookies."""
 
 
 @event.listens_for(inbox_number, "after_create")
@@ -195,6 +203,12 @@ def _create_inbox(table: Table, db: Connection, **_: object) -> None:
         inbox_table("inbox_1").create(db)
         db.execute(insert(inbox_number).values(n=1))
         db.execute(text(_APPEND))
+
+
+@event.listens_for(cookie_key, "after_create")
+def _create_cookie_key(table: Table, db: Connection, **_: object) -> None:
+    """Draw the key of a new database. All processes of the database share the key."""
+    db.execute(insert(table).values(secret=secrets.token_bytes(32)))
 
 
 def key_table(name: str) -> Table:

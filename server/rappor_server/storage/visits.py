@@ -1,16 +1,20 @@
 """Visits: the sessions of people who are signed in to the pages, and one-time sign-in links.
 
-A visit is a cookie of 256 random bits. The database stores a hash of the cookie and the public name
-of the token with which the person signed in; every request checks that the token is still valid.
-Before a person signs in, the cookie belongs to no visit and only binds the sign-in form to the
-browser. All processes share the visits of a database.
+A visit is known by a secret of 256 random bits, which the browser stores in its session cookie. The
+database stores a hash of the secret and the public name of the token with which the person signed
+in; every request checks that the token is still valid. All processes share the visits of a
+database.
+
+A signed cookie alone could not end on the server: a copy of the cookie would stay valid after the
+person has signed out. So the cookie has only the secret, and this table decides whether it is
+valid. The signature adds that a forged cookie is refused without a query. Whoever steals the
+database gets hashes of secrets and the key that signs cookies, and cannot make a valid cookie from
+them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
-import re
 import secrets
 import time
 from typing import Final
@@ -30,14 +34,13 @@ MOST: Final = 1000
 """Largest number of visits. A further visit ends the visit that was idle longest."""
 _NOTED_SECONDS: Final = 30.0
 """Shortest time between two updates of the last request. A smaller value writes more often."""
-_COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _VISIT: Final = schema.visit.c
 
 
 def begin(
     engine: Engine, token_id: str, *, now: float | None = None, most: int = MOST, once: bool = False
 ) -> str:
-    """Start a visit, and return its cookie.
+    """Start a visit, and return its secret.
 
     Visits and links that have ended are deleted, and the visits idle longest if there are too many.
 
@@ -47,10 +50,10 @@ def begin(
     token_id : public name of the token
     now : seconds since 1970; by default the clock
     most : largest number of visits
-    once : whether to create a one-time sign-in link instead; the return value is its secret
+    once : whether to create a one-time sign-in link instead of a visit
     """
     now = time.time() if now is None else now
-    secret = new_cookie()
+    secret = secrets.token_urlsafe(32)
     row = {"digest": _digest(secret), "token": token_id, "once": once, "began": now, "seen": now}
     with write_transaction(engine) as db:
         db.execute(delete(schema.visit).where(_is_over(now)))
@@ -62,13 +65,13 @@ def begin(
     return secret
 
 
-def find(engine: Engine, cookie: str, *, now: float | None = None) -> str | None:
+def find(engine: Engine, secret: str, *, now: float | None = None) -> str | None:
     """Return the public name of a visit's token, or None if the visit has ended.
 
     The call counts as a request of the visit.
     """
     now = time.time() if now is None else now
-    is_same = _VISIT.digest == _digest(cookie)
+    is_same = _VISIT.digest == _digest(secret)
     query = select(_VISIT.token, _VISIT.seen).where(is_same, ~_VISIT.once, ~_is_over(now))
     with translate_errors(), engine.connect() as db:
         row = db.execute(query).first()
@@ -91,33 +94,16 @@ def open_link(engine: Engine, secret: str, *, now: float | None = None) -> str |
     return str(token_id) if token_id is not None and gone else None
 
 
-def end(engine: Engine, cookie: str) -> None:
+def end(engine: Engine, secret: str) -> None:
     """Delete a visit."""
     with write_transaction(engine) as db:
-        db.execute(delete(schema.visit).where(_VISIT.digest == _digest(cookie)))
+        db.execute(delete(schema.visit).where(_VISIT.digest == _digest(secret)))
 
 
-def form_token(cookie: str) -> str:
-    """Return the secret field of forms of this cookie, against cross-site requests.
-
-    The field is a MAC under the cookie, so it does not reveal the cookie.
-    """
-    return hmac.digest(cookie.encode(), b"rappor/pages/form", hashlib.sha256).hex()
-
-
-def is_form_token(cookie: str, field: str) -> bool:
-    """Return whether the secret field of a form belongs to this cookie."""
-    return hmac.compare_digest(form_token(cookie).encode(), field.encode())
-
-
-def new_cookie() -> str:
-    """Return a cookie that nobody can guess."""
-    return secrets.token_urlsafe(32)
-
-
-def is_cookie(text: str) -> bool:
-    """Return whether a text has the form of a cookie."""
-    return _COOKIE.fullmatch(text) is not None
+def cookie_key(engine: Engine) -> str:
+    """Return the key that signs the cookies of sessions, as hexadecimal digits."""
+    with translate_errors(), engine.connect() as db:
+        return str(db.execute(select(schema.cookie_key.c.secret)).scalar_one().hex())
 
 
 def _is_over(now: float) -> ColumnElement[bool]:
@@ -128,5 +114,5 @@ def _is_over(now: float) -> ColumnElement[bool]:
     )
 
 
-def _digest(cookie: str) -> bytes:
-    return hashlib.sha256(cookie.encode()).digest()
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
+import json
 import re
+import time
 from collections.abc import Callable
 
 import plain_http
 import pytest
 from collectors import Running, make_token
 from dashboards import Visitor, form_token
+from itsdangerous import TimestampSigner
 from rappor_server.pages.app import ROUTES
-from rappor_server.storage import tokens
-from rappor_server.storage.database import open_database
+from rappor_server.storage import schema, tokens, visits
+from rappor_server.storage.database import open_database, write_transaction
+from sqlalchemy import select, update
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'"
 )
+
+
+SIGNED = r"[\w+/=]+\.[\w-]+\.[\w-]+"
+"""The value of a cookie: its content, the time of its signature, and the signature."""
+
+
+def session_of(cookie: str) -> dict[str, str]:
+    """Return what a cookie contains, without looking at its signature."""
+    session: dict[str, str] = json.loads(base64.b64decode(cookie.split(".", maxsplit=1)[0]))
+    return session
+
+
+def encode_session(session: dict[str, str]) -> str:
+    """Return the content of a cookie."""
+    return base64.b64encode(json.dumps(session).encode()).decode()
+
+
+def signer_of(dashboard: Running) -> TimestampSigner:
+    """Return the signer of the cookies of a collector."""
+    with open_database(dashboard.database) as engine:
+        return TimestampSigner(visits.cookie_key(engine))
 
 
 def test_pages_are_at_the_operators_address_only(dashboard: Running) -> None:
@@ -48,8 +75,9 @@ def test_a_token_signs_in_and_the_cookie_is_closed_to_others(
     answer = visitor.sign_in(token)
     assert (answer.status_code, answer.headers["location"]) == (303, "/pages/")
     cookie = answer.headers["set-cookie"]
-    assert re.fullmatch(r"rappor=[\w-]{43}; HttpOnly; Path=/; SameSite=lax", cookie)
-    assert before not in cookie
+    assert re.fullmatch(rf"rappor={SIGNED}; path=/; httponly; samesite=lax", cookie)
+    assert session_of(answer.cookies["rappor"]).keys() == {"visit", "form"}
+    assert session_of(before).keys() == {"form"}
     assert token not in cookie
     page = visitor.get("/pages/")
     assert page.status_code == 200
@@ -61,7 +89,7 @@ def test_behind_tls_the_cookie_is_secure(new_visitor: Callable[[], Visitor]) -> 
     """A proxy that is believed says that it ends TLS."""
     answer = new_visitor().get("/pages/sign-in", **{"X-Forwarded-Proto": "https"})
     cookie = answer.headers["set-cookie"]
-    assert re.fullmatch(r"__Host-rappor=[\w-]{43}; HttpOnly; Path=/; SameSite=lax; Secure", cookie)
+    assert re.fullmatch(rf"__Host-rappor={SIGNED}; path=/; httponly; samesite=lax; secure", cookie)
 
 
 def test_every_answer_has_the_headers_of_pages(reader: Visitor) -> None:
@@ -192,6 +220,56 @@ def test_a_revoked_token_ends_its_visits_at_once(
     with open_database(dashboard.database) as engine:
         tokens.revoke(engine, own.split(".")[1], today=datetime.date(2026, 11, 22))
     assert visitor.get("/pages/").status_code == 303
+
+
+def test_a_forged_cookie_opens_nothing(dashboard: Running, reader: Visitor) -> None:
+    """Not even a cookie that has the secret of a visit, unless the collector has signed it."""
+    cookie = reader.http.cookies["rappor"]
+    content, time_of_signature, signature = cookie.split(".")
+    session, own = session_of(cookie), signer_of(dashboard)
+    forgeries = (
+        content,
+        f"{content}.{time_of_signature}.{signature[::-1]}",
+        f"{encode_session({})}.{time_of_signature}.{signature}",
+        TimestampSigner("00" * 32).sign(content).decode(),
+        own.sign(encode_session({"form": session["form"]})).decode(),
+        own.sign(encode_session(session | {"visit": "0" * 43})).decode(),
+    )
+    reader.http.cookies.clear()
+    for forged in forgeries:
+        answer = reader.get("/pages/", Cookie=f"rappor={forged}")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/pages/sign-in")
+    assert reader.get("/pages/", Cookie=f"rappor={cookie}").status_code == 200
+
+
+def test_an_expired_visit_opens_nothing(
+    dashboard: Running, new_visitor: Callable[[], Visitor], token: str
+) -> None:
+    """The signature of its cookie is still right; the database decides."""
+    visitor = new_visitor()
+    visitor.sign_in(token)
+    assert visitor.get("/pages/").status_code == 200
+    secret = session_of(visitor.http.cookies["rappor"])["visit"]
+    is_same = schema.visit.c.digest == hashlib.sha256(secret.encode()).digest()
+    late = update(schema.visit).where(is_same).values(seen=time.time() - visits.IDLE_SECONDS - 1)
+    with open_database(dashboard.database) as engine, write_transaction(engine) as db:
+        assert db.execute(late).rowcount == 1
+    assert visitor.get("/pages/").headers["location"] == "/pages/sign-in"
+
+
+def test_a_stolen_database_opens_nothing(
+    dashboard: Running, reader: Visitor, new_visitor: Callable[[], Visitor]
+) -> None:
+    """It has the key of the cookies, but only hashes of the secrets of visits."""
+    own = session_of(reader.http.cookies["rappor"])
+    with open_database(dashboard.database) as engine, engine.connect() as db:
+        digests = db.execute(select(schema.visit.c.digest)).scalars().all()
+    assert hashlib.sha256(own["visit"].encode()).digest() in digests
+    signer, thief = signer_of(dashboard), new_visitor()
+    for digest in digests:
+        for secret in (digest.hex(), base64.urlsafe_b64encode(digest).decode().rstrip("=")):
+            forged = signer.sign(encode_session(own | {"visit": secret})).decode()
+            assert thief.get("/pages/", Cookie=f"rappor={forged}").status_code == 303
 
 
 def test_a_token_shows_its_own_metrics_only(

@@ -155,16 +155,17 @@ def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
 def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_path: Path) -> None:
     """A restored database has the counts, ids and tokens of the backup, and goes on counting.
 
-    Whoever was signed in signs in again.
+    Whoever was signed in signs in again, and the key of cookies is a new one.
     """
     body = upload_of(report_of(), report_of("sound", bits=1))
     commit(engine, body, upload_of())
     token = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
-    visit = visits.begin(engine, "token")
+    visit, key = visits.begin(engine, "token"), visits.cookie_key(engine)
     copy = tmp_path / "copy.sqlite3"
     backup(database, copy)
     with open_database(sqlite_url(copy)) as copied:
         assert visits.find(copied, visit) is None
+        assert visits.cookie_key(copied) != key
         visits.begin(copied, "token")  # as in a backup of an earlier version
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
@@ -192,6 +193,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     assert tokens.verify(engine, token, today=TODAY) is not None
     with engine.connect() as db:
         assert db.execute(select(schema.visit)).all() == []
+    assert visits.cookie_key(engine) != key
 
 
 def test_failed_backup_leaves_no_file(engine: Engine, database: str, tmp_path: Path) -> None:
