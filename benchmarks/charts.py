@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import Table
-from rappor.reporting.charts import Panels
-from rappor.reporting.lines import Axis, line_chart
+from rappor.reporting.charts import ChartGrid
+from rappor.reporting.lines import Axis, draw_lines
 
 _LEGEND = "design, eps_inf 4.394, eps_1 1.0743"
 
@@ -25,7 +25,7 @@ def draw(tables: list[Table], folder: Path) -> list[Path]:
     return written
 
 
-def accuracy(rows: list[dict[str, Any]]) -> Panels:
+def accuracy(rows: list[dict[str, Any]]) -> ChartGrid:
     """Draw detected strings and total variation against the number of reports."""
     reports = Axis(field="reports", title="reports", log=True)
     found = Axis(field="found", title="strings found, of 100", domain=(0, 100))
@@ -33,18 +33,18 @@ def accuracy(rows: list[dict[str, Any]]) -> Panels:
         field="total variation", title="total variation of the distribution", domain=(0, 0.6)
     )
     charts = [
-        line_chart(rows, x=reports, y=y, series="design", legend=_LEGEND, points=rows)
+        draw_lines(rows, x=reports, y=y, series="design", legend=_LEGEND, points=rows)
         for y in (found, variation)
     ]
-    return Panels(title="Accuracy by the number of reports", charts=charts)
+    return ChartGrid(title="Accuracy by the number of reports", charts=charts)
 
 
-def power(rows: list[dict[str, Any]]) -> Panels:
+def power(rows: list[dict[str, Any]]) -> ChartGrid:
     """Draw the detection probability of a string against its share.
 
     Both the closed form and measurements are drawn.
     """
-    chart = line_chart(
+    chart = draw_lines(
         [row | {"probability": row["closed form"]} for row in rows],
         points=[row | {"probability": row["measured"]} for row in rows],
         x=Axis(field="share %", title="share of the string, %", log=True, domain=(0.3, 5)),
@@ -53,4 +53,4 @@ def power(rows: list[dict[str, Any]]) -> Panels:
         legend=_LEGEND,
         title="1e6 reports: lines closed form, dots measured",
     )
-    return Panels(title="Power at equal privacy", charts=[chart])
+    return ChartGrid(title="Power at equal privacy", charts=[chart])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rappor import Counts, Metric, Params, ParamsError, Registry
-from rappor.cli.plan_options import Subject as Planned
-from rappor.cli.subject import Subject
+from rappor.cli.examined_params import ExaminedParams
+from rappor.cli.planning.plan_options import PlannedMetric
 from rappor.google.files import write_params
 from rappor.planning.entry import apply_numbers, replace_numbers, write_registry
 from rappor.planning.noise import format_forced_probabilities, format_probability
@@ -80,14 +80,14 @@ def sealed(params: Params) -> Params:
 
 def planned(name: str, params: Params) -> Params:
     told = ",".join(params.categories) or None
-    plan = Planned(
+    plan = PlannedMetric(
         encoding=params.encoding,
         categories=told,
         registry_path=None,
         metric_name=None,
         write=False,
     )
-    return plan.of_profile(name)
+    return plan.params_of_profile(name)
 
 
 def replaced(params: Params) -> Params:
@@ -112,7 +112,9 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
     "a plan": lambda name, params: in_calendar_of(params, planned(name, params)),
     "a segment": lambda _, params: params.in_segment((("version", "1"),)).unsegmented,
     "sealed": lambda _, params: sealed(params),
-    "a subject": lambda _, params: in_calendar_of(params, Subject(params=params).named.params),
+    "a subject": lambda _, params: in_calendar_of(
+        params, ExaminedParams(params=params).metric_or_placeholder.params
+    ),
 }
 
 

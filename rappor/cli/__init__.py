@@ -1,4 +1,9 @@
-"""The `rappor` command: thin commands around the library, one file each."""
+"""The command `rappor`: one file for each command, in a package for each step of the work.
+
+The commands compute nothing. They read arguments and files, call the library, and print records.
+`trying`, `planning`, `collecting`, `reading`, `proving` and `more` are the steps of `rappor
+--help`.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,19 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; without its extra, say which one to install."""
+    """Run the command line, and end the process with its exit code."""
     try:
         from rappor.cli.app import run
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("rappor"):
             raise
+        # The package is installed without its extra `cli`.
         from rappor.base.errors import MissingExtraError
 
         sys.stderr.write(f"rappor: {MissingExtraError('cli')}\n")
         sys.exit(2)
-    except KeyboardInterrupt:  # imports take a while
+    except KeyboardInterrupt:
+        # Imports take a second, in which people press Ctrl-C.
         sys.exit(130)
     from rappor.base.streams import run_command
 

@@ -1,6 +1,7 @@
 """The command group, its commands and its exit codes.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted; README.md says more.
+Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted. README.md of this
+folder says more.
 """
 
 from __future__ import annotations
@@ -13,29 +14,32 @@ import click
 from click.shell_completion import get_completion_class
 
 from rappor.base.errors import CollectorError, DecodeError, MissingExtraError, RapporError
-from rappor.cli.aggregate import aggregate
-from rappor.cli.audit import FaultFoundError, audit
-from rappor.cli.collects import collects
+from rappor.cli.collecting.aggregate import aggregate
+from rappor.cli.collecting.pull import pull
 from rappor.cli.commands import Group, command, show_refusal
-from rappor.cli.compare import compare
-from rappor.cli.convert import convert
-from rappor.cli.datasheet import datasheet
-from rappor.cli.decode import decode
-from rappor.cli.demo import demo
-from rappor.cli.discover import discover
-from rappor.cli.encode import encode
+from rappor.cli.more.convert import convert
+from rappor.cli.more.sql import sql
+from rappor.cli.more.trust import trust
 from rappor.cli.options import argument_field
-from rappor.cli.plan import plan
-from rappor.cli.privacy import privacy
-from rappor.cli.publish import publish
-from rappor.cli.pull import pull
-from rappor.cli.simulate import simulate
-from rappor.cli.sql import sql
-from rappor.cli.trend import trend
-from rappor.cli.trust import trust
+from rappor.cli.planning.collects import collects
+from rappor.cli.planning.datasheet import datasheet
+from rappor.cli.planning.plan import plan
+from rappor.cli.planning.privacy import privacy
+from rappor.cli.proving.audit import FaultFoundError, audit
+from rappor.cli.reading.compare import compare
+from rappor.cli.reading.decode import decode
+from rappor.cli.reading.discover import discover
+from rappor.cli.reading.publish import publish
+from rappor.cli.reading.trend import trend
+from rappor.cli.trying.demo import demo
+from rappor.cli.trying.encode import encode
+from rappor.cli.trying.simulate import simulate
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
-_ANSWERS = (CollectorError, DecodeError, FaultFoundError)
+"""Exit codes other than 0."""
+
+_NO_ANSWER_ERRORS: Final = (CollectorError, DecodeError, FaultFoundError)
+"""Errors after which the exit code is 1: the command is right, and the answer is no."""
 
 
 @command("rappor completion bash > rappor.bash")
@@ -45,7 +49,7 @@ def completion(*, shell: str = argument_field(type=click.Choice(["bash", "zsh", 
     Source it in the start file of the shell, such as ~/.bashrc.
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # click ships these three
+    assert kind is not None  # click contains these three
     click.echo(kind(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())
 
 
@@ -57,7 +61,7 @@ STEPS: Final = {
     "Prove": (audit,),
     "More": (trust, sql, convert, completion),
 }
-"""The commands in the order of work."""
+"""Commands by the headings of the help page, in the order of work."""
 
 
 @click.group(
@@ -66,7 +70,7 @@ STEPS: Final = {
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=("rappor demo --seed 1", "rappor privacy --profile balanced"),
 )
-@click.version_option(package_name="rappor", prog_name="rappor")
+@click.version_option(package_name="rappor", prog_name="rappor", message="%(prog)s %(version)s")
 def cli() -> None:
     """Learn which strings are common among many devices without learning anyone's.
 
@@ -77,9 +81,11 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors become one sentence.
+    """Run one command line and return its exit code. An error becomes one sentence.
 
-    Without arguments it takes those of the process.
+    Parameters
+    ----------
+    arguments : the words after `rappor`, or None for the words of the process.
     """
     try:
         typed = tuple(sys.argv[1:] if arguments is None else arguments)
@@ -90,13 +96,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         show_refusal(error, "rappor")
         return USAGE
     except RapporError as error:
-        return _fail(str(error), NO_ANSWER if isinstance(error, _ANSWERS) else USAGE)
+        return _fail(str(error), NO_ANSWER if isinstance(error, _NO_ANSWER_ERRORS) else USAGE)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("rappor"):
             raise
-        # Commands import the analyst's packages when they run.
+        # A command imports the packages of the extra `analysis` when it runs.
         return _fail(str(MissingExtraError("analysis")), USAGE)
-    except BrokenPipeError:  # the reader of standard output has gone: see `run_command`
+    except BrokenPipeError:
+        # The reader of standard output has ended, as in `rappor decode ... | head`. `run_command`
+        # ends the process without a message.
         raise
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
@@ -105,5 +113,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
+    """Write a sentence to standard error, and return an exit code."""
     click.echo(f"rappor: {sentence}", err=True)
     return code

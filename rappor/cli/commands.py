@@ -1,4 +1,9 @@
-"""Commands whose help shows whole sentences and ends with examples, and groups of them."""
+"""Commands whose help shows complete sentences and ends with examples, and groups of commands.
+
+click cuts the summary of a command at 45 characters, has no place for examples, and names similar
+options for every misspelt one. The classes of this module change these three things. The programs
+`rappor` and `rappor-server` share them.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +20,23 @@ from rappor.cli.options import list_typed_options, with_options
 
 
 class Explained(click.Command):
-    """What commands and groups have in common: a summary that is never cut, and examples.
+    """A command or a group with a complete summary and with examples.
 
     The first paragraph of the docstring is the summary. `examples` are command lines as a shell
     reads them, broken by a backslash where they are long.
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
-        """Take the examples beside what click takes."""
+        """Store the examples, and pass the other arguments to click."""
         super().__init__(*arguments, **options)
         self.examples = tuple(examples)
 
-    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002  # click would cut it there
-        """Return the summary whole."""
+    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002  # click would cut there
+        """Return the complete summary."""
         return " ".join((self.help or "").partition("\n\n")[0].split())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples where click writes an epilog."""
+        """Write the examples at the end of the help page."""
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
@@ -40,29 +45,35 @@ class Explained(click.Command):
 
 
 class Command(Explained):
-    """A command of `rappor`; `elsewhere` says what answers options that begin with some text."""
+    """A command of `rappor`.
+
+    `hints` names the other command for options that people try here, by the beginning of the
+    option's name.
+    """
 
     def __init__(
-        self, *arguments: Any, elsewhere: Mapping[str, str] = MappingProxyType({}), **options: Any
+        self, *arguments: Any, hints: Mapping[str, str] = MappingProxyType({}), **options: Any
     ) -> None:
-        """Take the options that other commands have, beside what click takes."""
+        """Store the hints, and pass the other arguments to click."""
         super().__init__(*arguments, **options)
-        self._elsewhere = elsewhere
+        self._hints = hints
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line; click would suggest any option that looks alike."""
+        """Parse the command line. An unknown option gets its hint if it has one."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            for name, hint in self._elsewhere.items():
+            for name, hint in self._hints.items():
                 if error.option_name.startswith(name):
-                    raise click.UsageError(
-                        f"no such option {error.option_name}; {hint}", ctx
-                    ) from None
+                    message = f"no such option {error.option_name}; {hint}"
+                    raise click.UsageError(message, ctx) from None
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a number that the library refuses gets the name of its option."""
+        """Run the command. An error of the library names the option instead of the parameter.
+
+        The library says "epsilon_1 must be ...", and the person has typed --epsilon-1.
+        """
         try:
             return super().invoke(ctx)
         except ParamsError as error:
@@ -75,7 +86,7 @@ class Command(Explained):
 
 
 def command(*examples: str, **settings: Any) -> Any:
-    """Return what makes a command of a function, whose arguments declare their options."""
+    """Return a decorator that makes a command of a function. Its arguments declare the options."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         as_command = click.command(cls=Command, examples=examples, **settings)
@@ -85,7 +96,7 @@ def command(*examples: str, **settings: Any) -> Any:
 
 
 class Group(Explained, click.Group):
-    """A group of commands that suggests the command that was probably meant."""
+    """A group of commands. An unknown command gets a suggestion."""
 
     command_class = Command
 
@@ -95,48 +106,49 @@ class Group(Explained, click.Group):
         steps: Mapping[str, Sequence[click.Command]] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """Take commands by the title under which the help page lists them."""
+        """Add the commands of `steps`, which the help page lists under headings."""
         super().__init__(*arguments, subcommand_metavar="COMMAND [OPTIONS]", **options)
         self._steps = steps
-        for command in (each for some in steps.values() for each in some):
+        for command in (command for commands in steps.values() for command in commands):
             self.add_command(command)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of work."""
+        """Return the names of the commands in the order of the steps."""
         return list(self.commands) if self._steps else super().list_commands(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, those of each step under its title."""
+        """Write the list of the commands, those of each step under its heading."""
         if not self._steps:
             super().format_commands(ctx, formatter)
             return
         widest = max(map(len, self.commands))
-        for title, some in self._steps.items():
+        for title, commands in self._steps.items():
             with formatter.section(title):
                 formatter.write_dl(
-                    [(f"{each.name:<{widest}}", each.get_short_help_str()) for each in some]
+                    [(f"{item.name:<{widest}}", item.get_short_help_str()) for item in commands]
                 )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which ones come close."""
+        """Return the named command, or raise a usage error that names a similar command."""
         name = args[0]
-        known = self.get_command(ctx, name) is not None
-        if not (known or name.startswith("-") or ctx.resilient_parsing):
-            close = difflib.get_close_matches(name, self.commands, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "see --help for all commands"
+        is_known = self.get_command(ctx, name) is not None
+        if not (is_known or name.startswith("-") or ctx.resilient_parsing):
+            similar = difflib.get_close_matches(name, self.commands, n=1)
+            hint = f"did you mean {similar[0]!r}?" if similar else "see --help for all commands"
             ctx.fail(f"unknown command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
 
 
 def show_refusal(error: click.ClickException, program: str) -> None:
-    """Write what is wrong with a command line like every other error, below the usage."""
+    """Write a usage error to standard error: the usage, then the sentence with the program."""
     context = getattr(error, "ctx", None)
     if context is not None:
         usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n"
         click.echo(usage, err=True)
-    click.echo(f"{program}: {error.format_message()}", err=True)
+    if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the help page
+        click.echo(f"{program}: {error.format_message()}", err=True)
 
 
 Group.group_class = Group

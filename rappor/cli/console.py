@@ -1,19 +1,16 @@
-"""Output of commands: text and tables for people, progress of long work, JSON for scripts."""
+"""Output of commands: texts and tables for people, JSON for scripts, progress of long work."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
+import shutil
 import sys
+import textwrap
 import time
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich import markup
-from rich.console import Console, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -24,105 +21,95 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
-from rappor.protocol.params import LETTERS, Params
-from rappor.registry.metric import Metric
+from rappor.reporting.json_values import to_json_text
 from rappor.reporting.markup import visible
+from rappor.reporting.tables import Table, wrap
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
 
 _WIDTH: Final = 100
 """Number of columns if standard output is not a terminal."""
 
 _FEW_STEPS: Final = 1000
-"""Smallest number of steps of a stage for which a rate is displayed."""
-
-_GLUE: Final = "\ue000"
-"""Replaces a blank at which a line must not be broken. rich breaks at every Unicode blank."""
-
-_LETTERS: Final = ("encoding", *LETTERS, "p_star", "q_star", "fingerprint")
+"""Smallest number of steps of a stage for which a rate is displayed. A rate of ten files a second
+says little."""
 
 
-def print_json(record: Any, **beside: Any) -> None:
-    """Print a record, and additional entries, as one line of JSON.
-
-    A record becomes an object of its fields and properties, parameters become their letters, and a
-    metric becomes its name and fingerprint. JSON has no infinity: null replaces it.
-    """
-    document = _plain(record)
-    for name, value in beside.items():
-        document |= _entry(name, value)
-    click.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    """Convert records to JSON values."""
-    if dataclasses.is_dataclass(value):
-        entries: dict[str, Any] = {}
-        names = [field.name for field in dataclasses.fields(value)]
-        members = vars(type(value)).items()
-        names += [name for name, member in members if isinstance(member, property)]
-        for name in names:
-            entries |= _entry(name, getattr(value, name))
-        return entries
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and math.isinf(value) else value
-
-
-def _entry(name: str, value: Any) -> dict[str, Any]:
-    """Return the entries that a field adds to the object of its record."""
-    if isinstance(value, Params):
-        return {letter: getattr(value, letter) for letter in _LETTERS}
-    if isinstance(value, Metric):
-        return {"metric": value.name, "params": value.fingerprint}
-    return {name: _plain(value)}
+def print_json(record: Any, **more: Any) -> None:
+    """Print a record, and additional entries, as one line of JSON."""
+    click.echo(to_json_text(record, **more))
 
 
 def width() -> int:
     """Return the number of columns of the terminal, or 100 without a terminal."""
-    return Console().width if sys.stdout.isatty() else _WIDTH
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
 
 
-def escape(text: str) -> str:
-    """Return text without markup and without control characters that a terminal would execute.
+def print_parts(*parts: str | Table[Any], indent: int = 0) -> None:
+    """Print texts and tables, as wide as the terminal, indented by some blanks.
 
     A list of candidates may contain control characters, or marks that change the reading direction.
+    Texts and tables name these characters, so a terminal does not execute them.
     """
-    return markup.escape(visible(text))
+    for part in parts:
+        if isinstance(part, Table):
+            # click removes the bold type if standard output is not a terminal.
+            titles, line_break, rows = part.to_text(width() - indent).partition("\n")
+            text = click.style(titles, bold=True) + line_break + rows
+        else:
+            # A line break of the text stays. `visible` would replace it by its picture.
+            text = wrap("\n".join(map(visible, part.split("\n"))), width() - indent)
+        click.echo(textwrap.indent(text, " " * indent))
 
 
-def print_parts(*parts: RenderableType) -> None:
-    """Print texts and tables, as wide as the terminal and without trailing blanks."""
-    console = Console(highlight=False, emoji=False, width=width())
-    with console.capture() as captured:
-        for part in parts:
-            console.print(_glued(part))
-    lines = captured.get().replace(_GLUE, " ").removesuffix("\n").split("\n")
-    click.echo("\n".join(line.rstrip() for line in lines))
+def print_title(title: str) -> None:
+    """Print a title."""
+    click.secho(wrap(visible(title), width()), bold=True)
 
 
-def section(title: str, *parts: RenderableType) -> None:
-    """Print an empty line, a title, and indented parts."""
-    print_parts(
-        f"\n[bold]{title}[/bold]",
-        *(Padding(_glued(part), (0, 0, 0, 2), expand=False) for part in parts),
-    )
+def print_section(title: str, *parts: str | Table[Any]) -> None:
+    """Print an empty line, a title, and indented texts and tables."""
+    click.echo()
+    print_title(title)
+    print_parts(*parts, indent=2)
 
 
-def _glued(part: RenderableType) -> RenderableType:
-    """Return text in which no line ends between a number and its unit."""
-    return part.replace(" %", f"{_GLUE}%") if isinstance(part, str) else part
+def print_table(table: Table[Any], *notes: str) -> None:
+    """Print a section that has the title of a table, the table, and notes below the table."""
+    print_section(table.title, table, *notes)
 
 
-def table(*columns: str, left: int = 1) -> Table:
-    """Return an empty table. The first `left` columns contain words, the others numbers."""
-    new = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(columns):
-        new.add_column(title, justify="left" if number < left else "right")
-    return new
+def print_pairs(table: Table[Any]) -> None:
+    """Print a table of properties and values without the titles of its columns."""
+    click.echo(table.to_text(width(), include_titles=False))
+
+
+def warn_about_candidates(candidates: Candidates | None) -> None:
+    """Write to standard error which candidates were skipped, and which have unusual ends.
+
+    A name between blanks is another string than the name, and hardly any device reports it. Without
+    the warning, an analyst would conclude that no string of the list is in use.
+    """
+    if candidates is None:
+        return
+    if candidates.n_blank or candidates.n_duplicates:
+        click.echo(
+            f"candidates: skipped {candidates.n_blank:,} blank lines and "
+            f"{candidates.n_duplicates:,} repeated ones",
+            err=True,
+        )
+    for number, what in (
+        (candidates.n_spaced, "begin or end with white space"),
+        (candidates.n_marked, "begin with a byte-order mark"),
+    ):
+        if number:
+            click.echo(
+                f"candidates: lines that {what}, which is part of their strings: {number:,}",
+                err=True,
+            )
 
 
 class _Rate(ProgressColumn):
@@ -137,7 +124,9 @@ class _Rate(ProgressColumn):
 class Slow:
     """Progress display that appears only on a terminal, and only after a second of work.
 
-    Call it with a stage, the completed steps, and all steps (None if unknown).
+    A short command therefore prints nothing but its result, and a script gets no control
+    characters. Call the display with a stage, the number of completed steps, and the number of all
+    steps, which is None if it is unknown.
     """
 
     def __init__(self, console: Console | None = None, *, after: float = 1.0) -> None:

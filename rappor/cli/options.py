@@ -1,7 +1,18 @@
 """Options of commands: declarations as fields of records, and options that several commands share.
 
-A command declares its options as default values of its arguments, or as fields of a dataclass.
-`with_options` turns the declarations into options of click and calls the command with the values.
+How to think about it
+---------------------
+A command is a function with keyword arguments. The default value of an argument declares an option,
+and `with_options` turns the declarations into options of click:
+
+    @command("rappor greet --name Ada")
+    def greet(*, name: str = option_field("NAME", "Whom to greet."), output: Output =
+              option_group(Output)) -> None: ...
+
+`option_field` declares one option. Its flag follows from the name of the argument: `csv_path`
+becomes --csv. `option_group` declares all options of a dataclass, whose fields are declared in the
+same way, and the function receives the filled record. So several commands share a record, and the
+record checks in `__post_init__` that its options do not contradict each other.
 """
 
 from __future__ import annotations
@@ -19,9 +30,8 @@ from click.core import ParameterSource
 
 from rappor.base.display import DisplayedRecord
 from rappor.base.errors import ParamsError
-from rappor.cli.numbers import NUMBER, WholeNumber
+from rappor.cli.option_values import NUMBER, WholeNumber
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
-from rappor.protocol.profiles import PROFILES, profile_named
 
 
 class Option(click.Option):
@@ -33,33 +43,22 @@ class Option(click.Option):
         if record is None:
             return None
         text = re.sub(r"\[default: \((.*?)\)(?=[;\]])", r"[default: \1", record[1])
-        if self.name != "port":
-            text = re.sub(r"(?<=\[default: )[0-9][0-9.e-]*(?=[;\]])", _written, text)
+        if self.name != "port":  # 8,080 is no port
+            text = re.sub(r"(?<=\[default: )[0-9][0-9.e-]*(?=[;\]])", _format_default, text)
         return record[0], text
 
 
-def _written(number: re.Match[str]) -> str:
+def _format_default(number: re.Match[str]) -> str:
+    """Format the number of a default for people."""
     if number[0].isdecimal():
         return f"{int(number[0]):,}"
     try:
         return f"{float(number[0]):g}".replace("e-0", "e-")
-    except ValueError:  # an address
+    except ValueError:
+        # The default is an address such as 127.0.0.1.
         return number[0]
 
 
-class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late versions only
-    """The name of a profile. An unknown name is refused with the library's message."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name, or raise BadParameter."""
-        try:
-            profile_named(value)
-        except ParamsError as error:
-            raise click.BadParameter(str(error), ctx, param) from None
-        return value
-
-
-PROFILE_NAME: Final = ProfileName(list(PROFILES))
 Value: TypeAlias = str | Sequence[str] | click.ParamType  # type: ignore[type-arg]  # generic in late versions only
 """Type of an option's value: a word for its metavariable, a list of choices, or a type of click."""
 
@@ -69,21 +68,24 @@ _KINDS: Final[dict[str, Any]] = {
     "FILE": click.Path(),
     "DAY": click.DateTime(["%Y-%m-%d"]),
 }
-"""Types of the values, by metavariable. Other metavariables are texts."""
+"""Types of the values, by metavariable. A value with another metavariable is a text."""
 
 
 def option(flags: str, value: Value, text: str, **settings: Any) -> Any:
     """Return an option of click with its help text and its default.
 
-    `settings` are passed to click. `name` replaces the name that follows from the long flag.
+    Parameters
+    ----------
+    flags : the flags, separated by blanks.
+    value : type of the value.
+    text : help text.
+    settings : settings of click. `name` replaces the name that follows from the long flag.
     """
     if isinstance(value, str):
         settings = {"type": _KINDS.get(value, str), "metavar": value} | settings
     elif isinstance(value, click.ParamType):
-        settings = {
-            "type": value,
-            "metavar": "N" if isinstance(value, WholeNumber) else None,
-        } | settings
+        metavar = "N" if isinstance(value, WholeNumber) else None
+        settings = {"type": value, "metavar": metavar} | settings
     else:
         settings = {"type": click.Choice(list(value))} | settings
     if settings.get("default") is not None:
@@ -105,28 +107,35 @@ def option_field(value: Value, text: str, *, flags: str = "", **settings: Any) -
     The flag follows from the argument's name unless `flags` contains another flag.
     """
     default = () if settings.get("multiple") else settings.get("default")
-    return _declared(functools.partial(option, value=value, text=text, **settings), flags, default)
+    build = functools.partial(option, value=value, text=text, **settings)
+    return _declare(build, flags, default)
 
 
 def flag_field(text: str, *, flags: str = "") -> Any:
     """Declare an option without a value."""
-    return _declared(functools.partial(flag, text=text), flags, default=False)
+    return _declare(functools.partial(flag, text=text), flags, default=False)
 
 
 def argument_field(**settings: Any) -> Any:
-    """Declare a positional argument; `settings` are passed to click."""
-    return _declared(lambda _, name: click.argument(name, **settings))
+    """Declare a positional argument with settings of click."""
+    return _declare(lambda _, name: click.argument(name, **settings))
 
 
 def option_group(
-    record: type[Any], *, then: Callable[[Any], Any] | None = None, **declared: Any
+    record: type[Any], *, then: Callable[[Any], Any] | None = None, **declarations: Any
 ) -> Any:
     """Declare all options that the fields of a record declare. The command receives the record.
 
-    `declared` contains declarations for fields that have none. If `then` is given, the command
-    receives `then(record)`.
+    Parameters
+    ----------
+    record : the dataclass.
+    then : function of the record. If it is given, the command receives its result.
+    declarations : declarations for fields of the record that have none, such as the fields of a
+        record of the library.
     """
-    fields = [*declared.items(), *((field.name, field) for field in dataclasses.fields(record))]
+    fields = [
+        *declarations.items(), *((field.name, field) for field in dataclasses.fields(record))
+    ]  # fmt: skip
     inner = {name: field.metadata for name, field in fields if field.metadata}
 
     def make(values: Mapping[str, Any]) -> Any:
@@ -136,43 +145,49 @@ def option_group(
     return dataclasses.field(metadata={"inner": inner, "make": make})
 
 
-def _declared(build: Callable[..., Any], flags: str = "", default: Any = None) -> Any:
+def _declare(build: Callable[..., Any], flags: str = "", default: Any = None) -> Any:
+    """Return a field whose metadata has the function that builds an option."""
     return dataclasses.field(default=default, metadata={"option": build, "flags": flags})
 
 
 def with_options(function: Callable[..., None]) -> Any:
     """Add the options that the arguments of a command declare, and pass their values."""
     arguments = inspect.signature(function).parameters.values()
-    declared = {each.name: each.default.metadata for each in arguments}
+    declarations = {argument.name: argument.default.metadata for argument in arguments}
 
     @functools.wraps(function)
-    def called(**values: Any) -> None:
-        function(**_filled(declared, values))
+    def call(**values: Any) -> None:
+        function(**_collect_values(declarations, values))
 
-    decorated: Any = called
-    for each in reversed(list(_options(declared))):
-        decorated = each(decorated)
+    decorated: Any = call
+    # The decorators of click add an option at the front, so the last option is added first.
+    for decorate in reversed(list(_build_options(declarations))):
+        decorated = decorate(decorated)
     return decorated
 
 
-def _options(declared: Mapping[str, Any]) -> Iterator[Any]:
-    for name, each in declared.items():
-        if "inner" in each:
-            yield from _options(each["inner"])
+def _build_options(declarations: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the decorators of all declared options."""
+    for name, metadata in declarations.items():
+        if "inner" in metadata:
+            yield from _build_options(metadata["inner"])
         else:
-            flags = each["flags"] or f"--{name.removesuffix('_path').replace('_', '-')}"
-            yield each["option"](flags, name=name)
+            flags = metadata["flags"] or f"--{name.removesuffix('_path').replace('_', '-')}"
+            yield metadata["option"](flags, name=name)
 
 
-def _filled(declared: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_values(declarations: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a command from the values of its options."""
     return {
-        name: each["make"](_filled(each["inner"], values)) if "inner" in each else values[name]
-        for name, each in declared.items()
+        name: metadata["make"](_collect_values(metadata["inner"], values))
+        if "inner" in metadata
+        else values[name]
+        for name, metadata in declarations.items()
     }
 
 
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Check before the computation that a chart can be drawn and saved after it."""
+    """Check that a chart can be drawn and saved, before a computation that may take minutes."""
     if path is not None and not ctx.resilient_parsing:
         from rappor.reporting.charts import check_suffix
 
@@ -184,7 +199,7 @@ def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 
 def _check_folder(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Check before the computation that a file can be written after it."""
+    """Check that a file can be written, before a computation that may take minutes."""
     if path is not None and not ctx.resilient_parsing and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no folder {Path(path).parent}", ctx, param)
     return path
@@ -197,11 +212,15 @@ def registry_option(*, required: bool = True) -> Any:
     )
 
 
-def metric_option(*, required: bool = False) -> Any:
-    """Declare --metric."""
-    return option_field(
-        "NAME", "Name of a metric in the registry.", flags="--metric", required=required
-    )
+def metric_argument(*, required: bool = True) -> Any:
+    """Declare METRIC, the name of the metric that a command is about."""
+    return argument_field(required=required, metavar="METRIC" if required else "[METRIC]")
+
+
+def metric_option() -> Any:
+    """Declare --metric, for commands whose arguments are files, which usually name their metric."""
+    text = "Name of the metric in the registry. Default: the only metric that the files name."
+    return option_field("NAME", text, flags="--metric")
 
 
 def json_option() -> Any:

@@ -155,7 +155,7 @@ class Comparison(DisplayedRecord):
         `compare_segments`.
     """
 
-    _renderer: ClassVar[str] = "panel"
+    _renderer: ClassVar[str] = "comparison"
 
     metric: str
     by: str
@@ -380,7 +380,7 @@ class Comparison(DisplayedRecord):
 
         The page needs no other file and no network.
         """
-        return save_text(str(call_renderer("comparison_page", "panel_page", self)), path)
+        return save_text(str(call_renderer("comparison_page", "comparison_page", self)), path)
 
     def _table(self) -> dict[str, Any]:
         rows = list(self.rows(include_all=True))

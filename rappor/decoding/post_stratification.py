@@ -17,10 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from rappor.base.errors import DecodeError
+from rappor.base.atomic_files import read_text
+from rappor.base.errors import DecodeError, FileError
+from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_weights, format_value
+from rappor.base.text_lines import WHITE_SPACE, split_filled_lines
+from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.contrasts import Contrast, normal_reach
+from rappor.decoding.decoder import decode
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.error_control import ErrorControl
@@ -65,6 +70,65 @@ class WeightedTotals:
     def to_json(self) -> str:
         """Write `to_dict` as one JSON object."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+def decode_weighted(
+    counts: Sequence[Counts],
+    candidates: Candidates | None,
+    weights: Mapping[str, float],
+    *,
+    error_control: ErrorControl,
+    complete: bool = False,
+    progress: Progress = no_progress,
+) -> WeightedTotals:
+    """Decode each segment separately, and compute the weighted totals.
+
+    Parameters
+    ----------
+    counts : counts of all segments.
+    candidates : the strings to estimate, or None if the encoding has a category for every bit.
+    weights : the weight of each segment by its name, in any unit.
+    error_control, complete, progress : as for `decode`.
+
+    Raises
+    ------
+    DecodeError
+        A segment has no reports or no weight, or a weight has no segment.
+    """
+    segments = {
+        name: decode(
+            collections,
+            candidates,
+            error_control=error_control,
+            complete=complete,
+            progress=progress,
+        )
+        for name, collections in group_by_segment(counts).items()
+    }
+    return weigh(segments, weights)
+
+
+def read_weights(path: str) -> dict[str, float]:
+    """Read a file with a segment, a comma and a weight in each line.
+
+    Raises FileError for any other line, and for a segment that has two weights.
+    """
+    weights: dict[str, float] = {}
+    for number, line in enumerate(split_filled_lines(read_text(path))):
+        name, comma, weight = line.rpartition(",")
+        name = name.strip(WHITE_SPACE)
+        try:
+            value = float(weight)
+        except ValueError:
+            # Tables from spreadsheets begin with titles. A title cannot be confused with a segment,
+            # whose name contains a property and its value, such as country=DE.
+            if number == 0 and "=" not in name and name != segment_name(()):
+                continue
+            comma = ""
+        if not comma or name in weights:
+            raise FileError(path, f"each line must be a segment, a comma and a weight, got {line}")
+        weights[name] = value
+    return weights
 
 
 def group_by_segment(counts: Sequence[Counts]) -> dict[str, list[Counts]]:

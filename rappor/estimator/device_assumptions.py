@@ -25,6 +25,7 @@ from rappor.base.ranges import check_number
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_of_days
 from rappor.estimator.device_correlation import estimate_reports_per_device
+from rappor.registry.metric import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +147,26 @@ def add_collections_of_different_devices(collections: Iterable[Counts]) -> list[
             if counts.sum_squared_reports is None:
                 group[index] = counts.with_devices(reports_per_device=1)
     return [_add(group, same_devices=False) for group in groups]
+
+
+def add_collections_of_epoch(
+    collections: list[Counts], metric: Metric | None, epochs: Sequence[str]
+) -> list[Counts]:
+    """Add collections of one epoch in which a device reports once, because no device repeats.
+
+    Other collections are returned unchanged. They are taken for days on which the same devices may
+    have reported.
+
+    Parameters
+    ----------
+    collections : the collections.
+    metric : the metric of the collections, or None if it is unknown.
+    epochs : the epochs of the days of the collections. Collections without days are assumed to be
+        of one epoch.
+    """
+    if metric is None or metric.interval != "epoch" or len(epochs) > 1:
+        return collections
+    return add_collections_of_different_devices(collections)
 
 
 def _group_collections(collections: Iterable[Counts]) -> list[list[Counts]]:

@@ -1,4 +1,8 @@
-"""What changed between samples, as one sentence that names the strings."""
+"""Changes between samples as one sentence that names the strings.
+
+Examples of the sentence: "duckduckgo rose from 12.1 % to 14.3 % and qwant is gone: 3.1 % in the
+first weeks." and "No share changed significantly."
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from typing import Any, Final
 from rappor.comparison.comparison import Comparison, Sample
 from rappor.reporting.markup import Markup, breakable, join, shorten, tag
 from rappor.reporting.numbers import format_share
-from rappor.reporting.plots import sorted_rows
+from rappor.reporting.plots import sort_changes
 
 _NAMED: Final = 3
-_THIRDS: Final = 3
-"""Parts of the periods; the first and the last are compared."""
+"""Largest number of changes that a sentence names. Further changes are counted."""
 
-_WORDS: Final = {
+_THIRDS: Final = 3
+"""Number of parts of the periods. The first and the last part are compared."""
+
+_VERBS: Final = {
     "rise": "rose from {before} to {after}",
     "fall": "fell from {before} to {after}",
     "newcomer": "is new: {after}{late}",
@@ -22,61 +28,74 @@ _WORDS: Final = {
     "more": "is more common in {name} ({after}) than elsewhere ({before})",
     "less": "is less common in {name} ({after}) than elsewhere ({before})",
 }
+"""Clauses about a string, by the direction of its change."""
 
 
-def string(text: str) -> Markup:
-    """Return a string as a part of a sentence."""
+def format_string(text: str) -> Markup:
+    """Return a string of a device as a part of a sentence, isolated from the text direction."""
     return tag("bdi", breakable(shorten(text, 60)))
 
 
-def panel_changes(panel: Comparison) -> Markup:
-    """Name the largest changes of a panel in a sentence; or say that there is none.
-
-    Of two segments one is more common where the other is less: the first of both is told.
-    """
-    rows = [row for row in sorted_rows(panel) if row["changed"]]
-    if panel.by == "segment" and len(panel.samples) == 2:
+def describe_changes(comparison: Comparison) -> Markup:
+    """Return a sentence that names the largest changes, or states that no share changed."""
+    rows = [row for row in sort_changes(comparison) if row["changed"]]
+    if comparison.by == "segment" and len(comparison.samples) == 2:
+        # A string that is more common in one of two segments is less common in the other one.
         rows = [row for row in rows if row["direction"] == "more"]
     if not rows:
-        is_over_time = panel.primary and panel.by != "segment"
+        is_over_time = comparison.primary and comparison.by != "segment"
         return join("No share changed significantly." if is_over_time else "")
-    here = {f"{each.name} against the rest": _place(each) for each in panel.samples}
-    rows = [row | {"name": here.get(row["name"], row["name"])} for row in rows]
-    return join(named(rows, panel, where=len(panel.primary) > 1), ".")
+    names = {
+        f"{sample.name} against the rest": _name_segment(sample) for sample in comparison.samples
+    }
+    rows = [row | {"name": names.get(row["name"], row["name"])} for row in rows]
+    return join(name_changes(rows, comparison, include_names=len(comparison.primary) > 1), ".")
 
 
-def _place(sample: Sample) -> str:
-    """Name a segment with its properties: version 2."""
+def name_changes(
+    rows: Sequence[Mapping[str, Any]], comparison: Comparison, *, include_names: bool = False
+) -> Markup:
+    """Return a list of changes in words: the first three, and the number of the others.
+
+    Parameters
+    ----------
+    rows : rows of significant changes, the largest first.
+    comparison : the comparison of the rows.
+    include_names : True to add the name of the contrast to each change.
+    """
+    parts = [_describe_change(row, comparison, include_name=include_names) for row in rows[:_NAMED]]
+    if len(rows) > _NAMED:
+        parts.append(join(f"{len(rows) - _NAMED:,} more changed"))
+    pieces = [piece for part in parts for piece in (part, ", ")][:-1]
+    if len(parts) > 1:
+        pieces[-2] = join(" and ")
+    return join(*pieces)
+
+
+def _name_segment(sample: Sample) -> str:
+    """Return the properties of a segment in words, such as version 2."""
     return ", ".join(f"{name} {value}" for name, value in sample.segment.items()) or sample.name
 
 
-def named(rows: Sequence[Mapping[str, Any]], panel: Comparison, *, where: bool = False) -> Markup:
-    """Name changes, the largest first, and count those beyond three; `where` says of what."""
-    told = [_change(row, panel, where=where) for row in rows[:_NAMED]]
-    if len(rows) > _NAMED:
-        told.append(join(f"{len(rows) - _NAMED:,} more changed"))
-    parts = [each for part in told for each in (part, ", ")][:-1]
-    if len(told) > 1:
-        parts[-2] = join(" and ")
-    return join(*parts)
-
-
-def _change(row: Mapping[str, Any], panel: Comparison, *, where: bool) -> Markup:
+def _describe_change(
+    row: Mapping[str, Any], comparison: Comparison, *, include_name: bool
+) -> Markup:
+    """Return a clause about one change."""
     error, direction, name = row["std_error"], row["direction"], row["name"]
-    early, late = _ends(panel)
-    words = _WORDS[direction].format(
+    early, late = _name_ends(comparison)
+    words = _VERBS[direction].format(
         before=format_share(row["before"], error),
         after=format_share(row["after"], error), name=name,
         early=early, late=late,
     )  # fmt: skip
-    more = f" ({name})" if where and direction not in ("more", "less") else ""
-    return join(string(row["candidate"]), f" {words}{more}".replace(" %", "\u00a0%"))
+    contrast = f" ({name})" if include_name and direction not in ("more", "less") else ""
+    return join(format_string(row["candidate"]), f" {words}{contrast}".replace(" %", "\u00a0%"))
 
 
-def _ends(panel: Comparison) -> tuple[str, str]:
-    """Say when a string was there that is gone, and when one is there that is new."""
-    if panel.by == "sample":
+def _name_ends(comparison: Comparison) -> tuple[str, str]:
+    """Return the times at which a string was present that is gone, and is present that is new."""
+    if comparison.by == "sample":
         return " before", ""
-    several = sum(each.reports > 0 for each in panel.samples) >= 2 * _THIRDS
-    periods = f"{panel.by}s" if several else panel.by
+    has_several = sum(sample.reports > 0 for sample in comparison.samples) >= 2 * _THIRDS
+    periods = f"{comparison.by}s" if has_several else comparison.by
     return f" in the first {periods}", f" in the last {periods}"

@@ -1,9 +1,9 @@
-"""A chart as SVG: inside a page, in a notebook, and as a file of three kinds.
+"""Charts as SVG: inside a page, in a notebook, and as a file of three kinds.
 
-Marks and text stand at parts of the width (per cent) and at fixed heights, so that one drawing
-fills a window of any width with text of one size, and needs no style sheet and no script. Text is
-`currentColor`, which follows light and dark; the colours of marks have contrast on both. No colour
-says what a shape does not say too.
+Marks and texts have positions in per cent of the width and at fixed heights. One drawing therefore
+fills a window of any width with text of one size, and needs no style sheet and no script. Text has
+the colour `currentColor`, which follows light and dark windows. The colours of marks have contrast
+on both. Colour is never the only difference between two series: their shapes or dashes differ, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rappor.reporting.document import document
 from rappor.reporting.markup import Markup, breakable, join, tag
 
 SUFFIXES: Final = (".svg", ".png", ".html")
-"""What `save` can write."""
+"""Suffixes of the files that `Picture.save` can write."""
 
 COLORS: Final = ("#1f77c9", "#d55e00", "#0b8f6a", "#a05fc0", "#8a7300", "#c2306a", "#7a7a7a")
 """Hues that people with all kinds of colour vision can distinguish, on white and on black."""
@@ -30,40 +30,56 @@ _FONTS: Final = (
     "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Noto Sans', 'DejaVu Sans', "
     "'Liberation Sans', sans-serif"
 )
-"""By name too: what makes a PNG knows no system-ui."""
+"""Fonts of all texts. The list has names, too, because the library for PNG has no system-ui."""
 
 _WIDTH: Final = 720
+"""Width of the file of a chart that has no width of its own, in units of SVG."""
+
 _CELL: Final = 420
+"""Width of a chart in the file of a grid, in units of SVG, if the chart has no width of its own."""
+
 _MARGIN: Final = 20
+"""Distance of a drawing to the edges of its file and to its neighbours, in units of SVG."""
+
 _HEADING: Final = 30
-_SHARP: Final = 2
-"""Pixels of a PNG for each unit."""
+"""Height that the title of a drawing takes, in units of SVG."""
+
+_ZOOM: Final = 2
+"""Pixels of a PNG for each unit of SVG. A larger number gives sharper and larger files."""
 
 
 class Picture:
-    """What can be shown in a notebook and saved as .svg, .png or .html."""
+    """A drawing that a notebook shows, and that can be saved as .svg, .png or .html."""
 
     __slots__ = ()
 
     title: str
 
     def inline(self) -> Markup:
-        """Return it as a part of a page."""
+        """Return the drawing as a part of a page."""
         raise NotImplementedError
 
     def svg(self) -> Markup:
-        """Return it as a file: dark on white."""
+        """Return the drawing as a file, dark on white."""
         raise NotImplementedError
 
     def _repr_svg_(self) -> str:
-        """Return what a notebook shows: dark on white."""
+        """Return the drawing as a notebook shows it, dark on white."""
         return self.svg()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it in the format of the path's suffix; an HTML file needs no other file.
+        """Write the drawing in the format of the path's suffix.
 
-        Raises ParamsError if the suffix is none of SUFFIXES; MissingExtraError for a PNG without
-        the extra `png`, and FileError for one on a machine without any font.
+        An HTML file needs no other file.
+
+        Raises
+        ------
+        ParamsError
+            The suffix is not in SUFFIXES.
+        MissingExtraError
+            The suffix is .png, and the extra `png` is not installed.
+        FileError
+            The suffix is .png, and the machine has no font.
         """
         match check_suffix(path):
             case ".svg":
@@ -76,7 +92,15 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart(Picture):
-    """A drawing of a height; one without a width fills what it is given."""
+    """A drawing with a title.
+
+    Attributes
+    ----------
+    title : name of the drawing, which assistive technology reads.
+    content : the marks and texts.
+    height : height in units of SVG.
+    width : width in units of SVG, or None for a drawing that fills the width of its page.
+    """
 
     title: str
     content: Markup
@@ -84,14 +108,17 @@ class Chart(Picture):
     width: float | None = None
 
     def inline(self) -> Markup:
-        """Return it as a part of a page, read by assistive technology as one picture."""
-        return self.drawn(
+        """Return the drawing as a part of a page. Assistive technology reads it as one picture."""
+        return self.to_element(
             xmlns="http://www.w3.org/2000/svg", role="img", aria_label=self.title,
             fill="currentColor", font_family=_FONTS, font_size=13,
         )  # fmt: skip
 
     def figure(self, description: str = "", *, name: str = "") -> Markup:
-        """Return it under its title, with a description; one with a name has an address."""
+        """Return the drawing under its title, with a description below.
+
+        A figure with a `name` has an address of its own.
+        """
         words = [tag("strong", breakable(self.title))]
         if name:
             label = f"Link to the figure of {self.title}"
@@ -99,68 +126,112 @@ class Chart(Picture):
         below = [tag("p", description)] if description else []
         return tag("figure", tag("figcaption", *words), self.inline(), *below, id=name or None)
 
-    def drawn(self, **attributes: str | float) -> Markup:
-        """Return its `svg` element."""
-        fixed = self.width is not None
+    def to_element(self, **attributes: str | float) -> Markup:
+        """Return the `svg` element of the drawing."""
+        has_width = self.width is not None
         return tag(
-            "svg", self.content, width=self.width if fixed else "100%", height=self.height,
-            viewBox=f"0 0 {self.width:g} {self.height:g}" if fixed else None, **attributes,
+            "svg", self.content, width=self.width if has_width else "100%", height=self.height,
+            viewBox=f"0 0 {self.width:g} {self.height:g}" if has_width else None, **attributes,
         )  # fmt: skip
 
     def svg(self) -> Markup:
-        """Return it as a file of its own."""
+        """Return the drawing as a file of its own."""
         width = _WIDTH if self.width is None else self.width
-        return _paper(self.title, tag("svg", self.drawn(), width=width), width, self.height)
+        content = tag("svg", self.to_element(), width=width)
+        return _build_file(self.title, content, width, self.height)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panels(Picture):
-    """Charts in rows; a narrow window has fewer of them in a row."""
+class ChartGrid(Picture):
+    """Charts in rows. A narrow window shows fewer charts in a row.
+
+    Attributes
+    ----------
+    title : name of the grid.
+    charts : the charts, in the order of reading.
+    columns : largest number of charts in a row of a file.
+    """
 
     title: str
     charts: Sequence[Chart]
     columns: int = 3
 
-    def inline(self, *, addressed: bool = False) -> Markup:
-        """Return all of them as parts of a page, on request each with an address of its own."""
+    def inline(self, *, has_addresses: bool = False) -> Markup:
+        """Return all charts as parts of a page, on request each with an address of its own."""
         parts = (
-            chart.figure(name=f"figure-{number}" if addressed else "")
+            chart.figure(name=f"figure-{number}" if has_addresses else "")
             for number, chart in enumerate(self.charts)
         )
         return tag("div", *parts, class_="panels")
 
     def svg(self) -> Markup:
-        """Return it as a file of its own."""
+        """Return the grid as a file of its own."""
         columns = max(1, min(self.columns, len(self.charts)))
         width = max((chart.width or _CELL for chart in self.charts), default=_CELL)
         head = _HEADING if any(chart.title for chart in self.charts) else 0
         parts, top = [], 0.0
         for first in range(0, len(self.charts), columns):
             row = self.charts[first : first + columns]
-            for place, chart in enumerate(row):
+            for column, chart in enumerate(row):
                 heading = tag("text", chart.title, y=14, font_weight="bold")
-                body = tag("svg", chart.drawn(), y=head, width=width)
-                left = place * (width + 2 * _MARGIN)
+                body = tag("svg", chart.to_element(), y=head, width=width)
+                left = column * (width + 2 * _MARGIN)
                 parts.append(tag("svg", heading, body, x=left, y=top, width=width))
             top += max(chart.height for chart in row) + head + _MARGIN
-        whole = columns * (width + 2 * _MARGIN) - 2 * _MARGIN
-        return _paper(self.title, join(*parts), whole, top)
+        total_width = columns * (width + 2 * _MARGIN) - 2 * _MARGIN
+        return _build_file(self.title, join(*parts), total_width, top)
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
-    """Return a picture's suffix; raise ParamsError if it is none of SUFFIXES.
+    """Return the suffix of a picture's path.
 
-    Raises MissingExtraError if what makes a PNG is missing.
+    Raises
+    ------
+    ParamsError
+        The suffix is not in SUFFIXES.
+    MissingExtraError
+        The suffix is .png, and the extra `png` is not installed.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ParamsError(f"chart must end in {', '.join(SUFFIXES)}, got {os.fspath(path)!r}")
     if suffix == ".png":
-        _rasteriser()
+        _load_rasteriser()
     return suffix
 
 
-def _paper(title: str, content: Markup, width: float, height: float) -> Markup:
+def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
+    """Return a drawing as a PNG.
+
+    Parameters
+    ----------
+    svg : the drawing.
+    name : name of the file, for the error.
+
+    Raises
+    ------
+    MissingExtraError
+        The extra `png` is not installed.
+    FileError
+        The machine has no font, so the drawing would have no words.
+    """
+
+    def rasterise(text: str, zoom: int) -> bytes:
+        return bytes(_load_rasteriser().svg_to_bytes(svg_string=text, zoom=zoom))
+
+    # Without a font the library draws no letter and reports no error. So the picture of a letter is
+    # compared with a picture without a letter.
+    letter, nothing = (
+        tag("svg", tag("text", text, y=9, font_family=_FONTS), width=9, height=9,
+            xmlns="http://www.w3.org/2000/svg")
+        for text in ("M", "")
+    )  # fmt: skip
+    if rasterise(letter, 1) == rasterise(nothing, 1):
+        raise FileError(name, "this machine has no font for a PNG; write an .svg file instead")
+    return rasterise(svg, _ZOOM)
+
+
+def _build_file(title: str, content: Markup, width: float, height: float) -> Markup:
     """Return a drawing with its title on white paper, as a file of its own."""
     width, height = width + 2 * _MARGIN, height + _HEADING + 2 * _MARGIN
     return tag(
@@ -175,28 +246,9 @@ def _paper(title: str, content: Markup, width: float, height: float) -> Markup:
     )  # fmt: skip
 
 
-def _rasteriser() -> Any:
+def _load_rasteriser() -> Any:
+    """Import the library that draws an SVG as pixels."""
     try:
         return importlib.import_module("resvg_py")
     except ImportError:
         raise MissingExtraError("png") from None
-
-
-def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
-    """Return a drawing as a PNG.
-
-    Raises MissingExtraError without the extra `png`, and FileError, which has the `name`, on a
-    machine without a font: the drawing would have no words.
-    """
-
-    def drawn(text: str, zoom: int) -> bytes:
-        return bytes(_rasteriser().svg_to_bytes(svg_string=text, zoom=zoom))
-
-    words, none = (
-        tag("svg", tag("text", text, y=9, font_family=_FONTS), width=9, height=9,
-            xmlns="http://www.w3.org/2000/svg")
-        for text in ("M", "")
-    )  # fmt: skip
-    if drawn(words, 1) == drawn(none, 1):
-        raise FileError(name, "this machine has no font for a PNG; write an .svg file instead")
-    return drawn(svg, _SHARP)

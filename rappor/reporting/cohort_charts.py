@@ -1,4 +1,4 @@
-"""Charts of the cohorts of a collection: their reports, their true bits, what is unexplained."""
+"""Charts of the cohorts of a collection: reports, true bits, and unexplained residuals."""
 
 from __future__ import annotations
 
@@ -14,115 +14,78 @@ from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.scale import Scale
 
 _LEFT, _RIGHT = 16.0, 98.0
+"""Ends of the horizontal axis, in per cent of the width."""
+
 _TOP, _FLOOR = 40, 190
+"""Ends of the vertical axis, in units of SVG from the top."""
+
 _CELL: Final = 6
+"""Width and height of the cell of one residual, in units of SVG."""
+
 _MARGIN, _HEAD = 46, 22
+"""Position of the first cell of residuals, in units of SVG from the left and from the top."""
+
 _NAMED_COHORTS: Final = 8
-"""Cohorts that are named below a chart, at most."""
+"""Largest number of cohorts that are named below a chart. More names would overlap."""
 
 _FULL: Final = 5.0
-"""Residual whose square fills its cell."""
+"""Residual, in standard deviations, whose square fills its cell. Larger residuals look alike."""
 
 
-class _Column(NamedTuple):
-    """What is drawn of some cohorts: least, most, what a pointer shows, what is possible."""
+class _Bar(NamedTuple):
+    """The vertical line of some neighbouring cohorts.
+
+    Attributes
+    ----------
+    low, high : smallest and largest number of the cohorts.
+    tooltip : text that a pointer shows.
+    bounds : numbers between which honest cohorts lie, or nothing.
+    """
 
     low: float
     high: float
-    told: str
+    tooltip: str
     bounds: tuple[float, ...] = ()
 
 
-class _Upright(NamedTuple):
-    """An upright axis: what it shows and in which unit, what writes its numbers, dashed levels."""
+class _VerticalAxis(NamedTuple):
+    """A vertical axis: its title with the unit, a function that writes a number, dashed levels."""
 
     title: str
     write: Callable[[float], str]
     levels: tuple[float, ...] = ()
 
 
-def cohort_reports(title: str, cohorts: Sequence[CohortRange], expected: float) -> Chart:
-    """Draw the reports of each cohort, or the least and the most of neighbouring ones."""
-    ends = ((each.least_reports, each.most_reports) for each in cohorts)
-    columns = [_Column(low, high, f"{low:,} to {high:,} reports") for low, high in ends]
-    up = _Upright("reports of a cohort", "{:,.0f}".format, (expected,))
-    return _ranges(title, cohorts, columns, up)
+def draw_cohort_reports(title: str, cohorts: Sequence[CohortRange], expected: float) -> Chart:
+    """Draw the reports of each cohort, or the smallest and largest number of neighbouring cohorts.
+
+    Parameters
+    ----------
+    title : title of the chart.
+    cohorts : the cohorts, in order.
+    expected : mean number of reports of a cohort, which is a dashed line.
+    """
+    ends = ((cohort.least_reports, cohort.most_reports) for cohort in cohorts)
+    bars = [_Bar(low, high, f"{low:,} to {high:,} reports") for low, high in ends]
+    axis = _VerticalAxis("reports of a cohort", "{:,.0f}".format, (expected,))
+    return _draw_bars(title, cohorts, bars, axis)
 
 
-def cohort_bits(title: str, cohorts: Sequence[CohortRange]) -> Chart:
-    """Draw the mean true bits of a report in each cohort, between what honest ones can have."""
-    up = _Upright("true bits of a report", "{:g}".format)
-    return _ranges(title, cohorts, [_bits(each) for each in cohorts], up)
+def draw_cohort_bits(title: str, cohorts: Sequence[CohortRange]) -> Chart:
+    """Draw the mean number of true bits of a report in each cohort.
+
+    Short strokes mark the numbers between which the mean of honest reports lies.
+    """
+    axis = _VerticalAxis("true bits of a report", "{:g}".format)
+    return _draw_bars(title, cohorts, [_build_bar_of_bits(cohort) for cohort in cohorts], axis)
 
 
-def _bits(each: CohortRange) -> _Column | None:
-    least, most, low, high = each.least_bits, each.most_bits, each.low, each.high
-    if least is None or most is None or low is None or high is None:
-        return None
-    told = f"{least:.3f} to {most:.3f} true bits, {low:.2f} to {high:.2f} can be honest"
-    return _Column(least, most, told, (low, high))
-
-
-def _ranges(
-    title: str,
-    cohorts: Sequence[CohortRange],
-    columns: Sequence[_Column | None],
-    axis: _Upright,
-) -> Chart:
-    """Draw an upright line for each column from its least to its most, and dashed levels."""
-    known = [column for column in columns if column is not None]
-    ends = [end for column in known for end in (column.low, column.high, *column.bounds)]
-    up = Scale.over([*ends, *axis.levels], start=_FLOOR, end=_TOP)
-    parts = [tag("text", axis.title, y=14, font_size=12)]
-    for tick in up.ticks(4):
-        y = up(tick)
-        parts.append(tag("line", x1=0, x2="100%", y1=y, y2=y, stroke="currentColor",
-                         stroke_opacity=0.15))  # fmt: skip
-        parts.append(tag("text", axis.write(tick), y=y - 3, font_size=12))
-    parts += [
-        tag("line", x1=0, x2="100%", y1=up(level), y2=up(level), stroke="currentColor",
-            stroke_dasharray="5 4", stroke_opacity=0.7)
-        for level in axis.levels
-    ]  # fmt: skip
-    step = 2 ** math.ceil(math.log2(len(cohorts) / _NAMED_COHORTS)) if len(cohorts) > 1 else 1
-    for number, (cohort, column) in enumerate(zip(cohorts, columns, strict=True)):
-        place = _LEFT + (_RIGHT - _LEFT) * (number + 0.5) / len(cohorts)
-        x = f"{place:.2f}%"
-        if column is not None:
-            parts.append(_range(cohort, column, x, up))
-        if number % step == 0:
-            parts.append(tag("text", f"{cohort.first}", x=x, y=_FLOOR + 20, text_anchor="middle"))
-    parts.append(tag("text", "cohort", y=_FLOOR + 20))
-    if up.low > 0:
-        words = "The upright axis does not begin at 0."
-        parts.append(tag("text", words, y=_FLOOR + 40, font_style="italic", font_size=12))
-    return Chart(title=title, content=join(*parts), height=_FLOOR + 48)
-
-
-def _range(cohort: CohortRange, column: _Column, x: str, up: Scale) -> Markup:
-    one = cohort.first == cohort.last
-    where = f"cohort {cohort.first}" if one else f"cohorts {cohort.first} to {cohort.last}"
-    dots = [
-        tag("circle", cx=x, cy=up(end), r=2.5, fill=COLORS[0])
-        for end in dict.fromkeys((column.low, column.high))
-    ]
-    stroke = tag("path", d="M-4 0H4", stroke="currentColor", stroke_opacity=0.6)
-    return tag(
-        "g",
-        tag("title", f"{where}: {column.told}"),
-        tag("line", x1=x, x2=x, y1=up(column.low), y2=up(column.high), stroke=COLORS[0],
-            stroke_width=3),
-        *dots,
-        *(tag("svg", stroke, x=x, y=up(bound), overflow="visible") for bound in column.bounds),
-    )  # fmt: skip
-
-
-def residuals(title: str, grid: ResidualGrid) -> Chart:
-    """Draw a square for each cell, of the residual's size: full above the fit, else hollow."""
+def draw_residuals(title: str, grid: ResidualGrid) -> Chart:
+    """Draw a square for each residual, of its size: full above the fit, and hollow below it."""
     rows, columns = grid.cells.shape
     above, below = (
         "".join(
-            _square(abs(value), row, column)
+            _draw_square(abs(value), row, column)
             for (row, column), value in np.ndenumerate(sign * grid.cells)
             if value > 0
         )
@@ -149,8 +112,71 @@ def residuals(title: str, grid: ResidualGrid) -> Chart:
     return Chart(title=title, content=content, height=bottom + 22, width=right + 10)
 
 
-def _square(size: float, row: int, column: int) -> str:
-    """Return the way around a square, of a residual's size, in the middle of its cell."""
+def _build_bar_of_bits(cohort: CohortRange) -> _Bar | None:
+    """Return the bar of a cohort's true bits, or None if the cohort has no reports."""
+    least, most, low, high = cohort.least_bits, cohort.most_bits, cohort.low, cohort.high
+    if least is None or most is None or low is None or high is None:
+        return None
+    tooltip = f"{least:.3f} to {most:.3f} true bits, {low:.2f} to {high:.2f} can be honest"
+    return _Bar(least, most, tooltip, (low, high))
+
+
+def _draw_bars(
+    title: str, cohorts: Sequence[CohortRange], bars: Sequence[_Bar | None], axis: _VerticalAxis
+) -> Chart:
+    """Draw a vertical line for each bar from its smallest to its largest number."""
+    known = [bar for bar in bars if bar is not None]
+    ends = [end for bar in known for end in (bar.low, bar.high, *bar.bounds)]
+    up = Scale.over([*ends, *axis.levels], start=_FLOOR, end=_TOP)
+    parts = [tag("text", axis.title, y=14, font_size=12)]
+    for tick in up.ticks(4):
+        y = up(tick)
+        parts.append(tag("line", x1=0, x2="100%", y1=y, y2=y, stroke="currentColor",
+                         stroke_opacity=0.15))  # fmt: skip
+        parts.append(tag("text", axis.write(tick), y=y - 3, font_size=12))
+    parts += [
+        tag("line", x1=0, x2="100%", y1=up(level), y2=up(level), stroke="currentColor",
+            stroke_dasharray="5 4", stroke_opacity=0.7)
+        for level in axis.levels
+    ]  # fmt: skip
+    # Every second, fourth, eighth ... cohort is named, because m is often a power of 2.
+    step = 2 ** math.ceil(math.log2(len(cohorts) / _NAMED_COHORTS)) if len(cohorts) > 1 else 1
+    for number, (cohort, bar) in enumerate(zip(cohorts, bars, strict=True)):
+        position = _LEFT + (_RIGHT - _LEFT) * (number + 0.5) / len(cohorts)
+        x = f"{position:.2f}%"
+        if bar is not None:
+            parts.append(_draw_bar(cohort, bar, x, up))
+        if number % step == 0:
+            parts.append(tag("text", f"{cohort.first}", x=x, y=_FLOOR + 20, text_anchor="middle"))
+    parts.append(tag("text", "cohort", y=_FLOOR + 20))
+    if up.low > 0:
+        words = "The upright axis does not begin at 0."
+        parts.append(tag("text", words, y=_FLOOR + 40, font_style="italic", font_size=12))
+    return Chart(title=title, content=join(*parts), height=_FLOOR + 48)
+
+
+def _draw_bar(cohort: CohortRange, bar: _Bar, x: str, up: Scale) -> Markup:
+    """Draw the line of a bar, its ends, and strokes at its bounds."""
+    name = f"cohorts {cohort.first} to {cohort.last}"
+    if cohort.first == cohort.last:
+        name = f"cohort {cohort.first}"
+    ends = [
+        tag("circle", cx=x, cy=up(end), r=2.5, fill=COLORS[0])
+        for end in dict.fromkeys((bar.low, bar.high))
+    ]
+    stroke = tag("path", d="M-4 0H4", stroke="currentColor", stroke_opacity=0.6)
+    return tag(
+        "g",
+        tag("title", f"{name}: {bar.tooltip}"),
+        tag("line", x1=x, x2=x, y1=up(bar.low), y2=up(bar.high), stroke=COLORS[0],
+            stroke_width=3),
+        *ends,
+        *(tag("svg", stroke, x=x, y=up(bound), overflow="visible") for bound in bar.bounds),
+    )  # fmt: skip
+
+
+def _draw_square(size: float, row: int, column: int) -> str:
+    """Return the path of a square in the middle of a cell. Its area is proportional to `size`."""
     side = (_CELL - 1) * math.sqrt(min(size, _FULL) / _FULL)
     x = _MARGIN + (column + 0.5) * _CELL - side / 2
     y = _HEAD + (row + 0.5) * _CELL - side / 2

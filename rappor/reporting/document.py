@@ -1,9 +1,9 @@
-"""A page as one HTML file.
+"""Pages as single HTML files.
 
-It is whole without scripts, style sheets and any other file, also where a server forbids all three
-(`Content-Security-ClientOptions: default-src 'none'`): such pages are opened inside build servers
-and wikis. One style sheet arranges it and one script sorts and filters where they are allowed; the
-page's own policy allows nothing else.
+A page is complete without scripts, style sheets and other files. People open such pages inside
+build servers and wikis, which forbid all three (`Content-Security-Policy: default-src 'none'`). One
+style sheet arranges the page and one script sorts and filters tables where both are allowed. The
+page's own policy allows these two by their hashes, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ _SCRIPT: Final = constant("page.js")
 
 
 class Content(NamedTuple):
-    """What a page shows, whole or inside another one: its title, its heading, its sections."""
+    """Content of a page, as a page of its own or as a part of another page.
+
+    Attributes
+    ----------
+    title : title of the page.
+    parts : the heading, then the sections.
+    """
 
     title: str
     parts: tuple[Markup, ...]
 
     def page(self) -> str:
-        """Return the page."""
+        """Return the content as a page of its own."""
         return document(self.title, *self.parts)
 
 
 def document(title: str, *parts: Markup) -> str:
-    """Return the page of these parts, the first of which has the heading."""
+    """Return a page of parts. The first part contains the heading."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
+        tag("meta", http_equiv="Content-Security-Policy", content=_build_policy()),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
@@ -48,7 +54,16 @@ def document(title: str, *parts: Markup) -> str:
 def header(
     title: str, first: str, *others: str, warnings: Iterable[str] = (), above: Markup | None = None
 ) -> Markup:
-    """Return the head of a page: its title, the answer, what else is said of it."""
+    """Return the head of a page.
+
+    Parameters
+    ----------
+    title : heading of the page.
+    first : the answer in one sentence, which has the largest letters, or an empty text.
+    others : further sentences.
+    warnings : sentences in the colour of warnings.
+    above : a link above the heading, or None.
+    """
     return tag(
         "header",
         *([tag("p", above)] if above else []),
@@ -59,8 +74,18 @@ def header(
     )
 
 
-def _policy() -> str:
-    """Allow the page's own style sheet and script, by their hashes, and nothing else."""
+def section(title: str, *parts: Markup, name: str) -> Markup:
+    """Return a section of a page under a heading, with `name` as its address."""
+    return tag("section", tag("h2", title, id=name), *parts)
+
+
+def collapsible(title: str, *parts: Markup, name: str) -> Markup:
+    """Return a section of a page that readers expand, without a script."""
+    return tag("details", tag("summary", tag("strong", title)), *parts, id=name)
+
+
+def _build_policy() -> str:
+    """Return the policy that allows the style sheet and the script of a page, and nothing else."""
     style, script = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for text in (_STYLE, _SCRIPT)

@@ -1,7 +1,7 @@
-"""Dots with their intervals on rows: shares, differences, losses.
+"""Dot charts: rows of dots with their intervals, such as shares, differences and losses.
 
-The name of a row stands above its dot, so that it has the whole width. Full dots are sure ones
-(detected, changed), hollow ones are not.
+The name of a row stands above its dot and has the whole width, because names may be long. A full
+dot is a result that is sure: a detected string or a significant change. A hollow dot is not sure.
 """
 
 from __future__ import annotations
@@ -16,29 +16,46 @@ from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.scale import Scale
 
 _NAME_COLUMNS: Final = 34
-"""Letters of a name beside its number in a narrow window; the table has more of them."""
+"""Largest number of columns of a name, which fits a narrow window beside a number. The table of the
+page has longer names."""
 
 _START, _END = 2.0, 98.0
-"""Ends of the axis, in per cent of the width: a dot at an end is whole."""
+"""Ends of the axis, in per cent of the width. A dot at an end is visible as a whole."""
 
 _ROW: Final = 34
+"""Height of a row, in units of SVG."""
+
 _NAME, _DOT = 13, 25
-"""Below the top of a row: the foot of its name, and its dots, whose intervals stay clear of it."""
+"""Position of a row's name and of its dots, in units of SVG below the top of the row. Intervals do
+not touch the name."""
 
 _HEADING: Final = 26
-_LINE: Final = 18
-_APART: Final = 15
-"""Per cent of the width between two numbers beside an axis, at least."""
+"""Height of a heading, in units of SVG."""
 
-_MOST: Final = (-0.5, 1.5)
-"""Shares outside are no answer: intervals end here."""
+_LINE: Final = 18
+"""Height of a line of the legend, in units of SVG."""
+
+_LABEL_WIDTH: Final = 15
+"""Smallest distance between two numbers below the axis, in per cent of the width."""
+
+_WIDEST: Final = (-0.5, 1.5)
+"""Ends at which intervals of shares are cut. No share is below 0 or above 1, and a wider axis would
+press all dots together."""
 
 _SHAPES: Final = ("", "M-5 -5H5V5H-5Z", "M0 -6L6 0L0 6L-6 0Z", "M-6 5L0 -6L6 5Z")
-"""Circle, square, diamond, triangle."""
+"""Paths of the markers, by kind: circle, square, diamond, triangle."""
 
 
 class Dot(NamedTuple):
-    """A dot: its value, its interval, whether it is full, and which of the chart's kinds it is."""
+    """A dot of a row.
+
+    Attributes
+    ----------
+    value : position of the dot.
+    low, high : ends of its interval, or None.
+    full : True for a full dot.
+    kind : index of the dot's kind, which has a shape and a colour.
+    """
 
     value: float
     low: float | None = None
@@ -48,15 +65,23 @@ class Dot(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row: a name, the number that is written beside it, its dots, and what a pointer shows."""
+    """A row of a dot chart.
+
+    Attributes
+    ----------
+    name : name of the row.
+    number : number that is written beside the name.
+    dots : the dots of the row.
+    tooltip : text that a pointer shows. By default it is the number.
+    """
 
     name: str
     number: str
     dots: tuple[Dot, ...]
-    told: str = ""
+    tooltip: str = ""
 
 
-def dots(
+def draw_dots(
     title: str,
     parts: Mapping[str, Sequence[Row]],
     *,
@@ -64,33 +89,38 @@ def dots(
     kinds: Sequence[str] = (),
     write: Callable[[float], str] = format_short_percent,
 ) -> Chart:
-    """Draw rows under their headings; an empty heading is not written.
+    """Draw rows under their headings.
 
-    `axis` says what is drawn, and in which unit; `write` writes a number of it. With `kinds` a
-    legend names what dots of each kind are.
+    Parameters
+    ----------
+    title : title of the chart.
+    parts : rows by their heading. Rows under an empty heading have no heading.
+    axis : title of the axis, with the unit.
+    kinds : names of the kinds of dots, for a legend.
+    write : function that writes a number below the axis.
     """
-    every = [dot for rows in parts.values() for row in rows for dot in row.dots]
-    scale = Scale.broken([_ends(dot) for dot in every], start=_START, end=_END)
+    ends = [_find_ends(dot) for rows in parts.values() for row in rows for dot in row.dots]
+    scale = Scale.broken(ends, start=_START, end=_END)
     marks, top = [], 0.0
     for heading, rows in parts.items():
         if heading and rows:
             marks.append(tag("text", heading, y=top + 15, font_weight="bold"))
             top += _HEADING
         if rows:
-            marks.append(_grid(scale, top, len(rows)))
+            marks.append(_draw_grid(scale, top, len(rows)))
         for row in rows:
-            marks.append(_row(row, scale, top))
+            marks.append(_draw_row(row, scale, top))
             top += _ROW
-    below, height = _axis(scale, top, axis, write)
+    below, height = _draw_axis(scale, top, axis, write)
     for kind, text in enumerate(kinds):
-        marks.append(marker(kind, "6", height + 8, full=not kind))
+        marks.append(draw_marker(kind, "6", height + 8, full=not kind))
         marks.append(tag("text", text, x=18, y=height + 13))
         height += _LINE
     return Chart(title=title, content=join(below, *marks), height=height + 4)
 
 
-def marker(kind: int, x: str, y: float, *, full: bool = True) -> Markup:
-    """Draw a dot in the shape and the colour of its kind; a hollow one as a ring."""
+def draw_marker(kind: int, x: str, y: float, *, full: bool = True) -> Markup:
+    """Draw a dot in the shape and the colour of its kind. A hollow dot is a ring."""
     color = COLORS[kind]
     shape = _SHAPES[kind % len(_SHAPES)]
     look: dict[str, str | float] = {
@@ -103,21 +133,23 @@ def marker(kind: int, x: str, y: float, *, full: bool = True) -> Markup:
     return tag("svg", tag("path", d=shape, **look), x=x, y=y, overflow="visible")
 
 
-def along(scale: Scale, value: float) -> str:
-    """Return where a value is on the width of a drawing."""
+def format_position(scale: Scale, value: float) -> str:
+    """Return the position of a number in per cent of the width of a drawing."""
     return f"{scale(value):g}%"
 
 
-def _ends(dot: Dot) -> tuple[float, float]:
+def _find_ends(dot: Dot) -> tuple[float, float]:
+    """Return the ends of a dot with its interval, which are cut at -50 % and 150 %."""
     known = [end for end in dot[:3] if end is not None]
-    least, most = _MOST
+    least, most = _WIDEST
     return max(min(known), least), min(max(known), max(most, dot.value))
 
 
-def _row(row: Row, scale: Scale, top: float) -> Markup:
+def _draw_row(row: Row, scale: Scale, top: float) -> Markup:
+    """Draw the name, the number and the dots of a row."""
     y = top + _DOT
     parts = [
-        tag("title", f"{row.name}: {row.told or row.number}"),
+        tag("title", f"{row.name}: {row.tooltip or row.number}"),
         tag("text", shorten(row.name, _NAME_COLUMNS), y=top + _NAME, direction="ltr",
             unicode_bidi="isolate"),
         tag("text", row.number, x="100%", y=top + _NAME, text_anchor="end"),
@@ -125,16 +157,18 @@ def _row(row: Row, scale: Scale, top: float) -> Markup:
             stroke_opacity=0.15),
     ]  # fmt: skip
     for dot in row.dots:
-        parts += _stem(dot, scale, y)
-        parts.append(marker(dot.kind, along(scale, dot.value), y, full=dot.full))
+        parts += _draw_interval(dot, scale, y)
+        x = format_position(scale, dot.value)
+        parts.append(draw_marker(dot.kind, x, y, full=dot.full))
     return tag("g", *parts)
 
 
-def _stem(dot: Dot, scale: Scale, y: float) -> list[Markup]:
-    """Draw the way from 0 to a full dot, unless the axis is broken there, and its interval."""
+def _draw_interval(dot: Dot, scale: Scale, y: float) -> list[Markup]:
+    """Draw the interval of a dot, and a line from 0 to a full dot."""
     parts = []
+    # The line shows a share as a length. A broken axis has no lengths that can be compared.
     if dot.full and dot.kind == 0 and scale.gap is None:
-        ends = {"x1": along(scale, 0.0), "x2": along(scale, dot.value)}
+        ends = {"x1": format_position(scale, 0.0), "x2": format_position(scale, dot.value)}
         parts.append(tag("line", y1=y, y2=y, stroke=COLORS[0], stroke_width=2, **ends))
     if dot.low is not None and dot.high is not None:
         low, high = scale(dot.low), scale(dot.high)
@@ -145,12 +179,15 @@ def _stem(dot: Dot, scale: Scale, y: float) -> list[Markup]:
     return parts
 
 
-def _grid(scale: Scale, top: float, n: int) -> Markup:
-    """Draw uprights beside the dots of n rows, and the break of the axis; names stay clear."""
+def _draw_grid(scale: Scale, top: float, n: int) -> Markup:
+    """Draw vertical lines beside the dots of n rows, and the break of the axis.
+
+    The lines are dashed, so that they do not cross the names of the rows.
+    """
     parts = [
-        tag("line", x1=along(scale, tick), x2=along(scale, tick), y1=top + _DOT - 7,
-            y2=top + n * _ROW, stroke="currentColor", stroke_opacity=0.8 if tick == 0 else 0.25,
-            stroke_dasharray=f"14 {_ROW - 14}")
+        tag("line", x1=format_position(scale, tick), x2=format_position(scale, tick),
+            y1=top + _DOT - 7, y2=top + n * _ROW, stroke="currentColor",
+            stroke_opacity=0.8 if tick == 0 else 0.25, stroke_dasharray=f"14 {_ROW - 14}")
         for tick in scale.ticks(5)
     ]  # fmt: skip
     if scale.gap is not None:
@@ -163,18 +200,21 @@ def _grid(scale: Scale, top: float, n: int) -> Markup:
     return join(*parts)
 
 
-def _axis(
+def _draw_axis(
     scale: Scale, height: float, title: str, write: Callable[[float], str]
 ) -> tuple[Markup, float]:
-    """Write the numbers of the axis below all rows, its title, and where it is broken."""
+    """Write the numbers and the title of the axis below all rows, and the stretch it leaves out.
+
+    Return the texts with the height of the chart so far.
+    """
     parts, last = [], -math.inf
     for tick in scale.ticks(5):
-        place = scale(tick)
-        if place - last >= _APART:
-            anchor = "start" if place < 4 else "end" if place > 94 else "middle"
-            x = along(scale, tick)
+        position = scale(tick)
+        if position - last >= _LABEL_WIDTH:
+            anchor = _choose_anchor(position)
+            x = format_position(scale, tick)
             parts.append(tag("text", write(tick), x=x, y=height + 16, text_anchor=anchor))
-            last = place
+            last = position
     height += 20
     parts.append(tag("text", title, x="100%", y=height + 14, text_anchor="end", font_size=12))
     if scale.gap is None:
@@ -183,3 +223,10 @@ def _axis(
     words = f"The axis is broken: it leaves out {below} to {above}."
     parts.append(tag("text", words, y=height + 36, font_style="italic"))
     return join(*parts), height + 44
+
+
+def _choose_anchor(position: float) -> str:
+    """Return the alignment at which a number below the axis stays inside the drawing."""
+    if position < 4:
+        return "start"
+    return "end" if position > 94 else "middle"

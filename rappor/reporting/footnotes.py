@@ -19,19 +19,24 @@ from rappor.reporting.numbers import (
     format_short_percent,
 )
 
-_SURELY: Final = 0.01
+_SIGNIFICANT: Final = 0.01
 """Largest p-value at which the overall test is called significant."""
+
+_NAMED_PERIODS: Final = 5
+"""Largest number of periods that a footnote names. Further periods are counted."""
 
 FORGED: Final = (
     "Nothing in a report proves that a device sent it. 'forged make': this many forged reports "
     "could create this row although nobody has the string. 'forged hide': this many more could "
     "remove it, and perhaps other rows too."
 )
+"""Footnote that explains the columns of forged reports."""
 
-_ASKED: Final = {
+_DIFFERENCES: Final = {
     "sample": "differences are significant, at",
     "segment": "differences of a segment from the rest are significant, at",
 }
+"""Clauses about the number of significant contrasts, by what the samples are."""
 
 
 def list_footnotes(estimates: Estimates) -> Iterator[str]:
@@ -40,98 +45,79 @@ def list_footnotes(estimates: Estimates) -> Iterator[str]:
     yield from format_unallocated(estimates)
     yield estimates.assumptions
     yield from list_findings(estimates.diagnostics)
-    yield from (each.sentence for each in estimates.warnings)
+    yield from (warning.sentence for warning in estimates.warnings)
 
 
-def list_comparison_footnotes(panel: Comparison) -> Iterator[str]:
+def list_comparison_footnotes(comparison: Comparison) -> Iterator[str]:
     """Yield the footnotes of a comparison: significant contrasts, detections, gaps and warnings."""
-    if panel.primary:
-        yield _changed(panel)
-        yield format_overall_test(panel.primary)
+    by, n_candidates = comparison.by, len(comparison.candidates)
+    if comparison.primary:
+        yield _format_changes(comparison)
+        yield format_overall_test(comparison.primary)
     else:
-        yield f"Nothing was compared: only one {panel.by} has reports."
-    steps = [each for each in panel.contrasts if each.kind == "step"]
+        yield f"Nothing was compared: only one {by} has reports."
+    steps = [contrast for contrast in comparison.contrasts if contrast.kind == "step"]
     if steps:
         yield (
-            f"{sum(each.n_changed for each in steps):,} of {len(steps) * len(panel.candidates):,} "
-            f"steps from one {panel.by} to the next are significant, at {format_error_rate(panel)}."
+            f"{sum(step.n_changed for step in steps):,} of {len(steps) * n_candidates:,} steps "
+            f"from one {by} to the next are significant, at {format_error_rate(comparison)}."
         )
-    if panel.by != "sample":
+    if by != "sample":
         yield (
-            f"{int(panel.detected_overall.sum()):,} of {len(panel.candidates):,} listed values "
-            f"were found in {format_count(panel.reports, 'report')} from "
-            f"{format_count(len(panel.samples), panel.by)}: all "
-            f"{panel.by}s together or at least one {panel.by} detects them."
+            f"{int(comparison.detected_overall.sum()):,} of {n_candidates:,} listed values were "
+            f"found in {format_count(comparison.reports, 'report')} from "
+            f"{format_count(len(comparison.samples), by)}: all {by}s together or at least one {by} "
+            "detects them."
         )
-    yield from list_missing_periods(panel)
-    for before, after in panel.params_changes:
+    yield from list_missing_periods(comparison)
+    for before, after in comparison.params_changes:
         yield (
-            f"From {after.name} on, reports have other parameters: {_in_use(after)} instead of "
-            f"{_in_use(before)}."
+            f"From {after.name} on, reports have other parameters: {_format_params(after)} instead "
+            f"of {_format_params(before)}."
         )
-    if panel.smoothed is not None:
+    if comparison.smoothed is not None:
         yield (
-            f"Smoothed estimates are of {panel.window} {panel.by}s together: the named {panel.by} "
-            f"and the {panel.window - 1} before it. They follow a change late."
+            f"Smoothed estimates are of {comparison.window} {by}s together: the named {by} and the "
+            f"{comparison.window - 1} before it. They follow a change late."
         )
-    yield panel.assumptions
-    yield from (each.sentence for each in panel.warnings)
+    yield comparison.assumptions
+    yield from (warning.sentence for warning in comparison.warnings)
 
 
-def _changed(panel: Comparison) -> str:
-    """Describe the number of significant contrasts and their error rate."""
-    n = len(panel.candidates) * len(panel.primary)
-    if panel.by in _ASKED:
-        return f"{panel.n_changed:,} of {n:,} {_ASKED[panel.by]} {format_error_rate(panel)}."
-    some = f"{panel.n_changed:,} of {n:,} values" if panel.n_changed else "No value"
-    line = f"trend line through all {panel.by}s"
-    return f"{some} changed significantly over the range ({line}), at {format_error_rate(panel)}."
-
-
-def format_overall_test(main: Sequence[SampleContrast]) -> str:
-    """Describe the contrasts in which the overall test finds a change, and the others."""
-    some, none = (
+def format_overall_test(contrasts: Sequence[SampleContrast]) -> str:
+    """Name the contrasts in which the overall test finds a change, and the other contrasts."""
+    significant, others = (
         ", ".join(
-            f"{each.name} (p = {format_p_value(each.unchanged_p_value)})"
-            for each in main
-            if (each.unchanged_p_value < _SURELY) == surely
+            f"{contrast.name} (p = {format_p_value(contrast.unchanged_p_value)})"
+            for contrast in contrasts
+            if (contrast.unchanged_p_value < _SIGNIFICANT) == is_significant
         )
-        for surely in (True, False)
+        for is_significant in (True, False)
     )
-    tested = "all bits and candidates" if main[0].rows_p_value is not None else "all candidates"
-    found = [f"significant: {some}"] if some else []
-    found += [f"not significant: {none}"] if none else []
-    return f"Overall test ({tested}), {'; '.join(found)}."
+    has_bits = contrasts[0].rows_p_value is not None
+    tested = "all bits and candidates" if has_bits else "all candidates"
+    results = [f"significant: {significant}"] if significant else []
+    results += [f"not significant: {others}"] if others else []
+    return f"Overall test ({tested}), {'; '.join(results)}."
 
 
 def format_error_rate(estimates: Estimates | Comparison) -> str:
     """Describe the error rate of the detections."""
-    bonferroni = estimates.error_control.method == "bonferroni"
-    kind = "a probability of any false one" if bonferroni else "a false discovery rate"
+    is_bonferroni = estimates.error_control.method == "bonferroni"
+    kind = "a probability of any false one" if is_bonferroni else "a false discovery rate"
     return f"{kind} of {format_short_percent(estimates.error_control.alpha)}"
 
 
-def list_missing_periods(panel: Comparison) -> Iterator[str]:
-    """Yield the periods without reports, with missing days, or with unreleased reports."""
-    lacking = [each for each in panel.samples if each.reports and each.missing_days]
-    waiting = [each for each in panel.samples if each.withheld]
-    if panel.missing:
-        yield f"There are no reports for {_named(panel.missing)}."
-    if lacking:
-        yield f"Some days have no reports in {_named(lacking)}."
+def list_missing_periods(comparison: Comparison) -> Iterator[str]:
+    """Yield sentences about periods without reports, with missing days, or with unreleased days."""
+    incomplete = [sample for sample in comparison.samples if sample.reports and sample.missing_days]
+    waiting = [sample for sample in comparison.samples if sample.withheld]
+    if comparison.missing:
+        yield f"There are no reports for {_name_periods(comparison.missing)}."
+    if incomplete:
+        yield f"Some days have no reports in {_name_periods(incomplete)}."
     if waiting:
-        yield f"Some reports are not yet released for {_named(waiting)}."
-
-
-def _named(periods: Sequence[Sample]) -> str:
-    few = ", ".join(period.name for period in periods[:5])
-    return few if len(periods) <= 5 else f"{few} and {len(periods) - 5:,} more"
-
-
-def _in_use(sample: Sample) -> str:
-    return " and ".join(
-        f"{each.fingerprint} (epsilon_1 = {format_nats(epsilon_1(each))})" for each in sample.params
-    )
+        yield f"Some reports are not yet released for {_name_periods(waiting)}."
 
 
 def list_findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
@@ -146,35 +132,7 @@ def list_findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
         n = len(diagnostics["groups"])
         yield f"{n} groups of candidates cannot be distinguished: each member shows its total."
     if "detectable_share" in diagnostics:
-        yield _limit(diagnostics)
-
-
-def _limit(diagnostics: Mapping[str, Any]) -> str:
-    share = diagnostics["detectable_share"]
-    if share is None or share > 1:
-        return "No share can be detected: there are too few reports for this noise."
-    reports, each, cohorts = (
-        diagnostics[f"half_detectable_with_{way}"]
-        for way in ("reports", "reports_per_device", "cohorts")
-    )
-    unit = "" if reports is not None else "reports "
-    ways = {
-        "about {} reports in all, from different devices": reports,
-        f"{{}} {unit}from each of the same devices": each,
-        "{} cohorts": cohorts,
-    }
-    enough = [way.format(_about(number)) for way, number in ways.items() if number is not None]
-    needed = ", or ".join(enough) or "more reports and more cohorts"
-    return (
-        f"A share of {format_percent(share, 2)} is detected with 80 % probability. To detect "
-        f"{format_percent(share / 2, 2)}, you need {needed}."
-    )
-
-
-def _about(number: int) -> str:
-    """Format a number rounded up to two significant digits."""
-    step = 10 ** max(len(f"{number}") - 2, 0)
-    return f"{-(-number // step) * step:,}"
+        yield _format_limit(diagnostics)
 
 
 def format_detections(estimates: Estimates) -> str:
@@ -187,19 +145,72 @@ def format_detections(estimates: Estimates) -> str:
 
 
 def format_unallocated(estimates: Estimates) -> Iterator[str]:
-    """Yield the unallocated share, if each report has one value."""
+    """Yield a sentence about the unallocated share, if each report has one value."""
     if not math.isfinite(estimates.unallocated):
+        # A device may have several values of a set, so shares do not add up to 1.
         return
+    error = format_percent(estimates.unallocated_std_error)
     if not estimates.detected.any():
         yield "No candidate was detected: all reports are unallocated."
     elif estimates.unallocated < 0:
-        yield (
-            "The detected candidates account for all of the reports (standard error "
-            f"{format_percent(estimates.unallocated_std_error)})."
-        )
+        yield (f"The detected candidates account for all of the reports (standard error {error}).")
     else:
         yield (
             f"{format_percent(estimates.unallocated)} of the reports are unallocated (standard "
-            f"error {format_percent(estimates.unallocated_std_error)}): their strings are not "
-            "candidates, or too rare to detect."
+            f"error {error}): their strings are not candidates, or too rare to detect."
         )
+
+
+def _format_changes(comparison: Comparison) -> str:
+    """Describe the number of significant contrasts and their error rate."""
+    n, rate = len(comparison.candidates) * len(comparison.primary), format_error_rate(comparison)
+    if comparison.by in _DIFFERENCES:
+        return f"{comparison.n_changed:,} of {n:,} {_DIFFERENCES[comparison.by]} {rate}."
+    changed = f"{comparison.n_changed:,} of {n:,} values" if comparison.n_changed else "No value"
+    line = f"trend line through all {comparison.by}s"
+    return f"{changed} changed significantly over the range ({line}), at {rate}."
+
+
+def _name_periods(periods: Sequence[Sample]) -> str:
+    first = ", ".join(period.name for period in periods[:_NAMED_PERIODS])
+    n_more = len(periods) - _NAMED_PERIODS
+    return first if n_more <= 0 else f"{first} and {n_more:,} more"
+
+
+def _format_params(sample: Sample) -> str:
+    """Name the parameter sets of a sample, with the loss of one report."""
+    return " and ".join(
+        f"{params.fingerprint} (epsilon_1 = {format_nats(epsilon_1(params))})"
+        for params in sample.params
+    )
+
+
+def _format_limit(diagnostics: Mapping[str, Any]) -> str:
+    """Describe the smallest share that is detected, and what detects half of the share."""
+    share = diagnostics["detectable_share"]
+    if share is None or share > 1:
+        return "No share can be detected: there are too few reports for this noise."
+    reports, reports_per_device, cohorts = (
+        diagnostics[f"half_detectable_with_{way}"]
+        for way in ("reports", "reports_per_device", "cohorts")
+    )
+    # The noun stands in the first of the ways only: "about 8,000 reports in all ..., or 30 from
+    # each of the same devices".
+    unit = "" if reports is not None else "reports "
+    ways = {
+        "about {} reports in all, from different devices": reports,
+        f"{{}} {unit}from each of the same devices": reports_per_device,
+        "{} cohorts": cohorts,
+    }
+    enough = [way.format(_round_up(number)) for way, number in ways.items() if number is not None]
+    needed = ", or ".join(enough) or "more reports and more cohorts"
+    return (
+        f"A share of {format_percent(share, 2)} is detected with 80 % probability. To detect "
+        f"{format_percent(share / 2, 2)}, you need {needed}."
+    )
+
+
+def _round_up(number: int) -> str:
+    """Format a number rounded up to two significant digits."""
+    step = 10 ** max(len(f"{number}") - 2, 0)
+    return f"{-(-number // step) * step:,}"

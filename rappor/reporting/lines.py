@@ -1,4 +1,4 @@
-"""Curves over linear and logarithmic axes, with measured dots."""
+"""Line charts over linear and logarithmic axes, with dots for measured values."""
 
 from __future__ import annotations
 
@@ -8,30 +8,49 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from rappor.reporting.charts import COLORS, Chart
-from rappor.reporting.dots import marker
+from rappor.reporting.dots import draw_marker
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.scale import Scale
 
 Row: TypeAlias = Mapping[str, Any]
+"""Numbers of one point by the names of their fields, and the name of its series."""
 
 _WIDTH: Final = 400
-_LEFT, _RIGHT = 60, 376
-_TOP, _FLOOR = 30, 270
-_LINE: Final = 18
+"""Width of a chart, in units of SVG."""
 
-_SAME_PLACE: Final = 0.005
+_LEFT, _RIGHT = 60, 376
+"""Ends of the horizontal axis, in units of SVG."""
+
+_TOP, _FLOOR = 30, 270
+"""Ends of the vertical axis, in units of SVG from the top."""
+
+_LINE: Final = 18
+"""Height of a line of the legend, in units of SVG."""
+
+_LABEL_WIDTH: Final = 40
+"""Distance between two numbers below the horizontal axis, in units of SVG. With a smaller distance
+numbers overlap."""
+
+_SAME_LINE: Final = 0.005
 """Relative distance below which two lines cannot be distinguished in a chart of this height."""
 
 _DASHES: Final = (None, "7 2", "4 4", "2 2", "9 2 2 2", "1 3", "12 3")
-"""They distinguish lines without colour, and leave a line visible that lies under another."""
+"""Dashes of the lines, by series. They distinguish lines without colour, and a dashed line leaves
+the line below visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: the rows' field, its title with the unit, its scale.
+    """One axis of a line chart.
 
-    `percent` writes shares in per cent; `domain` fixes both ends.
+    Attributes
+    ----------
+    field : the field of the rows that the axis shows.
+    title : title of the axis, with the unit.
+    log : True for a logarithmic axis.
+    domain : numbers at both ends, or None for the smallest and the largest number of the rows.
+    percent : True to write shares in per cent.
     """
 
     field: str
@@ -41,12 +60,12 @@ class Axis:
     percent: bool = False
 
     def has_place_for(self, row: Row) -> bool:
-        """Return whether the row's value can be drawn on this axis."""
+        """Return whether the row's number can be drawn on this axis."""
         value = row[self.field]
         return value is not None and math.isfinite(value) and (value > 0 or not self.log)
 
     def scale(self, rows: Sequence[Row], *, start: float, end: float) -> Scale:
-        """Return where the rows are drawn."""
+        """Return the scale of the rows between two positions."""
         values = self.domain or [row[self.field] for row in rows]
         return Scale.over(values, start=start, end=end, log=self.log)
 
@@ -54,13 +73,14 @@ class Axis:
         """Write a number beside the axis: 5 %, 0.01, 100, 10k, 1M."""
         if self.percent:
             return format_short_percent(value)
-        for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if abs(value) >= size * (10 if letter == "k" else 1):
+        # Thousands have four digits up to 9999, so that 5000 is not written as 5k beside 500.
+        for size, letter, least in ((1e9, "G", 1e9), (1e6, "M", 1e6), (1e3, "k", 1e4)):
+            if abs(value) >= least:
                 return f"{value / size:g}{letter}"
         return f"{value:.6g}"
 
 
-def line_chart(  # noqa: PLR0913 - what a chart shows has many parts
+def draw_lines(  # noqa: PLR0913 - what a chart shows has many parts
     rows: Iterable[Row],
     *,
     x: Axis,
@@ -71,12 +91,20 @@ def line_chart(  # noqa: PLR0913 - what a chart shows has many parts
     title: str = "",
     points: Iterable[Row] = (),
 ) -> Chart:
-    """Draw a line for each value of the field `series`, in the order of the rows.
+    """Draw a line for each series, in the order of the rows.
 
-    With a field `part` a series has a line for each of its values, in one colour. `points`
-    have the same fields and are drawn as dots over the lines: measured values over computed
-    ones. Rows without a place on an axis (infinite, or not positive on a logarithmic one) are
-    left out, and of several rows at one place of a line all but the first.
+    Rows without a place on an axis are left out: infinite numbers, and numbers that are not
+    positive on a logarithmic axis. If a line has several rows at one x, the first row is drawn.
+
+    Parameters
+    ----------
+    rows : the points of the lines.
+    x, y : the axes.
+    series : field with the name of the series.
+    part : field that divides a series into several lines of one colour, or an empty text.
+    legend : sentence above the legend.
+    title : title of the chart.
+    points : measured values, which are drawn as dots over the lines. They have the same fields.
     """
     lined, dotted = (
         [row for row in some if x.has_place_for(row) and y.has_place_for(row)]
@@ -85,28 +113,33 @@ def line_chart(  # noqa: PLR0913 - what a chart shows has many parts
     names = list(dict.fromkeys(str(row[series]) for row in [*lined, *dotted]))
     across = x.scale([*lined, *dotted], start=_LEFT + 6, end=_RIGHT)
     up = y.scale([*lined, *dotted], start=_FLOOR, end=_TOP + 6)
+    lines: dict[tuple[str, Any], dict[float, Row]] = {}
+    for row in lined:
+        lines.setdefault((str(row[series]), row.get(part)), {}).setdefault(row[x.field], row)
     marks: list[Markup] = []
-    for place in {(str(row[series]), row.get(part)): None for row in lined}:
-        line: dict[float, Row] = {}
-        for row in lined:
-            if (str(row[series]), row.get(part)) == place:
-                line.setdefault(row[x.field], row)
-        ends = " ".join(f"{across(at):g},{up(row[y.field]):g}" for at, row in line.items())
-        marks.append(tag("polyline", points=ends, **_stroke(names.index(place[0]))))
+    for (name, _), line in lines.items():
+        ends = " ".join(f"{across(value):g},{up(row[y.field]):g}" for value, row in line.items())
+        marks.append(tag("polyline", points=ends, **_stroke_of_series(names.index(name))))
     marks += [
-        marker(names.index(str(row[series])), f"{across(row[x.field]):g}", up(row[y.field]))
+        draw_marker(names.index(str(row[series])), f"{across(row[x.field]):g}", up(row[y.field]))
         for row in dotted
     ]
-    on_lines = {str(row[series]) for row in lined}
-    below, height = _legend(names, on_lines, legend, _FLOOR + 46)
-    axes = _axes(x, y, across, up)
+    with_line = {str(row[series]) for row in lined}
+    below, height = _draw_legend(names, with_line, legend, _FLOOR + 46)
+    axes = _draw_axes(x, y, across, up)
     return Chart(title=title, content=join(axes, *marks, below), height=height, width=_WIDTH)
 
 
-def shared_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, str]:
-    """Return a label for each series; series whose lines lie over each other share one.
+def merge_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, str]:
+    """Return a label for each series. Series whose lines lie over each other share a label.
 
-    They do where their values, in the order of the rows, differ by half a per cent at most.
+    Two lines lie over each other if their numbers differ by at most half a per cent.
+
+    Parameters
+    ----------
+    rows : the points of all lines, those of each series in the same order of x.
+    value : field with the number that the vertical axis shows.
+    series : field with the name of the series.
     """
     values: dict[str, list[float]] = {}
     for row in rows:
@@ -114,7 +147,7 @@ def shared_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, 
     groups: list[list[str]] = []
     for name, line in values.items():
         for group in groups:
-            if _same_place(values[group[0]], line):
+            if _is_same_line(values[group[0]], line):
                 group.append(name)
                 break
         else:
@@ -122,13 +155,14 @@ def shared_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, 
     return {name: "; ".join(group) for group in groups for name in group}
 
 
-def _same_place(one: Sequence[float], other: Sequence[float]) -> bool:
+def _is_same_line(one: Sequence[float], other: Sequence[float]) -> bool:
     return len(one) == len(other) and all(
-        math.isclose(a, b, rel_tol=_SAME_PLACE) for a, b in zip(one, other, strict=True)
+        math.isclose(a, b, rel_tol=_SAME_LINE) for a, b in zip(one, other, strict=True)
     )
 
 
-def _stroke(number: int) -> dict[str, Any]:
+def _stroke_of_series(number: int) -> dict[str, Any]:
+    """Return colour and dashes of the line of a series."""
     return {
         "fill": "none",
         "stroke": COLORS[number % len(COLORS)],
@@ -137,20 +171,26 @@ def _stroke(number: int) -> dict[str, Any]:
     }
 
 
-def _legend(names: Sequence[str], lined: set[str], title: str, top: float) -> tuple[Markup, float]:
-    """Name each series beside a piece of its line, or beside its dot if it has no line."""
+def _draw_legend(
+    names: Sequence[str], with_line: set[str], title: str, top: float
+) -> tuple[Markup, float]:
+    """Draw the legend, and return it with the height of the chart.
+
+    The name of a series stands beside a piece of its line, or beside its dot if it has no line.
+    """
     parts = [tag("text", title, y=top + 12)] if title else []
     top += _LINE * len(parts)
     for number, name in enumerate(names):
         y = top + 8
-        sample = tag("line", x1=0, x2=26, y1=y, y2=y, **_stroke(number))
-        parts.append(sample if name in lined else marker(number, "13", y))
+        sample = tag("line", x1=0, x2=26, y1=y, y2=y, **_stroke_of_series(number))
+        parts.append(sample if name in with_line else draw_marker(number, "13", y))
         parts.append(tag("text", name, x=34, y=y + 4))
         top += _LINE
     return join(*parts), top + 4
 
 
-def _axes(x: Axis, y: Axis, across: Scale, up: Scale) -> Markup:
+def _draw_axes(x: Axis, y: Axis, across: Scale, up: Scale) -> Markup:
+    """Draw the titles of both axes, their numbers, and a grid."""
     grid: dict[str, Any] = {"stroke": "currentColor", "stroke_opacity": 0.15}
     parts = [
         tag("text", y.title, y=14),
@@ -158,12 +198,12 @@ def _axes(x: Axis, y: Axis, across: Scale, up: Scale) -> Markup:
     ]
     last = -math.inf
     for tick in across.ticks(5):
-        place = across(tick)
-        parts.append(tag("line", x1=place, x2=place, y1=_TOP, y2=_FLOOR + 4, **grid))
-        if place - last > 40:
-            parts.append(tag("text", x.write(tick), x=place, y=_FLOOR + 19, text_anchor="middle",
-                             font_size=12))  # fmt: skip
-            last = place
+        position = across(tick)
+        parts.append(tag("line", x1=position, x2=position, y1=_TOP, y2=_FLOOR + 4, **grid))
+        if position - last > _LABEL_WIDTH:
+            parts.append(tag("text", x.write(tick), x=position, y=_FLOOR + 19,
+                             text_anchor="middle", font_size=12))  # fmt: skip
+            last = position
     for tick in up.ticks(5):
         parts.append(tag("line", x1=_LEFT, x2=_RIGHT, y1=up(tick), y2=up(tick), **grid))
         parts.append(tag("text", y.write(tick), x=_LEFT - 6, y=up(tick) + 4, text_anchor="end",

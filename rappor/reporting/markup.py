@@ -1,8 +1,11 @@
-"""HTML and SVG that are escaped by construction: text becomes markup in one place only.
+"""HTML and SVG that are escaped by construction.
 
-`tag` escapes every text and every attribute that it is given; only `Markup`, which nothing else
-makes, goes through as it is. So no string of a device or an analyst can begin a tag, leave an
-attribute, turn the reading direction of what surrounds it, or hide.
+Text becomes markup in one place only. `tag` escapes every text and every attribute, and passes
+`Markup` unchanged. Only this module creates `Markup`. A string of a device or an analyst therefore
+cannot begin a tag, leave an attribute, change the direction of the text around it, or hide.
+
+>>> tag("p", "1 < 2", class_="note")
+'<p class="note">1 &lt; 2</p>'
 """
 
 from __future__ import annotations
@@ -13,91 +16,106 @@ import re
 import unicodedata
 from typing import Final
 
-_UNSEEN: Final = re.compile(
+_INVISIBLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad"  # controls, soft hyphen
     "\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Characters that turn the direction, are not seen, or cannot be written: they are named instead.
-Joiners stay, because words and emoji need them."""
+"""Characters that change the text direction, are invisible, or cannot be encoded. They are replaced
+by their names. Joiners are not in this list, because words and emoji need them."""
 
 _PICTURES: Final = 0x2400
-"""Unicode's pictures of the 32 control characters begin here."""
+"""Code point at which Unicode's pictures of the 32 control characters begin."""
 
 _VOID: Final = frozenset({"meta", "br", "col"})
+"""Elements of HTML that have no end tag."""
 
-_WORDS: Final = re.compile(r"[/._:@=?&+-](?=[^\W\d_])|[^\W_]{30}")
-"""After these a long name may be broken: signs before a word, and 30 letters of what no word is."""
+_BREAKS: Final = re.compile(r"[/._:@=?&+-](?=[^\W\d_])|[^\W_]{30}")
+"""Pattern after which a long name may be broken: a sign before a letter, or 30 letters without a
+sign."""
 
-_WHOLE: Final = 20
-"""Characters of a name that a phone shows on one line."""
+_SHORT: Final = 20
+"""Largest number of characters of a name that is never broken, because it fits a phone."""
 
 
 class Markup(str):
-    """Text that is HTML or SVG already; only this module makes it."""
+    """Text that is HTML or SVG. Only this module creates it."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *content: str, **attributes: str | float | None) -> Markup:
-    """Return an element. Attributes: a trailing `_` is dropped, another one becomes `-`.
+    """Return an element.
 
-    Numbers are written with six digits, None leaves an attribute out, and text is escaped unless
-    it is Markup.
+    Parameters
+    ----------
+    name : name of the element.
+    content : texts, which are escaped, and Markup.
+    attributes : attributes by their names. A trailing `_` is dropped, and any other `_` becomes a
+        hyphen. Numbers are written with six digits. None omits the attribute.
     """
     words = "".join(
-        f' {key.removesuffix("_").replace("_", "-")}="{html.escape(_text(value))}"'
+        f' {key.removesuffix("_").replace("_", "-")}="{html.escape(_format_attribute(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    inner = "".join(each if isinstance(each, Markup) else escape(each) for each in content)
-    return Markup(f"<{name}{words}>" if name in _VOID else f"<{name}{words}>{inner}</{name}>")
+    return Markup(
+        f"<{name}{words}>" if name in _VOID else f"<{name}{words}>{join(*content)}</{name}>"
+    )
 
 
 def join(*parts: str) -> Markup:
-    """Return parts one after another, text escaped."""
-    return Markup("".join(each if isinstance(each, Markup) else escape(each) for each in parts))
+    """Return parts one after another. Texts are escaped, Markup is not."""
+    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
 
 
 def constant(file: str) -> Markup:
-    """Return a style sheet or a script that lies in this folder: nobody's input is in it."""
+    """Return a style sheet or a script of this folder. These files contain no input."""
     data = pkgutil.get_data(__package__, file)
     assert data is not None
     return Markup(data.decode("utf-8"))
 
 
 def escape(text: str) -> Markup:
-    """Return text as HTML that shows it."""
+    """Return text as HTML that shows the text."""
     return Markup(html.escape(visible(text)))
 
 
 def breakable(text: str) -> Markup:
-    """Return text as HTML that a narrow window breaks between words, and only if it is long."""
+    """Return text as HTML. A narrow window breaks a long text after signs."""
     shown = visible(text)
-    marked = _WORDS.sub("\\g<0>\0", shown) if len(shown) > _WHOLE else shown
+    marked = _BREAKS.sub("\\g<0>\0", shown) if len(shown) > _SHORT else shown
     return Markup(html.escape(marked).replace("\0", "<wbr>"))
 
 
 def visible(text: str) -> str:
-    """Return text in which characters that would not be seen are named."""
-    return _UNSEEN.sub(_named, text)
-
-
-def _named(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    return chr(_PICTURES + code) if code < 0x20 else f"[U+{code:04X}]"
+    """Return text in which the names of invisible characters replace these characters."""
+    return _INVISIBLE.sub(_name_character, text)
 
 
 def shorten(text: str, columns: int) -> str:
-    """Return visible text that takes at most this many columns; an ellipsis ends what is cut."""
+    """Return visible text of at most some columns. A text that is cut ends with an ellipsis."""
+    # A text of a million characters is cut before the slow loop. The beginning is long enough: each
+    # character takes at least one column, except for marks that combine with other characters.
     shown = visible(text[: 4 * columns])
     taken = 0
-    for place, character in enumerate(shown):
-        taken += 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if taken > columns - 1 and place < len(shown) - 1:
-            return shown[:place] + "\u2026"
+    for index, character in enumerate(shown):
+        taken += count_columns(character)
+        if taken > columns - 1 and index < len(shown) - 1:
+            return shown[:index] + "\u2026"
     return shown if len(text) <= 4 * columns else shown + "\u2026"
 
 
-def _text(value: str | float) -> str:
+def count_columns(text: str) -> int:
+    """Return the number of columns of a text on a terminal: two for a wide East Asian character."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _name_character(match: re.Match[str]) -> str:
+    """Return the picture of a control character, or the code point of another character."""
+    code = ord(match.group())
+    return chr(_PICTURES + code) if code < 0x20 else f"[U+{code:04X}]"
+
+
+def _format_attribute(value: str | float) -> str:
     return visible(value) if isinstance(value, str) else f"{value:.6g}"

@@ -9,12 +9,17 @@ import math
 from typing import Final
 
 from rappor.base.sentence_numbers import format_belief
+from rappor.protocol.loss import posterior_bound
 
 _NEARLY_SURE: Final = 0.9999
 """Largest posterior probability that is written exactly.
 
 Rounding up a larger one would read as 100 %.
 """
+
+_LEAST_BELIEF: Final = 0.001
+"""Smallest lower bound of a posterior probability that is written exactly. Rounding down a smaller
+one would read as 0."""
 
 _LEAST_P: Final = 1e-99
 """Smallest p-value that is written exactly. Smaller ones carry no further information."""
@@ -74,6 +79,16 @@ def format_nats(epsilon: float) -> str:
     if math.isinf(epsilon):
         return "infinite"
     return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"
+
+
+def format_least_belief(belief: float) -> str:
+    """Format a lower bound on a posterior probability in per cent. It is rounded down."""
+    return "<0.1" if 0 < belief < _LEAST_BELIEF else f"{math.floor(1000 * belief) / 10:g}"
+
+
+def format_even_odds(epsilon: float) -> str:
+    """Format the largest posterior probability of a value with prior 50 % after a loss in nats."""
+    return format_largest_belief(posterior_bound(epsilon, 0.5)[1], epsilon)
 
 
 def format_largest_belief(belief: float, epsilon: float) -> str:

@@ -1,7 +1,8 @@
-"""What a metric says now, as a part of a page: the sentence, each string with its bar and its run.
+"""Overview of a metric as a part of a page: a sentence, and each string with its bar and course.
 
-Bars are shares of the latest periods, whiskers their intervals; a line beside each bar is the share
-of every period, with a band of its intervals.
+A bar is the share of a string in the latest periods, with a line for its interval. Beside the bar
+stands the course: a line of the shares of all periods, with a band of their intervals, and the
+change from the first third of the periods to the last third.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from rappor.comparison.overview import Overview, OverviewRow
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
 from rappor.protocol.loss import epsilon_1
-from rappor.reporting.changes import named, string
-from rappor.reporting.charts import COLORS, Panels
-from rappor.reporting.document import Content, header
-from rappor.reporting.dots import along
+from rappor.reporting.changes import format_string, name_changes
+from rappor.reporting.charts import COLORS, ChartGrid
+from rappor.reporting.document import Content, collapsible, header, section
+from rappor.reporting.dots import format_position
 from rappor.reporting.footnotes import list_missing_periods
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
@@ -28,97 +29,95 @@ from rappor.reporting.numbers import (
     format_short_percent,
 )
 from rappor.reporting.page import candidates_table
-from rappor.reporting.plots import shares_of
+from rappor.reporting.plots import draw_shares
 from rappor.reporting.scale import Scale
-from rappor.reporting.tables import folded, section
-from rappor.reporting.time_chart import axis, ribbon
+from rappor.reporting.time_chart import draw_band, scale_shares
 
-_TOP: Final = 3
-_MOST: Final = 20
-"""Lines of a card, and of a page."""
+_CARD_ROWS: Final = 3
+"""Number of strings on a card in the list of metrics."""
 
-_PANELS: Final = 6
+_PAGE_ROWS: Final = 20
+"""Largest number of strings on the page of a metric. Further strings are counted."""
+
+_CHARTS: Final = 6
+"""Largest number of strings whose shares by period are drawn as charts of their own."""
+
 _HEIGHT: Final = 26
+"""Height of a bar and of a course, in units of SVG."""
 
 
-def overview_content(found: Overview) -> Content:
-    """Return what a page shows: the sentence, the strings, and folded what it rests on."""
-    title = shorten(found.comparison.metric, 60) or "Overview"
-    estimates = found.estimates
-    lines = found.lines()
-    drawn = (
-        found.comparison.shown_rows[:_PANELS].tolist() if len(found.comparison.samples) > 1 else []
+def overview_content(overview: Overview) -> Content:
+    """Return the content of a metric's page."""
+    comparison, estimates = overview.comparison, overview.estimates
+    title = shorten(comparison.metric, 60) or "Overview"
+    rows = overview.lines()
+    drawn = comparison.shown_rows[:_CHARTS].tolist() if len(comparison.samples) > 1 else []
+    charts = ChartGrid(title="Shares", charts=[draw_shares(comparison, i) for i in drawn])
+    n_more = len(rows) - _PAGE_ROWS
+    more = f" {n_more:,} more are in the files only." if n_more > 0 else ""
+    warnings = [warning.sentence for warning in estimates.warnings]
+    sentences = (
+        estimates.assumptions,
+        *list_missing_periods(comparison),
+        *(warning.sentence for warning in comparison.warnings),
     )
-    panels = Panels(title="Shares", charts=[shares_of(found.comparison, i) for i in drawn])
-    more = f" {len(lines) - _MOST:,} more are in the files only." if len(lines) > _MOST else ""
     parts = [
-        header(
-            title,
-            sentence(found),
-            warnings=[each.sentence for each in estimates.warnings],
-        ),
-        _ranks(found, lines[:_MOST]),
-        tag("p", f"{_legend(found)}{more}", class_="note"),
-        tag("p", basis(found), class_="note"),
-        *([section(f"By {found.comparison.by}", panels.inline(), name="shares")] if drawn else []),
-        folded(
+        header(title, describe_leader(overview), warnings=warnings),
+        _build_list(overview, rows[:_PAGE_ROWS]),
+        tag("p", f"{_format_legend(overview)}{more}", class_="note"),
+        tag("p", describe_basis(overview), class_="note"),
+        *([section(f"By {comparison.by}", charts.inline(), name="shares")] if drawn else []),
+        collapsible(
             "Numbers, and what they rest on",
-            candidates_table(report(estimates)),
-            *(
-                tag("p", text)
-                for text in (estimates.assumptions, *list_missing_periods(found.comparison))
-            ),
-            *(tag("p", each.sentence) for each in found.comparison.warnings),
+            candidates_table(report(estimates)).to_html(),
+            *(tag("p", text) for text in sentences),
             name="numbers",
         ),
     ]
     return Content(title, tuple(parts))
 
 
-def overview_card(found: Overview) -> Markup:
-    """Return what a list of metrics shows of one: the sentence, and its most common strings."""
-    lines = found.lines()[:_TOP]
-    return join(tag("p", sentence(found)), _ranks(found, lines))
+def overview_card(overview: Overview) -> Markup:
+    """Return the card of a metric in a list of metrics: the sentence, and the first strings."""
+    rows = overview.lines()[:_CARD_ROWS]
+    return join(tag("p", describe_leader(overview)), _build_list(overview, rows))
 
 
-def sentence(found: Overview) -> Markup:
-    """Say which string leads, and which shares changed over all periods."""
-    lines, changes = found.lines(), found.changes()
-    detected = [line for line in lines if line.detected]
+def describe_leader(overview: Overview) -> Markup:
+    """Return a sentence about the string with the largest share, and about significant changes."""
+    comparison, changes = overview.comparison, overview.changes()
+    detected = [row for row in overview.lines() if row.detected]
     if not detected:
         return join("No listed string is common enough to be detected yet.")
-    first = max(detected, key=lambda line: line.share)
-    parts = [string(first.name), f" leads with {_share(first)} of the reports"]
-    n = len(found.comparison.samples)
-    if not found.comparison.primary:
+    first = max(detected, key=lambda row: row.share)
+    parts = [format_string(first.name), f" leads with {_format_share(first)} of the reports"]
+    if not comparison.primary:
+        # One period has no changes.
         return join(*parts, ".")
-    over = f"over {n} {found.comparison.by}s"
+    n = len(comparison.samples)
     if not changes:
-        return join(*parts, f"; no share changed significantly {over}.")
-    return join(*parts, f". {over[0].upper()}{over[1:]} ", named(changes, found.comparison), ".")
+        return join(*parts, f"; no share changed significantly over {n} {comparison.by}s.")
+    named = name_changes(changes, comparison)
+    return join(*parts, f". Over {n} {comparison.by}s ", named, ".")
 
 
-def basis(found: Overview) -> str:
-    """Say in a line how many reports and devices there are, and how much noise."""
-    estimates = found.estimates
+def describe_basis(overview: Overview) -> str:
+    """Return a sentence about the reports, the devices and the noise behind the overview."""
+    estimates = overview.estimates
     share = estimates.diagnostics.get("detectable_share")
-    losses = max(epsilon_1(each.params) for each in estimates.collections)
+    epsilon = max(epsilon_1(collection.params) for collection in estimates.collections)
     parts = [
-        f"{estimates.reports:,} reports in {found.latest}, as informative as {found.devices:,.0f} "
-        "devices with one report each",
-        *(
-            [f"shares from {format_percent(share)} are usually found"]
-            if share and share < 1
-            else []
-        ),
-        *_outside(estimates),
-        f"epsilon of one report: {losses:.3g}",
-    ]  # fmt: skip
+        f"{estimates.reports:,} reports in {overview.latest}, as informative as "
+        f"{overview.devices:,.0f} devices with one report each"
+    ]
+    if share and share < 1:
+        parts.append(f"shares from {format_percent(share)} are usually found")
+    parts += [*_list_other_shares(estimates), f"epsilon of one report: {epsilon:.3g}"]
     return "; ".join(parts) + "."
 
 
-def _outside(estimates: Estimates) -> Iterator[str]:
-    """Yield which share no candidate has, and which share is not in the list of the entry."""
+def _list_other_shares(estimates: Estimates) -> Iterator[str]:
+    """Yield the share of strings that are not in the list, and the unallocated share."""
     rest = estimates.not_listed
     if rest is not None:
         ends = format_interval(max(rest.ci_low, 0.0), rest.ci_high, rest.std_error)
@@ -128,98 +127,100 @@ def _outside(estimates: Estimates) -> Iterator[str]:
         yield f"{format_percent(estimates.unallocated)} have no detected string"
 
 
-def _ranks(found: Overview, lines: Sequence[OverviewRow]) -> Markup:
-    scale = _scale(lines)
-    rows = (
+def _build_list(overview: Overview, rows: Sequence[OverviewRow]) -> Markup:
+    """Return the list of strings, each with its share, its bar and its course."""
+    ends = [end for row in rows for end in (row.low or 0.0, row.high or row.share)]
+    scale = Scale.over([0.0, *ends], start=0.0, end=99.0)
+    items = (
         tag(
             "li",
-            tag("span", string(each.name), class_="name"),
+            tag("span", format_string(row.name), class_="name"),
             tag(
                 "span",
-                tag("strong", _share(each)),
+                tag("strong", _format_share(row)),
                 " ",
-                tag("small", format_interval(each.low, each.high, each.std_error) if each.detected
+                tag("small", format_interval(row.low, row.high, row.std_error) if row.detected
                     else "not detected"),
                 class_="share",
             ),
-            _bar(each, scale),
-            *_run(each, found),
-            class_="" if each.detected else "undetected",
+            _draw_bar(row, scale),
+            *_draw_course(row, overview),
+            class_="" if row.detected else "undetected",
         )
-        for each in lines
+        for row in rows
     )  # fmt: skip
-    return tag("ol", *rows, class_="ranks")
+    return tag("ol", *items, class_="ranks")
 
 
-def _scale(lines: Sequence[OverviewRow]) -> Scale:
-    ends = [end for each in lines for end in (each.low or 0.0, each.high or each.share)]
-    return Scale.over([0.0, *ends], start=0.0, end=99.0)
-
-
-def _bar(line: OverviewRow, scale: Scale) -> Markup:
-    """Draw a share as a bar from 0, and its interval over the end."""
-    y, low, high = _HEIGHT / 2, line.low, line.high
+def _draw_bar(row: OverviewRow, scale: Scale) -> Markup:
+    """Draw a share as a bar from 0, and its interval as a line over the end of the bar."""
+    y, low, high = _HEIGHT / 2, row.low, row.high
     parts = [
-        tag("rect", x=along(scale, 0.0), y=y - 6, height=12, rx=2, fill=COLORS[0],
-            width=f"{max(scale(line.share) - scale(0.0), 0.0):.4g}%",
-            fill_opacity=0.85 if line.detected else 0.3),
+        tag("rect", x=format_position(scale, 0.0), y=y - 6, height=12, rx=2, fill=COLORS[0],
+            width=f"{max(scale(row.share) - scale(0.0), 0.0):.4g}%",
+            fill_opacity=0.85 if row.detected else 0.3),
     ]  # fmt: skip
     if scale(0.0) > scale.start:
-        zero = along(scale, 0.0)
+        # An interval reaches below 0, so 0 is not the left edge.
+        zero = format_position(scale, 0.0)
         parts.append(tag("line", x1=zero, x2=zero, y1=0, y2=_HEIGHT, stroke="currentColor"))
     if low is not None and high is not None:
-        ends = {"x1": along(scale, low), "x2": along(scale, high)}
+        ends = {"x1": format_position(scale, low), "x2": format_position(scale, high)}
         parts.append(tag("line", y1=y, y2=y, stroke="currentColor", stroke_width=1.5, **ends))
         parts += [
             tag("line", x1=end, x2=end, y1=y - 4, y2=y + 4, stroke="currentColor",
                 stroke_width=1.5)
             for end in ends.values()
         ]  # fmt: skip
-    told = f"{_share(line)}, {format_interval(low, high, line.std_error)}"
-    return _drawing(told, parts, class_="bar", width=300)
+    text = f"{_format_share(row)}, {format_interval(low, high, row.std_error)}"
+    return _build_drawing(text, parts, class_="bar", width=300)
 
 
-def _run(line: OverviewRow, found: Overview) -> Iterator[Markup]:
-    """Draw the share of every period, and say how it moved; nothing for a single period."""
-    if len(line.run) < 2:
+def _draw_course(row: OverviewRow, overview: Overview) -> Iterator[Markup]:
+    """Yield the course of a share over all periods, and its change. One period has no course."""
+    if len(row.run) < 2:
         return
-    rows = [(each["ci_low"], each["estimate"], each["ci_high"]) for each in line.run]
-    known = [None if None in each else each for each in rows]
-    ends = [end for each in known if each is not None for end in each]
-    up = axis(ends, start=_HEIGHT - 2, end=2)
-    across = Scale.over([0.0, len(known) - 1.0], start=2, end=96)
-    places = [across(float(number)) for number in range(len(known))]
-    parts = ribbon(known, places, up, height=_HEIGHT)
-    if known[-1] is not None:
-        parts.append(tag("circle", cx=f"{places[-1]:g}%", cy=up(known[-1][1]), r=3, fill=COLORS[0]))
-    shares = ", ".join(format_share(each[1], line.std_error) or "unknown" for each in rows)
-    yield _drawing(f"by {found.comparison.by}: {shares}", parts, class_="run", width=140)
+    estimates = [(period["ci_low"], period["estimate"], period["ci_high"]) for period in row.run]
+    intervals = [None if None in numbers else numbers for numbers in estimates]
+    ends = [end for numbers in intervals if numbers is not None for end in numbers]
+    up = scale_shares(ends, start=_HEIGHT - 2, end=2)
+    across = Scale.over([0.0, len(intervals) - 1.0], start=2, end=96)
+    positions = [across(float(number)) for number in range(len(intervals))]
+    parts = draw_band(intervals, positions, up, height=_HEIGHT)
+    if intervals[-1] is not None:
+        x, y = f"{positions[-1]:g}%", up(intervals[-1][1])
+        parts.append(tag("circle", cx=x, cy=y, r=3, fill=COLORS[0]))
+    shares = (format_share(share, row.std_error) or "unknown" for _, share, _ in estimates)
+    text = f"by {overview.comparison.by}: {', '.join(shares)}"
+    yield _build_drawing(text, parts, class_="run", width=140)
     words = tag("small", "not significant")
-    if (change := line.change) is not None and change["changed"]:
+    if (change := row.change) is not None and change["changed"]:
         difference = change["after"] - change["before"]
         points = format_change(difference, change["std_error"])
         words = tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
     yield tag("span", words, class_="moved")
 
 
-def _drawing(told: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:
+def _build_drawing(text: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:
+    """Return a drawing with a text that assistive technology reads."""
     return tag(
-        "svg", tag("title", told), *parts, xmlns="http://www.w3.org/2000/svg", role="img",
-        aria_label=told, class_=class_, width=width, height=_HEIGHT, fill="currentColor",
+        "svg", tag("title", text), *parts, xmlns="http://www.w3.org/2000/svg", role="img",
+        aria_label=text, class_=class_, width=width, height=_HEIGHT, fill="currentColor",
     )  # fmt: skip
 
 
-def _legend(found: Overview) -> str:
-    confidence = format_short_percent(found.estimates.error_control.confidence)
-    parts = [f"Bars: shares of the reports in {found.latest}, with {confidence} intervals."]
-    n = len(found.comparison.samples)
+def _format_legend(overview: Overview) -> str:
+    """Describe the bars and the courses."""
+    confidence = format_short_percent(overview.estimates.error_control.confidence)
+    parts = [f"Bars: shares of the reports in {overview.latest}, with {confidence} intervals."]
+    n = len(overview.comparison.samples)
     if n > 1:
         parts.append(
-            f"Lines: each of {n} {found.comparison.by}s, with a band of intervals, on a scale of "
-            f"their own; beside them the change from the first third to the last."
+            f"Lines: each of {n} {overview.comparison.by}s, with a band of intervals, on a scale "
+            "of their own; beside them the change from the first third to the last."
         )
     return " ".join(parts)
 
 
-def _share(line: OverviewRow) -> str:
-    return format_share(line.share, line.std_error).replace(" ", "\u00a0")
+def _format_share(row: OverviewRow) -> str:
+    return format_share(row.share, row.std_error).replace(" ", "\u00a0")

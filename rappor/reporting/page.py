@@ -1,8 +1,8 @@
-"""The report of one decode as one HTML file."""
+"""The page of a decode: the answer, and in collapsible sections the numbers that it rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rappor.base.sentence_numbers import format_count
@@ -17,206 +17,208 @@ from rappor.decoding.estimates_report import (
 )
 from rappor.privacy.assessment import Loss
 from rappor.protocol.encodings import encoding_of
-from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
-from rappor.reporting.contrast_table import contrasts_table
-from rappor.reporting.document import Content, header
+from rappor.reporting.cohort_charts import draw_cohort_bits, draw_cohort_reports, draw_residuals
+from rappor.reporting.document import Content, collapsible, header
+from rappor.reporting.estimates_tables import (
+    Row,
+    contrasts_table,
+    error_of_share,
+    estimate_columns,
+    format_candidate,
+    unexplained_bits_table,
+)
 from rappor.reporting.footnotes import FORGED, format_detections, format_unallocated, list_findings
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
     format_interval,
     format_largest_belief,
     format_nats,
-    format_p_value,
     format_percent,
     format_share,
     format_short_percent,
 )
-from rappor.reporting.plots import error_of, interval, shares_chart
-from rappor.reporting.tables import Columns, candidate, folded, listing, pairs, table
+from rappor.reporting.plots import draw_estimates, select_interval
+from rappor.reporting.tables import Column, Table, table_of_cells, table_of_pairs
 
 _MOST_GRIDS: Final = 3
-"""Parameter sets whose residuals are drawn, so that the page stays small."""
+"""Largest number of parameter sets whose residuals are drawn. More grids make a larger file."""
+
+_GROUP_NAMES: Final = 20
+"""Largest number of names of an identifiability group in a cell. Further names are counted."""
 
 
 def estimates_page(
     estimates: Estimates, origin: Origin | None = None, *, forged: bool = False
 ) -> str:
-    """Return the page about these estimates; with `forged` also what forged reports can do."""
+    """Return the page about estimates.
+
+    Parameters
+    ----------
+    estimates : the estimates.
+    origin : the command and the files of the estimates, or None.
+    forged : True for columns with the numbers of forged reports that create and hide a row.
+    """
     return estimates_content(report(estimates, origin), forged=forged).page()
 
 
-def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Content:
-    """Return what the page about one decode shows: the answer, and folded what it rests on."""
-    estimates = found.estimates
-    names = dict.fromkeys(each.summary.metric for each in found.collections)
+def estimates_content(result: EstimatesReport, *, forged: bool = False) -> Content:
+    """Return the content of the page about one decode."""
+    estimates = result.estimates
+    names = dict.fromkeys(part.summary.metric for part in result.collections)
     about = shorten(", ".join(filter(None, names)), 60) or "Estimates"
     title = f"{about}: results from {format_count(estimates.reports, 'report')}"
     parts = (
         header(
             title,
-            join(format_detections(estimates), " ", _first(found)),
+            join(format_detections(estimates), " ", _describe_largest(result)),
             *format_unallocated(estimates),
-            warnings=[each.sentence for each in estimates.warnings],
+            warnings=[warning.sentence for warning in estimates.warnings],
         ),
-        _estimates(found, forged=forged),
-        *contrasts_table(
-            estimates.contrasts, format_short_percent(estimates.error_control.confidence)
-        ),
-        *_masses(found),
-        _question(found),
-        _diagnostics(found),
-        _checklist(found),
-        _origin(found),
+        _build_estimates(result, forged=forged),
+        *requested_contrasts(estimates),
+        *_list_masses(result),
+        _build_question(result),
+        _build_diagnostics(result),
+        _build_checklist(result),
+        _build_origin(result),
     )
     return Content(title, parts)
 
 
-def _first(found: EstimatesReport) -> Markup:
-    """Say what the largest detected row is."""
-    rows = [row for row in found.rows if row["detected"]]
+def requested_contrasts(estimates: Estimates) -> Iterator[Markup]:
+    """Yield the table of the requested contrasts, if there are any."""
+    if estimates.contrasts:
+        confidence = estimates.error_control.confidence
+        yield contrasts_table(estimates.contrasts, confidence).to_html()
+
+
+def candidates_table(result: EstimatesReport, *, forged: bool = False) -> Table[Row]:
+    """Return the table of the candidates that a page lists."""
+    estimates = result.estimates
+    confidence = format_short_percent(estimates.error_control.confidence)
+    columns = estimate_columns(estimates, select_interval, f"adjusted {confidence} interval")
+    columns["detected"] = Column("detected", lambda row: "yes" if row["detected"] else "no")
+    keys = ["share", "interval", "detected", "reports", "std_error", "p_value"]
+    keys += ["forged_to_make", "forged_to_hide"] if forged else []
+    keys += ["distribution", "its_error"]
+    first = "detected ones first"
+    if estimates.listed:
+        first = "those of the metric's list first, then detected ones"
+    return Table(
+        title=f"Candidates: {first}; undetected ones have the interval of each alone",
+        columns=[
+            Column("candidate", format_candidate, "name"),
+            *(columns[key] for key in keys if key in columns),
+        ],
+        rows=result.rows,
+    )
+
+
+def _describe_largest(result: EstimatesReport) -> Markup:
+    """Return a sentence about the detected row with the largest share, or nothing."""
+    rows = [row for row in result.rows if row["detected"]]
     if not rows:
         return join("")
-    row = max(rows, key=lambda each: each["share"])
-    error = error_of(row, found.estimates.reports)
+    row = max(rows, key=lambda row: row["share"])
+    error = error_of_share(row, result.estimates.reports)
     return join(
         "The largest is \u201c", tag("bdi", shorten(row["candidate"], 60)),
         f"\u201d with {format_share(min(row['share'], 1.0), error)} of the reports "
-        f"({format_interval(*interval(row), error)}).",
+        f"({format_interval(*select_interval(row), error)}).",
     )  # fmt: skip
 
 
-def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
-    confidence = format_short_percent(found.estimates.error_control.confidence)
-    parts = []
-    if found.charted:
-        chart = shares_chart(
-            "How large a share of the reports each candidate has.",
-            found.charted,
-            found.estimates.reports,
-        )
-        more = found.n_detected - sum(row["detected"] for row in found.charted)
-        told = [
-            f"Bars over the dots are {confidence} intervals, adjusted so that they hold for all "
-            "detected candidates together."
-        ]
-        if not all(row["detected"] for row in found.charted):
-            which = (
-                "undetected ones of the list, and those"
-                if found.estimates.listed
-                else ("the undetected candidates")
-            )
-            told.append(
-                f"Hollow dots are {which} that came nearest, with the interval of each alone."
-            )
-        if more:
-            told.append(f"{more:,} more detected candidates are in the table only.")
-        parts.append(chart.figure(" ".join(told)))
-    parts += [candidates_table(found, name="candidates", forged=forged), tag("p", _unlisted(found))]
+def _build_estimates(result: EstimatesReport, *, forged: bool) -> Markup:
+    """Return the section with the chart and the table of candidates."""
+    parts = [_draw_estimates(result)] if result.charted else []
+    table = candidates_table(result, forged=forged)
+    parts += [table.to_html(name="candidates"), tag("p", _count_unlisted(result))]
     if forged:
         parts.append(tag("p", FORGED))
     return tag("section", *parts, id="estimates")
 
 
-def _masses(found: EstimatesReport) -> Iterator[Markup]:
-    if found.masses:
-        confidence = format_short_percent(found.estimates.error_control.confidence)
-        shares = table(
+def _draw_estimates(result: EstimatesReport) -> Markup:
+    """Return the figure of the first candidates, with a description."""
+    estimates, charted = result.estimates, result.charted
+    confidence = format_short_percent(estimates.error_control.confidence)
+    title = "How large a share of the reports each candidate has."
+    chart = draw_estimates(title, charted, estimates.reports)
+    sentences = [
+        f"Bars over the dots are {confidence} intervals, adjusted so that they hold for all "
+        "detected candidates together."
+    ]
+    if not all(row["detected"] for row in charted):
+        which = "the undetected candidates"
+        if estimates.listed:
+            which = "undetected ones of the list, and those"
+        sentences.append(
+            f"Hollow dots are {which} that came nearest, with the interval of each alone."
+        )
+    n_more = result.n_detected - sum(row["detected"] for row in charted)
+    if n_more:
+        sentences.append(f"{n_more:,} more detected candidates are in the table only.")
+    return chart.figure(" ".join(sentences))
+
+
+def _count_unlisted(result: EstimatesReport) -> str:
+    """Return a sentence about the candidates that the table omits."""
+    if not result.unlisted_detected and not result.unlisted_undetected:
+        return f"All {len(result.rows):,} candidates are listed."
+    return (
+        f"{len(result.rows):,} of {result.estimates.n_candidates:,} candidates are listed; "
+        f"{result.unlisted_detected:,} detected and {result.unlisted_undetected:,} undetected ones "
+        "are not."
+    )
+
+
+def _list_masses(result: EstimatesReport) -> Iterator[Markup]:
+    """Yield the table of the shares of several candidates together, if there is one."""
+    if result.masses:
+        confidence = format_short_percent(result.estimates.error_control.confidence)
+        shares = table_of_cells(
             "Shares of the reports of several candidates, and of none",
             ("part", "share", "std error", f"{confidence} interval"),
             (
                 (mass.name, format_share(mass.estimate, mass.std_error),
                  format_share(mass.std_error, mass.std_error),
                  format_interval(mass.ci_low, mass.ci_high, mass.std_error))
-                for mass in found.masses
+                for mass in result.masses
             ),
         )  # fmt: skip
-        yield folded("Detected and unallocated shares", shares, name="masses")
+        yield collapsible("Detected and unallocated shares", shares.to_html(), name="masses")
 
 
-def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = False) -> Markup:
-    """Return the table of the rows that are listed; one with a name can be sorted."""
-    confidence = format_short_percent(found.estimates.error_control.confidence)
-    reports = found.estimates.reports
-    columns: Columns = {
-        "candidate": candidate,
-        "share": lambda row: format_share(row["share"], error_of(row, reports)),
-        f"adjusted {confidence} interval": lambda row: format_interval(
-            *interval(row), error_of(row, reports)
+def _build_question(result: EstimatesReport) -> Markup:
+    """Return the section about the question, the parameters and the privacy losses."""
+    estimates = result.estimates
+    control = estimates.error_control
+    days = [f"{file.name}: {file.days}" for file in result.origin.files if file.days]
+    question = table_of_pairs(
+        "The question",
+        (
+            ("candidates", f"{estimates.n_candidates:,}"),
+            ("error rate of detection", f"{control.method}, {format_short_percent(control.alpha)}"),
+            ("confidence of intervals", format_short_percent(control.confidence)),
+            ("reports", f"{estimates.reports:,}"),
+            ("devices", estimates.assumptions),
+            ("days", "; ".join(days) or "unknown"),
         ),
-        "detected": lambda row: "yes" if row["detected"] else "no",
-        "reports": lambda row: f"{row['count']:,.0f}",
-        "std error": lambda row: _reports(row["std_error"]),
-        "p-value": lambda row: format_p_value(row["p_value"]),
-    }
-    for key in ("forged_to_make", "forged_to_hide") if forged else ():
-        columns[key.replace("_to", "").replace("_", " ")] = _forged(key)
-    if found.estimates.posterior_share is not None:
-        columns["distribution"] = lambda row: format_share(
-            row["posterior_share"], row["posterior_share_std_error"]
-        )
-        columns["its error"] = lambda row: format_share(
-            row["posterior_share_std_error"], row["posterior_share_std_error"]
-        )
-    first = (
-        "those of the metric's list first, then detected ones"
-        if found.estimates.listed
-        else ("detected ones first")
     )
-    caption = f"Candidates: {first}; undetected ones have the interval of each alone"
-    return join(*listing(caption, columns, found.rows, left=1, name=name))
-
-
-def _reports(number: float | None) -> str:
-    return "unknown" if number is None else f"{number:,.0f}"
-
-
-def _forged(key: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return what writes how many forged reports do it; nothing for an undetected row."""
-    return lambda row: "" if key not in row else _reports(row[key]).replace("unknown", "none can")
-
-
-def _unlisted(found: EstimatesReport) -> str:
-    if not found.unlisted_detected and not found.unlisted_undetected:
-        return f"All {len(found.rows):,} candidates are listed."
-    return (
-        f"{len(found.rows):,} of {found.estimates.n_candidates:,} candidates are listed; "
-        f"{found.unlisted_detected:,} detected and {found.unlisted_undetected:,} undetected ones "
-        "are not."
+    tables = (question, *map(_params_table, result.collections))
+    return collapsible(
+        "The question, and its cost in privacy",
+        *(table.to_html() for table in tables),
+        name="question",
     )
 
 
-def _question(found: EstimatesReport) -> Markup:
-    estimates = found.estimates
-    parts = [
-        pairs(
-            "The question",
-            (
-                ("candidates", f"{estimates.n_candidates:,}"),
-                ("error rate of detection", f"{estimates.error_control.method}, "
-                 f"{format_short_percent(estimates.error_control.alpha)}"),
-                (
-                    "confidence of intervals",
-                    format_short_percent(estimates.error_control.confidence),
-                ),
-                ("reports", f"{estimates.reports:,}"),
-                ("devices", estimates.assumptions),
-                ("days", _days(found)),
-            ),
-        ),
-    ]  # fmt: skip
-    parts += [_asked(each) for each in found.collections]
-    return folded("The question, and its cost in privacy", *parts, name="question")
-
-
-def _days(found: EstimatesReport) -> str:
-    told = [f"{file.name}: {file.days}" for file in found.origin.files if file.days]
-    return "; ".join(told) or "unknown"
-
-
-def _asked(each: CollectionReport) -> Markup:
-    collected, params = each.summary, each.params
-    one, sent, every = each.losses
-    return pairs(
+def _params_table(part: CollectionReport) -> Table[Any]:
+    """Return the table of one parameter set and its privacy losses."""
+    collected, params = part.summary, part.params
+    one, repeated, any_number = part.losses
+    n_repeated = format_count(repeated.reports or 0, "report")
+    return table_of_pairs(
         f"Metric {collected.metric or 'without a name'} under parameters {params.fingerprint}",
         (
             ("encoding", f"{params.encoding}, normalizer {params.normalize}"),
@@ -226,41 +228,49 @@ def _asked(each: CollectionReport) -> Markup:
              f"q* = {params.q_star:.5g} if it is 1"),
             ("reports", f"{collected.n_reports:,}"),
             ("counts added up", f"{collected.repetition.collections:,}"),
-            ("epsilon of one report", _loss(one)),
-            (f"epsilon of {format_count(sent.reports or 0, 'report')} of one value, as many as one "
-             "device sent", f"{format_nats(sent.epsilon)} nats"),
-            ("epsilon of all reports of one value", _loss(every)),
+            ("epsilon of one report", _format_loss(one)),
+            (f"epsilon of {n_repeated} of one value, as many as one device sent",
+             f"{format_nats(repeated.epsilon)} nats"),
+            ("epsilon of all reports of one value", _format_loss(any_number)),
         ),
     )  # fmt: skip
 
 
-def _loss(loss: Loss) -> str:
+def _format_loss(loss: Loss) -> str:
     most = format_largest_belief(loss.of_half, loss.epsilon)
     return f"{format_nats(loss.epsilon)} nats; a belief of 50 % becomes at most {most}"
 
 
-def _diagnostics(found: EstimatesReport) -> Markup:
-    diagnostics = found.estimates.diagnostics
+def _build_diagnostics(result: EstimatesReport) -> Markup:
+    """Return the section of diagnostics."""
+    diagnostics = result.estimates.diagnostics
     parts = []
-    if sentences := [tag("li", text) for text in list_findings(diagnostics)]:
-        parts.append(tag("ul", *sentences))
+    if findings := [tag("li", text) for text in list_findings(diagnostics)]:
+        parts.append(tag("ul", *findings))
     if "goodness_of_fit" in diagnostics:
-        parts.append(pairs("How well the candidates explain the bits", _fit(diagnostics)))
-    for number, each in enumerate(found.collections):
-        parts += _cohorts(each, diagnostics["cohorts"][number])
-        if each.residuals is not None and number < _MOST_GRIDS:
-            parts += _residuals(each.residuals)
-    if len(found.collections) > _MOST_GRIDS:
-        words = f"Residuals are drawn for {_MOST_GRIDS} of {len(found.collections)} parameter sets."
+        fit = table_of_pairs("How well the candidates explain the bits", _list_fit(diagnostics))
+        parts.append(fit.to_html())
+    for number, part in enumerate(result.collections):
+        parts += _draw_cohorts(part, diagnostics["cohorts"][number])
+        if part.residuals is not None and number < _MOST_GRIDS:
+            parts += _draw_residuals(part.residuals)
+    if len(result.collections) > _MOST_GRIDS:
+        words = (
+            f"Residuals are drawn for {_MOST_GRIDS} of {len(result.collections)} parameter sets."
+        )
         parts.append(tag("p", words))
     if diagnostics.get("unexplained_bits"):
-        parts.append(_unexplained(diagnostics))
-    if found.groups:
-        parts.append(_groups(found))
-    return folded("Diagnostics", *parts, name="diagnostics")
+        title = (
+            "Bits that neither candidates nor noise explain: heavy strings that are no candidates"
+        )
+        parts.append(unexplained_bits_table(title, diagnostics["unexplained_bits"]).to_html())
+    if result.groups:
+        parts.append(_groups_table(result).to_html())
+    return collapsible("Diagnostics", *parts, name="diagnostics")
 
 
-def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _list_fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the numbers of the fit, by their descriptions."""
     fit = diagnostics["goodness_of_fit"]
     yield (
         "goodness of fit",
@@ -272,37 +282,42 @@ def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "least p-value that an absent string can have", f"{diagnostics['least_p_value']:.2g}"
 
 
-def _cohorts(each: CollectionReport, balance: Mapping[str, Any]) -> Iterator[Markup]:
-    if each.params.m > 1:
-        chart = cohort_reports(
-            "How many reports each cohort has.", each.cohorts, each.expected_reports
-        )
+def _draw_cohorts(part: CollectionReport, balance: Mapping[str, Any]) -> Iterator[Markup]:
+    """Yield the figures of the reports and of the true bits of each cohort.
+
+    Forged reports are often uneven over cohorts, or have an unusual number of ones.
+    """
+    if part.params.m > 1:
+        expected = part.expected_reports
+        chart = draw_cohort_reports("How many reports each cohort has.", part.cohorts, expected)
         yield chart.figure(
-            f"Honest devices spread evenly around the dashed line, {each.expected_reports:,.0f} "
-            f"reports. P-value of this spread: {balance['p_value']:.3g}. "
-            f"{balance['empty']:,} cohorts are empty.{_ranged(each)}",
+            f"Honest devices spread evenly around the dashed line, {expected:,.0f} reports. "
+            f"P-value of this spread: {balance['p_value']:.3g}. {balance['empty']:,} cohorts are "
+            f"empty.{_describe_neighbours(part)}",
         )
-    if any(cohort.least_bits is not None for cohort in each.cohorts):
-        possible = encoding_of(each.params).true_bits
+    if any(cohort.least_bits is not None for cohort in part.cohorts):
+        possible = encoding_of(part.params).true_bits
         least, most = possible[0], possible[-1]
-        chart = cohort_bits("How many true bits a report of each cohort has.", each.cohorts)
+        numbers = f"{least}" if least == most else f"{least} to {most}"
+        chart = draw_cohort_bits("How many true bits a report of each cohort has.", part.cohorts)
         yield chart.figure(
-            f"Honest reports have {least if least == most else f'{least} to {most}'} in the mean; "
-            "short strokes mark the least and the most that they have with probability 1 - 1e-9 at "
-            f"either end. Forged reports with an honest number of ones are not found."
-            f"{_ranged(each)}",
+            f"Honest reports have {numbers} in the mean; short strokes mark the least and the most "
+            "that they have with probability 1 - 1e-9 at either end. Forged reports with an honest "
+            f"number of ones are not found.{_describe_neighbours(part)}",
         )
 
 
-def _ranged(each: CollectionReport) -> str:
-    together = each.cohorts[0].last - each.cohorts[0].first + 1
+def _describe_neighbours(part: CollectionReport) -> str:
+    """Return a sentence about marks of several cohorts, or nothing if a mark is one cohort."""
+    together = part.cohorts[0].last - part.cohorts[0].first + 1
     if together == 1:
         return ""
     return f" Each mark shows the least and the most of {together} neighbouring cohorts."
 
 
-def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
-    chart = residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
+def _draw_residuals(grid: ResidualGrid) -> Iterator[Markup]:
+    """Yield the figure of the residuals, and the table of the largest ones."""
+    chart = draw_residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
     together = grid.cohorts * grid.bits
     yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
@@ -313,64 +328,61 @@ def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
         + (f" Each square is the most extreme of {together} neighbours." if together > 1 else ""),
     )
     if grid.large:
-        yield table(
+        yield table_of_cells(
             f"Residuals beyond {LARGE:g} standard deviations, at most ten",
             ("cohort", "bit", "residual"),
             ((f"{cohort}", f"{bit}", f"{value:+.2f}") for cohort, bit, value in grid.large),
-        )
+        ).to_html()
 
 
-def _unexplained(diagnostics: Mapping[str, Any]) -> Markup:
-    return table(
-        "Bits that neither candidates nor noise explain: heavy strings that are no candidates",
-        ("parameter set", "cohort", "bit", "share", "std error"),
-        (
-            (
-                f"{bit['collection']}", f"{bit['cohort']}", f"{bit['bit']}",
-                format_share(bit["share"], bit["std_error"]),
-                format_share(bit["std_error"], bit["std_error"]),
-            )
-            for bit in diagnostics["unexplained_bits"]
-        ),
-    )  # fmt: skip
-
-
-def _groups(found: EstimatesReport) -> Markup:
-    return table(
+def _groups_table(result: EstimatesReport) -> Table[Any]:
+    """Return the table of identifiability groups."""
+    return table_of_cells(
         "Candidates that cannot be distinguished: each shows the total of its group",
         ("group", "candidates"),
         (
-            (f"{number}", tag("bdi", ", ".join(shorten(name, 40) for name in group[:20])
-                              + (f" and {len(group) - 20:,} more" if len(group) > 20 else "")))
-            for number, group in enumerate(found.groups, start=1)
+            (f"{number}", tag("bdi", _format_group(group)))
+            for number, group in enumerate(result.groups, start=1)
         ),
-        left=2,
-    )  # fmt: skip
+        n_texts=2,
+    )
 
 
-def _checklist(found: EstimatesReport) -> Markup:
-    answers = table(
+def _format_group(group: tuple[str, ...]) -> str:
+    names = ", ".join(shorten(name, 40) for name in group[:_GROUP_NAMES])
+    n_more = len(group) - _GROUP_NAMES
+    return f"{names} and {n_more:,} more" if n_more > 0 else names
+
+
+def _build_checklist(result: EstimatesReport) -> Markup:
+    """Return the section with the questions of a reviewer."""
+    answers = table_of_cells(
         "What the data answer",
         ("question", "verdict", "answer"),
-        ((check.question, check.verdict, check.answer) for check in found.checks),
-        left=3,
+        ((check.question, check.verdict, check.answer) for check in result.checks),
+        n_texts=3,
     )
-    return folded("A reviewer's questions", answers, name="checklist")
+    return collapsible("A reviewer's questions", answers.to_html(), name="checklist")
 
 
-def _origin(found: EstimatesReport) -> Markup:
-    parts = []
-    if found.origin.command:
-        parts.append(tag("pre", tag("code", found.origin.command)))
-    streamed = found.estimates.n_candidates > len(found.estimates)
-    which = "candidates that have a row" if streamed else "candidates"
-    hashes = [
-        *((file.name, file.sha256) for file in found.origin.files),
-        *(
-            (f"counts under {each.params.fingerprint}", each.summary.sha256)
-            for each in found.collections
+def _build_origin(result: EstimatesReport) -> Markup:
+    """Return the section with the command, the hashes of all inputs, and the versions."""
+    origin = result.origin
+    command = [tag("pre", tag("code", origin.command))] if origin.command else []
+    is_streamed = result.estimates.n_candidates > len(result.estimates)
+    which = "candidates that have a row" if is_streamed else "candidates"
+    hashes = table_of_pairs(
+        "SHA-256 of what was read",
+        (
+            *((file.name, file.sha256) for file in origin.files),
+            *(
+                (f"counts under {part.params.fingerprint}", part.summary.sha256)
+                for part in result.collections
+            ),
+            (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", result.candidates_sha256),
         ),
-        (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
-    ]
-    parts += [pairs("SHA-256 of what was read", hashes), pairs("Versions", found.versions)]
-    return folded("Source and versions", *parts, name="origin")
+    )
+    versions = table_of_pairs("Versions", result.versions)
+    return collapsible(
+        "Source and versions", *command, hashes.to_html(), versions.to_html(), name="origin"
+    )

@@ -1,53 +1,61 @@
-"""Papers for a company, as Markdown and as one HTML file."""
+"""Documents for a company, such as a data sheet, as Markdown and as one HTML file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rappor.privacy.documents import Document, Section
 from rappor.reporting.document import document, header
 from rappor.reporting.markup import Markup, tag, visible
-from rappor.reporting.tables import table
+from rappor.reporting.tables import table_of_cells
+
+_PLACEHOLDER: Final = "[to be filled in]"
+"""Text that stands where only people can decide. It is the only markup of Markdown that the texts
+contain on purpose."""
 
 
 def paper_markdown(paper: Document) -> str:
-    """Return a paper as Markdown, with its version below the title."""
-    lines = [f"# {_inline(paper.title)}", "", f"Version `{paper.version}`", ""]
+    """Return a document as Markdown, with its version below the title."""
+    lines = [f"# {_escape_markdown(paper.title)}", "", f"Version `{paper.version}`", ""]
     for section in paper.sections:
-        lines += _lines(section)
+        lines += _list_lines(section)
     return "\n".join(lines)
 
 
 def paper_page(paper: Document) -> str:
-    """Return a paper as one HTML file."""
-    parts = (_section(section) for section in paper.sections)
+    """Return a document as one HTML file."""
+    parts = (_build_section(section) for section in paper.sections)
     return document(paper.title, header(paper.title, f"Version {paper.version}"), *parts)
 
 
-def _lines(section: Section) -> Iterator[str]:
-    yield from (f"## {_inline(section.title)}", "")
-    for text in section.texts:
-        yield from (f"- {_inline(text)}" if len(section.texts) > 1 else _inline(text),)
+def _list_lines(section: Section) -> Iterator[str]:
+    """Yield the lines of a section: its heading, its texts, and its table."""
+    yield from (f"## {_escape_markdown(section.title)}", "")
+    bullet = "- " if len(section.texts) > 1 else ""
+    yield from (f"{bullet}{_escape_markdown(text)}" for text in section.texts)
     if section.texts:
         yield ""
     if section.columns:
         yield f"| {' | '.join(section.columns)} |"
         yield f"|{'---|' * len(section.columns)}"
-        yield from (f"| {' | '.join(map(_inline, row))} |" for row in section.rows)
+        yield from (f"| {' | '.join(map(_escape_markdown, row))} |" for row in section.rows)
         yield ""
 
 
-def _inline(text: str) -> str:
-    """Return a text that Markdown shows as it is, on one line and in one cell."""
-    shown = " ".join(visible(text).split()) if "\n" in text else visible(text)
+def _escape_markdown(text: str) -> str:
+    """Return text that Markdown shows unchanged, on one line and in one cell of a table."""
+    line = " ".join(visible(text).split()) if "\n" in text else visible(text)
     for sign in "\\|<>*[]":
-        shown = shown.replace(sign, f"\\{sign}")
-    return shown.replace("\\[to be filled in\\]", "[to be filled in]")
+        line = line.replace(sign, f"\\{sign}")
+    return line.replace(f"\\{_PLACEHOLDER[:-1]}\\]", _PLACEHOLDER)
 
 
-def _section(section: Section) -> Markup:
-    texts = [tag("p", text) for text in section.texts]
+def _build_section(section: Section) -> Markup:
+    """Return a section of a page."""
+    parts = [tag("p", text) for text in section.texts]
     if section.columns:
-        left = len(section.columns)
-        texts.append(table(section.title, section.columns, section.rows, left=left))
-    return tag("section", tag("h2", section.title), *texts)
+        n_texts = len(section.columns)
+        table = table_of_cells(section.title, section.columns, section.rows, n_texts=n_texts)
+        parts.append(table.to_html())
+    return tag("section", tag("h2", section.title), *parts)

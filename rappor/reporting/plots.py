@@ -1,6 +1,7 @@
-"""The chart of each record: what pages show, `.plot()` returns and `--chart` saves.
+"""The chart of each record: pages show it, `.plot()` returns it, and `--chart` saves it.
 
-Audits and demos are `Any`: only the command line may import their rooms.
+The functions NAME_plot are called by `rappor.base.display`. The parameter of `audit_plot` has the
+type `Any`, because only the command line may import `rappor.auditing`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from rappor.decoding.estimates_report import masses
 from rappor.planning.plans import Plan
 from rappor.privacy.assessment import Loss, PrivacyReport
 from rappor.protocol.loss import posterior_bound
-from rappor.reporting.charts import Chart, Panels
-from rappor.reporting.dots import Dot, Row, dots
-from rappor.reporting.lines import Axis, line_chart, shared_labels
+from rappor.reporting.charts import Chart, ChartGrid
+from rappor.reporting.dots import Dot, Row, draw_dots
+from rappor.reporting.estimates_tables import error_of_share
+from rappor.reporting.lines import Axis, draw_lines, merge_labels
 from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import (
     format_change,
@@ -27,179 +29,195 @@ from rappor.reporting.numbers import (
     format_interval,
     format_share,
 )
-from rappor.reporting.time_chart import time_panel
+from rappor.reporting.time_chart import draw_course
 
 _NAME_COLUMNS: Final = 40
+"""Largest number of columns of a name in the title of a chart."""
+
 _CHANGES: Final = 20
-"""Changes that are drawn of samples without an order."""
+"""Largest number of changes that are drawn of samples without an order."""
 
 SEGMENTS: Final = 24
-"""Segments that are drawn, the largest ones."""
+"""Largest number of segments that are drawn. Segments are sorted by reports, the largest first."""
 
-_DRAWN: Final = (1, 10)
+_DRAWN_REPORTS: Final = (1, 10)
+"""Numbers of reports whose beliefs are drawn, in addition to any number of reports."""
+
 _STEPS: Final = 60
+"""Number of steps of a curve of beliefs. More steps give a smoother curve and a larger file."""
 
 
 def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -> Chart:
-    """Draw the shares of the top detected rows with their adjusted intervals.
+    """Draw the shares of the first detected rows with their adjusted intervals.
 
-    Without any detected row the candidates nearest to detection are drawn. The strings that the
-    metric's entry lists come first, detected or not. With `rest` two rows more say what the other
-    detected ones hold together, if `top` is 10, 20, 50, 100 or 1000, and what is unallocated; of a
-    metric with a list a third row has the share of all strings that are not in it.
+    If nothing is detected, the candidates with the smallest p-values are drawn. The strings that
+    the metric's entry lists come first, detected or not.
+
+    Parameters
+    ----------
+    estimates : the estimates.
+    top : largest number of rows.
+    rest : True for two more rows: the share of all other detected rows together, if `top` is 10,
+        20, 50, 100 or 1000, and the unallocated share. A metric with a list has a third row, the
+        share of all strings that are not in the list.
     """
-    found = list(estimates.rows(detected_only=True))[:top]
-    rows = found or sorted(estimates.rows(), key=lambda row: float(row["p_value"]))[:top]
-    n, n_drawn = int(estimates.detected.sum()), sum(row["detected"] for row in found)
-    title = f"Shares of the reports: {n_drawn} of {n} detected candidates"
-    return shares_chart(
-        title if found else "Nothing is detected; the candidates nearest to it",
-        rows,
-        estimates.reports,
-        list(masses(estimates, after=top))[1:] if rest else (),
-    )
+    detected = list(estimates.rows(detected_only=True))[:top]
+    rows = detected or sorted(estimates.rows(), key=lambda row: float(row["p_value"]))[:top]
+    n = int(estimates.detected.sum())
+    title = "Nothing is detected; the candidates nearest to it"
+    if detected:
+        n_drawn = sum(row["detected"] for row in detected)
+        title = f"Shares of the reports: {n_drawn} of {n} detected candidates"
+    # The first of the masses is that of all detected rows, which the chart shows one by one.
+    others = list(masses(estimates, after=top))[1:] if rest else ()
+    return draw_estimates(title, rows, estimates.reports, others)
 
 
-def shares_chart(
+def draw_estimates(
     title: str, rows: Sequence[Mapping[str, Any]], reports: int, others: Sequence[Contrast] = ()
 ) -> Chart:
-    """Draw rows of estimates, listed and detected ones first, and shares of several candidates."""
-    shown: dict[str, list[Row]] = {"In the list": [], "": [], "Not detected": [], "Together": []}
+    """Draw rows of estimates, listed and detected rows first, and shares of several candidates.
+
+    Parameters
+    ----------
+    title : title of the chart.
+    rows : rows as `Estimates.rows` yields them.
+    reports : number of reports of the estimates.
+    others : shares of several candidates together.
+    """
+    parts: dict[str, list[Row]] = {"In the list": [], "": [], "Not detected": [], "Together": []}
     for row in rows:
         part = "" if row["detected"] else "Not detected"
-        shown["In the list" if row.get("listed") else part].append(_estimate(row, reports))
+        parts["In the list" if row.get("listed") else part].append(_build_row(row, reports))
     for mass in others:
         dot = Dot(mass.estimate, mass.ci_low, mass.ci_high)
-        shown["Together"].append(
+        parts["Together"].append(
             Row(mass.name, format_share(mass.estimate, mass.std_error), (dot,))
         )
-    return dots(title, shown)
+    return draw_dots(title, parts)
 
 
-def _estimate(row: Mapping[str, Any], reports: int) -> Row:
-    low, high = interval(row)
-    error = error_of(row, reports)
-    return Row(
-        row["candidate"],
-        format_share(row["share"], error),
-        (Dot(row["share"], low, high, row["detected"]),),
-        f"{format_share(row['share'], error)}, {format_interval(low, high, error)}",
-    )
+def _build_row(row: Mapping[str, Any], reports: int) -> Row:
+    """Return the row of a chart for a row of estimates."""
+    low, high = select_interval(row)
+    error = error_of_share(row, reports)
+    share = format_share(row["share"], error)
+    dot = Dot(row["share"], low, high, row["detected"])
+    return Row(row["candidate"], share, (dot,), f"{share}, {format_interval(low, high, error)}")
 
 
-def interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval that is shown of a row: the adjusted one where it is detected."""
+def select_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval of a row: the adjusted interval if the row is detected."""
     return adjusted_interval(row) if row["detected"] else (row["ci_low"], row["ci_high"])
 
 
-def error_of(row: Mapping[str, Any], reports: int) -> float | None:
-    """Return the standard error of a row's share; the row has that of its reports."""
-    return None if row["std_error"] is None else row["std_error"] / reports
+def comparison_plot(comparison: Comparison, *, top: int = 6) -> Chart | ChartGrid:
+    """Draw the shares of the first strings in each period or segment, a chart for each string.
 
-
-def panel_plot(panel: Comparison, *, top: int = 6) -> Chart | Panels:
-    """Draw the shares of the top strings in each period or segment, a part each.
-
-    Of samples without an order the largest changes are drawn.
+    Of samples without an order, the largest changes are drawn.
     """
-    if panel.by == "sample":
-        return changes_chart(panel, top=_CHANGES)
-    rows = panel.shown_rows[:top].tolist()
-    return Panels(
-        title=f"Shares of the reports by {panel.by}" if rows else "No candidate is detected",
-        charts=[shares_of(panel, i) for i in rows],
+    if comparison.by == "sample":
+        return draw_changes(comparison, top=_CHANGES)
+    rows = comparison.shown_rows[:top].tolist()
+    return ChartGrid(
+        title=f"Shares of the reports by {comparison.by}" if rows else "No candidate is detected",
+        charts=[draw_shares(comparison, i) for i in rows],
     )
 
 
-def shares_of(panel: Comparison, i: int) -> Chart:
-    """Draw the shares of one candidate in all samples."""
-    title = shorten(panel.candidates[i], _NAME_COLUMNS)
-    return _samples(panel, i, title) if panel.by == "segment" else time_panel(panel, i, title)
+def draw_shares(comparison: Comparison, i: int) -> Chart:
+    """Draw the shares of candidate i in all samples."""
+    title = shorten(comparison.candidates[i], _NAME_COLUMNS)
+    if comparison.by == "segment":
+        return _draw_segments(comparison, i, title)
+    return draw_course(comparison, i, title)
 
 
-def changes_chart(panel: Comparison, *, top: int) -> Chart:
+def draw_changes(comparison: Comparison, *, top: int) -> Chart:
     """Draw the largest changes with their adjusted intervals, under the name of their contrast.
 
-    Where nothing changed the candidates with the smallest p-values are drawn, in hollow.
+    If nothing changed, the candidates with the smallest p-values are drawn as hollow dots.
     """
-    rows = sorted_rows(panel)
+    rows = sort_changes(comparison)
     changed = [row for row in rows if row["changed"]]
-    parts: dict[str, list[Row]] = {each.name: [] for each in panel.primary}
+    parts: dict[str, list[Row]] = {contrast.name: [] for contrast in comparison.primary}
     for row in [row for row in changed or rows if row["estimate"] is not None][:top]:
-        parts[row["name"]].append(_difference(row))
-    what = "difference" if panel.by == "segment" else "change"
+        parts[row["name"]].append(_build_row_of_change(row))
+    what = "difference" if comparison.by == "segment" else "change"
     title = f"{format_count(len(changed), what)}, in percentage points"
     if not changed:
         title = f"No significant {what}; the nearest candidates, in percentage points"
-    return dots(
+    return draw_dots(
         title,
         {name: some for name, some in parts.items() if some},
         axis="percentage points",
-        write=_points,
+        write=_format_points,
     )
 
 
-def sorted_rows(panel: Comparison) -> list[dict[str, Any]]:
-    """Return the rows of the main contrasts: changed ones by size, then the others by p-value."""
-    every = range(len(panel.candidates))
+def sort_changes(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the rows of the primary contrasts: changes by their size, then others by p-value."""
     return sorted(
-        (panel.contrast_row(each, i) for each in panel.primary for i in every), key=_order
+        (
+            comparison.contrast_row(contrast, i)
+            for contrast in comparison.primary
+            for i in range(len(comparison.candidates))
+        ),
+        key=_sort_key,
     )
 
 
-def _order(row: Mapping[str, Any]) -> tuple[bool, float, str]:
+def _sort_key(row: Mapping[str, Any]) -> tuple[bool, float, str]:
     number = -abs(row["estimate"]) if row["changed"] else row["p_value"]
     return (not row["changed"], math.inf if number is None else number, row["candidate"])
 
 
-def contrast_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval that is shown of a contrast: the adjusted one of a change."""
+def select_contrast_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval of a contrast: the adjusted interval if the contrast is significant."""
     suffix = "_adjusted" if row["changed"] else ""
     return row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
 
 
-def _difference(row: Mapping[str, Any]) -> Row:
-    low, high = contrast_interval(row)
-    number = format_change(row["estimate"], row["std_error"])
-    return Row(
-        row["candidate"],
-        number,
-        (Dot(row["estimate"], low, high, row["changed"]),),
-        f"{number}, {format_change_interval(low, high, row['std_error'])}",
-    )
+def _build_row_of_change(row: Mapping[str, Any]) -> Row:
+    """Return the row of a chart for a row of a contrast."""
+    low, high = select_contrast_interval(row)
+    change = format_change(row["estimate"], row["std_error"])
+    dot = Dot(row["estimate"], low, high, row["changed"])
+    tooltip = f"{change}, {format_change_interval(low, high, row['std_error'])}"
+    return Row(row["candidate"], change, (dot,), tooltip)
 
 
-def _points(difference: float) -> str:
+def _format_points(difference: float) -> str:
     return f"{100 * difference:+.6g}" if difference else "0"
 
 
-def _samples(panel: Comparison, i: int, title: str) -> Chart:
-    """Draw the share of one string in each of the first samples."""
+def _draw_segments(comparison: Comparison, i: int, title: str) -> Chart:
+    """Draw the share of one string in each of the first segments."""
     rows = []
-    for number, sample in enumerate(panel.samples[:SEGMENTS]):
-        row = panel.share_row(number, i)
-        shown = format_share(row["estimate"], row["std_error"])
+    for number, sample in enumerate(comparison.samples[:SEGMENTS]):
+        row = comparison.share_row(number, i)
+        share = format_share(row["estimate"], row["std_error"])
         low, high = row["ci_low"], row["ci_high"]
         dot = Dot(row["estimate"], low, high, row["detected"])
-        told = f"{shown}, {format_interval(low, high, row['std_error'])}"
-        rows.append(Row(sample.label, shown, (dot,), told))
-    return dots(title, {"": rows})
+        tooltip = f"{share}, {format_interval(low, high, row['std_error'])}"
+        rows.append(Row(sample.label, share, (dot,), tooltip))
+    return draw_dots(title, {"": rows})
 
 
 def plan_plot(plan: Plan) -> Chart:
-    """Draw the probability of detection of a string against its share."""
-    frequencies, chosen = plan.question.frequencies, plan.prediction.probabilities
-    drawn = sorted(
+    """Draw the probability that a string is detected against its share."""
+    frequencies, probabilities = plan.question.frequencies, plan.prediction.probabilities
+    curve = sorted(
         (float(share), float(probability))
         for share, probability, n in zip(
-            frequencies.shares, chosen, frequencies.candidates, strict=True
+            frequencies.shares, probabilities, frequencies.candidates, strict=True
         )
         if n
     )
     what = f"{format_count(plan.reports, 'report')}, epsilon_1 = {plan.epsilon_1:.3g}"
     limit = f"detected with probability {plan.question.power:g}"
-    return line_chart(
-        [{"share": share, "probability": each, "what": what} for share, each in drawn],
+    return draw_lines(
+        [{"share": share, "probability": each, "what": what} for share, each in curve],
         points=[{"share": plan.share, "probability": plan.question.power, "what": limit}],
         x=Axis(field="share", title="share of the reports", log=True, percent=True),
         y=Axis(field="probability", title="probability of detection", domain=(0, 1), percent=True),
@@ -209,12 +227,13 @@ def plan_plot(plan: Plan) -> Chart:
 
 
 def privacy_plot(report: PrivacyReport) -> Chart:
-    """Draw the least and the most belief after 1, 10 and all reports, against that before."""
+    """Draw the smallest and largest belief after 1, 10 and any number of reports."""
     losses = report.losses
-    drawn = [loss for loss in losses if loss.reports in _DRAWN or loss is losses[-1]]
-    rows = [row for loss in drawn for row in _curve(loss)]
-    labels = shared_labels(rows, value="after", series="reports")
-    return line_chart(
+    drawn = [loss for loss in losses if loss.reports in _DRAWN_REPORTS or loss is losses[-1]]
+    rows = [row for loss in drawn for row in _build_curve(loss)]
+    # After many reports the curves lie over each other. They are one line with several labels.
+    labels = merge_labels(rows, value="after", series="reports")
+    return draw_lines(
         [row | {"reports": labels[row["reports"]]} for row in rows],
         x=Axis(field="prior", title="belief before", domain=(0, 1), percent=True),
         y=Axis(field="after", title="least and most belief after", domain=(0, 1), percent=True),
@@ -224,7 +243,8 @@ def privacy_plot(report: PrivacyReport) -> Chart:
     )
 
 
-def _curve(loss: Loss) -> list[dict[str, Any]]:
+def _build_curve(loss: Loss) -> list[dict[str, Any]]:
+    """Return the points of the smallest and the largest belief after reports with a loss."""
     number = "any number" if loss.reports is None else format_count(loss.reports, "report")
     label = f"{number}: epsilon = {loss.epsilon:.3g}"
     return [
@@ -235,17 +255,20 @@ def _curve(loss: Loss) -> list[dict[str, Any]]:
 
 
 def audit_plot(audit: Any) -> Chart:
-    """Draw, for each loss that was bounded, the bound, the claim and what could be reached."""
+    """Draw the measured lower bound of each loss, the claimed loss, and the largest loss in reach.
+
+    The largest loss in reach is the largest lower bound that so many trials can prove.
+    """
     kinds = ("measured, at least", "claimed, at most", "reachable with these trials")
     rows = []
     for check in audit.checks:
         if check.bound is None:
             continue
-        found = (check.bound, check.claim, check.reach)
-        known = [(value, kind) for kind, value in enumerate(found) if value is not None]
-        marks = tuple(Dot(value, full=kind == 0, kind=kind) for value, kind in known)
-        rows.append(Row(check.name, " / ".join(f"{value:.3g}" for value, _ in known), marks))
-    return dots(
+        losses = (check.bound, check.claim, check.reach)
+        known = [(value, kind) for kind, value in enumerate(losses) if value is not None]
+        dots = tuple(Dot(value, full=kind == 0, kind=kind) for value, kind in known)
+        rows.append(Row(check.name, " / ".join(f"{value:.3g}" for value, _ in known), dots))
+    return draw_dots(
         "Losses in nats: measured, and claimed",
         {"": rows},
         axis="nats",

@@ -1,8 +1,13 @@
-"""Where a number is drawn, and which numbers are written beside an axis.
+"""Scales: where a number is drawn, and which numbers are written beside an axis.
 
-An axis is linear, logarithmic or broken. It is broken by one rule (`broken`): half of the rows
-would lie in its first tenth, and half of the axis, in one stretch, would have no row. Whoever draws
-such an axis says so.
+An axis is linear, logarithmic or broken. `Scale.broken` breaks an axis by one rule: half of the
+rows would lie in the first tenth of the axis, and a stretch without rows would take half of the
+axis. This is the case where one string has 40 % of the reports and a hundred strings have less than
+1 %. Every chart with a broken axis says so in a sentence.
+
+>>> scale = Scale.over([0.0, 50.0], start=100, end=300)
+>>> scale(25.0), scale.ticks(5)
+(200.0, [0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
 """
 
 from __future__ import annotations
@@ -13,20 +18,32 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _NICE: Final = (1, 2, 5, 10)
+"""Multiples of a power of ten at which an axis has numbers."""
+
 _CROWDED: Final = 0.1
+"""Part of an axis. Rows are crowded if half of them lie in this first part."""
+
 _EMPTY: Final = 0.5
-"""Parts of an axis: the rows up to here are crowded; an omitted stretch is at least this wide."""
+"""Part of an axis that a stretch without rows must take at least to be left out."""
 
 _LOWER: Final = 0.72
+"""Part of a broken axis that the stretch below the gap takes at least, because it has most rows."""
+
 _BREAK: Final = 0.05
-"""Parts of a broken axis: at least this much below the gap, and the gap."""
+"""Part of a broken axis that the gap takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Maps [low, high] to [start, end], which may fall; values outside are drawn at its ends.
+    """Function from numbers in [low, high] to positions in [start, end].
 
-    Of `gap`, both ends of what a broken axis leaves out, nothing is drawn.
+    Attributes
+    ----------
+    low, high : the numbers at the ends of the axis. Numbers outside are drawn at the ends.
+    start, end : positions of `low` and `high`, in any unit. `end` may be less than `start`, because
+        heights on a screen grow downwards.
+    log : True for a logarithmic axis.
+    gap : ends of the stretch that a broken axis leaves out, or None.
     """
 
     low: float
@@ -38,75 +55,83 @@ class Scale:
 
     @classmethod
     def over(cls, values: Sequence[float], *, start: float, end: float, log: bool = False) -> Scale:
-        """Return the scale of the span of these values; of one value, a span around it."""
+        """Return the scale from the smallest to the largest of some values."""
         low, high = min(values, default=1.0 if log else 0.0), max(values, default=1.0)
         if high - low <= 1e-9 * max(abs(low), abs(high), 1e-9):
+            # A single value has no span. It is drawn in the middle of an axis around it.
             margin = abs(low) / 2 or 0.5
             low, high = low - margin, high + margin
         return cls(low=low, high=high, start=start, end=end, log=log)
 
     @classmethod
     def broken(cls, spans: Sequence[tuple[float, float]], *, start: float, end: float) -> Scale:
-        """Return the scale of 0 and these rows, (low, high) each, broken by the rule above."""
+        """Return the scale of 0 and of rows, broken by the rule of this module.
+
+        `spans` has the smallest and the largest number of each row.
+        """
         whole = cls.over([0.0, *(end for span in spans for end in span)], start=start, end=end)
-        gap = _gap(spans, whole.high)
+        gap = _find_gap(spans, whole.high)
         if gap is None:
             return whole
-        room = gap[0] - whole.low
-        above = max(whole.high - gap[1], room / 8)
+        # The stretch above the gap may be a single number. It gets an eighth of the stretch below.
+        below = gap[0] - whole.low
+        above = max(whole.high - gap[1], below / 8)
         return replace(whole, gap=(gap[0], whole.high - above))
 
     def __call__(self, value: float) -> float:
-        """Return where a value is drawn, to a hundredth."""
+        """Return the position of a number, rounded to a hundredth."""
         value = min(max(value, self.low), self.high)
         return round(self.start + self._part(value) * (self.end - self.start), 2)
 
     def _part(self, value: float) -> float:
+        """Return the position of a number as a part of the axis, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         if self.gap is None:
             return (value - self.low) / (self.high - self.low)
-        below, above = self.gap
-        room, more = below - self.low, self.high - above
-        lower = (1 - _BREAK) * max(_LOWER, room / (room + more))
-        if value <= below:
-            return lower * (value - self.low) / room
+        gap_low, gap_high = self.gap
+        below, above = gap_low - self.low, self.high - gap_high
+        lower = (1 - _BREAK) * max(_LOWER, below / (below + above))
+        if value <= gap_low:
+            return lower * (value - self.low) / below
         upper = 1 - _BREAK - lower
-        return lower + _BREAK + upper * max(value - above, 0.0) / more
+        return lower + _BREAK + upper * max(value - gap_high, 0.0) / above
 
     def ticks(self, n: int) -> list[float]:
-        """Return about n round numbers in the span; powers of ten where it is logarithmic."""
+        """Return about n round numbers of the axis, or powers of ten of a logarithmic axis."""
         if self.log:
-            return _powers(self.low, self.high)
+            return _list_powers(self.low, self.high)
         if self.gap is None:
-            return _round_numbers(self.low, self.high, n)
-        lower = _round_numbers(self.low, self.gap[0], n - 1)
-        return lower + _round_numbers(self.gap[1], self.high, 3)
+            return _list_round_numbers(self.low, self.high, n)
+        lower = _list_round_numbers(self.low, self.gap[0], n - 1)
+        return lower + _list_round_numbers(self.gap[1], self.high, 3)
 
 
-def _gap(spans: Sequence[tuple[float, float]], most: float) -> tuple[float, float] | None:
-    """Return the widest stretch without rows, if the others are crowded and it is wide enough."""
+def _find_gap(spans: Sequence[tuple[float, float]], most: float) -> tuple[float, float] | None:
+    """Return the widest stretch without rows, or None if the rule does not break the axis."""
     middles = sorted((low + high) / 2 for low, high in spans)
     if len(spans) < 3 or middles[len(spans) // 2] > _CROWDED * most:
         return None
-    found, reached = (0.0, 0.0), 0.0
+    widest, reached = (0.0, 0.0), 0.0
     for low, high in sorted(spans):
-        if low - reached > found[1] - found[0]:
-            found = (reached, low)
+        if low - reached > widest[1] - widest[0]:
+            widest = (reached, low)
         reached = max(reached, high)
-    return found if found[0] > 0 and found[1] - found[0] >= _EMPTY * most else None
+    return widest if widest[0] > 0 and widest[1] - widest[0] >= _EMPTY * most else None
 
 
-def _round_numbers(low: float, high: float, n: int) -> list[float]:
+def _list_round_numbers(low: float, high: float, n: int) -> list[float]:
+    """Return about n multiples of 1, 2 or 5 times a power of ten in [low, high]."""
     rough = (high - low) / n
     power = 10.0 ** math.floor(math.log10(rough))
+    # The tolerances keep a tick at an end of the axis that rounding errors put beside it.
     step = next(size * power for size in _NICE if size * power >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
 
 
-def _powers(low: float, high: float) -> list[float]:
-    """Return powers of ten, with 2 and 5 times as much if these are few."""
+def _list_powers(low: float, high: float) -> list[float]:
+    """Return powers of ten in [low, high], and their multiples by 2 and 5 if the powers are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 2 else (1,)
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]

@@ -1,4 +1,4 @@
-"""A public site of editions: what was found, what is collected, and how to make it again."""
+"""Pages of a public site of editions: results, what is collected, and how to compute them again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from rappor.base.sentence_numbers import format_count
 from rappor.comparison.site_edition import EditionSummary, SiteEdition
-from rappor.reporting.changes import panel_changes
-from rappor.reporting.comparison_page import panel_sections
-from rappor.reporting.document import document, header
+from rappor.reporting.changes import describe_changes
+from rappor.reporting.comparison_page import comparison_sections
+from rappor.reporting.document import document, header, section
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.tables import pairs, section, table
+from rappor.reporting.tables import table_of_cells, table_of_pairs
 
 _FILES: Final = {
     "counts.json": "the counts: sums of noisy reports, never a report",
@@ -21,107 +21,101 @@ _FILES: Final = {
     "trend.csv": "the rows as a table",
     "edition.json": "what this edition is, with hashes",
 }
+"""Descriptions of the files of an edition."""
 
 
 def edition_page(edition: SiteEdition) -> str:
-    """Return the page of one edition, which never changes."""
-    entry = edition.entry
+    """Return the page of one edition. The page never changes."""
+    entry, trend = edition.entry, edition.trend
     title = f"{entry.metric}, {entry.first} to {entry.last}"
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
-    n = int(edition.trend.detected_overall.sum())
+    n = int(trend.detected_overall.sum())
+    verb = "was" if n == 1 else "were"
+    found = f"{n:,} of the {len(trend.candidates):,} listed values {verb} found in use. "
+    answer = join(found, describe_changes(trend))
     return document(
         title,
-        header(
-            title,
-            join(
-                f"{n:,} of the {len(edition.trend.candidates):,} listed values "
-                f"{'was' if n == 1 else 'were'} found in use. ",
-                panel_changes(edition.trend),
-            ),
-            next(list_comparison_footnotes(edition.trend)),
-            above=above,
-        ),
-        *panel_sections(edition.trend),
-        _collected(edition.notice),
-        _again(edition),
+        header(title, answer, next(list_comparison_footnotes(trend)), above=above),
+        *comparison_sections(trend),
+        _build_notice(edition.notice),
+        _build_instructions(edition),
     )
 
 
 def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSummary]) -> str:
-    """Return the list of the editions of one metric, in the given order."""
-    editions = table(
+    """Return the list of the editions of one metric.
+
+    Parameters
+    ----------
+    metric : name of the metric.
+    notice : sentences about what is collected.
+    entries : summaries of the editions, the newest first.
+    """
+    editions = table_of_cells(
         "Editions, the newest days first; none of them ever changes",
         ("days", "by", "reports", "strings shown", "edition"),
         (
             (
-                tag("a", f"{each.first} to {each.last}", href=f"{each.id}/index.html"),
-                each.by,
-                f"{each.reports:,}",
-                f"{each.strings:,}",
-                each.id,
+                tag("a", f"{entry.first} to {entry.last}", href=f"{entry.id}/index.html"),
+                entry.by,
+                f"{entry.reports:,}",
+                f"{entry.strings:,}",
+                entry.id,
             )
-            for each in entries
+            for entry in entries
         ),
-        left=2,
+        n_texts=2,
+    )
+    newest = "".join(
+        f"{_format_result(entry)}, {entry.first} to {entry.last}." for entry in entries[:1]
     )
     return document(
         metric,
-        header(
-            metric,
-            "".join(f"{_found(each)}, {each.first} to {each.last}." for each in entries[:1]),
-            above=tag("a", "All metrics", href="../index.html"),
-        ),
-        section("Editions", editions, name="editions"),
-        _collected(notice),
+        header(metric, newest, above=tag("a", "All metrics", href="../index.html")),
+        section("Editions", editions.to_html(), name="editions"),
+        _build_notice(notice),
     )
 
 
 def site_page(metrics: Mapping[str, EditionSummary]) -> str:
     """Return the list of all metrics, each with its newest edition."""
     title = "What was found"
-    return document(
-        title,
-        header(title, ""),
-        table(
-            "Metrics, each with its newest edition",
-            ("metric", "found", "newest days", "reports"),
+    table = table_of_cells(
+        "Metrics, each with its newest edition",
+        ("metric", "found", "newest days", "reports"),
+        (
             (
-                (
-                    tag("a", name, href=f"{name}/index.html"),
-                    _found(entry),
-                    tag(
-                        "a",
-                        f"{entry.first} to {entry.last}",
-                        href=f"{name}/{entry.id}/index.html",
-                    ),
-                    f"{entry.reports:,}",
-                )
-                for name, entry in metrics.items()
-            ),
+                tag("a", name, href=f"{name}/index.html"),
+                _format_result(entry),
+                tag("a", f"{entry.first} to {entry.last}", href=f"{name}/{entry.id}/index.html"),
+                f"{entry.reports:,}",
+            )
+            for name, entry in metrics.items()
         ),
     )
+    return document(title, header(title, ""), table.to_html())
 
 
-def _found(entry: EditionSummary) -> str:
+def _format_result(entry: EditionSummary) -> str:
     return f"{format_count(entry.strings, 'listed value')} found in use"
 
 
-def _collected(notice: Iterable[str]) -> Markup:
-    lines = (tag("p", line) for line in notice)
-    return section("What is collected", *lines, name="collected")
+def _build_notice(notice: Iterable[str]) -> Markup:
+    """Return the section about what is collected."""
+    paragraphs = (tag("p", line) for line in notice)
+    return section("What is collected", *paragraphs, name="collected")
 
 
-def _again(edition: SiteEdition) -> Markup:
+def _build_instructions(edition: SiteEdition) -> Markup:
+    """Return the section about computing the numbers of an edition again."""
     files = [tag("li", tag("a", name, href=name), f": {_FILES[name]}") for name in edition.files()]
+    hashes = ((name, join(digest)) for name, digest in edition.hashes.items())
     return section(
         "Make it again",
         tag("p", f"This is edition {edition.id}. Its address stays, and its files never change."),
         tag("ul", *files),
         tag("p", f"Beside these files this prints trend.json (rappor {edition.version}):"),
         tag("pre", tag("code", edition.command)),
-        pairs(
-            "SHA-256 of what is read",
-            ((name, join(digest)) for name, digest in edition.hashes.items()),
-        ),
+        table_of_pairs("SHA-256 of what is read", hashes).to_html(),
         name="again",
     )

@@ -1,117 +1,238 @@
-"""HTML tables that readers can copy and sort, and sections that fold."""
+"""Tables: one record of titled columns and rows, written as text, as HTML and as JSON.
+
+How to think about it
+---------------------
+A `Table` contains rows as the library computes them: mappings or records of numbers. A `Column` has
+a title and the function that formats the cell of a row. The three writers differ in what they do
+with a row:
+
+- `Table.to_text` formats the cells and aligns them in columns of a terminal;
+- `Table.to_html` formats the same cells as a table of a page;
+- `Table.to_json` formats nothing. It writes the rows with all their numbers, because a program
+  computes with numbers, and a formatted cell has lost digits.
+
+Terminal and page therefore show equal words for equal numbers. Neither trusts a cell: `to_text`
+names control characters instead of sending them to a terminal, and `to_html` escapes markup.
+
+>>> table = Table(
+...     title="Reports",
+...     columns=(Column("word", lambda row: row["word"], "name"),
+...              Column("reports", lambda row: f"{row['n']:,}")),
+...     rows=({"word": "cat", "n": 1200}, {"word": "heron", "n": 7}),
+... )
+>>> print(table.to_text())
+word   reports
+cat      1,200
+heron        7
+>>> table.to_json()
+[{'word': 'cat', 'n': 1200}, {'word': 'heron', 'n': 7}]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+import itertools
+import operator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from rappor.reporting.markup import Markup, breakable, join, shorten, tag
+from rappor.reporting.json_values import to_json_value
+from rappor.reporting.markup import Markup, breakable, count_columns, join, shorten, tag, visible
 
 LISTED: Final = 1000
-"""Largest number of rows of a listing. Further rows are only counted."""
+"""Largest number of rows of a table on a page. Further rows are only counted, so that a page of a
+list of a million candidates stays small."""
 
 _SHORT: Final = 12
-"""Largest number of characters of a cell that is never broken, such as a date."""
+"""Largest number of characters of a cell of a page that is never broken, such as a date."""
 
-_NAME_COLUMNS: Final = 120
-"""Largest number of letters of a name in a table. A longer name ends with an ellipsis."""
+_LONGEST_NAME_ON_PAGE: Final = 120
+"""Largest number of columns of a name on a page. A longer name ends with an ellipsis."""
 
-Row = Mapping[str, Any]
-Columns: TypeAlias = dict[str, Callable[[Row], str]]
-"""Functions that format the cells of a column, by the column's title."""
+_LEAST_NAME, _MOST_NAME = 9, 40
+"""Smallest and largest number of columns of the first column on a terminal. A longer name ends with
+an ellipsis, because numbers are never cut."""
+
+_LEAST_TEXT: Final = 20
+"""Smallest number of columns to which a terminal narrows a column of sentences. A smaller number
+breaks lines after every word."""
+
+RowT = TypeVar("RowT")
 
 
-def table(
-    caption: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    left: int = 1,
-    name: str = "",
-) -> Markup:
-    """Return a table whose first cells are the headings of their rows.
+@dataclass(frozen=True, slots=True)
+class Column(Generic[RowT]):
+    """A column of a table.
 
-    The first `left` columns contain words and are aligned left. A table with a `name` can be sorted
-    and filtered where scripts are allowed.
+    Attributes
+    ----------
+    title : heading of the column.
+    format_cell : function that formats the cell of a row. On pages, a cell of type `Markup` is
+        written as it is, such as a link.
+    kind : "name" for strings of devices and analysts, which may be long and in any script, "text"
+        for words and sentences, "number" for numbers, which are aligned right and never cut.
     """
-    heads = [
-        tag("th", title, scope="col", align="left" if place < left else "right",
-            nowrap="" if len(title) <= _SHORT else None)
-        for place, title in enumerate(columns)
-    ]  # fmt: skip
-    body = [
-        tag(
-            "tr",
-            tag(
-                "th",
-                row[0],
-                scope="row",
-                align="left",
-                nowrap="" if len(row[0]) <= _SHORT else None,
-            ),
-            *(
-                tag(
-                    "td",
-                    cell,
-                    align=None if place < left else "right",
-                    nowrap=None if place < left and len(cell) > _SHORT else "",
-                )
-                for place, cell in enumerate(row[1:], start=1)
-            ),
+
+    title: str
+    format_cell: Callable[[RowT], str]
+    kind: Literal["name", "text", "number"] = "number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Generic[RowT]):
+    """A titled table. The first cell of a row is the heading of the row."""
+
+    title: str
+    columns: Sequence[Column[RowT]]
+    rows: Sequence[RowT]
+
+    def to_text(self, width: int = 100, *, include_titles: bool = True) -> str:
+        """Write the table for a terminal of `width` columns, without a trailing line break.
+
+        Names in the first column are shortened. If the lines are still too long, the widest column
+        of words is broken into several lines. Lines of numbers alone may be longer than `width`.
+        """
+        widths = self.column_widths(include_titles=include_titles)
+        widths[0] = min(widths[0], _MOST_NAME)
+        overflow = sum(widths) + 2 * len(widths[1:]) - width
+        texts = [i for i, column in enumerate(self.columns) if i and column.kind != "number"]
+        if overflow > 0 and texts:
+            widest = max(texts, key=widths.__getitem__)
+            narrowed = min(widths[widest], max(widths[widest] - overflow, _LEAST_TEXT))
+            overflow -= widths[widest] - narrowed
+            widths[widest] = narrowed
+        if overflow > 0:
+            widths[0] = max(widths[0] - overflow, min(widths[0], _LEAST_NAME))
+        titles = [tuple(column.title for column in self.columns)] if include_titles else []
+        lines = (self._lines(cells, widths) for cells in (*titles, *self._cells(self.rows)))
+        return "\n".join(itertools.chain.from_iterable(lines))
+
+    def to_html(self, *, name: str = "") -> Markup:
+        """Write the first 1,000 rows as a table of a page, and a sentence if there are more rows.
+
+        A table with a `name` can be sorted and filtered where scripts are allowed.
+        """
+        heads = (
+            tag("th", column.title, scope="col", align=_align(column),
+                nowrap="" if len(column.title) <= _SHORT else None)
+            for column in self.columns
+        )  # fmt: skip
+        body = (tag("tr", *self._html_cells(row)) for row in self.rows[:LISTED])
+        are_all_words = all(column.kind != "number" for column in self.columns)
+        table = tag(
+            "table",
+            tag("caption", self.title, align="left"),
+            tag("thead", tag("tr", *heads)),
+            tag("tbody", *body),
+            border="1",
+            cellpadding="4",
+            cellspacing="0",
+            # A phone shows the cells of such a table one below another.
+            class_="words" if are_all_words else None,
+            id=name or None,
+            data_sorts="" if name else None,
         )
-        for row in rows
-    ]
-    whole = tag(
-        "table",
-        tag("caption", caption, align="left"),
-        tag("thead", tag("tr", *heads)),
-        tag("tbody", *body),
-        border="1",
-        cellpadding="4",
-        cellspacing="0",
-        class_="words" if left >= len(columns) else None,  # a phone shows its cells below another
-        id=name or None,
-        data_sorts="" if name else None,
+        # The table scrolls inside its own region where a phone is narrower than the table.
+        kind = "wide long" if name else "wide"
+        region = tag("div", table, class_=kind, tabindex="0", role="region", aria_label=self.title)
+        if len(self.rows) <= LISTED:
+            return region
+        return join(region, tag("p", f"{LISTED:,} of {len(self.rows):,} rows are listed."))
+
+    def to_json(self) -> list[Any]:
+        """Return the rows as JSON values, with all fields of each row and unrounded numbers."""
+        return [to_json_value(row) for row in self.rows]
+
+    def column_widths(self, *, include_titles: bool = True) -> list[int]:
+        """Return the natural width of each column on a terminal."""
+        cells = list(self._cells(self.rows))
+        return [
+            max((count_columns(text) for text in (*titles, *column)), default=0)
+            for titles, column in zip(
+                ((column.title,) if include_titles else () for column in self.columns),
+                zip(*cells, strict=True) if cells else [()] * len(self.columns),
+                strict=True,
+            )
+        ]
+
+    def _cells(self, rows: Iterable[RowT]) -> Iterator[tuple[str, ...]]:
+        """Yield the cells of each row without characters that a terminal would execute."""
+        for row in rows:
+            yield tuple(visible(column.format_cell(row)) for column in self.columns)
+
+    def _lines(self, cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+        """Yield the lines of one row: several if a cell of words is wider than its column."""
+        columns = [
+            _break_cell(cell, width) if column.kind == "text" and i else [shorten(cell, width)]
+            for i, (cell, width, column) in enumerate(zip(cells, widths, self.columns, strict=True))
+        ]
+        for line in itertools.zip_longest(*columns, fillvalue=""):
+            padded = (
+                " " * (width - count_columns(text)) + text
+                if column.kind == "number" and i
+                else text + " " * (width - count_columns(text))
+                for i, (text, width, column) in enumerate(
+                    zip(line, widths, self.columns, strict=True)
+                )
+            )
+            yield "  ".join(padded).rstrip()
+
+    def _html_cells(self, row: RowT) -> Iterator[Markup]:
+        """Yield the cells of a row; the first cell is the heading of the row."""
+        for i, column in enumerate(self.columns):
+            text = column.format_cell(row)
+            is_short = column.kind != "name" and len(text) <= _SHORT
+            cell = format_name(text) if column.kind == "name" else text
+            if i == 0:
+                nowrap = "" if is_short else None
+                yield tag("th", cell, scope="row", align="left", nowrap=nowrap)
+            else:
+                is_number = column.kind == "number"
+                nowrap = "" if is_number or is_short else None
+                yield tag("td", cell, align="right" if is_number else None, nowrap=nowrap)
+
+
+def table_of_cells(
+    title: str, titles: Sequence[str], rows: Iterable[Sequence[str]], *, n_texts: int = 1
+) -> Table[Sequence[str]]:
+    """Return a table of formatted cells. The first `n_texts` columns contain words."""
+    columns: tuple[Column[Sequence[str]], ...] = tuple(
+        Column(name, operator.itemgetter(i), "text" if i < n_texts else "number")
+        for i, name in enumerate(titles)
     )
-    kind = "wide long" if name else "wide"  # it scrolls in its own part where a phone is narrower
-    return tag("div", whole, class_=kind, tabindex="0", role="region", aria_label=caption)
+    return Table(title=title, columns=columns, rows=tuple(rows))
 
 
-def listing(
-    caption: str,
-    columns: Mapping[str, Callable[[Row], str]],
-    rows: Sequence[Row],
-    *,
-    left: int = 2,
-    name: str = "",
-) -> Iterator[Markup]:
-    """Yield a table of the first rows, and a sentence if there are more rows."""
-    cells = (tuple(write(row) for write in columns.values()) for row in rows[:LISTED])
-    yield table(caption, tuple(columns), cells, left=left, name=name)
-    if len(rows) > LISTED:
-        yield tag("p", f"{LISTED:,} of {len(rows):,} rows are listed.")
+def table_of_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table[Sequence[str]]:
+    """Return a table of properties and their values."""
+    return table_of_cells(title, ("what", "value"), pairs, n_texts=2)
 
 
-def pairs(caption: str, entries: Iterable[tuple[str, str]]) -> Markup:
-    """Return a table of names and values."""
-    return table(caption, ("what", "value"), entries, left=2)
+def format_name(text: str) -> Markup:
+    """Return a name as a cell of a page.
+
+    The name is isolated from the direction of the text around it, and broken between words only.
+    """
+    return tag("bdi", breakable(shorten(text, _LONGEST_NAME_ON_PAGE)))
 
 
-def name_of(text: str, note: str = "") -> Markup:
-    """Return a name as a cell: isolated from the text direction, and broken between words only."""
-    return join(tag("bdi", breakable(shorten(text, _NAME_COLUMNS))), note)
+def wrap(text: str, width: int) -> str:
+    """Break each line of a text into lines of at most `width` columns.
+
+    A line never ends between a number and its unit.
+    """
+    lines = (
+        textwrap.fill(line.replace(" %", "\xa0%"), width, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
+    return "\n".join(lines).replace("\xa0", " ")
 
 
-def candidate(row: Row) -> str:
-    """Format the name of a row, with the number of its identifiability group."""
-    return name_of(row["candidate"], f" (group {row['group']})" if "group" in row else "")
+def _align(column: Column[Any]) -> str:
+    return "right" if column.kind == "number" else "left"
 
 
-def section(title: str, *parts: Markup, name: str) -> Markup:
-    """Return a section of a page under a heading."""
-    return tag("section", tag("h2", title, id=name), *parts)
-
-
-def folded(title: str, *parts: Markup, name: str) -> Markup:
-    """Return a section of a page that readers unfold, without a script."""
-    return tag("details", tag("summary", tag("strong", title)), *parts, id=name)
+def _break_cell(text: str, width: int) -> list[str]:
+    """Break a cell of words into lines of at most `width` columns."""
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]

@@ -86,6 +86,6 @@ def test_the_recipe_for_multi_freq_ldpy_passes_its_audit(tmp_path: Path) -> None
     assert answer.returncode == 0, answer.stderr
     assert re.fullmatch("([01]{8}\n){2}", answer.stdout)
     recipe = EXAMPLES / "audits" / "multi_freq_ldpy_bits.py"
-    words = ["--registry", str(EXAMPLES / "audits" / "metrics.toml"), "--metric", "twice"]
+    words = ["--registry", str(EXAMPLES / "audits" / "metrics.toml"), "twice"]
     words += ["--trials", "2000", "--command", f"{python} {recipe}"]
     assert main(["audit", *words]) == 0

@@ -84,8 +84,10 @@ class Shell:
         return code, out, err
 
     def metric(self, command: str, *arguments: str, name: str = "engine") -> tuple[int, str, str]:
-        """Run a command of one metric."""
-        return self(command, *arguments, "--registry", "metrics.toml", "--metric", name)
+        """Run a command of one metric, which is an argument unless the arguments are files."""
+        takes_metric = command in ("simulate", "plan", "privacy", "audit")
+        named = (name,) if takes_metric else ("--metric", name)
+        return self(command, *named, *arguments, "--registry", "metrics.toml")
 
     def simulated(self, out: str, n: object, *words: str, name: str = "engine") -> str:
         """Simulate n reports of the population; return the path of the file."""

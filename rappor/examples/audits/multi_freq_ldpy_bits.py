@@ -3,7 +3,7 @@
 Each line of standard input is one of eight categories; the answer is its eight noisy bits, of a new
 device. Needs `pip install multi-freq-ldpy`. Run:
 
-    rappor audit --registry rappor/examples/audits/metrics.toml --metric twice --trials 20000 \
+    rappor audit twice --registry rappor/examples/audits/metrics.toml --trials 20000 \
       --command "python rappor/examples/audits/multi_freq_ldpy_bits.py"
 """
 

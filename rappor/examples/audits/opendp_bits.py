@@ -3,7 +3,7 @@
 Each line of standard input is one of eight categories; the answer is its eight noisy bits.
 Needs `pip install opendp`. Run:
 
-    rappor audit --registry rappor/examples/audits/metrics.toml --metric letter --trials 4000 \
+    rappor audit letter --registry rappor/examples/audits/metrics.toml --trials 4000 \
       --command "python rappor/examples/audits/opendp_bits.py"
 """
 

@@ -32,7 +32,7 @@ _INTERRUPTED: Final = 130
         "rappor-server token create --registry metrics.toml",
     ),
 )
-@click.version_option(package_name="rappor", prog_name=_NAME)
+@click.version_option(package_name="rappor", prog_name=_NAME, message="%(prog)s %(version)s")
 def server() -> None:
     """Receive noisy reports, add them to counts, and serve analysts.
 

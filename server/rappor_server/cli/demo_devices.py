@@ -93,7 +93,7 @@ def _format_command(
     """Return the command line that sends the reports of a stream on one day."""
     segment = ["--segment", stream.segment] if stream.segment else []
     return [
-        *("simulate", "--registry", str(registry), "--metric", stream.metric, "--json"),
+        *("simulate", stream.metric, "--registry", str(registry), "--json"),
         *("--population", str(path), "--reports", str(stream.reports), "--seed", str(seed)),
         *("--to", url, *segment),
     ]

@@ -79,9 +79,9 @@ def _publish_metric(
     out: Path,
 ) -> str:
     """Write the edition of one metric; return a line that names its page."""
-    from rappor.cli.site_files import write_edition
     from rappor.comparison.trend import trend
     from rappor.estimator.error_control import ErrorControl
+    from rappor.reporting.site_files import write_edition
     from rappor_server.operations.closing import close_all, earlier_of_clocks
     from rappor_server.queries.candidate_lists import CandidateLists
     from rappor_server.queries.candidate_sources import find_candidates

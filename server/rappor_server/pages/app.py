@@ -72,9 +72,9 @@ ROUTES: Final = (
 class _Sessions:
     """Starlette's sessions, with cookies that no other site can read, set or send a form with.
 
-    Behind TLS, cookies are `Secure`, and their prefix `__Host-` makes browsers refuse a cookie that
+    Behind TLS, cookies are "Secure", and their prefix `__Host-` makes browsers refuse a cookie that
     another host of the same domain has set. Without TLS, browsers would ignore such cookies.
-    `SameSite` is `lax`: links of other sites bring the cookie along, their forms do not. Without
+    "SameSite" is "lax": links of other sites bring the cookie along, their forms do not. Without
     it, such a link would lead a person who is signed in to the sign-in page. A cookie has no
     lifetime of its own, so it ends with the browser at the latest. The database ends visits
     earlier.

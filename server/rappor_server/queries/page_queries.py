@@ -392,10 +392,10 @@ def _render_comparison(
 
     `name` is the name of the files, without their extension.
     """
-    from rappor.reporting.comparison_page import panel_content  # noqa: PLC0415 - slow to load
+    from rappor.reporting.comparison_page import comparison_content  # noqa: PLC0415 - slow to load
 
     return _render_page(
-        panel_content(comparison),
+        comparison_content(comparison),
         charts={"chart": comparison.plot()},
         files={
             f"{name}.csv": comparison.to_csv(include_all=include_all),

@@ -45,7 +45,7 @@ def test_shipped_encoder_passes(shell: Shell) -> None:
 @pytest.mark.acceptance
 def test_a_command_passes_as_it_stands(registry: str, shell: Shell) -> None:
     """What `rappor encode` prints is audited whole, several reports of a device apart."""
-    words = ["--registry", registry, "--metric", "page", "--command", encode("page", registry)]
+    words = ["--registry", registry, "page", "--command", encode("page", registry)]
     words += ["--secret-file-option=--secret-file"]
     out = ok(shell("audit", *words, "--trials", "2000"))
     unseen = [line.split("  ")[0] for line in out.splitlines() if "not seen" in line]
@@ -59,7 +59,7 @@ def test_a_command_passes_as_it_stands(registry: str, shell: Shell) -> None:
 
 def test_a_faulty_command_ends_with_1(registry: str, shell: Shell) -> None:
     """Devices with a higher q than claimed: 200 true ones more in 2,000, and a sentence."""
-    words = ["--registry", registry, "--metric", "page", "--command", encode("loud", registry)]
+    words = ["--registry", registry, "page", "--command", encode("loud", registry)]
     code, out, err = shell("audit", *words, "--trials", "4000", "--json")
     document = json.loads(out)
     assert (code, document["passed"]) == (1, False)
@@ -98,5 +98,5 @@ def test_a_command_that_answers_questions_is_audited_from_outside(shell: Shell) 
 def test_a_client_is_audited_over_days(registry: str, shell: Shell) -> None:
     """The metric is one for life."""
     client = shlex.join([sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")])
-    words = ["--registry", registry, "--metric", "page", "--client", client, "--trials", "20"]
+    words = ["--registry", registry, "page", "--client", client, "--trials", "20"]
     assert "client: one cohort in an epoch" in ok(shell("audit", *words))

@@ -44,7 +44,7 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert "What changed from may to june" in Path(page).read_text(encoding="utf-8")
     lines = out.splitlines()
     assert lines[0] == "from may to june"
-    rows = {line.split()[0]: line.split()[-1] for line in lines[2:4]}
+    rows = {line.split()[0]: line.split()[1] for line in lines[2:4]}
     assert rows == {"qwant": "leaver", "duckduckgo": "rise"}
     assert "2 of 3 differences are significant" in out
     assert "significant: from may to june (p = " in " ".join(out.split())

@@ -13,15 +13,18 @@ from rich.console import Console
 from shell import Shell, ok
 
 from rappor import Params, Population, Registry, simulate_counts
-from rappor.cli.console import Slow, escape, print_json, print_parts, section, table
-from rappor.cli.numbers import COUNT, NUMBER, WholeNumber, even_odds_become, least_belief
-from rappor.cli.subject import Subject
+from rappor.cli.console import Slow, print_json, print_parts, print_section
+from rappor.cli.examined_params import ExaminedParams
+from rappor.cli.option_values import COUNT, NUMBER, WholeNumber
 from rappor.reporting.numbers import (
+    format_even_odds,
     format_largest_belief,
+    format_least_belief,
     format_nats,
     format_percent,
     format_short_percent,
 )
+from rappor.reporting.tables import table_of_cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) ->
     A metric is told by its name, with its fingerprint beside it as reports have it.
     """
     inner = (Inner(epsilon=1.0), Inner(epsilon=math.inf))
-    metric = Subject(params=Params.profile("strict")).named
+    metric = ExaminedParams(params=Params.profile("strict")).metric_or_placeholder
     params = metric.params
     record = Outer(params=params, name=None, inner=inner, metric=metric)
     print_json(record, beside=Inner(epsilon=2.0))
@@ -69,11 +72,9 @@ def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) ->
 
 def test_text_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     """Tables and texts are as wide as they need to be; empty lines stay."""
-    shown = table("word", "number")
-    shown.add_row("a", "1")
-    shown.add_row("longer", "22")
+    shown = table_of_cells("Words", ("word", "number"), [("a", "1"), ("longer", "22")])
     print_parts("first\n", shown)
-    section("title", "x " * 80)
+    print_section("title", "x " * 80)
     out = capsys.readouterr().out
     assert out.startswith("first\n\nword    number\na            1\nlonger      22\n\ntitle\n  x x")
     assert all(line == line.rstrip() for line in out.splitlines())
@@ -140,14 +141,18 @@ def test_beliefs_are_rounded_to_the_safe_side() -> None:
     assert format_largest_belief(0.9999999996, 21) == ">99.99 %"
     assert format_largest_belief(1.0, 100) == ">99.99 %"
     assert format_largest_belief(1.0, math.inf) == "100 %"
-    assert (least_belief(0.1192), least_belief(0.0002), least_belief(0.0)) == ("11.9", "<0.1", "0")
-    assert (even_odds_become(2.0), even_odds_become(50.0)) == ("88.1 %", ">99.99 %")
-    assert even_odds_become(math.inf) == "100 %"
+    assert (format_least_belief(0.1192), format_least_belief(0.0002), format_least_belief(0.0)) == (
+        "11.9",
+        "<0.1",
+        "0",
+    )
+    assert (format_even_odds(2.0), format_even_odds(50.0)) == ("88.1 %", ">99.99 %")
+    assert format_even_odds(math.inf) == "100 %"
 
 
 def test_text_of_strangers_is_printed_and_never_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     """Markup and names of pictures are text; controls and marks of direction are named."""
-    print_parts(escape(":cat: [bold]a[/bold] \x1b[31mred \u202egnp\u202c \x00\x07"))
+    print_parts(":cat: [bold]a[/bold] \x1b[31mred \u202egnp\u202c \x00\x07")
     printed = capsys.readouterr().out
     assert printed == (
         ":cat: [bold]a[/bold] \N{SYMBOL FOR ESCAPE}[31mred [U+202E]gnp[U+202C] "

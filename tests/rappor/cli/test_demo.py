@@ -8,7 +8,7 @@ import pytest
 from shell import Shell, ok, refused
 
 from rappor import Params, Population, decode, simulate_counts
-from rappor.cli.demo import Demo
+from rappor.cli.trying.demo import Demo
 
 
 def test_demo_on_own_values(shell: Shell) -> None:

@@ -168,7 +168,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in parts:
         part.save(folder / f"pet-{part.params.part.replace(':', '-')}.counts")
     (folder / "lake").mkdir()
-    words = ["--metric", metric.name, "--population", str(folder / "population.csv")]
+    words = [metric.name, "--population", str(folder / "population.csv")]
     for name in ("reports.parquet", "lake/reports.parquet"):
         out = ["--reports", "200", "--out", str(folder / name)]
         assert run(["simulate", "--registry", str(folder / "metrics.toml"), *words, *out]) == 0

@@ -58,7 +58,7 @@ def test_a_metric_with_a_list_gets_the_cohorts_that_its_devices_fill(
     """Without their number, it keeps its own; what is written reads back."""
     text = toml_of("editor", candidates='["vim", "kate"]', profile='"balanced"', epoch='"quarter"')
     (shell.place / "list.toml").write_text(text)
-    words = ("plan", "--registry", shell.path("list.toml"), "--metric", "editor", *size.split())
+    words = ("plan", "--registry", shell.path("list.toml"), "editor", *size.split())
     assert json.loads(ok(shell(*words, "--json")))["m"] == cohorts
     ok(shell(*words, "--write"))
     metric = Registry.load(shell.place / "list.toml")["editor"]

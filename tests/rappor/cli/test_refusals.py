@@ -11,11 +11,11 @@ from shell import REGISTRY, Shell, refused
 
 from rappor import Counts, Registry
 
-SUBJECT = "give --registry and --metric, or --profile, or -f, -p and -q"
-ONE_OF = "give only one of: a metric of a registry, a --profile, parameters"
+SUBJECT = "give METRIC and --registry, or --profile, or -f, -p and -q"
+ONE_OF = "give only one of: a METRIC of a registry, a --profile, parameters"
 MOST = "is more than 1,000,000,000,000,000"
 STRICT = "--profile strict"
-SIMULATE = "simulate --population population.csv --out x --registry metrics.toml --metric engine"
+SIMULATE = "simulate engine --population population.csv --out x --registry metrics.toml"
 DECODE = "decode week.counts --candidates engines.txt"
 ENGINE = "--registry metrics.toml --metric engine"
 
@@ -40,7 +40,6 @@ REFUSED = {
     f"privacy theme {STRICT}": ONE_OF,
     f"privacy {STRICT} -f .3": ONE_OF,
     "privacy home --registry metrics.toml -f .3": ONE_OF,
-    f"privacy engine {ENGINE}": "name the metric once",
     "privacy thme --registry metrics.toml": "'thme'; did you mean 'theme'?",
     "collects thme --registry metrics.toml": "'thme'; did you mean 'theme'?",
     "collects theme --registry metrics.toml --json": "METRICS must be absent with --json",
@@ -90,16 +89,16 @@ REFUSED = {
     # what does not go together, or is not there
     "compare week.counts --candidates engines.txt": "give two or more COUNTS",
     "compare week.counts week.counts --candidates engines.txt": "COUNTS must be different files",
-    "compare week.counts --candidates engines.txt --by all --overlap 1": "omitted with --by",
+    "compare week.counts --by all --device-correlation 1": "must be omitted with --by",
     "publish weeks.json --candidates engines.txt --out site": "give --registry",
     f"privacy {STRICT} --counts week.counts": "--counts goes with --shuffled",
-    f"privacy {STRICT} --changed metrics.toml": "--changed needs --registry",
+    f"privacy {STRICT} --changed metrics.toml": "--changed needs METRIC and --registry",
     f"audit {STRICT} --command ''": "a command must have at least one word",
     f"audit {STRICT} --command /no/such": "the command must start, got: /no/such",
     f"audit {STRICT} --secret-file-option x": "go with --command",
     f"audit {STRICT} --exact": "go with --command",
     f"audit {STRICT} --command x --client y": "give --client or --command, not both",
-    f"audit {STRICT} --client x": "--client needs --registry and --metric",
+    f"audit {STRICT} --client x": "--client needs METRIC and --registry",
     f"audit {STRICT} --client x --values y": "--values must be omitted with",
     f"audit {STRICT} --command x --exact --secret-file-option y": "a question names the secret",
     "demo --values own.txt --reports 5": "--reports must be omitted where --values counts",
@@ -145,8 +144,8 @@ REFUSED = {
     f"plan {STRICT} --reports 0": "reports must be an integer in",
     f"plan {STRICT} --reports 9 --name X": "name must match",
     f"plan {STRICT} --devices 9 --days 3 --reports-per-device 3": "either --reports-per-device",
-    f"plan {STRICT} --devices 9 --write": "--write needs --registry and --metric",
-    f"plan {STRICT} --devices 9 --metric a": "--registry and --metric go together",
+    f"plan {STRICT} --devices 9 --write": "--write needs METRIC and --registry",
+    f"plan {STRICT} --devices 9 a": "METRIC and --registry go together",
     f"plan {STRICT} --devices 9 --encoding boolean --candidates 3": "there are 1 answers",
     f"plan {STRICT} --devices 9 --encoding onehot": "encoding onehot needs --categories",
     f"plan {STRICT} --devices 9 --categories a,b": "encoding bloom has no --categories",

@@ -48,7 +48,7 @@ def test_shares_and_differences_are_printed(segments: Shell) -> None:
         f"version={version} against the rest" for version in ("1", HOSTILE)
     ]
     changes = [
-        {line.split()[0]: line.split()[-1] for line in lines[number + 2 : number + 4]}
+        {line.split()[0]: line.split()[1] for line in lines[number + 2 : number + 4]}
         for number in titles
     ]
     assert changes[0] == {"duckduckgo": "more", "qwant": "less"}

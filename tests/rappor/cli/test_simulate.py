@@ -87,7 +87,7 @@ def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
     # a shell may have told its background programs to ignore Ctrl-C
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     command = [sys.executable, "-c", f"{heed}; from rappor.cli import main; main()", "simulate"]
-    command += ["--registry", shell.path("metrics.toml"), "--metric", "engine", "--reports", "1e8"]
+    command += ["--registry", shell.path("metrics.toml"), "engine", "--reports", "1e8"]
     command += ["--population", shell.path("population.csv"), "--out", f"{shell.place}/{out}"]
     before = set(shell.place.iterdir())
     start = n_bytes(shell.place)

@@ -17,8 +17,8 @@ from registries import toml_of
 from shell import Shell, ok, refused, uploads
 
 from rappor import Counts, Params, Registry
-from rappor.cli.count_files import days_of
-from rappor.cli.input_paths import GoogleSource, Source
+from rappor.cli.reading.count_inputs import GoogleInputs, PartInputs
+from rappor.counts.input_files import read_days
 from rappor.google.effective_noise import Client
 
 GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"
@@ -135,14 +135,18 @@ def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
         source_of(str(tmp_path / "counts.csv"), candidates=str(GOOGLE / "candidates.txt"))
     )
     params = str(tmp_path / "params.csv")
-    read = [GoogleSource(**source, params_path=params, client=each).read() for each in clients]
+    read = [GoogleInputs(**source, params_path=params, client=each).read() for each in clients]
     levels = [round(counts.params.f * 128, 6) for (counts,) in read]
     assert levels == [38.4, 39, 38, 38]
 
 
-def source_of(*paths: str, registry: str | None = None, candidates: str | None = None) -> Source:
+def source_of(
+    *paths: str, registry: str | None = None, candidates: str | None = None
+) -> PartInputs:
     """Return what a command line says that names these files."""
-    return Source(paths=paths, registry_path=registry, metric_name=None, candidates_path=candidates)
+    return PartInputs(
+        paths=paths, registry_path=registry, metric_name=None, candidates_path=candidates
+    )
 
 
 def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
@@ -164,7 +168,7 @@ def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
     os.mkfifo(pipe := shell.path("pipe"))
     for read_once in ("-", pipe):
         assert [file.name for file in source_of(counts, candidates=read_once).files()] == [counts]
-    theirs = GoogleSource(
+    theirs = GoogleInputs(
         **dataclasses.asdict(source_of(counts)), params_path=asked, map_path=registry
     )
     assert [file.name for file in theirs.files()] == [counts, asked, registry]
@@ -177,7 +181,7 @@ def test_days_are_told_by_both_ends(tmp_path: Path) -> None:
     for document in (both, *one_ended):
         path.write_text(json.dumps(document))
         told = tuple(both.values()) if document is both else ()
-        assert tuple(map(str, days_of(str(path)))) == told
+        assert tuple(map(str, read_days(str(path)))) == told
 
 
 LISTED = toml_of(
@@ -207,7 +211,7 @@ def test_known_strings_are_those_of_a_file(shell: Shell) -> None:
         source = source_of(registry=path, candidates=candidates)
         is_listed = registry == "listed.toml"
         assert source.listed(parts) == (("vscode", "vim") if is_listed else ())
-        return source.known(parts)
+        return source.read_known(parts)
 
     named = ["bing", "duckduckgo", "qwant"]
     assert known("file.toml", None) == ["kate", "nano"]

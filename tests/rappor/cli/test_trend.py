@@ -55,8 +55,8 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     lines = out.splitlines()
     assert lines[0] == "from 2026-11-02 to 2026-11-06, by the trend line"
     assert lines[1].split() == [
-        *("candidate", "first", "third", "last", "third", "points", "95", "%", "interval"),
-        *("p-value", "change", "days"),
+        *("candidate", "change", "trend,", "points", "95", "%", "interval"),
+        *("first", "third", "last", "third", "p-value", "days"),
     ]
     rows = {line.split()[0]: line.split() for line in lines[2:4]}
     assert set(rows) == {"duckduckgo", "qwant"}

@@ -366,7 +366,7 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     """Its own parameters without a budget; with one, new noise for its categories, on request."""
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
-    words = ("--registry", str(path), "--metric", "theme.dark", "--devices", "1000", "--days", "9")
+    words = ("--registry", str(path), "theme.dark", "--devices", "1000", "--days", "9")
     code, out, _ = command(capsys, *words, "--json")
     assert code == 0
     answer = json.loads(out)
@@ -383,7 +383,7 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     written = Registry.load(path)["theme.dark"].params
     assert written.fingerprint == json.loads(out)["fingerprint"]
     assert encoding_of(written).answers == ("light", "dark")
-    of_page = ("--registry", str(path), "--metric", "page", "--devices", "1e5")
+    of_page = ("--registry", str(path), "page", "--devices", "1e5")
     assert command(capsys, *of_page, *budget, "--write")[0] == 0
     page = Registry.load(path)["page"].params
     assert page.normalize == "host"

@@ -15,7 +15,7 @@ from decodings import released
 from sockets import answering
 
 from rappor import Estimates, Params, Population, decode, simulate_counts, trend
-from rappor.reporting.comparison_page import panel_page
+from rappor.reporting.comparison_page import comparison_page
 from rappor.reporting.page import estimates_page
 
 STRICT: Final = "default-src 'none'"
@@ -73,7 +73,7 @@ def trends() -> Iterator[tuple[str, list[str]]]:
         day: simulate_counts(Population(["cat", "dog"], weight), params, n_reports=1e5, seed=1)
         for day, weight in zip(days, weights, strict=True)
     }
-    with served(panel_page(trend(released(counts, "pet"), ["cat", "dog"], smooth=2))) as found:
+    with served(comparison_page(trend(released(counts, "pet"), ["cat", "dog"], smooth=2))) as found:
         yield found
 
 

@@ -14,9 +14,9 @@ from pages import SVG, drawings, tags
 
 from rappor import MissingExtraError
 from rappor.base.errors import FileError, ParamsError
-from rappor.reporting.charts import SUFFIXES, Panels
-from rappor.reporting.dots import Dot, Row, dots
-from rappor.reporting.lines import Axis, line_chart, shared_labels
+from rappor.reporting.charts import SUFFIXES, ChartGrid
+from rappor.reporting.dots import Dot, Row, draw_dots
+from rappor.reporting.lines import Axis, draw_lines, merge_labels
 
 ROWS = [
     {"n": 10.0**i, "sd": 10 ** (i / 2) * c, "who": who}
@@ -47,7 +47,7 @@ def lines(picture: Any) -> list[list[tuple[float, ...]]]:
 
 def test_a_picture_says_what_its_axes_and_lines_are() -> None:
     """Titles with units, a tick at powers of ten, a line and a name for each series."""
-    chart = line_chart(ROWS, x=N, y=SD, series="who", title="Noise")
+    chart = draw_lines(ROWS, x=N, y=SD, series="who", title="Noise")
     shown = texts(chart)
     assert {"devices", "standard deviation, devices", "Noise", "local", "central"} <= set(shown)
     assert {"100", "10k", "1M"} <= set(shown)
@@ -63,17 +63,17 @@ def test_lines_in_one_place_share_a_label() -> None:
     rows: list[dict[str, Any]] = [
         {"n": n, "sd": n * c, "who": who} for n in (1.0, 9.0) for who, c in names.items()
     ]
-    labels = shared_labels(rows, value="sd", series="who")
+    labels = merge_labels(rows, value="sd", series="who")
     assert labels == {"near": "near; one", "one": "near; one", "far": "far"}
-    assert shared_labels([], value="sd", series="who") == {}
-    chart = line_chart([row | {"who": labels[row["who"]]} for row in rows], x=N, y=SD, series="who")
+    assert merge_labels([], value="sd", series="who") == {}
+    chart = draw_lines([row | {"who": labels[row["who"]]} for row in rows], x=N, y=SD, series="who")
     assert [len(line) for line in lines(chart)] == [2, 2]
 
 
 def test_a_series_of_dots_is_a_dot_in_the_legend() -> None:
     """Every series is named once; measured values are no line."""
     measured = [row | {"who": "measured"} for row in ROWS[:3]]
-    chart = line_chart(ROWS, x=N, y=SD, series="who", points=measured)
+    chart = draw_lines(ROWS, x=N, y=SD, series="who", points=measured)
     shown = texts(chart)
     assert [shown.count(name) for name in ("local", "central", "measured")] == [1, 1, 1]
     assert len(lines(chart)) == 2
@@ -82,17 +82,17 @@ def test_a_series_of_dots_is_a_dot_in_the_legend() -> None:
 def test_what_an_axis_cannot_show_is_left_out() -> None:
     """Infinity, nothing, and zero on a logarithmic axis are no points; the others stay."""
     bad = [{"n": n, "sd": 1.0, "who": "x"} for n in (math.inf, math.nan, None, 0.0, -1.0)]
-    assert lines(line_chart([*bad, *ROWS], x=N, y=SD, series="who")) == lines(
-        line_chart(ROWS, x=N, y=SD, series="who")
+    assert lines(draw_lines([*bad, *ROWS], x=N, y=SD, series="who")) == lines(
+        draw_lines(ROWS, x=N, y=SD, series="who")
     )
-    (line,) = lines(line_chart(bad, x=Axis(field="n", title="n"), y=SD, series="who"))
+    (line,) = lines(draw_lines(bad, x=Axis(field="n", title="n"), y=SD, series="who"))
     assert len(line) == 2
-    assert lines(line_chart([], x=N, y=SD, series="who")) == []
+    assert lines(draw_lines([], x=N, y=SD, series="who")) == []
 
 
 def shares(*values: float) -> Any:
     rows = [Row(f"row {value}", "", (Dot(value, value * 0.99, value * 1.01),)) for value in values]
-    return dots("Shares", {"": rows})
+    return draw_dots("Shares", {"": rows})
 
 
 def test_a_large_share_breaks_the_axis_and_the_chart_says_so() -> None:
@@ -106,7 +106,9 @@ def test_a_large_share_breaks_the_axis_and_the_chart_says_so() -> None:
 def test_a_dot_without_an_interval_is_alone_and_a_kind_has_a_shape() -> None:
     """Kinds are named in a legend, whose marks have other shapes, not only other colours."""
     rows = [Row("a", "1", (Dot(1.0), Dot(2.0, full=False, kind=1)))]
-    root = drawn(dots("Losses", {"": rows}, kinds=("measured", "claimed"), write="{:g}".format))
+    root = drawn(
+        draw_dots("Losses", {"": rows}, kinds=("measured", "claimed"), write="{:g}".format)
+    )
     assert [str(each.text) for each in root.iter(f"{SVG}text")][-2:] == ["measured", "claimed"]
     assert len([each for each in root.iter(f"{SVG}rect") if each.get("fill-opacity")]) == 0
     assert len(list(root.iter(f"{SVG}circle"))) == len(list(root.iter(f"{SVG}path"))) == 2
@@ -115,10 +117,10 @@ def test_a_dot_without_an_interval_is_alone_and_a_kind_has_a_shape() -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_form_is_written(suffix: str, tmp_path: Path) -> None:
     """The suffix decides, in capitals too."""
-    chart = line_chart(ROWS, x=N, y=SD, series="who", title=HOSTILE)
+    chart = draw_lines(ROWS, x=N, y=SD, series="who", title=HOSTILE)
     for name in ("a" + suffix, "B" + suffix.upper()):
         path = tmp_path / name
-        Panels(title="Both", charts=[chart, chart]).save(path)
+        ChartGrid(title="Both", charts=[chart, chart]).save(path)
         if suffix == ".png":
             head = path.read_bytes()[:24]
             assert head[:8] == b"\x89PNG\r\n\x1a\n"
@@ -137,7 +139,7 @@ def test_words_are_in_the_pixels(tmp_path: Path) -> None:
     """A PNG whose words no font can draw would be shorter than one with them."""
     sizes = []
     for title in ("", "W" * 60):
-        line_chart(ROWS, x=N, y=SD, series="who", title=title).save(tmp_path / "a.png")
+        draw_lines(ROWS, x=N, y=SD, series="who", title=title).save(tmp_path / "a.png")
         sizes.append((tmp_path / "a.png").stat().st_size)
     assert sizes[1] > sizes[0] + 300
 

@@ -31,7 +31,7 @@ from rappor.planning.power import DetectionTarget
 from rappor.privacy import PrivacyReport
 from rappor.privacy.assessment import privacy_report_of
 from rappor.reporting.numbers import format_change, format_share
-from rappor.reporting.plots import sorted_rows
+from rappor.reporting.plots import sort_changes
 
 
 @pytest.fixture(scope="module")
@@ -166,18 +166,18 @@ def test_audit_in_a_notebook_says_what_was_found(audit: Audit) -> None:
     assert "Time was not looked at." in shown
 
 
-def test_beliefs_in_a_notebook_are_rounded_up(privacy: PrivacyReport) -> None:
-    """As every promise: 88.08 % is written as 88.1 %."""
-    caption = "The most that an observer can believe after reports of one value"
+def test_beliefs_in_a_notebook_are_rounded_to_the_safe_side(privacy: PrivacyReport) -> None:
+    """The bounds 11.92 % and 88.08 % are written as 11.9 and 88.1 %."""
+    caption = "What an observer can believe after reports of one value"
     rows = tables(privacy._repr_html_())[caption]
     assert rows[1][:2] == ["1", "2.0000"]
-    assert rows[1][4] == "88.1 %"
+    assert rows[1][4] == "11.9 to 88.1 %"
     assert rows[-1][0] == "any number"
 
 
 def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
     """The largest first, as points with their intervals, in the chart and in the table."""
-    rows = [row for row in sorted_rows(comparison) if row["changed"]]
+    rows = [row for row in sort_changes(comparison) if row["changed"]]
     assert len(rows) >= 2
     numbers = [
         (row["candidate"], format_change(row["estimate"], row["std_error"])) for row in rows[:2]

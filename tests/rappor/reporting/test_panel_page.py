@@ -23,8 +23,8 @@ from rappor import (
     trend,
 )
 from rappor.comparison.overview import compute_overview
-from rappor.reporting.changes import named
-from rappor.reporting.comparison_page import n_panels, panel_page
+from rappor.reporting.changes import name_changes
+from rappor.reporting.comparison_page import comparison_page, count_drawings
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.numbers import (
     format_change,
@@ -33,7 +33,7 @@ from rappor.reporting.numbers import (
     format_share,
 )
 from rappor.reporting.overview import overview_card
-from rappor.reporting.plots import contrast_interval, sorted_rows
+from rappor.reporting.plots import select_contrast_interval, sort_changes
 
 PARAMS = Params(k=32, h=1, m=8, f=0.1, p=0.1, q=0.9)
 NAMES = ["</script><script>alert(1)</script>", "\u202egpj.exe", "=1+1", "plain"]
@@ -93,23 +93,23 @@ def titles(root: ElementTree.Element) -> list[str]:
 
 def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
     """Each significant change with its adjusted interval, and nothing else."""
-    first, *shares = drawings(panel_page(found)).values()
-    expected = [row for row in sorted_rows(found) if row["changed"]]
+    first, *shares = drawings(comparison_page(found)).values()
+    expected = [row for row in sort_changes(found) if row["changed"]]
     assert len(expected) == found.n_changed > 1
     for row in expected:
-        ends = format_change_interval(*contrast_interval(row), row["std_error"])
+        ends = format_change_interval(*select_contrast_interval(row), row["std_error"])
         numbers = f"{format_change(row['estimate'], row['std_error'])}, {ends}"
         assert any(title.endswith(f": {numbers}") for title in titles(first))
     assert len(titles(first)) == len(expected)
-    assert len(shares) == n_panels(found)
+    assert len(shares) == count_drawings(found)
 
 
 def test_changes_are_named_with_the_segment_or_the_time() -> None:
     """A segment with its dimension, what is new or gone with its share and the periods."""
-    assert "is more common in version 2 (" in panel_page(in_segments())
+    assert "is more common in version 2 (" in comparison_page(in_segments())
     days = over_days()
     row = {"candidate": "x", "name": "", "std_error": 0.01, "before": 0.2, "after": 0.1}
-    told = [str(named([row | {"direction": each}], days)) for each in ("newcomer", "leaver")]
+    told = [str(name_changes([row | {"direction": each}], days)) for each in ("newcomer", "leaver")]
     assert told == [
         "<bdi>x</bdi> is new: 10.0\u00a0% in the last day",
         "<bdi>x</bdi> is gone: 20.0\u00a0% in the first day",
@@ -124,7 +124,7 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
     }
     same = compare_samples(samples, NAMES, error_control=ErrorControl(alpha=1e-6))
     assert not same.n_changed
-    (drawing,) = drawings(panel_page(same)).values()
+    (drawing,) = drawings(comparison_page(same)).values()
     assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4
 
 
@@ -164,7 +164,7 @@ def test_a_trend_without_changes_says_so() -> None:
 def test_one_day_has_no_table_of_changes() -> None:
     """Nothing is compared, so the shares are the only numbers; the date stays on one line."""
     counts = simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=0, metric="m")
-    page = panel_page(trend(released({FIRST: counts}, "m"), NAMES))
+    page = comparison_page(trend(released({FIRST: counts}, "m"), NAMES))
     assert '<th scope="row" align="left" nowrap="">2026-11-02</th>' in page
     captions = list(tables(page))
     assert not any("Changes" in each for each in captions)
@@ -173,16 +173,16 @@ def test_one_day_has_no_table_of_changes() -> None:
 
 def test_the_tables_are_the_record(found: Comparison) -> None:
     """Every row of the contrasts, changes first; every share of what is shown; every sample."""
-    shown = tables(panel_page(found))
+    shown = tables(comparison_page(found))
     changes, *others = shown.values()
-    rows = sorted_rows(found)
+    rows = sort_changes(found)
     assert len(changes) - 1 == len(rows) == 5 * len(found.primary)
     offset = len(found.primary) > 1
     for cells, row in zip(changes[1:], rows, strict=True):
         assert cells[1 + offset : 4 + offset] == [
             row["direction"],
             format_change(row["estimate"], row["std_error"]),
-            format_change_interval(*contrast_interval(row), row["std_error"]),
+            format_change_interval(*select_contrast_interval(row), row["std_error"]),
         ]
     levels = [row for row in found.rows() if row["what"] in ("share", "smoothed")]
     for cells, row in zip(others[0][1:], levels, strict=True):
@@ -196,14 +196,14 @@ def test_the_tables_are_the_record(found: Comparison) -> None:
 
 def test_the_sentences_are_those_of_the_terminal(found: Comparison) -> None:
     """What was tested and assumed, escaped."""
-    page = panel_page(found)
+    page = comparison_page(found)
     for sentence in list_comparison_footnotes(found):
         assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
 
 
 def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Comparison) -> None:
     """One style sheet, one script, no address; strings are text, their hidden letters named."""
-    page = panel_page(found)
+    page = comparison_page(found)
     names = [name for name, _ in tags(page)]
     assert names.count("script") == names.count("style") == 1
     assert not {"link", "img", "iframe", "form"} & set(names)
@@ -217,7 +217,7 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> N
 
     The chart of a trend has the first of these parts, with the same marks.
     """
-    _, *parts = drawings(panel_page(days)).values()
+    _, *parts = drawings(comparison_page(days)).values()
     chart = ElementTree.fromstring(days.plot(top=2)._repr_svg_())  # noqa: S314  # ours
     assert titles(chart) == titles(parts[0]) + titles(parts[1])
     steps = [each for each in days.contrasts if each.kind == "step"]
@@ -240,7 +240,7 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> N
 def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
     """Shares and heights are in one line; full dots are detected; uprights end at the intervals."""
     known = [number for number, sample in enumerate(days.samples) if sample.reports]
-    _, *parts = drawings(panel_page(days)).values()
+    _, *parts = drawings(comparison_page(days)).values()
     for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
         groups = [each for each in root.iter(f"{SVG}g") if each.find(f"{SVG}circle") is not None]
         heights, shares = [], []
@@ -259,7 +259,7 @@ def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
 def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> None:
     """Every period has a tick; an axis that does not begin at 0 says so, and no other does."""
     assert days.smoothed is not None
-    _, *parts = drawings(panel_page(days)).values()
+    _, *parts = drawings(comparison_page(days)).values()
     for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
         words = [str(text.text) for text in root.findall(f"{SVG}text")]
         assert [word for word in words if word.startswith("Nov")] == ["Nov 2", "Nov 4", "Nov 6"]
@@ -274,7 +274,7 @@ def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> No
 
 def test_the_line_is_interrupted_where_there_is_no_estimate(days: Comparison) -> None:
     """Two periods together: none for the first, nor for the one without reports."""
-    _, root, *_ = drawings(panel_page(days)).values()
+    _, root, *_ = drawings(comparison_page(days)).values()
     bands = [each for each in root.findall(f"{SVG}svg") if each.find(f"{SVG}polygon") is not None]
     assert len(bands) == 2  # between the last three periods; the second has no neighbour
 
@@ -286,7 +286,7 @@ def test_gaps_smoothing_and_new_parameters_are_told(days: Comparison) -> None:
     other = days.samples[4].fingerprints[0]
     assert f"From 2026-11-06 on, reports have other parameters: {other}" in told
     assert "of 2 days together: the named day and the 1 before it" in told
-    *_, periods = tables(panel_page(days)).values()
+    *_, periods = tables(comparison_page(days)).values()
     assert [cells[-1].endswith("(changed)") for cells in periods[1:]] == [
         each.name == "2026-11-06" for each in days.samples
     ]

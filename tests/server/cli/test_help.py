@@ -132,7 +132,7 @@ def test_examples_of_serve_listen(example: str, folder: Path) -> None:
     [
         ("-h", 0, "Usage: rappor-server"),
         ("token -h", 0, "Usage: rappor-server token"),
-        ("--version", 0, "rappor-server, version "),
+        ("--version", 0, "rappor-server 0."),
         ("completion fish", 0, "_RAPPOR_SERVER_COMPLETE=fish_complete"),
         ("serv", 2, "did you mean 'serve'?"),
         ("token crate", 2, "did you mean 'create'?"),

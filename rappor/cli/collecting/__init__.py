@@ -1,0 +1,1 @@
+"""Commands of the step "Collect": from reports to counts."""

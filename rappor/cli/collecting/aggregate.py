@@ -1,0 +1,279 @@
+"""`rappor aggregate`: from uploads or stored reports to counts."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rappor.base.errors import DecodeError, FileError, MetricError
+from rappor.base.sentence_numbers import format_count
+from rappor.cli.commands import command
+from rappor.cli.console import Slow, print_json
+from rappor.cli.options import (
+    argument_field,
+    json_option,
+    metric_option,
+    option_field,
+    registry_option,
+)
+from rappor.engines.layout import REASONS
+from rappor.registry.registry import Registry
+from rappor.reporting.markup import visible
+
+if TYPE_CHECKING:
+    from rappor.counts.counts import Counts
+    from rappor.engines.json_lines import Aggregation
+    from rappor.engines.machine import FileAggregation
+
+_COUNTS_FILE: Final = b"RAPPOR COUNTS "
+"""First bytes of a counts file of any version."""
+
+_LINES: Final = 1000
+"""Number of lines between two updates of the progress display."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedReports:
+    """Refusals of reports for one reason.
+
+    Attributes
+    ----------
+    reason : the reason.
+    n : number of reports.
+    first_line : line of the first refusal in a stream of uploads, from 1.
+    first_file : file of the first refusal among files of rows.
+    metric, params : metric and fingerprint that the refused rows contain.
+    """
+
+    reason: str
+    n: int
+    first_line: int | None = None
+    first_file: str | None = None
+    metric: str = ""
+    params: str = ""
+
+
+@command(
+    "rappor aggregate uploads.jsonl --registry metrics.toml --out week.counts",
+    "rappor aggregate reports.parquet --registry metrics.toml \\\n"
+    "  --metric search_engine --out week.counts --json",
+    "rappor aggregate lake --registry metrics.toml --out lake.counts",
+)
+def aggregate(
+    *,
+    inputs: tuple[str, ...] = argument_field(
+        nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="INPUTS"
+    ),
+    registry_path: str = registry_option(),
+    metric_name: str | None = metric_option(),
+    part: str | None = option_field("PART", "A part of the metric, if it has parts."),
+    out: str = option_field("FILE", "Counts file to write.", required=True),
+    engine: str = option_field(
+        ["files", "spark"],
+        "Where reports are added up: on all cores of this machine, or in Apache Spark.",
+        default="files",
+    ),
+    remote: str | None = option_field(
+        "URL",
+        "A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
+    ),
+    as_json: bool = json_option(),
+) -> None:
+    """Add up uploads or stored reports into counts.
+
+    INPUTS are files and folders of reports in Parquet, CSV or JSON lines, or of uploads, one JSON
+    document per line (- is standard input). Rows that are not reports are refused and counted by
+    reason. If there is only one metric, you can omit --metric. After an interruption, run the
+    command again: FILE.checkpoint has the files that are already added up. With --engine spark,
+    INPUTS are paths as Spark reads them.
+    """
+    from rappor.engines.json_lines import aggregate_jsonl
+
+    registry = Registry.load(registry_path)
+    if metric_name is not None:
+        registry.metric(metric_name)
+    if remote is not None and engine != "spark":
+        raise click.UsageError("--remote needs --engine spark")
+    checkpoint = Path(f"{out}.checkpoint")
+    _check_out(Path(out), [] if engine == "spark" else inputs)
+    streams, tables = ([], list(inputs)) if engine == "spark" else _separate_inputs(inputs)
+    with Slow() as slow:
+        # All streams are read as one, so that a retry of an upload in another file is recognised.
+        uploads = aggregate_jsonl(_read_lines(streams, slow), registry.lookup)
+        rows = None
+        if engine == "spark":
+            from rappor.engines import spark
+
+            with spark.open_session(remote) as session:
+                rows = spark.aggregate_paths(session, tables, registry)
+        elif tables:
+            from rappor.engines import aggregate_files
+
+            rows = aggregate_files(tables, registry, checkpoint=checkpoint, progress=slow)
+    refused = _list_refusals(uploads, rows)
+    collections = [*uploads.counts.values(), *(rows.counts.values() if rows else ())]
+    counts = _select_counts(collections, metric_name, part)
+    if counts is None or counts.n_reports == 0:
+        _warn_of_refusals(refused)
+        raise DecodeError("inputs must have at least 1 acceptable report, got 0")
+    counts.save(out)
+    # The next run of the same command must not continue a sum that is complete.
+    checkpoint.unlink(missing_ok=True)
+    if as_json:
+        print_json(
+            {"metric": counts.metric, "params": counts.params.fingerprint},
+            reports=counts.n_reports,
+            uploads=uploads.n_uploads,
+            repeated=uploads.n_repeated,
+            files=rows.n_files if rows else 0,
+            resumed=rows.n_resumed if rows else 0,
+            road=rows.road if rows else "",
+            refused=refused,
+            out=out,
+        )
+        return
+    click.echo(f"{format_count(counts.n_reports, 'report')} of {counts.metric} in {out}")
+    if uploads.n_repeated:
+        click.echo(f"{format_count(uploads.n_repeated, 'repeated upload')} ignored")
+    if rows:
+        _print_files(rows)
+    _warn_of_refusals(refused)
+
+
+def _check_out(out: Path, inputs: Sequence[str]) -> None:
+    """Check the path of the counts before the reports are read, which may take hours.
+
+    Raises FileError for a path that cannot be written, and for a path inside a folder of the
+    inputs, because the next run would read the counts as reports.
+    """
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise FileError(out, "its folder does not exist")
+    if out.exists() and not out.is_file():
+        raise FileError(out, "it must be a file, or the name of a new one")
+    for path in filter(os.path.isdir, inputs):
+        if folder.resolve().is_relative_to(Path(path).resolve()):
+            raise FileError(out, f"it must lie outside of the folder that is read, {path}")
+
+
+def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the streams of uploads, and the files of rows. A folder may contain both."""
+    from rappor.engines.files import find_files, holds_uploads, is_of_rows
+
+    streams: list[str] = []
+    tables: list[str] = []
+    for path in inputs:
+        if path == "-" or not (Path(path).is_dir() or is_of_rows(path)):
+            streams.append(path)
+            continue
+        for file in find_files([path]):
+            (streams if holds_uploads(file.path) else tables).append(file.path)
+    return streams, tables
+
+
+def _read_lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
+    """Yield every line of every stream, and show how many bytes are read."""
+    from rappor.engines.files import is_packed, open_text
+
+    # The size of a packed file or a pipe is unknown, so the display has no total then.
+    plain = [path for path in paths if Path(path).is_file() and not is_packed(path)]
+    sizes = [Path(path).stat().st_size for path in plain]
+    total = sum(sizes) if len(sizes) == len(paths) else None
+    done = 0
+    for path in paths:
+        try:
+            with open_text(path) if is_packed(path) else click.open_file(path, "rb") as stream:
+                for number, line in enumerate(stream):
+                    if number == 0 and line.startswith(_COUNTS_FILE):
+                        raise FileError(path, "it has counts already: run rappor decode on it")
+                    yield line
+                    done += len(line)
+                    if number % _LINES == 0:
+                        slow("reading uploads", done, total)
+        except (OSError, EOFError, zlib.error) as error:
+            raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
+
+
+def _select_counts(
+    collections: Sequence[Counts], name: str | None, part: str | None
+) -> Counts | None:
+    """Return the counts of the requested metric and part, or None if there are no counts."""
+    names = sorted({counts.metric for counts in collections})
+    if name is None and len(names) > 1:
+        raise MetricError(
+            f"give --metric: inputs have reports of several metrics, {', '.join(names)}"
+        )
+    sums: dict[str, Counts] = {}
+    for counts in collections:
+        if name in (None, counts.metric):
+            # A device may change its segment, so the sum does not know how often devices report.
+            unsegmented = counts.unsegmented
+            fingerprint = unsegmented.params.fingerprint
+            known = sums.get(fingerprint)
+            sums[fingerprint] = unsegmented if known is None else known + unsegmented
+    selected = list(sums.values())
+    if not selected and names:
+        raise DecodeError(f"inputs must have reports of {name}, got {', '.join(names)}")
+    if selected and (part is not None or len(selected) > 1):
+        return _select_part(selected, part)
+    return selected[0] if selected else None
+
+
+def _select_part(selected: list[Counts], name: str | None) -> Counts:
+    """Return the counts of the requested part. Parts have different devices, and never add up."""
+    parts = {counts.params.part: counts for counts in selected}
+    got = f"inputs have {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
+    if name is None:
+        raise MetricError(f"give --part: {got} of {selected[0].metric}")
+    if name not in parts:
+        raise MetricError(f"--part must be a part that is there, got {name!r}: {got}")
+    return parts[name]
+
+
+def _list_refusals(
+    uploads: Aggregation, rows: FileAggregation | None
+) -> tuple[RefusedReports, ...]:
+    """Return the refusals of uploads and of rows, the most frequent first."""
+    refusals = [
+        RefusedReports(reason=reason, n=refusal.n, first_line=refusal.first_line)
+        for reason, refusal in uploads.refused.items()
+    ]
+    if rows is not None:
+        refusals += [
+            RefusedReports(
+                reason=REASONS[key[2]],
+                n=n,
+                first_file=rows.first_refused.get(key),
+                metric=key[0],
+                params=key[1],
+            )
+            for key, n in rows.refused.items()
+        ]
+    return tuple(sorted(refusals, key=lambda refusal: -refusal.n))
+
+
+def _print_files(rows: FileAggregation) -> None:
+    """Print the number of files that an earlier run added up, and how a cluster read all files."""
+    files = format_count(rows.n_files, "file")
+    if rows.n_resumed:
+        click.echo(f"{rows.n_resumed:,} of {files} added up by an earlier run")
+    if rows.road:
+        click.echo(f"{files}: {rows.road}")
+
+
+def _warn_of_refusals(refusals: tuple[RefusedReports, ...]) -> None:
+    """Write the refusals to standard error, a line for each reason."""
+    for refusal in refusals:
+        where = f", first in {refusal.first_file}" if refusal.first_file else ""
+        if refusal.first_line:
+            where = f", first on line {refusal.first_line:,}"
+        names = " ".join(filter(None, (refusal.metric, refusal.params)))
+        # Rows are input of strangers, so their names may contain control characters.
+        labels = f" (of {visible(names)})" if names else ""
+        click.echo(f"refused {refusal.n:,}{where}: {refusal.reason}{labels}", err=True)

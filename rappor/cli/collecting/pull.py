@@ -1,0 +1,117 @@
+"""`rappor pull`: counts from a collector into a file."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rappor.base.errors import DecodeError
+from rappor.base.sentence_numbers import format_count
+from rappor.cli.commands import command
+from rappor.cli.console import print_json, print_parts
+from rappor.cli.options import (
+    argument_field,
+    flag_field,
+    json_option,
+    metric_argument,
+    option_field,
+)
+from rappor.reporting.tables import Column, Table
+
+if TYPE_CHECKING:
+    from rappor.counts.released import Released
+
+_NAMED_DAYS: Final = 5
+"""Largest number of unreleased days that a sentence names. Further days are counted."""
+
+
+@command(
+    "rappor pull https://collector.example.org search_engine \\\n"
+    "  --from 2026-11-01 --to 2026-11-30 --out november.json",
+    "rappor pull http://127.0.0.1:8080 theme --out theme.json \\\n  --token-file token.txt",
+)
+def pull(
+    *,
+    url: str = argument_field(),
+    metric: str = metric_argument(),
+    first: datetime.datetime | None = option_field(
+        "DAY",
+        "First day (UTC), such as 2026-11-01. Default: the first released day.",
+        flags="--from",
+    ),
+    last: datetime.datetime | None = option_field(
+        "DAY", "Last day (UTC), included. Default: the last released day.", flags="--to"
+    ),
+    by: str = option_field(
+        ["day", "week", "month"],
+        "Separate counts for each day, week (from Monday on) or month.",
+        default="day",
+    ),
+    segments: bool = flag_field(
+        "Separate counts for each segment of the metric. Default: one sum."
+    ),
+    path: str = option_field(
+        "FILE",
+        "File to write. Every command that takes counts reads it.",
+        required=True,
+        flags="--out",
+    ),
+    token_file: str | None = option_field(
+        "FILE", "File with the read token. Default: the variable RAPPOR_TOKEN."
+    ),
+    as_json: bool = json_option(),
+) -> None:
+    """Read the counts of a metric from a collector into a file.
+
+    URL is the collector's address for analysts. `rappor decode`, `rappor compare`, all other
+    commands that take counts, and Counts.load_all in Python read the file.
+
+    The collector releases whole blocks, so some days are not yet released. The command lists them.
+    Days are kept apart, because they show how often the same devices report. `rappor decode` adds
+    them up, often with smaller errors than one sum has. `rappor trend` compares them.
+
+    A token is never an argument, because others could see it.
+    """
+    from rappor.remote.collector_client import CollectorClient
+    from rappor.remote.token import read_token
+
+    collector = CollectorClient(url, read_token(token_file))
+    released = collector.counts(
+        metric, first and first.date(), last and last.date(), by=by, segments=segments
+    )
+    name, withheld = released.metric, released.withheld
+    if not released.n_reports:
+        waiting = f"; reports wait on {_name_days(withheld)}" if withheld else ""
+        raise DecodeError(f"the collector releases no reports of {name} on these days{waiting}")
+    released.save(path)
+    table = _periods_table(released)
+    if as_json:
+        head = {"metric": name, "reports": released.n_reports}
+        days = [str(day) for day in withheld]
+        print_json(head, periods=table.to_json(), withheld=days, file=path)
+        return
+    print_parts(table, f"{format_count(released.n_reports, 'report')} of {name} in {path}.")
+    if withheld:
+        print_parts(f"Some reports wait on {_name_days(withheld)}.")
+
+
+def _periods_table(released: Released) -> Table[dict[str, Any]]:
+    """Return the table of the periods and their reports."""
+    return Table(
+        title=f"Released reports of {released.metric}",
+        columns=(
+            Column("days", lambda row: "/".join(dict.fromkeys((row["from"], row["to"]))), "text"),
+            Column("reports", lambda row: f"{row['reports']:,}"),
+        ),
+        rows=[
+            {"from": str(period.first), "to": str(period.last), "reports": period.n_reports}
+            for period in released.periods
+        ],
+    )
+
+
+def _name_days(days: tuple[datetime.date, ...]) -> str:
+    """Return the first days in words, and the number of the others."""
+    first = ", ".join(str(day) for day in days[:_NAMED_DAYS])
+    n_more = len(days) - _NAMED_DAYS
+    return first if n_more <= 0 else f"{first} and {format_count(n_more, 'other day')}"

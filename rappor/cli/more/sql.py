@@ -1,0 +1,73 @@
+"""`rappor sql`: the statement that counts stored reports inside a warehouse."""
+
+from __future__ import annotations
+
+import click
+
+from rappor.base.errors import MetricError
+from rappor.cli.commands import command
+from rappor.cli.console import print_json
+from rappor.cli.options import (
+    flag_field,
+    json_option,
+    metric_argument,
+    option_field,
+    registry_option,
+)
+from rappor.engines.sql import DIALECTS, count_sql, refused_sql
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+
+@command(
+    "rappor sql search_engine --registry metrics.toml --dialect duckdb \\\n"
+    "  --source \"'lake/**/*.parquet'\"",
+    "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
+)
+def sql(
+    *,
+    metric_name: str = metric_argument(),
+    registry_path: str = registry_option(),
+    dialect: str = option_field(
+        list(DIALECTS), "The database that the statement is written for.", required=True
+    ),
+    table: str = option_field(
+        "TABLE",
+        "The table of reports, as written in the statement.",
+        default="reports",
+        flags="--source",
+    ),
+    part: str | None = option_field("PART", "A part of the metric, if it has parts."),
+    refused: bool = flag_field("Count refused reports by reason, instead of accepted ones."),
+    as_json: bool = json_option(),
+) -> None:
+    """Print the statement that counts reports in a warehouse.
+
+    The table has the columns format, metric, params, cohort and bits (bytes). The result has the
+    columns cohort, reports, bit_0, bit_1 and so on. Save it as CSV with a header, and
+    Counts.from_csv reads it. The command sends nothing anywhere.
+    """
+    metric = Registry.load(registry_path).metric(metric_name)
+    if metric.segments:
+        # The statement has the fingerprint of one parameter set, and each segment has its own.
+        raise MetricError(f"metric {metric.name!r} has segments: rappor aggregate adds them up")
+    params = metric.part_params(_check_part(metric, part))
+    write = refused_sql if refused else count_sql
+    statement = write(params, metric.name, dialect=dialect, table=table)
+    if as_json:
+        head = {"metric": metric.name, "params": params.fingerprint, "dialect": dialect}
+        print_json(head | {"statement": statement})
+    else:
+        click.echo(statement, nl=False)
+
+
+def _check_part(metric: Metric, part: str | None) -> str:
+    """Return the name of the part to count, which is empty for a metric without parts.
+
+    Parts have different devices and different bits, so they are counted one by one.
+    """
+    names = [item.name for item in metric.parts]
+    if (part or "") not in (names or [""]):
+        expected = f"one of {', '.join(names)}" if names else "omitted: the metric has no parts"
+        raise MetricError(f"--part must be {expected}, got {part!r}")
+    return part or ""

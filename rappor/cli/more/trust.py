@@ -1,0 +1,240 @@
+"""`rappor trust`: the errors of local noise, a shuffler and a curator at the same privacy loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rappor.base.ranges import check_number
+from rappor.cli.commands import command
+from rappor.cli.console import Slow, print_json, print_parts
+from rappor.cli.option_values import COUNT, WholeNumber
+from rappor.cli.options import chart_option, json_option, option_field, option_group, seed_option
+from rappor.reporting.tables import Column, Table
+from rappor.trust.coin_survey import CoinSurvey
+from rappor.trust.models import trust_models
+
+if TYPE_CHECKING:
+    from rappor.reporting.charts import ChartGrid
+
+_DRAWN_RUNS: Final = 200
+"""Number of trials of each dot in the chart."""
+
+_TRIAL_STEP: Final = 6
+"""Every so many points of a curve have a dot with trials. Trials take most of the time."""
+
+_TAIL: Final = 0.05
+"""Probability of an error of at least `tail`: once in 20 answers."""
+
+_PROMISES: Final = ("trusted", "epsilon", "delta", "epsilon_of_collector", "epsilon_10")
+"""Attributes of a model that the output contains."""
+
+_DEVICES: Final = [round(10 ** (step / 4)) for step in range(8, 33)]
+"""Numbers of devices on an axis of the chart."""
+
+_EPSILONS: Final = [round(10 ** (step / 12), 4) for step in range(-12, 9)]
+"""Losses on an axis of the chart, in nats."""
+
+_NOISES: Final = [step / 20 for step in range(1, 20)]
+"""Shares of random answers in a survey, on an axis of the chart."""
+
+
+class _Point(NamedTuple):
+    """A point on a horizontal axis, with its privacy loss and its number of devices."""
+
+    x: float
+    epsilon: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Survey:
+    """The yes-or-no question that all models answer."""
+
+    epsilon: float = option_field("NATS", "Privacy loss of one answer.", default=1.0)
+    devices: int = option_field(COUNT, "Devices that answer.", default=100_000)
+    share: float = option_field(
+        "SHARE", "Share of the devices that have the property.", default=0.3
+    )
+    delta: float = option_field(
+        "PROBABILITY",
+        "Probability that the bounds of shuffling and of Gaussian noise fail.",
+        default=1e-9,
+    )
+    beta: float = option_field(
+        "PROBABILITY",
+        "In the coin-flip survey, a first coin decides whether a person answers truthfully. If "
+        "not, a second coin answers yes with this probability.",
+        default=0.25,
+    )
+
+
+@command(
+    "rappor trust --epsilon 1 --devices 1e5 --share .3",
+    "rappor trust --epsilon 2 --runs 100 --seed 1 --json",
+)
+def trust(
+    *,
+    survey: _Survey = option_group(_Survey),
+    runs: int = option_field(
+        WholeNumber(2, 10**5),
+        "Simulated trials of each model, from 2 to 100,000.",
+        default=1000,
+    ),
+    seed: int | None = seed_option(),
+    as_json: bool = json_option(),
+    chart: str | None = chart_option(),
+) -> None:
+    """Compare local noise, a shuffler and a trusted curator.
+
+    The question is how many devices have a property, at the same epsilon for all models. The models
+    are local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch,
+    and a curator (Laplace, two-sided geometric and Gaussian noise). The command shows errors by
+    formula and by simulation, beside the error that is reached once in 20 trials.
+    """
+    check_number("share", survey.share, "[0, 1]")
+    table = _models_table(_try_models(survey, runs, seed))
+    if chart is not None:
+        with Slow() as slow:
+            _draw(survey, slow, seed=seed).save(chart)
+    if as_json:
+        print_json(survey, runs=runs, models=table.to_json())
+    else:
+        _print(table, survey, runs)
+
+
+def _try_models(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, Any]]:
+    """Return the promises and the errors of each model.
+
+    Losses are in nats: `epsilon` towards readers of the result, `epsilon_of_collector` towards the
+    receiver of the answers, and `epsilon_10` for ten answers. Errors are in devices: `std_error` by
+    formula, `tail` which is reached once in 20 answers at most, and `observed` in trials.
+    """
+    from rappor.trust.trials import try_model
+
+    models = trust_models(survey.epsilon, survey.devices, delta=survey.delta, beta=survey.beta)
+    n_true, n, rows = round(survey.share * survey.devices), survey.devices, []
+    with Slow() as slow:
+        for i, model in enumerate(models):
+            slow("trials", i, len(models))
+            seed_of_model = None if seed is None else seed + i
+            trial = try_model(model, n_true=n_true, n=n, runs=runs, seed=seed_of_model)
+            promises = {key: getattr(model, key) for key in _PROMISES}
+            errors = {"std_error": trial.std_error, "tail": model.noise.tail(_TAIL, n_true, n)}
+            rows.append({"model": model.name, **promises, **errors, "observed": trial.observed})
+    return rows
+
+
+def _models_table(rows: Sequence[dict[str, Any]]) -> Table[dict[str, Any]]:
+    """Return the table of the models, with losses in nats and errors in devices."""
+
+    def column_of_number(title: str, key: str) -> Column[dict[str, Any]]:
+        return Column(title, lambda row: f"{row[key]:,.2f}")
+
+    return Table(
+        title="Models",
+        columns=(
+            Column("model", lambda row: row["model"], "text"),
+            Column("trusted", lambda row: row["trusted"], "text"),
+            Column("to collector", lambda row: _format_loss(row["epsilon_of_collector"])),
+            column_of_number("10 answers", "epsilon_10"),
+            column_of_number("std error", "std_error"),
+            column_of_number("1 in 20", "tail"),
+            column_of_number("trials", "observed"),
+        ),
+        rows=rows,
+    )
+
+
+def _format_loss(epsilon: float) -> str:
+    """Format a loss towards the collector. A curator's collector receives the true answers."""
+    return "the truth" if math.isinf(epsilon) else f"{epsilon:.2f}"
+
+
+def _print(table: Table[dict[str, Any]], survey: _Survey, runs: int) -> None:
+    """Print the question, the table of the models, and what follows from it."""
+    print_parts(
+        f"How many of {survey.devices:,} devices have a property? The truth is "
+        f"{round(survey.share * survey.devices):,}. Each answer has epsilon = "
+        f"{survey.epsilon:g}.\n"
+        "'to collector' and '10 answers' are losses in nats; errors are in devices.\n"
+        "'1 in 20' is an error that is reached once in 20 answers at most, 'trials' the error seen "
+        f"in\n{runs:,} trials.\n",
+        table,
+        "\nThe bounds of the shuffled batch and of Gaussian noise hold with probability "
+        f"1 - {survey.delta:g}. Local noise grows with the square root of the number of devices. "
+        "A curator's noise does not grow, but a curator knows the truth.",
+    )
+
+
+def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> ChartGrid:
+    """Draw the error against the number of devices, against epsilon, and against the noise."""
+    from rappor.reporting.charts import ChartGrid
+    from rappor.reporting.lines import Axis, draw_lines, merge_labels
+
+    epsilon, n = survey.epsilon, survey.devices
+    noise = "random answers in a symmetric survey of that epsilon"
+    panels: list[tuple[Axis, str, list[_Point]]] = [
+        (
+            Axis(field="x", title="devices", log=True),
+            f"epsilon {epsilon:g}",
+            [_Point(x, epsilon, x) for x in _DEVICES],
+        ),
+        (
+            Axis(field="x", title="epsilon, nats", log=True),
+            f"{n:,} devices",
+            [_Point(x, x, n) for x in _EPSILONS],
+        ),
+        (
+            Axis(field="x", title=noise, domain=(0, 1), percent=True),
+            f"{n:,} devices, epsilon shown as noise",
+            [_Point(x, CoinSurvey(1 - x, 0.5).epsilon, n) for x in _NOISES],
+        ),
+    ]
+    curves = []
+    for done, (*_, points) in enumerate(panels):
+        slow("drawing", done, len(panels))
+        curves.append(_compute_curves(points, survey, seed))
+    rows = [row for lines, _ in curves for row in lines]
+    labels = merge_labels(rows, value="error", series="model")
+
+    def add_labels(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"model": labels[row["model"]]} for row in rows]
+
+    return ChartGrid(
+        title="What it costs that nobody needs to be trusted",
+        charts=[
+            draw_lines(
+                add_labels(lines),
+                points=add_labels(dots),
+                x=axis,
+                y=Axis(field="error", title="standard error, devices", log=True),
+                series="model",
+                legend="lines: closed form; dots: trials",
+                title=title,
+            )
+            for (axis, title, _), (lines, dots) in zip(panels, curves, strict=True)
+        ],
+    )
+
+
+def _compute_curves(
+    points: list[_Point], survey: _Survey, seed: int | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the errors by formula at all points, and the errors of trials at some points."""
+    from rappor.trust.trials import try_model
+
+    lines, dots = [], []
+    for i, (x, epsilon, n) in enumerate(points):
+        n_true = round(survey.share * n)
+        models = trust_models(epsilon, n, delta=survey.delta, beta=survey.beta)
+        for j, model in enumerate(models):
+            row = {"x": x, "model": model.name}
+            lines.append(row | {"error": model.noise.std_error(n_true, n)})
+            if i % _TRIAL_STEP == 0:
+                seed_of_model = None if seed is None else seed + j
+                trial = try_model(model, n_true=n_true, n=n, runs=_DRAWN_RUNS, seed=seed_of_model)
+                dots.append(row | {"error": trial.observed})
+    return lines, dots

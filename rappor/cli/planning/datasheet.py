@@ -1,0 +1,68 @@
+"""`rappor datasheet`: documents that a company needs, from the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rappor.cli.commands import command
+from rappor.cli.console import print_json
+from rappor.cli.options import json_option, option_field, registry_option
+from rappor.privacy.consent_text import write_consent_texts
+from rappor.privacy.impact_assessment import write_impact_assessment
+from rappor.privacy.registry_datasheet import write_datasheet
+from rappor.registry.registry import Registry
+
+_DOCUMENTS: Final = {
+    "datasheet": write_datasheet,
+    "dpia": write_impact_assessment,
+    "consent": write_consent_texts,
+}
+"""Functions that build a document from a registry, by the values of --paper."""
+
+
+@command(
+    "rappor datasheet --registry metrics.toml",
+    "rappor datasheet --registry metrics.toml --paper consent",
+    "rappor datasheet --registry metrics.toml --out papers",
+)
+def datasheet(
+    *,
+    registry_path: str = registry_option(),
+    paper: str = option_field(
+        list(_DOCUMENTS),
+        "The data sheet, the skeleton of a DPIA, or consent texts.",
+        default="datasheet",
+    ),
+    out: Path | None = option_field(
+        "FOLDER",
+        "Write all papers into this folder, as Markdown and HTML.",
+        type=click.Path(path_type=Path),
+    ),
+    as_json: bool = json_option(),
+) -> None:
+    """Write a data sheet, a DPIA skeleton and consent texts.
+
+    The data sheet has purpose, owner, unit of privacy, fields on the wire, retention, recipients,
+    losses of a report, an epoch, a year and a value that stays, what links reports, what
+    withdrawal erases, and known limits. Each paper has a version, a hash of its content: the same
+    registry gives the same version. What only people can decide is marked [to be filled in].
+    None of it is legal advice.
+    """
+    from rappor.reporting.papers import paper_markdown, paper_page
+
+    registry = Registry.load(registry_path)
+    documents = {name: build(registry) for name, build in _DOCUMENTS.items()}
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, document in documents.items():
+            (out / f"{name}.md").write_text(paper_markdown(document), encoding="utf-8")
+            (out / f"{name}.html").write_text(paper_page(document), encoding="utf-8")
+    if as_json:
+        print_json(documents[paper])
+    elif out is None:
+        click.echo(paper_markdown(documents[paper]), nl=False)
+    else:
+        click.echo(f"{', '.join(documents)} are in {out}, as Markdown and HTML.")

@@ -1,0 +1,147 @@
+"""`rappor plan`: parameters for a privacy budget, and what they will find."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rappor.cli.commands import command
+from rappor.cli.console import print_json, print_pairs, print_parts, print_table
+from rappor.cli.options import (
+    chart_option,
+    detection_options,
+    json_option,
+    option_field,
+    option_group,
+    save_chart,
+)
+from rappor.cli.planning.plan_options import (
+    BudgetOptions,
+    DiscoveryOptions,
+    PaceOptions,
+    PlannedMetric,
+    SizeOptions,
+    StringOptions,
+)
+from rappor.estimator.error_control import ErrorControl
+from rappor.privacy.unchanged_values import list_unchanged_losses
+
+if TYPE_CHECKING:
+    from rappor.planning.collection_pace import CollectionPace
+    from rappor.planning.discovery_plan import DiscoveryPlan
+    from rappor.planning.plans import Plan
+    from rappor.planning.repeats import RepeatedReports
+
+
+@command(
+    "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
+    "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
+    "rappor plan --profile balanced --reports 1e6 --table population.csv",
+    "rappor plan --encoding onehot --categories light,dark,other \\\n"
+    "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
+    "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
+    "rappor plan search_engine --registry metrics.toml \\\n  --devices 1e5 --reports-per-device 30",
+)
+def plan(
+    *,
+    planned: PlannedMetric = option_group(PlannedMetric),
+    budget: BudgetOptions = option_group(BudgetOptions),
+    size: SizeOptions = option_group(SizeOptions),
+    pace_options: PaceOptions = option_group(PaceOptions),
+    strings: StringOptions = option_group(StringOptions),
+    discovery: DiscoveryOptions = option_group(DiscoveryOptions),
+    detection: ErrorControl = detection_options(),
+    power: float = option_field(
+        "PROBABILITY",
+        "Probability with which a string of the smallest share is detected.",
+        default=0.8,
+    ),
+    name: str = option_field(
+        "NAME", "Name of the metric in the printed entry of a registry.", default="my_metric"
+    ),
+    chart: str | None = chart_option(),
+    as_json: bool = json_option(),
+) -> None:
+    """Choose parameters for a privacy budget before collecting.
+
+    Give the budget (--epsilon-1 and --epsilon-inf), a --profile, or a METRIC of a registry, whose
+    parameters are kept unless you give a budget. With --reports or --devices the command computes
+    the smallest share that is detected; with --share it computes the reports that are needed. If
+    devices report again, it also shows what that adds and costs. It prints the registry entry at
+    the end.
+
+    With --discover the command plans a metric for strings without a list: its parts, their shares
+    of the devices, bits and cohorts. It predicts how many strings `rappor discover` will find.
+    """
+    from rappor.planning.metric_plan import adapt_plan, format_entry, write_numbers
+    from rappor.planning.repeats import compare_repeats
+
+    metric = planned.metric
+    pace = pace_options.choose(metric, is_bare=budget.is_bare)
+    reports_per_device = pace.reports_per_device
+    question = strings.read_target(
+        planned.n_categories, detection, power=power, reports_per_device=reports_per_device
+    )
+    # The library has no clock; a year is a term that somebody will think about again.
+    expires = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
+    terms: dict[str, Any] = {"expires": expires, "epoch": pace.epoch, "interval": pace.interval}
+    if discovery.discover:
+        if metric is not None or planned.n_categories is not None or chart is not None:
+            raise click.UsageError("--discover plans a new metric of strings, without a chart")
+        parts = discovery.plan(
+            question,
+            budget=budget.read_budget_of_discovery(),
+            reports=size.count_reports_of_discovery(pace),
+        )
+        entry = parts.to_toml(name, **terms)
+        if as_json:
+            print_json(parts.to_dict(), toml=entry)
+        else:
+            _print_discovery(parts, entry)
+        return
+    reports = size.count_reports(pace)
+    result = budget.plan(planned, question, reports=reports, share=size.share)
+    if metric is None:
+        entry = result.to_toml(name, **terms)
+    else:
+        result = adapt_plan(result, metric, reports=reports)
+        entry = format_entry(str(planned.registry_path), metric.name, result.params)
+        if planned.write:
+            write_numbers(str(planned.registry_path), metric.name, result.params)
+    repeats: tuple[RepeatedReports, ...] = ()
+    if reports_per_device > 1:
+        repeats = compare_repeats(result, epochs=pace.epochs, once=pace.is_once)
+    save_chart(result, chart)
+    if as_json:
+        print_json(result.to_dict(), toml=entry, **({"repeats": repeats} if repeats else {}))
+    else:
+        _print(result, pace, repeats, entry)
+
+
+def _print(
+    plan: Plan, pace: CollectionPace, repeats: tuple[RepeatedReports, ...], entry: str
+) -> None:
+    """Print the summary, repeated reports, a value that stays, other designs, and the entry."""
+    from rappor.planning.repeats import describe_once
+    from rappor.reporting.plan_tables import alternatives_table, plan_table, repeats_table
+    from rappor.reporting.privacy_tables import CHOICE_OF_EPOCH, staying_table
+
+    print_pairs(plan_table(plan))
+    if pace.is_once:
+        print_parts(f"\n{describe_once(pace.epoch)}")
+    if repeats:
+        print_table(repeats_table(repeats))
+    print_table(staying_table(list_unchanged_losses(plan.params)), CHOICE_OF_EPOCH)
+    print_table(alternatives_table(plan.alternatives))
+    click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
+
+
+def _print_discovery(plan: DiscoveryPlan, entry: str) -> None:
+    """Print the parts, the strings that they find, and the entry for the registry."""
+    from rappor.reporting.plan_tables import discovery_table, layouts_table
+
+    print_pairs(discovery_table(plan))
+    print_table(layouts_table(plan))
+    click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)

@@ -1,0 +1,215 @@
+"""`rappor privacy`: what a metric promises, what remains visible, and what it detects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import click
+
+from rappor.base.errors import ParamsError
+from rappor.base.sentence_numbers import format_count
+from rappor.cli.commands import command
+from rappor.cli.console import print_json, print_parts, print_section, print_table
+from rappor.cli.examined_params import ExaminedParams, examined_params_options
+from rappor.cli.option_values import COUNT
+from rappor.cli.options import chart_option, json_option, option_field, option_group, save_chart
+from rappor.planning.changed_params import (
+    JointError,
+    can_decode_together,
+    compute_joint_error,
+)
+from rappor.planning.detection_limit import compute_detection_limit, compute_standard_error
+from rappor.privacy.assessment import (
+    PrivacyReport,
+    ShuffledBatch,
+    Usage,
+    privacy_report,
+    privacy_report_of,
+)
+from rappor.protocol.params import Params
+from rappor.registry.registry import Registry
+from rappor.reporting.numbers import format_percent
+
+_SHUFFLER: Final = (
+    "This holds if a shuffler that neither you nor the collector runs removes addresses, times and "
+    "order. Nothing in this project shuffles: today the collector sees every report alone."
+)
+"""Sentence below the losses after shuffling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Detectable:
+    """The detection limit of one report from each device.
+
+    Attributes
+    ----------
+    devices, candidates : numbers of devices and of candidates.
+    std_error : standard error of a rare string's count, in reports.
+    detection_limit : smallest share that is detected with 80 % probability.
+    """
+
+    devices: int
+    candidates: int
+    std_error: float
+    detection_limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BatchOptions:
+    """Options for a shuffled batch."""
+
+    shuffled: int | None = option_field(
+        COUNT, "Devices in a shuffled batch, if you have a shuffler. Shows what it would change."
+    )
+    counts_path: str | None = option_field(
+        "FILE", "Counts file whose actual cohorts take the place of --shuffled N."
+    )
+    delta: float = option_field(
+        "PROBABILITY", "Probability with which the bounds of shuffling may fail.", default=1e-9
+    )
+
+    def read(self, params: Params) -> ShuffledBatch | None:
+        """Return the batch, with the cohorts of the counts if the command line names a file."""
+        if self.shuffled is None:
+            if self.counts_path is not None:
+                raise click.UsageError("--counts goes with --shuffled")
+            return None
+        batch = ShuffledBatch(devices=self.shuffled, delta=self.delta)
+        if self.counts_path is None:
+            return batch
+        from rappor.counts.counts import Counts
+
+        counts = Counts.load(self.counts_path)
+        if counts.params != params:
+            raise ParamsError(
+                f"counts must be of parameters {params.fingerprint}, "
+                f"got {counts.params.fingerprint}"
+            )
+        return replace(batch, cohorts=tuple(counts.cohort_reports.tolist()))
+
+
+@command(
+    "rappor privacy search_engine --registry metrics.toml",
+    "rappor privacy search_engine --registry metrics.toml --changed new.toml",
+    "rappor privacy --profile strict --shuffled 1e7 --chart belief.svg",
+    "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
+    hints={
+        "--epsilon": "choose parameters for an epsilon by "
+        "`rappor plan --epsilon-1 NATS --epsilon-inf NATS`, or name a --profile"
+    },
+)
+def privacy(
+    *,
+    examined: ExaminedParams = examined_params_options(),
+    usage: Usage = option_group(
+        Usage,
+        reports=option_field(
+            COUNT, "For the total loss of one person: reports of each value.", default=10
+        ),
+        values=option_field(
+            COUNT,
+            "For the total loss of one person: how many different values each metric reports of "
+            "the person over time. Each new value costs the loss of a value again.",
+            default=1,
+        ),
+        group=option_field(
+            COUNT,
+            "People who share their values, such as a family: the last row of the total loss is "
+            "that of all N together.",
+            default=2,
+        ),
+    ),
+    batch_options: _BatchOptions = option_group(_BatchOptions),
+    devices: int = option_field(
+        COUNT,
+        "Devices of a collection, for the detection limit.",
+        default=1_000_000,
+        show_default="1,000,000",
+    ),
+    candidates: int = option_field(
+        COUNT, "Candidate strings, for the detection limit.", default=1000
+    ),
+    changed: str | None = option_field(
+        "FILE", "Registry with the changed metric. Shows what the change costs."
+    ),
+    as_json: bool = json_option(),
+    chart: str | None = chart_option(),
+) -> None:
+    """Report what a metric promises, shows and detects.
+
+    Name a METRIC of a registry, a --profile, or the parameters one by one. A registry adds the
+    total loss of one person over all its metrics. All numbers are computed from the effective
+    probabilities of the 32-bit coins.
+    """
+    metric, params = examined.metric, examined.params
+    if changed is not None and metric is None:
+        raise click.UsageError("--changed needs METRIC and --registry")
+    new = None
+    if changed is not None and metric is not None:
+        new = Registry.load(changed).metric(metric.name)
+    batch = batch_options.read(params)
+    if metric is None:
+        report = privacy_report_of(params, batch=batch)
+    else:
+        report = privacy_report(
+            metric, registry=examined.registry, usage=usage, batch=batch, changed=new
+        )
+    error = None
+    if new is not None and can_decode_together(params, new.params):
+        error = compute_joint_error(params, new.params, before=devices, after=devices)
+    limit = _Detectable(
+        devices=devices,
+        candidates=candidates,
+        std_error=compute_standard_error(params, devices),
+        detection_limit=compute_detection_limit(params, devices, n_candidates=candidates),
+    )
+    save_chart(report, chart)
+    if as_json:
+        print_json(report, joint_error=error, detection=limit)
+    else:
+        _print(report, error, limit)
+
+
+def _print(report: PrivacyReport, error: JointError | None, limit: _Detectable) -> None:
+    """Print the sections of a report.
+
+    Parameters
+    ----------
+    report : the report.
+    error : standard errors of estimates before and after a change of the entry, or None.
+    limit : the detection limit.
+    """
+    from rappor.reporting import privacy_tables as tables
+
+    print_parts(tables.format_params(report.params))
+    print_table(
+        tables.beliefs_table(report.losses),
+        "Each cell has the least and the most that the belief above it can become.",
+    )
+    print_table(tables.staying_table(report.staying), tables.CHOICE_OF_EPOCH)
+    if report.promise is not None:
+        print_section("What is promised", report.promise)
+    if report.without_noise is not None:
+        same = "Below, only devices with the same properties are counted."
+        print_section("What is sent without noise", report.without_noise, same)
+    print_section(
+        "Detection",
+        f"A report from each of {format_count(limit.devices, 'device')} detects a share of "
+        f"{format_percent(limit.detection_limit, 3)} with 80 % probability, among "
+        f"{format_count(limit.candidates, 'candidate')} (Bonferroni 5 %). The standard error of a "
+        f"count is {limit.std_error:,.0f} reports. This counts the noise alone; `rappor plan` also "
+        "counts collisions of strings.",
+    )
+    if report.shuffling is not None:
+        batch = tables.shuffling_table(report.shuffling)
+        nothing = "A cohort may have one device only: shuffling promises nothing."
+        print_section(batch.title, batch if batch.rows else nothing, _SHUFFLER)
+    has_properties = report.without_noise is not None
+    links = tables.list_links(report.linkability, has_properties=has_properties)
+    print_section("What links the reports of one device", *links)
+    if report.account is not None:
+        print_table(tables.account_table(report.account))
+    if report.change is not None:
+        costs = tables.list_costs_of_change(report.change, error, limit.devices)
+        print_section("If the entry changes", *costs)

@@ -1,0 +1,1 @@
+"""Commands of the step "Prove": audits of encoders and clients."""

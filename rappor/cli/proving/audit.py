@@ -1,0 +1,223 @@
+"""`rappor audit`: the privacy loss of an encoder or a client, measured from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rappor.base.atomic_files import read_text
+from rappor.base.errors import RapporError
+from rappor.cli.commands import command
+from rappor.cli.console import Slow, print_json, print_parts
+from rappor.cli.examined_params import ExaminedParams, examined_params_options
+from rappor.cli.options import (
+    chart_option,
+    flag_field,
+    json_option,
+    option_field,
+    option_group,
+    save_chart,
+    seed_option,
+)
+from rappor.registry.metric import Metric
+
+if TYPE_CHECKING:
+    from rappor.auditing.auditor import Audit
+    from rappor.auditing.encoder_under_test import EncoderUnderTest
+
+
+_ENCODER_DEVICES: Final = 100_000
+"""Number of devices of an audit of an encoder. More devices bound the loss more tightly."""
+
+_EXACT_VECTORS: Final = 500
+"""Number of reports that are compared with the protocol."""
+
+
+class FaultFoundError(RapporError):
+    """The audit is complete, and a check found a fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProgramOptions:
+    """Options that name the program under test. By default it is the encoder of this package."""
+
+    command: str | None = option_field(
+        "COMMAND", "Audit this program instead of the encoder of this package."
+    )
+    secret_file_option: str | None = option_field(
+        "OPTION",
+        "Option by which --command reads the secret of a device from a file of 32 bytes, such as "
+        "--secret-file. The audit can then ask the same device again, and test what the device "
+        "repeats.",
+    )
+    questions: bool = flag_field(
+        "Send --command a line of JSON for each report, with secret, metric and value, instead of "
+        "a line with the value only. So one process serves many devices and metrics."
+    )
+    exact: bool = flag_field(
+        "Send --command also the random coins, and compare its reports with the protocol, bit by "
+        "bit. It reads lines of JSON as with --questions."
+    )
+    client: str | None = option_field(
+        "COMMAND", "Audit what this client program keeps over restarts, days and epochs."
+    )
+
+    def check(self) -> None:
+        """Raise a usage error for options that would be ignored."""
+        if self.client is not None and self.command is not None:
+            raise click.UsageError("give --client or --command, not both")
+        has_file = self.secret_file_option is not None
+        if self.command is None and (has_file or self.questions or self.exact):
+            raise click.UsageError(
+                "--secret-file-option, --questions and --exact go with --command"
+            )
+        if (self.questions or self.exact) and has_file:
+            raise click.UsageError("a question names the secret: leave --secret-file-option out")
+
+    def create_encoder(self, metric: Metric) -> EncoderUnderTest:
+        """Return the encoder that the audit sends its requests to."""
+        from rappor import auditing
+
+        if self.command is None:
+            return auditing.create_reference_encoder(metric)
+        words = auditing.split_command(self.command)
+        if self.questions:
+            return auditing.JsonLines(metric.params, words)
+        return auditing.Command(metric.params, words, secret_file_option=self.secret_file_option)
+
+
+@command(
+    "rappor audit --profile balanced --trials 1000",
+    "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
+    "rappor audit theme --registry metrics.toml --trials 1000 \\\n"
+    "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
+    "  --secret-file-option=--secret-file",
+)
+def audit(
+    *,
+    examined: ExaminedParams = examined_params_options(),
+    program: _ProgramOptions = option_group(_ProgramOptions),
+    values_path: str | None = option_field(
+        "FILE", "Also test these values, one per line. Random values are always tested."
+    ),
+    trials: int | None = option_field(
+        "N", "Number of devices.", show_default="100,000; --exact 500; --client 50 to 400"
+    ),
+    reports: int = option_field("N", "Reports of each device, up to 100.", default=2),
+    seed: int | None = seed_option(),
+    chart: str | None = chart_option(),
+    as_json: bool = json_option(),
+) -> None:
+    """Test whether an encoder keeps its privacy promise.
+
+    The audit treats the encoder as a black box. It prints lower bounds of the privacy loss at
+    99.99 % confidence, and tests the probability of every bit, the permanent response, the
+    independence of metrics, values and bits, and the coins. Each test fails a correct encoder once
+    in 1e9 audits. The exit code is 1 if a test finds a fault.
+
+    A --command reads values from standard input, one value per line, each from a new device. It
+    writes a line for each value: k characters 0 and 1, bit 0 first, or a JSON object. The object
+    has this text as "report", a "cohort", and the "permanent" response if it is known. `rappor
+    encode METRIC - --json` is such a command, and --secret-file is its --secret-file-option.
+
+    With --exact the audit gives the program secret and coins, so that only one report is right.
+    With --client the audit records values on devices in folders: the client of this package is
+    `python -m rappor_client.audited`. The README of rappor/auditing shows the lines of both.
+    """
+    metric = examined.metric_or_placeholder
+    program.check()
+    if values_path is not None and (program.exact or program.client is not None):
+        raise click.UsageError("--values must be omitted with --exact and --client")
+    if program.exact:
+        result = _audit_exactly(program, metric, trials, seed)
+    elif program.client is not None:
+        result = _audit_client(program.client, examined, trials, seed)
+    else:
+        values = [] if values_path is None else _read_values(values_path)
+        result = _audit_encoder(program, metric, values, trials, reports, seed)
+    save_chart(result, chart)
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+    if not result.passed:
+        raise FaultFoundError(f"{len(result.faults)} of {len(result.checks)} checks found a fault")
+
+
+def _audit_exactly(
+    program: _ProgramOptions, metric: Metric, trials: int | None, seed: int | None
+) -> Audit:
+    """Compare reports of the program with the protocol, for given secrets and coins."""
+    from rappor import auditing
+
+    words = auditing.split_command(str(program.command))
+    encoder = auditing.JsonLines(metric.params, words)
+    n_vectors = _EXACT_VECTORS if trials is None else trials
+    return auditing.audit_exactly(encoder, metric, vectors=n_vectors, seed=seed)
+
+
+def _audit_client(
+    command: str, examined: ExaminedParams, trials: int | None, seed: int | None
+) -> Audit:
+    """Audit what a client program stores over restarts, days and epochs."""
+    from rappor import auditing
+
+    if examined.metric is None or examined.registry_path is None:
+        raise click.UsageError("--client needs METRIC and --registry: a device has a registry")
+    with Slow() as slow:
+        return auditing.audit_client(
+            auditing.split_command(command),
+            examined.metric,
+            examined.registry_path,
+            devices=trials,
+            seed=seed,
+            progress=slow,
+        )
+
+
+def _audit_encoder(
+    program: _ProgramOptions,
+    metric: Metric,
+    values: list[str],
+    trials: int | None,
+    reports: int,
+    seed: int | None,
+) -> Audit:
+    """Audit an encoder by its reports, and the coins of the encoder of this package."""
+    from rappor import auditing
+    from rappor.protocol.randomizer import system_coins
+
+    with Slow() as slow:
+        result = auditing.audit(
+            program.create_encoder(metric),
+            metric,
+            trials=_ENCODER_DEVICES if trials is None else trials,
+            n_reports=reports,
+            values=values,
+            seed=seed,
+            progress=slow,
+        )
+        if program.command is None:
+            slow("testing coins", 0, None)
+            coins = auditing.audit_coins(metric.params, system_coins)
+            result = replace(result, checks=(*result.checks, *coins))
+    return result
+
+
+def _read_values(path: str) -> list[str]:
+    """Read one value from each line. Blanks at the ends of a line belong to the value."""
+    lines = (line.removesuffix("\r") for line in read_text(path).split("\n"))
+    return [line for line in lines if line]
+
+
+def _print(audit: Audit) -> None:
+    """Print the checks, and what the audit did not examine."""
+    from rappor.reporting.checks_table import checks_table
+
+    print_parts(
+        checks_table(audit.checks),
+        "\nEpsilons are in nats. This audit did not look at:",
+        *(f"- {sentence}" for sentence in audit.not_examined),
+    )

@@ -1,0 +1,1 @@
+"""Commands of the step "Read": from counts to estimates."""

@@ -1,0 +1,153 @@
+"""`rappor compare`: what changed between periods, segments or metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rappor.base.errors import DecodeError
+from rappor.cli.commands import command
+from rappor.cli.console import Slow
+from rappor.cli.options import (
+    Output,
+    detection_options,
+    flag_field,
+    option_field,
+    option_group,
+    refuse_options,
+)
+from rappor.cli.reading.comparison_output import write_outputs
+from rappor.cli.reading.count_inputs import CountInputs
+from rappor.estimator.error_control import ErrorControl
+from rappor.protocol.segments import Segment
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+    from rappor.counts.counts import Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SampleInputs(CountInputs):
+    """Files of counts that are read as samples."""
+
+    def read_samples(self) -> tuple[dict[str, list[Counts]], Candidates | None]:
+        """Read the samples by their names, and the candidates if the encoding needs some."""
+        samples = self._read_periods() if len(self.paths) == 1 else self._read_files()
+        checked = list(samples.values())
+        metrics = {counts.metric for sample in checked for counts in sample} - {""}
+        if len(metrics) > 1:
+            # Two metrics have two minimums and two lists. The baseline's metric decides.
+            checked = checked[:1]
+        return samples, self.candidates(*checked)
+
+    def read_segments(self) -> tuple[list[Counts], Candidates | None]:
+        """Read the counts of segments. Each segment must have the metric's minimum of reports."""
+        counts = [collection for collection in self.read() if collection.n_reports]
+        if not counts:
+            raise DecodeError("counts must have at least 1 report, got 0")
+        samples: dict[Segment, list[Counts]] = {}
+        for collection in counts:
+            samples.setdefault(collection.params.segment, []).append(collection)
+        return counts, self.candidates(*samples.values())
+
+    def _read_files(self) -> dict[str, list[Counts]]:
+        """Read a sample from each file. Its name is the file's name if no other file has it."""
+        stems = Counter(Path(path).stem for path in self.paths)
+        if len(set(self.paths)) < len(self.paths):
+            raise click.UsageError("COUNTS must be different files")
+        return {
+            Path(path).stem if stems[Path(path).stem] == 1 else path: self.read_file(path)
+            for path in self.paths
+        }
+
+    def _read_periods(self) -> dict[str, list[Counts]]:
+        """Read a sample for each period of one file that was pulled by day, week or month."""
+        from rappor.counts.input_files import read_released
+
+        released = read_released(self.paths[0])
+        periods = () if released is None else released.periods
+        if len(periods) < 2:
+            raise click.UsageError(
+                "give two or more COUNTS, or one that was pulled by day, week, month"
+            )
+        return {period.name: list(period.collections) for period in periods}
+
+
+@command(
+    "rappor compare may.counts june.counts --registry metrics.toml",
+    "rappor compare weeks.json --registry metrics.toml --all --csv changes.csv",
+    "rappor compare may.counts june.counts --candidates engines.txt \\\n  --device-correlation 1",
+    "rappor compare may.counts june.counts --registry metrics.toml --html june.html",
+    "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
+    "rappor compare segments.json --registry metrics.toml --by version \\\n  --html segments.html",
+)
+def compare(
+    *,
+    inputs: _SampleInputs = option_group(_SampleInputs),
+    detection: ErrorControl = detection_options(),
+    device_correlation: float | None = option_field(
+        "SHARE",
+        "Correlation of the device noise of two samples: 0 if different devices report in both, 1 "
+        "if the same devices report equally often in both. Default: unknown; the standard errors "
+        "then come from the variance of the bits.",
+    ),
+    baseline: str = option_field(
+        ["first", "previous"],
+        "What each sample is compared with: the first one, or the one before it.",
+        default="first",
+    ),
+    by: str | None = option_field(
+        "PROPERTY",
+        "Compare groups of devices: split counts of segments by this public property, or by all "
+        "properties with 'all'.",
+    ),
+    show_all: bool = flag_field(
+        "List all candidates, also those that were not found and did not change.", flags="--all"
+    ),
+    output: Output = option_group(Output),
+) -> None:
+    """Show which shares differ between two or more samples.
+
+    COUNTS are files as for `rappor decode`, one for each sample: a period, a segment or a metric.
+    The first sample is the baseline of all others, unless --baseline changes that. A file that was
+    pulled by day, week or month has one sample for each.
+
+    Differences are estimated bit by bit, so strings that did not change cancel out, even if they
+    are not candidates. Each difference has an interval, and the level limits false changes. A
+    newcomer is detected in a sample but not in the baseline; for a leaver it is the other way
+    round.
+
+    With --by, COUNTS are files of `rappor pull --segments`, for a metric with public properties.
+    Each segment is decoded separately and compared with all others together. The command refuses
+    segments below the metric's minimum number of reports.
+    """
+    from rappor.comparison.compare_samples import compare_samples
+    from rappor.comparison.compare_segments import compare_segments
+
+    with Slow() as slow:
+        shared: dict[str, Any] = {"error_control": detection, "progress": slow}
+        if by is not None:
+            refuse_options("--by", "device_correlation", "baseline")
+            counts, candidates = inputs.read_segments()
+            comparison = compare_segments(
+                counts,
+                candidates,
+                dimension=None if by == "all" else by,
+                complete=inputs.is_complete(counts),
+                **shared,
+            )
+        else:
+            samples, candidates = inputs.read_samples()
+            comparison = compare_samples(
+                samples,
+                candidates,
+                device_correlation=device_correlation,
+                baseline=baseline,
+                complete=all(inputs.is_complete(sample) for sample in samples.values()),
+                **shared,
+            )
+    write_outputs(comparison, output, include_all=show_all)

@@ -1,0 +1,44 @@
+"""Output of `rappor compare` and `rappor trend`: files, JSON, and tables for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rappor.cli.console import print_parts, print_title, width
+from rappor.cli.options import Output, save_chart
+
+if TYPE_CHECKING:
+    from rappor.comparison.comparison import Comparison
+
+_STEPS: Final = 20
+"""Largest number of significant steps that are listed, the last ones. A larger number hides the
+footnotes below a long list."""
+
+
+def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) -> None:
+    """Write the requested files, and print the comparison of all or of the selected candidates."""
+    from rappor.reporting.comparison_tables import changes_of_contrast, list_significant_steps
+    from rappor.reporting.footnotes import list_comparison_footnotes
+
+    if output.csv_path is not None:
+        comparison.to_csv(output.csv_path, include_all=include_all)
+    if output.html_path is not None:
+        comparison.to_html(output.html_path)
+    save_chart(comparison, output.chart)
+    if output.as_json:
+        click.echo(comparison.to_json(include_all=include_all))
+        return
+    candidates = comparison.shown_rows.tolist()
+    if include_all:
+        candidates = list(range(len(comparison.candidates)))
+    for contrast in comparison.primary if candidates else ():
+        print_title(contrast.name)
+        print_parts(changes_of_contrast(comparison, contrast, candidates, width()), "")
+    steps = list(list_significant_steps(comparison))
+    if steps:
+        more = f", the last {_STEPS}" if len(steps) > _STEPS else ""
+        print_title(f"significant steps{more}")
+        print_parts(*steps[-_STEPS:], "")
+    print_parts(*list_comparison_footnotes(comparison))

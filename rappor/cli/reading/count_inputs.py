@@ -1,0 +1,279 @@
+"""Arguments of commands that read counts: files of counts, a registry, and candidates.
+
+Each class is a record of arguments and options (`rappor.cli.options.option_group`):
+
+- `CountInputs`: files of counts, with the metric's candidates or those of a file;
+- `GoogleInputs`: the same for files of google/rappor, which have parameters and maps of their own;
+- `PartInputs`: counts of all parts of a metric in one epoch.
+
+The library reads and checks the files. These classes decide which files the command line means, and
+raise usage errors for options that contradict each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rappor.base.atomic_files import hash_file, read_text
+from rappor.base.errors import DecodeError, FileError
+from rappor.base.text_lines import split_filled_lines
+from rappor.cli.options import argument_field, metric_option, option_field, registry_option
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+    from rappor.counts.counts import Counts
+    from rappor.decoding.estimates_report import InputFile
+    from rappor.google.effective_noise import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountInputs:
+    """Files of counts, the registry that contains their metric, and the candidates."""
+
+    paths: tuple[str, ...] = argument_field(
+        nargs=-1, required=True, type=click.Path(), metavar="COUNTS"
+    )
+    registry_path: str | None = registry_option(required=False)
+    metric_name: str | None = metric_option()
+    candidates_path: str | None = option_field(
+        "FILE",
+        "Candidate strings, one per line, plain or gzip; - is standard input. Default: those of "
+        "the metric.",
+        type=click.Path(allow_dash=True),
+    )
+
+    def read(self) -> list[Counts]:
+        """Read the counts of all files. Raise DecodeError if no file contains counts."""
+        counts = [collection for path in self.paths for collection in self.read_file(path)]
+        if not counts:
+            raise DecodeError("counts must have at least 1 report, got 0")
+        return counts
+
+    def read_file(self, path: str) -> list[Counts]:
+        """Read the counts of one file, or a CSV table if the command line names the metric."""
+        from rappor.counts.input_files import read_counts
+
+        return read_counts(path, self.named_metric())
+
+    def named_metric(self) -> Metric | None:
+        """Return the metric that the command line names together with a registry, or None."""
+        if self.registry_path is None or self.metric_name is None:
+            return None
+        return Registry.load(self.registry_path).metric(self.metric_name)
+
+    def metric(self, counts: Sequence[Counts]) -> Metric | None:
+        """Return the metric of the registry, by --metric or by the name in the counts."""
+        from rappor.counts.input_files import find_metric_name
+
+        if self.registry_path is None:
+            if self.metric_name is not None:
+                raise click.UsageError("--metric needs --registry")
+            find_metric_name(counts)
+            return None
+        registry = Registry.load(self.registry_path)
+        name = self.metric_name or find_metric_name(counts)
+        if not name:
+            raise click.UsageError("give --metric: the files do not name their metric")
+        return registry.metric(name)
+
+    def add_epoch(self, counts: list[Counts]) -> list[Counts]:
+        """Add the counts of one epoch, if the metric has one report of each device in an epoch."""
+        from rappor.counts.input_files import list_epochs
+        from rappor.estimator.device_assumptions import add_collections_of_epoch
+
+        metric = self.metric(counts)
+        epochs = [] if metric is None else list_epochs(self.paths, metric)
+        return add_collections_of_epoch(counts, metric, epochs)
+
+    def candidates(self, *samples: list[Counts]) -> Candidates | None:
+        """Check the counts of each sample against the registry, and read the candidates.
+
+        Return None if the encoding has a category for every bit.
+        """
+        from rappor.counts.input_files import check_counts
+
+        counts = [collection for sample in samples for collection in sample]
+        metric = self.metric(counts)
+        if metric is not None:
+            for sample in samples:
+                check_counts(sample, metric)
+        params = counts[0].params if metric is None else metric.params
+        if encoding_of(params).hashed:
+            return self._read_candidates(params, metric)
+        if self.candidates_path is not None:
+            raise click.UsageError(
+                f"--candidates must be omitted: encoding {params.encoding} is answered in full"
+            )
+        return None
+
+    def listed(self, counts: Sequence[Counts]) -> tuple[str, ...]:
+        """Return the strings that the metric's entry lists."""
+        metric = self.metric(counts)
+        return () if metric is None else metric.listed
+
+    def is_complete(self, counts: Sequence[Counts]) -> bool:
+        """Return whether the registry states that the categories contain every value."""
+        metric = self.metric(counts)
+        return metric is not None and metric.complete
+
+    def files(self) -> tuple[InputFile, ...]:
+        """Return the files that were read, each with its hash. A pipe has no hash."""
+        from rappor.counts.input_files import read_days
+        from rappor.decoding.estimates_report import InputFile
+
+        counts = (
+            InputFile(
+                name=path, sha256=hash_file(path), days=" to ".join(map(str, read_days(path)))
+            )
+            for path in self.paths
+        )
+        others = (
+            InputFile(name=path, sha256=hash_file(path))
+            for path in self._other_paths()
+            if path is not None and path != "-" and Path(path).is_file()
+        )
+        return (*counts, *others)
+
+    def _other_paths(self) -> tuple[str | None, ...]:
+        """Return the paths of the files that are read in addition to the counts."""
+        return self.registry_path, self.candidates_path
+
+    def _read_candidates(self, params: Params, metric: Metric | None) -> Candidates:
+        """Read the candidates of the entry's list, then the candidates of --candidates."""
+        from rappor.candidates.listed_candidates import add_to_list
+
+        if metric is None or not metric.listed:
+            return self._read_candidates_file(params, metric)
+        is_named = self.candidates_path is not None
+        candidates = self._read_candidates_file(params, metric) if is_named else None
+        return add_to_list(metric.listed, candidates, normalize=params.normalize)
+
+    def _read_candidates_file(self, params: Params, metric: Metric | None) -> Candidates:
+        """Read the file of --candidates, or the file that the metric's entry names."""
+        from rappor.candidates.candidates import Candidates
+        from rappor.candidates.google_hashing import LAYOUT
+        from rappor.google.files import read_candidates
+
+        if self.candidates_path == "-":
+            with click.open_file("-", "rb") as stream:
+                candidates = Candidates.from_lines(stream, normalize=params.normalize)
+            return _check_not_empty(candidates, "standard input")
+        path = self.candidates_path or self._own_candidates_path(metric)
+        if path is None:
+            reason = ": the metric names none"
+            if metric is None:
+                reason = ", or --registry, whose metric names such a file"
+            raise click.UsageError(f"give --candidates, a file of strings, one a line{reason}")
+        if params.layout == LAYOUT:
+            return read_candidates(path)
+        return _check_not_empty(Candidates.from_file(path, normalize=params.normalize), path)
+
+    def _own_candidates_path(self, metric: Metric | None) -> str | None:
+        """Return the path of the metric's file of candidates, relative to the registry's folder."""
+        if self.registry_path is None or metric is None or not isinstance(metric.candidates, str):
+            return None
+        return str(Path(self.registry_path).parent / metric.candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoogleInputs(CountInputs):
+    """Counts of google/rappor, with their parameters, and candidates or a map; or our counts."""
+
+    file_format: str = option_field(
+        ["rappor", "google"],
+        "Format of COUNTS; google is the counts.csv of google/rappor, with --params.",
+        default="rappor",
+        flags="--format",
+    )
+    params_path: str | None = option_field("FILE", "params.csv of google/rappor.")
+    map_path: str | None = option_field(
+        "FILE", "map.csv of google/rappor, instead of --candidates."
+    )
+    client: Client | None = option_field(  # noqa: RUF009  # a field
+        ["python", "cpp", "java"],
+        "Client of google/rappor that sent the reports; each rounds f in its own way.",
+    )
+
+    def select_format(self) -> CountInputs:
+        """Return the inputs in the format that --format names."""
+        if self.file_format == "google":
+            return self
+        if self.params_path or self.map_path or self.client:
+            raise click.UsageError("--params, --map and --client go with --format google")
+        values = {field.name: getattr(self, field.name) for field in fields(CountInputs)}
+        return CountInputs(**values)
+
+    def read(self) -> list[Counts]:
+        """Read the counts of every file."""
+        from rappor.google import files
+
+        if self.params_path is None or (self.candidates_path is None) == (self.map_path is None):
+            raise click.UsageError(
+                "--format google needs --params and either --candidates or --map"
+            )
+        params = files.read_params(self.params_path, client=self.client)
+        return [files.read_counts(path, params) for path in self.paths]
+
+    def metric(self, counts: Sequence[Counts]) -> None:  # the files contain no name
+        """Return None, because files of google/rappor do not belong to a metric of a registry."""
+
+    def candidates(self, *samples: list[Counts]) -> Candidates:
+        """Read the candidates, or the map."""
+        from rappor.google import files
+
+        if self.map_path is not None:
+            return files.read_map(self.map_path, samples[0][0].params)
+        assert self.candidates_path is not None
+        return files.read_candidates(self.candidates_path)
+
+    def _other_paths(self) -> tuple[str | None, ...]:
+        return self.registry_path, self.candidates_path, self.params_path, self.map_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartInputs(CountInputs):
+    """Counts of all parts of a metric in one epoch."""
+
+    candidates_path: str | None = option_field(
+        "FILE",
+        "Known strings to test as well, one per line. Default: the metric's candidates.",
+        flags="--known",
+    )
+
+    def read_known(self, counts: list[Counts]) -> list[str]:
+        """Check counts of parts, and read the known strings of --known or of the metric."""
+        from rappor.counts.input_files import check_counts, list_epochs
+
+        metric = self.metric(counts)
+        if metric is not None:
+            check_counts(counts, metric)
+            # A device answers for another part in each epoch, so counts of two epochs would contain
+            # the prefix of one value and the rest of another value.
+            if len(epochs := list_epochs(self.paths, metric)) > 1:
+                raise DecodeError(
+                    f"counts must be of one epoch of {metric.name}, got days of "
+                    f"{' and '.join(epochs)}: ask the collector for the days of one"
+                )
+        path = self.candidates_path or self._own_candidates_path(metric)
+        return [] if path is None else read_lines(path)
+
+
+def read_lines(path: str) -> list[str]:
+    """Read one string from each line. Blank lines are skipped."""
+    return split_filled_lines(read_text(path))
+
+
+def _check_not_empty(candidates: Candidates, path: str) -> Candidates:
+    """Return the candidates, or raise FileError for a file without any."""
+    if candidates.is_held and len(candidates) == 0:
+        raise FileError(path, "it has no candidates: write one string per line")
+    return candidates

@@ -1,0 +1,216 @@
+"""`rappor decode`: from counts and candidates to estimates."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rappor.base.atomic_files import save_text
+from rappor.cli.commands import command
+from rappor.cli.console import Slow, warn_about_candidates, width
+from rappor.cli.options import (
+    Output,
+    detection_options,
+    flag_field,
+    option_field,
+    option_group,
+    refuse_options,
+    save_chart,
+)
+from rappor.cli.reading.count_inputs import CountInputs, GoogleInputs, read_lines
+from rappor.estimator.error_control import ErrorControl
+
+if TYPE_CHECKING:
+    from rappor.decoding.contrasts import Contrast
+    from rappor.decoding.estimates import Estimates
+    from rappor.decoding.post_stratification import WeightedTotals
+
+_UNWEIGHTED_OPTIONS: Final = (
+    *("sums", "differences", "quantiles", "devices", "reports_per_device", "show_all"),
+    *("distribution", "forged", "csv_path", "html_path", "chart"),
+)
+"""Options that weighted totals do not support, because a total has no rows of estimates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ContrastOptions:
+    """Requested sums and differences of several rows, or of several segments."""
+
+    sums: tuple[str, ...] = option_field(
+        "GROUP",
+        "Also show the share of all candidates in which the regular expression GROUP is "
+        "found, or of those in the file @GROUP, one per line. Choose groups before you see "
+        "the counts. May be given several times.",
+        multiple=True,
+        flags="--sum",
+    )
+    differences: tuple[tuple[str, str], ...] = option_field(
+        "A B",
+        "Also show the share of candidate A less that of B. May be given several times.",
+        nargs=2,
+        multiple=True,
+        flags="--difference",
+    )
+    quantiles: bool = flag_field(
+        "Also show for buckets which part of the numbers is below each edge, their mean and "
+        "quantiles."
+    )
+    weights_path: str | None = option_field(
+        "FILE",
+        "Show weighted totals of the segments in COUNTS. FILE has a segment and its weight in "
+        "each line, such as country=DE,83; the names are those that `rappor compare` shows.",
+    )
+
+    def compute(self, estimates: Estimates) -> Iterator[Contrast]:
+        """Yield the requested contrasts."""
+        from rappor.decoding.bucket_quantiles import describe_numbers
+
+        for group in self.sums:
+            if group in {"", "@"} or not (group.startswith("@") or _is_pattern(group)):
+                raise click.UsageError(
+                    "--sum must be a regular expression, or @ and the name of a file, "
+                    f"got '{group}'"
+                )
+            if group.startswith("@"):
+                yield estimates.total(read_lines(group[1:]), name=group)
+            else:
+                yield estimates.total_like(group)
+        for first, second in self.differences:
+            yield estimates.difference(first, second)
+        if self.quantiles:
+            yield from describe_numbers(estimates)
+
+
+@command(
+    "rappor decode week.counts --registry metrics.toml",
+    "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+    "rappor decode week.counts --registry metrics.toml --html week.html",
+    "rappor decode week.counts --registry metrics.toml --chart week.svg",
+    "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
+    "rappor decode counts.json --registry metrics.toml --json",
+    "rappor decode week.counts --registry metrics.toml --forged",
+    "rappor decode week.counts --registry metrics.toml --sum duck",
+    "rappor decode google.counts --candidates candidates.txt",
+    "rappor decode counts.csv --format google --params params.csv \\\n"
+    "  --candidates candidates.txt",
+)
+def decode(
+    *,
+    inputs: CountInputs = option_group(GoogleInputs, then=GoogleInputs.select_format),
+    detection: ErrorControl = detection_options(),
+    devices: float | None = option_field(
+        "N",
+        "Number of devices behind all reports, if they reported again. Default: what the counts "
+        "say, or an estimate from several files.",
+        type=float,
+    ),
+    reports_per_device: float | None = option_field(
+        "N",
+        "Reports of each device, instead of --devices; 1 if no device reported again.",
+        type=float,
+    ),
+    show_all: bool = flag_field("Also list undetected candidates.", flags="--all"),
+    distribution: bool = flag_field(
+        "Also estimate the distribution: a column of shares that are not negative."
+    ),
+    forged: bool = flag_field(
+        "Show how many forged reports would create and hide each row, instead of intervals."
+    ),
+    contrasts: _ContrastOptions = option_group(_ContrastOptions),
+    output: Output = option_group(Output),
+) -> None:
+    """Estimate how many reports have each candidate.
+
+    COUNTS are one or more files: from `rappor simulate`, `rappor aggregate` or `rappor convert`, or
+    the JSON that a collector returns. Counts with the same parameters are added. Each file is taken
+    for another day, on which the same devices may have reported. If the metric of --registry has
+    interval = "epoch", all files are taken for one epoch, in which no device reports twice, unless
+    the files contain days of several epochs. Counts with different parameters are decoded together.
+
+    Nothing in a report proves that a device sent it. --forged shows for each detected row how many
+    forged reports would create it, and how many more would hide it. A row that few reports can
+    create proves little.
+
+    The files contain their parameters. --registry adds the metric's candidates and its minimum
+    number of reports. If the metric's entry lists its candidates, these come first, detected or
+    not. Then come the strings of --candidates that are detected, and at the end the share of all
+    strings that are not in the list.
+    """
+    from rappor.decoding.decoder import decode as decode_counts
+    from rappor.reporting.text import estimates_text, weighted_text
+
+    if contrasts.weights_path is not None:
+        refuse_options("--weights", *_UNWEIGHTED_OPTIONS)
+        weighted = _decode_weighted(inputs, contrasts.weights_path, detection)
+        as_text = weighted_text(weighted, width=width())
+        click.echo(weighted.to_json() if output.as_json else as_text)
+        return
+    counts = inputs.read()
+    candidates = inputs.candidates(counts)
+    with Slow() as slow:
+        estimates = decode_counts(
+            inputs.add_epoch(counts),
+            candidates,
+            listed=inputs.listed(counts),
+            error_control=detection,
+            distribution=distribution,
+            devices=devices,
+            reports_per_device=reports_per_device,
+            complete=inputs.is_complete(counts),
+            progress=slow,
+        )
+    estimates = estimates.with_contrasts(contrasts.compute(estimates))
+    _write_files(estimates, output, inputs, detected_only=not show_all, forged=forged)
+    if output.as_json:
+        click.echo(estimates.to_json(detected_only=not show_all))
+    else:
+        click.echo(
+            estimates_text(estimates, detected_only=not show_all, forged=forged, width=width())
+        )
+    warn_about_candidates(candidates)
+
+
+def _decode_weighted(
+    inputs: CountInputs, weights_path: str, detection: ErrorControl
+) -> WeightedTotals:
+    """Decode the segments of the inputs separately, and compute the weighted totals."""
+    from rappor.decoding.post_stratification import decode_weighted, read_weights
+
+    counts = inputs.read()
+    candidates = inputs.candidates(counts)
+    weights = read_weights(weights_path)
+    complete = inputs.is_complete(counts)
+    with Slow() as slow:
+        return decode_weighted(
+            counts, candidates, weights, error_control=detection, complete=complete, progress=slow
+        )
+
+
+def _is_pattern(group: str) -> bool:
+    """Return whether a text is a regular expression."""
+    try:
+        re.compile(group)
+    except re.error:
+        return False
+    return True
+
+
+def _write_files(
+    estimates: Estimates, output: Output, inputs: CountInputs, *, detected_only: bool, forged: bool
+) -> None:
+    """Write the requested files."""
+    if output.csv_path is not None:
+        estimates.to_csv(output.csv_path, detected_only=detected_only)
+    if output.html_path is not None:
+        from rappor.decoding.estimates_report import Origin
+        from rappor.reporting.page import estimates_page
+
+        typed = click.get_current_context().find_root().obj
+        origin = Origin(command=shlex.join(["rappor", *(typed or ())]), files=inputs.files())
+        save_text(estimates_page(estimates, origin, forged=forged), output.html_path)
+    save_chart(estimates, output.chart)

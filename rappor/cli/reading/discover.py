@@ -1,0 +1,230 @@
+"""`rappor discover`: strings that no list of candidates contains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rappor.cli.commands import command
+from rappor.cli.console import Slow, print_parts, print_table, width
+from rappor.cli.option_values import WholeNumber, expand_alphabet
+from rappor.cli.options import (
+    detection_options,
+    json_option,
+    option_field,
+    option_group,
+    refuse_options,
+)
+from rappor.cli.reading.count_inputs import PartInputs
+from rappor.estimator.error_control import ErrorControl
+from rappor.reporting.markup import visible
+from rappor.reporting.numbers import (
+    format_p_value,
+    format_percent,
+    format_share,
+    format_short_percent,
+)
+from rappor.reporting.tables import Column, Table, table_of_cells
+
+if TYPE_CHECKING:
+    from rappor.decoding.estimates import Estimates
+    from rappor.decoding.suggestions import CandidateSuggestions
+    from rappor.discovery.discoveries import DiscoveredStrings, Prefixes
+
+_ROWS: Final = 10
+"""Largest number of unfinished prefixes that are printed. --json has all of them."""
+
+
+@command(
+    "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
+    "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
+    "  --longest 3 --known words.txt --json",
+    "rappor discover week.counts --known engines.txt --list words.txt",
+)
+def discover(
+    *,
+    inputs: PartInputs = option_group(PartInputs),
+    alphabet: str | None = option_field(
+        "CHARACTERS",
+        "Characters of the strings; a-z means all from a to z, a hyphen at either end means "
+        "itself. Default: learned from the first part.",
+    ),
+    longest: int | None = option_field(
+        WholeNumber(1),
+        "Length of the longest string to look for, in characters. By default, the last "
+        "prefix is continued by as many characters as it is longer than the prefix before it.",
+    ),
+    keep: int | None = option_field(
+        WholeNumber(1),
+        "How many of the most frequent prefixes of each part the search continues. More prefixes "
+        "find rarer strings, and take longer. Default: as many as make 20 million candidates, "
+        "and at least 50.",
+    ),
+    list_path: str | None = option_field(
+        "FILE", "Search this list instead, one string per line, plain or gzip."
+    ),
+    detection: ErrorControl = detection_options(),
+    csv_path: str | None = option_field("FILE", "Also write the strings to a CSV file."),
+    as_json: bool = json_option(),
+) -> None:
+    """Find strings without a list of candidates, part by part.
+
+    COUNTS are files of every part of one metric in one epoch: one file for each part, or the JSON
+    that a collector returns. With --registry the command checks that the days of such an answer
+    are in one epoch.
+
+    The best prefixes of each part are continued in all ways. Only the last test, on the devices
+    that report the whole string, announces strings, and its error rate is over all strings that
+    were tested. The command also shows what cannot be found: the share of reports that no prefix
+    explains, and prefixes with a larger share than their strings.
+
+    With --list, COUNTS are files as for `rappor decode`. Known and listed strings are decoded
+    together. The p-values of the listed strings are corrected for the length of the list only. The
+    command also shows bits that no known string explains.
+
+    If the metric's entry lists its candidates, these come first, detected or not.
+    """
+    from rappor.discovery import part_by_part
+
+    if list_path is not None:
+        refuse_options("--list", "alphabet", "longest", "keep", "csv_path")
+        _search_list(inputs, list_path, detection, as_json=as_json)
+        return
+    letters = None if alphabet is None else expand_alphabet(alphabet)
+    counts = inputs.read()
+    if not all(collection.params.part for collection in counts):
+        raise click.UsageError(
+            "COUNTS must be of parts, got some of a metric without parts: it has no prefixes, so "
+            "use rappor decode with a list of candidates"
+        )
+    with Slow() as slow:
+        result = part_by_part.discover(
+            counts,
+            letters,
+            known=inputs.read_known(counts),
+            listed=inputs.listed(counts),
+            longest=longest,
+            keep=keep,
+            error_control=detection,
+            progress=slow,
+        )
+    if csv_path is not None:
+        result.estimates.to_csv(csv_path, detected_only=True)
+    if as_json:
+        click.echo(result.to_json())
+    else:
+        _print(result)
+
+
+def _search_list(
+    inputs: PartInputs, list_path: str, detection: ErrorControl, *, as_json: bool
+) -> None:
+    """Search a list for strings that explain what the known strings do not explain."""
+    from rappor.candidates.candidates import Candidates
+    from rappor.decoding.suggestions import suggest_candidates
+
+    counts = inputs.read()
+    known = inputs.candidates(counts)
+    if known is None:
+        raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
+    if not known.is_held:
+        # Known strings are decoded together with the list, so all of them must fit into memory.
+        raise click.UsageError("known strings must be fewer: give the long list as --list")
+    listed = Candidates.from_file(list_path, normalize=known.normalize)
+    with Slow() as slow:
+        suggestions = suggest_candidates(
+            inputs.add_epoch(counts), known.strings, listed, error_control=detection, progress=slow
+        )
+    if as_json:
+        click.echo(suggestions.to_json())
+    else:
+        _print_suggestions(suggestions)
+
+
+def _print_suggestions(suggestions: CandidateSuggestions) -> None:
+    """Print the suggested strings, and the bits that no known string explains."""
+    from rappor.reporting.estimates_tables import unexplained_bits_table
+
+    alpha = suggestions.estimates.error_control.alpha
+    print_parts(
+        f"{len(suggestions.strings):,} of {suggestions.n_candidates:,} listed strings explain what "
+        f"the known candidates do not, at a false discovery rate of {format_short_percent(alpha)}."
+    )
+    if suggestions.strings:
+        print_table(_suggestions_table(suggestions))
+    if suggestions.unexplained_bits:
+        title = "Bits that no known candidate explains"
+        print_table(unexplained_bits_table(title, suggestions.unexplained_bits))
+
+
+def _suggestions_table(suggestions: CandidateSuggestions) -> Table[Any]:
+    """Return the table of the suggested strings."""
+    reports = suggestions.estimates.reports
+    return Table(
+        title="Suggested",
+        columns=(
+            Column("string", lambda row: row["string"], "name"),
+            Column("reports", lambda row: f"{row['count']:,.0f}"),
+            Column("std error", lambda row: f"{row['std_error']:,.0f}"),
+            Column("share", lambda row: format_share(row["share"], row["std_error"] / reports)),
+            Column("p-value", lambda row: format_p_value(row["p_value"])),
+        ),
+        rows=list(suggestions.rows()),
+    )
+
+
+def _print(result: DiscoveredStrings) -> None:
+    """Print the strings, the search by parts, and prefixes whose strings were not found."""
+    from rappor.reporting.text import estimates_text
+
+    click.echo(estimates_text(result.estimates, detected_only=True, width=width()))
+    print_table(_parts_table(result))
+    origin = "learned from the first part" if result.learned else "as given"
+    # The alphabet may contain a blank, which `print_parts` would drop at the end of a line.
+    click.echo(
+        f"\nStrings of up to {result.longest} characters, alphabet ({origin}): "
+        f"{visible(result.alphabet)}"
+    )
+    if result.unfinished:
+        n_more = len(result.unfinished) - _ROWS
+        print_table(_unfinished_table(result), *([f"and {n_more:,} more"] if n_more > 0 else []))
+
+
+def _parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
+    """Return the table of the parts: what was tested, detected, and remains unexplained."""
+
+    def format_row(name: str, part: Prefixes | Estimates, *numbers: int) -> tuple[str, ...]:
+        # The last part has no prefixes that are continued.
+        kept = ("",) * (4 - len(numbers))
+        errors = (part.unallocated, part.unallocated_std_error)
+        return (name, *(f"{n:,}" for n in numbers), *kept, *map(format_percent, errors))
+
+    last = result.estimates
+    return table_of_cells(
+        "Parts",
+        ("part", "reports", "tested", "detected", "kept", "unallocated", "its error"),
+        (
+            *(
+                format_row(part.part, part, part.reports, part.candidates, part.detected, part.kept)
+                for part in result.prefixes
+            ),
+            format_row("whole", last, last.reports, last.n_candidates, len(result.strings)),
+        ),
+    )
+
+
+def _unfinished_table(result: DiscoveredStrings) -> Table[Any]:
+    """Return the table of prefixes with a larger share than their strings."""
+    return Table(
+        title="Prefixes with a larger share than their strings",
+        columns=(
+            Column("prefix", lambda row: row.prefix, "name"),
+            Column("share", lambda row: format_percent(row.proportion, 3)),
+            Column("its strings", lambda row: format_percent(row.found, 3)),
+            Column("rest", lambda row: format_percent(row.rest, 3)),
+            Column("its error", lambda row: format_percent(row.rest_std_error, 3)),
+        ),
+        rows=result.unfinished[:_ROWS],
+    )

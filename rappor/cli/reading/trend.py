@@ -1,0 +1,50 @@
+"""`rappor trend`: shares over days, weeks or months, and their changes."""
+
+from __future__ import annotations
+
+from rappor.cli.commands import command
+from rappor.cli.console import Slow
+from rappor.cli.options import Output, detection_options, option_group
+from rappor.cli.reading.comparison_output import write_outputs
+from rappor.cli.reading.trend_inputs import TrendInputs
+from rappor.estimator.error_control import ErrorControl
+
+
+@command(
+    "rappor trend weeks.json --registry metrics.toml",
+    "rappor trend weeks.json --registry metrics.toml --smooth 2 --html trend.html",
+    "rappor trend may.counts june.counts --from 2026-05-01 --by month \\\n"
+    "  --candidates engines.txt --csv trend.csv",
+    "rappor trend weeks.json --registry metrics.toml --chart trend.svg",
+)
+def trend(
+    *,
+    inputs: TrendInputs = option_group(TrendInputs),
+    detection: ErrorControl = detection_options(),
+    output: Output = option_group(Output),
+) -> None:
+    """Show how shares change over days, weeks or months.
+
+    COUNTS are files from `rappor pull`, or the JSON that a collector
+    returns. Several files are joined. Counts from other commands contain no days: give --from.
+
+    Each period is decoded separately. Whether a share changed over the range is decided by a line
+    through all periods, for all candidates together. The first third of the periods, the last
+    third and significant steps between periods are shown beside it. Periods without reports stay
+    visible, and so do changes of the parameters. The command shows the strings that changed, and
+    those that all periods together or at least one period detect.
+    """
+    from rappor.comparison.trend import trend as compute_trend
+
+    released, candidates = inputs.read_periods()
+    with Slow() as slow:
+        comparison = compute_trend(
+            released,
+            candidates,
+            by=inputs.by,
+            smooth=inputs.smooth,
+            complete=inputs.is_complete(released.collections),
+            error_control=detection,
+            progress=slow,
+        )
+    write_outputs(comparison, output, include_all=False)

@@ -1,0 +1,72 @@
+"""Arguments of `rappor trend` and `rappor publish`: counts with their days, and candidates."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from rappor.base.errors import DecodeError
+from rappor.cli.option_values import WholeNumber
+from rappor.cli.options import option_field
+from rappor.cli.reading.count_inputs import CountInputs
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+    from rappor.counts.released import Released
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendInputs(CountInputs):
+    """Files of counts, their days, and the length of a period."""
+
+    by: str | None = option_field(
+        ["day", "week", "month"],
+        "Length of a period, at least that of the counts. Default: that of the counts.",
+    )
+    first: datetime.datetime | None = option_field(  # noqa: RUF009  # a field
+        "DAY",
+        "Day (UTC) of the first file, for files without days. Each further file is of the "
+        "next day, or of the next period of --by.",
+        flags="--from",
+    )
+    smooth: int = option_field(
+        WholeNumber(1),
+        "Also estimate each period together with the N - 1 before it.",
+        default=1,
+        show_default=False,
+    )
+
+    def read_periods(self) -> tuple[Released, Candidates | None]:
+        """Read the counts with their days, and the candidates if the encoding needs some."""
+        released = self._read_days() if self.first is None else self._assign(self.first.date())
+        if not released.n_reports:
+            raise DecodeError("counts must have at least 1 report, got 0")
+        samples = [list(period.collections) for period in released.periods if period.n_reports]
+        return released, self.candidates(*samples)
+
+    def _read_days(self) -> Released:
+        """Read and join files with days, the results of a collector."""
+        from rappor.counts.input_files import join_released, read_released
+
+        results = []
+        for path in self.paths:
+            released = read_released(path, self.named_metric())
+            if released is None:
+                raise click.UsageError(
+                    f"{path} has no days: give --from, the first day of the first file"
+                )
+            results.append(released)
+        return join_released(results)
+
+    def _assign(self, first: datetime.date) -> Released:
+        """Read files without days, and assign consecutive periods to them."""
+        from rappor.counts.input_files import assign_periods, read_days
+
+        files = [(path, self.read_file(path)) for path in self.paths]
+        for path in self.paths:
+            if read_days(path):
+                raise click.UsageError(f"{path} has its own days: omit --from")
+        return assign_periods(files, first, self.by or "day")

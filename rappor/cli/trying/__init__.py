@@ -1,0 +1,1 @@
+"""Commands of the step "Try": simulated devices, and what a device would send."""

@@ -1,0 +1,306 @@
+"""`rappor demo`: a collection from words to estimates, on English words or on a file of values."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rappor.base.atomic_files import read_text
+from rappor.base.errors import FileError
+from rappor.base.sentence_numbers import format_count
+from rappor.cli.commands import command
+from rappor.cli.console import Slow, print_json, print_parts, warn_about_candidates
+from rappor.cli.option_values import PROFILE_NAME, WholeNumber
+from rappor.cli.options import (
+    chart_option,
+    flag_field,
+    json_option,
+    option_field,
+    save_chart,
+    seed_option,
+)
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.params import Params
+from rappor.reporting.numbers import format_even_odds
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rappor.counts.counts import Counts
+    from rappor.decoding.estimates import Estimates
+    from rappor.simulation.collection import ReportBlock
+    from rappor.simulation.population import Population
+
+CANDIDATES: Final = 10_000
+"""Largest number of candidates. They are the most frequent values."""
+
+REPORTS: Final = 1_000_000
+"""Number of devices, each with one report."""
+
+SMALL: Final = 20
+"""Number of values and of candidates of the small demo."""
+
+SMALL_REPORTS: Final = 10_000
+"""Number of devices of the small demo."""
+
+_ROWS: Final = 20
+"""Largest number of rows of the table."""
+
+MOST_COUNTED: Final = 10**8
+"""Largest number of devices that a table of counts may have. The value of each device takes 8 bytes
+of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Demo:
+    """Estimates beside the truth.
+
+    Attributes
+    ----------
+    estimates : the estimates.
+    truth : number of devices with each value.
+    params : parameters of the reports.
+    profile : name of the profile.
+    n_values : number of values of the population.
+    """
+
+    estimates: Estimates
+    truth: Mapping[str, int]
+    params: Params
+    profile: str
+    n_values: int
+
+    @property
+    def n_detected(self) -> int:
+        """The number of detected candidates."""
+        return int(self.estimates.detected.sum())
+
+    @property
+    def n_false(self) -> int:
+        """The number of detected candidates that fewer devices have than one standard error.
+
+        So few devices cannot be distinguished from none, so noise alone has detected these.
+        """
+        rows = self.estimates.rows(detected_only=True)
+        return sum(self.truth.get(row["candidate"], 0) < row["std_error"] for row in rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object of `rappor decode --json`, with the truth and the privacy loss."""
+        document = self.estimates.to_dict(detected_only=True)
+        for row in document["estimates"]:
+            row["truth"] = self.truth.get(row["candidate"], 0)
+        return document | {
+            "detected": self.n_detected,
+            "false": self.n_false,
+            "epsilon_1": epsilon_1(self.params),
+            "epsilon_inf": epsilon_inf(self.params),
+        }
+
+
+@command(
+    "rappor demo --seed 1",
+    "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
+    "rappor demo --values words.txt",
+    "rappor demo --small --profile low-noise --seed 1",
+)
+def demo(
+    *,
+    small: bool = flag_field("Ten thousand devices, each with one of the 20 most frequent words."),
+    values_path: str | None = option_field(
+        "FILE",
+        "Your own data: one value per line, or CSV with the header value,count or value,weight.",
+    ),
+    reports: int | None = option_field(
+        WholeNumber(1),
+        "Devices, each with one report.  [default: 1,000,000; 10,000 if --small; or as many as "
+        "--values counts]",
+    ),
+    profile: str = option_field(
+        PROFILE_NAME, "Named parameters: how much noise.", default="balanced"
+    ),
+    seed: int | None = seed_option(),
+    chart: str | None = chart_option(),
+    as_json: bool = json_option(),
+) -> None:
+    """Simulate a million devices and find their common words.
+
+    Each device has one English word and sends one noisy report. The decoder sees only the sums of
+    the reports and tests 10,000 candidates. The table shows the truth beside each estimate.
+    """
+    from rappor.candidates.candidates import Candidates
+    from rappor.decoding.decoder import decode
+    from rappor.simulation.collection import simulate_reports
+
+    params = Params.profile(profile)
+    if small and values_path is not None:
+        raise click.UsageError("give either --small or --values")
+    population, values = _select_common_words() if small else _read_population(values_path)
+    if values is not None and reports is not None:
+        raise click.UsageError("--reports must be omitted where --values counts the devices")
+    n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
+    n_reports = n_drawn if values is None else len(values)
+    candidates = Candidates.from_list(_most_frequent_values(population))
+    with Slow() as slow:
+        blocks = simulate_reports(population, params, n_reports=n_drawn, seed=seed, values=values)
+        counts, devices = _add_reports(
+            blocks, params, len(population), n_reports=n_reports, slow=slow
+        )
+        estimates = decode(counts, candidates, reports_per_device=1, progress=slow)
+    result = Demo(
+        estimates=estimates,
+        truth=dict(zip(population.values, map(int, devices), strict=True)),
+        params=params,
+        profile=profile,
+        n_values=len(population),
+    )
+    save_chart(estimates, chart)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _print(result)
+    warn_about_candidates(candidates)
+
+
+def _select_common_words() -> tuple[Population, None]:
+    """Return a population of the most frequent words, each of which is a candidate."""
+    from rappor.simulation.population import Population, english_words
+
+    words = english_words()
+    common = _most_frequent_values(words)[:SMALL]
+    shares = dict(zip(words.values, words.weights, strict=True))
+    return Population(common, [shares[word] for word in common]), None
+
+
+def _read_population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]:
+    """Return the population of a file, or of English words without a file.
+
+    The second result is the index of each device's value, or None if values are drawn by weights.
+    """
+    import numpy as np
+
+    from rappor.simulation.population import Population, english_words
+
+    if path is None:
+        return english_words(), None
+    text = read_text(path)
+    lines = text.splitlines()
+    if not any(lines):
+        raise FileError(path, "it is empty: write one value a line")
+    header = lines[0].strip().replace('"', "")
+    if header == "value,weight":
+        return Population.from_csv(path), None
+    if header == "value,count":
+        population, devices = Population.from_csv(path), _read_counts(text, path)
+    elif "," in header:
+        needed = "the header must be value,count or value,weight: a value with a comma needs one"
+        raise FileError(path, needed, line=1)
+    elif separator := next((sign for sign in ";\t" if sign in header), ""):
+        # Spreadsheets of some countries separate columns by semicolons. Each line would become one
+        # value, and the demo would find no word.
+        name = "semicolons" if separator == ";" else "tabs"
+        raise FileError(path, f"its columns are separated by {name}: use commas", line=1)
+    else:
+        population = Population.from_values(line for line in lines if line)
+        devices = np.rint(population.weights * sum(map(bool, lines))).astype(np.int64)
+    return population, np.repeat(np.arange(len(devices)), devices)
+
+
+def _read_counts(text: str, path: str) -> NDArray[np.int64]:
+    """Read the number of devices of each value.
+
+    `Population.from_csv` has checked the header, the columns and the values.
+    """
+    import numpy as np
+
+    rows = csv.reader(io.StringIO(text, newline=""))
+    next(rows)
+    counts: list[int] = []
+    for _, count in rows:
+        if not float(count).is_integer():
+            message = f"count must be a whole number, got {count!r}"
+            raise FileError(path, message, line=rows.line_num)
+        counts.append(int(float(count)))
+    if sum(counts) > MOST_COUNTED:
+        raise FileError(
+            path,
+            f"counts must add up to at most {MOST_COUNTED:,} devices; write weights, or use "
+            "rappor simulate",
+        )
+    return np.array(counts, dtype=np.int64)
+
+
+def _add_reports(
+    blocks: Iterator[ReportBlock], params: Params, n_values: int, *, n_reports: int, slow: Slow
+) -> tuple[Counts, NDArray[np.int64]]:
+    """Add the reports of all devices. Return the counts, and the number of devices by value."""
+    import numpy as np
+
+    from rappor.counts.counts import Counts
+
+    counts = Counts.zero(params)
+    devices = np.zeros(n_values, dtype=np.int64)
+    for block in blocks:
+        counts += Counts.from_packed(block.packed, block.cohorts, params)
+        devices += np.bincount(block.values, minlength=n_values)
+        slow("devices report", counts.n_reports, n_reports)
+    return counts, devices
+
+
+def _most_frequent_values(population: Population) -> list[str]:
+    """Return the most frequent values, at most 10,000."""
+    import numpy as np
+
+    order = np.argsort(-population.weights, kind="stable")[:CANDIDATES]
+    return [population.values[i] for i in order]
+
+
+def _print(result: Demo) -> None:
+    """Print the table of detected words, and sentences about false ones and about privacy."""
+    from rappor.reporting.footnotes import format_unallocated
+    from rappor.reporting.text import detected_table
+
+    estimates, n = result.estimates, result.n_detected
+    which = "" if n <= _ROWS else f", of which these {_ROWS} are the most frequent"
+    print_parts(
+        f"Each of {format_count(estimates.reports, 'device')} has one of "
+        f"{format_count(result.n_values, 'value')} and has sent one noisy report of "
+        f"{format_count(result.params.k, 'bit')} (profile {result.profile}). We test "
+        f"{format_count(estimates.n_candidates, 'candidate')} against the sums of the reports and "
+        f"detect {f'{n:,}{which}:' if n else 'none of them.'}\n"
+    )
+    if n:
+        print_parts(detected_table(estimates, truth=result.truth, most=_ROWS))
+    print_parts(
+        *(warning.sentence for warning in estimates.warnings),
+        *([f"\n{_describe_false(result)}"] if n else []),
+        *format_unallocated(estimates),
+        _describe_privacy(result.params),
+    )
+
+
+def _describe_false(result: Demo) -> str:
+    """Return a sentence about the detected candidates that hardly any device has."""
+    n, n_false = result.n_detected, result.n_false
+    if not n_false:
+        return (
+            "The detected one is not false." if n == 1 else f"None of the {n:,} detected is false."
+        )
+    are, them = ("is", "it") if n_false == 1 else ("are", "them")
+    return f"Of the {n:,} detected, {n_false:,} {are} false: hardly any device has {them}."
+
+
+def _describe_privacy(params: Params) -> str:
+    """Return a sentence about the beliefs of an observer after one report and after all reports."""
+    one, any_number = epsilon_1(params), epsilon_inf(params)
+    return (
+        "Somebody who thought it 50 % likely that a device has some value is at most "
+        f"{format_even_odds(one)} sure after its report (epsilon_1 = {one:.2f}), and at most "
+        f"{format_even_odds(any_number)} sure after any number of reports (epsilon_inf = "
+        f"{any_number:.2f})."
+    )

@@ -1,0 +1,179 @@
+"""`rappor encode`: what a device would send for a value, shown to the person who asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rappor.base.errors import FileError, ParamsError
+from rappor.cli.commands import command
+from rappor.cli.console import print_json
+from rappor.cli.options import (
+    argument_field,
+    json_option,
+    metric_argument,
+    option_field,
+    option_group,
+    registry_option,
+)
+from rappor.encode import encode_value
+from rappor.protocol.encodings import encoder, parse_value
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+_PROCESS_LIST_WARNING: Final = (
+    "warning: --secret-hex shows the secret to whoever lists the machine's processes; "
+    "use --secret-file"
+)
+"""Warning after --secret-hex. Every user of a machine can list the arguments of all processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShownEncoding:
+    """A value on its way to a report, as texts of k characters 0 and 1, bit 0 first.
+
+    `repr` shows nothing of the record, because the record contains the true bits.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    params : fingerprint of the parameters.
+    cohort : cohort of the device.
+    bits : true bits of the value.
+    permanent : permanent response.
+    report : one report.
+    """
+
+    metric: str
+    params: str
+    cohort: int
+    bits: str
+    permanent: str
+    report: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class _SecretOptions:
+    """Options that name a device's secret. `repr` shows nothing of them."""
+
+    secret_hex: str | None = option_field(
+        "HEX",
+        "The device's secret, 64 hex digits, for tests only: other users of the machine can "
+        "see it.",
+    )
+    secret_file: str | None = option_field(
+        "FILE", "File of the secret's 32 bytes. Default: a new secret."
+    )
+
+    def read(self) -> bytes:
+        """Return the secret, or a new secret if the command line names none."""
+        if self.secret_hex is not None and self.secret_file is not None:
+            raise click.UsageError("give --secret-hex or --secret-file, not both")
+        if self.secret_file is not None:
+            return _read_secret(self.secret_file)
+        if self.secret_hex is None:
+            return os.urandom(SECRET_BYTES)
+        try:
+            return bytes.fromhex(self.secret_hex)
+        except ValueError:
+            # The message of the error would contain the secret.
+            raise ParamsError(
+                f"secret must be {2 * SECRET_BYTES} hex digits, got other text"
+            ) from None
+
+
+@command(
+    "rappor encode search_engine duckduckgo.com --registry metrics.toml",
+    "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
+    "echo dark | rappor encode theme - --registry metrics.toml",
+)
+def encode(
+    *,
+    name: str = metric_argument(),
+    value: str = argument_field(),
+    registry_path: str = registry_option(),
+    secret_options: _SecretOptions = option_group(_SecretOptions),
+    epoch: str | None = option_field("EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC)."),
+    as_json: bool = json_option(),
+) -> None:
+    """Show what a device would send for a value.
+
+    The command prints cohort, true bits, permanent response and one report of the VALUE for a
+    METRIC of the registry. With the same secret, a second run changes only the report, and nothing
+    where p = 0 and q = 1. If VALUE is -, every line of standard input is a value, and each is
+    answered by a line of JSON.
+    """
+    if secret_options.secret_hex is not None:
+        click.echo(_PROCESS_LIST_WARNING, err=True)
+    metric = Registry.load(registry_path).metric(name)
+    today = datetime.datetime.now(datetime.UTC).date()
+    metric.check_active(today)
+    if epoch is None:
+        epoch = metric.epoch_at(today)
+    if value == "-":
+        # Each line is a device of its own. Without an option it has a new secret.
+        for line in sys.stdin:
+            print_json(_encode(metric, line.removesuffix("\n"), secret_options.read(), epoch))
+        return
+    encoding = _encode(metric, value, secret_options.read(), epoch)
+    if as_json:
+        print_json(encoding)
+    else:
+        for field in dataclasses.fields(encoding):
+            click.echo(f"{field.name:<10} {getattr(encoding, field.name)}")
+        click.echo(_explain(metric.params))
+    if not encoder(metric.params).fits(parse_value(metric.params, value)):
+        click.echo(
+            f"warning: {name} has no place for this value: the report holds noise only", err=True
+        )
+
+
+def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> ShownEncoding:
+    """Encode a value, and return its bits as texts."""
+    encoded = encode_value(secret, metric, parse_value(metric.params, value), epoch=epoch)
+    k = metric.params.k
+    return ShownEncoding(
+        metric=metric.name,
+        params=encoded.report.params,
+        cohort=encoded.cohort,
+        bits=_format_bits(encoded.bits, k),
+        permanent=_format_bits(encoded.permanent, k),
+        report=_format_bits(encoded.report.bits, k),
+    )
+
+
+def _format_bits(bits: bytes, k: int) -> str:
+    number = int.from_bytes(bits, "little")
+    return "".join("1" if number >> i & 1 else "0" for i in range(k))
+
+
+def _explain(params: Params) -> str:
+    """Return sentences about the parts that leave the device."""
+    report = "the report is drawn anew each time"
+    if params.is_bare:
+        # p = 0 and q = 1: no fresh noise is added to the permanent response.
+        report = "and the report shows it as it is"
+    return (
+        "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
+        f"permanent response stays the same for this value, {report}."
+    )
+
+
+def _read_secret(path: str) -> bytes:
+    """Read a secret from a file. Raise FileError for a file of another length."""
+    try:
+        secret = Path(path).read_bytes()
+    except OSError as error:
+        raise FileError(path, error.strerror or "unreadable") from None
+    if len(secret) != SECRET_BYTES:
+        raise FileError(path, f"a secret must be {SECRET_BYTES} bytes, got {len(secret)}")
+    return secret

@@ -1,0 +1,28 @@
+"""Table of the checks of an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rappor.reporting.tables import Column, Table
+
+
+def checks_table(checks: Sequence[Any]) -> Table[Any]:
+    """Return the table of the checks, with their verdicts and p-values.
+
+    The checks are of type `Any`, because only `cli` may import `rappor.auditing`.
+    """
+    return Table(
+        title="Checks",
+        columns=(
+            Column("check", lambda check: check.name, "text"),
+            Column("verdict", lambda check: check.verdict, "text"),
+            Column("finding", lambda check: check.detail, "text"),
+            Column(
+                "p-value",
+                lambda check: "" if check.p_value is None else f"{check.p_value:.2g}",
+            ),
+        ),
+        rows=checks,
+    )

@@ -1,0 +1,187 @@
+"""Tables of a comparison: changes, shares, and samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rappor.comparison.comparison import Comparison
+from rappor.comparison.sample_contrasts import SampleContrast
+from rappor.reporting.estimates_tables import format_candidate
+from rappor.reporting.numbers import (
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_p_value,
+    format_share,
+    format_short_percent,
+)
+from rappor.reporting.plots import select_contrast_interval
+from rappor.reporting.tables import Column, Table, table_of_cells
+
+Row = Mapping[str, Any]
+"""A row as `Comparison.rows` yields it."""
+
+_COMPARED: Final = {
+    "sample": ("difference", "before", "after"),
+    "segment": ("difference", "elsewhere", "here"),
+}
+"""Titles of a difference and of the two compared shares, by what the samples are."""
+
+_OVER_TIME: Final = ("trend", "first third", "last third")
+"""The same titles for periods. Their change is the slope of a line through all periods."""
+
+_BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+_GAP: Final = "\u00b7"
+"""Stands for a period without reports in a row of bars."""
+
+_FEWEST_BARS: Final = 3
+"""Smallest number of bars that are shown. Fewer bars do not show a course."""
+
+_NAME_ROOM: Final = 9
+"""Number of columns of a terminal that bars leave for the name of a candidate."""
+
+
+def changes_table(
+    comparison: Comparison, title: str, rows: Sequence[Row], *, include_names: bool = False
+) -> Table[Row]:
+    """Return the table of the rows of primary contrasts, with adjusted intervals of changes.
+
+    With `include_names`, a column has the name of the contrast of each row.
+    """
+    name: Column[Row] = Column("compared", lambda row: row["name"], "text")
+    change, before, after = _COMPARED.get(comparison.by, _OVER_TIME)
+    interval = f"{format_short_percent(comparison.error_control.confidence)} interval"
+    return Table(
+        title=title,
+        columns=(
+            Column("candidate", format_candidate, "name"),
+            *((name,) if include_names else ()),
+            Column("change", lambda row: row["direction"], "text"),
+            Column(
+                f"{change}, points",
+                lambda row: format_change(row["estimate"], row["std_error"]) or "unknown",
+            ),
+            Column(
+                interval,
+                lambda row: format_change_interval(
+                    *select_contrast_interval(row), row["std_error"]
+                ),
+            ),
+            Column(before, lambda row: format_share(row["before"], row["std_error"]) or "unknown"),
+            Column(after, lambda row: format_share(row["after"], row["std_error"]) or "unknown"),
+            Column("p-value", lambda row: format_p_value(row["p_value"])),
+        ),
+        rows=rows,
+    )
+
+
+def changes_of_contrast(
+    comparison: Comparison, contrast: SampleContrast, candidates: Sequence[int], width: int
+) -> Table[Row]:
+    """Return the table of one contrast for a terminal of `width` columns.
+
+    Where there is room, the last column has a bar for the share of each of the last periods.
+
+    Parameters
+    ----------
+    comparison : the comparison.
+    contrast : one of its primary contrasts.
+    candidates : indices of the listed candidates.
+    width : number of columns of the terminal.
+    """
+    rows = [
+        comparison.contrast_row(contrast, i)
+        | {"group": int(comparison.group[i]), "course": comparison.per_sample.share[:, i].tolist()}
+        for i in candidates
+    ]
+    table = changes_table(comparison, contrast.name, rows)
+    room = width - sum(2 + column for column in table.column_widths()[1:]) - _NAME_ROOM - 2
+    n_bars = min(len(comparison.samples), room)
+    if contrast.kind != "slope" or n_bars < _FEWEST_BARS:
+        return table
+    bars: Column[Row] = Column(f"{comparison.by}s", lambda row: _draw_bars(row["course"][-n_bars:]))
+    return dataclasses.replace(table, columns=(*table.columns, bars))
+
+
+def shares_table(comparison: Comparison, rows: Sequence[Row]) -> Table[Row]:
+    """Return the table of the share of each candidate in each sample."""
+    interval = f"adjusted {format_short_percent(comparison.error_control.confidence)} interval"
+    return Table(
+        title=f"Shares of the reports by {comparison.by}",
+        columns=(
+            Column("candidate", format_candidate, "name"),
+            Column(
+                comparison.by,
+                lambda row: row["name"] + " (smoothed)" * (row["what"] == "smoothed"),
+                "text",
+            ),
+            Column(
+                "share",
+                lambda row: format_share(row["estimate"], row["std_error"]) or "no reports",
+            ),
+            Column(interval, _format_interval_of_share),
+            Column("detected", lambda row: "yes" if row["detected"] else "no"),
+        ),
+        rows=rows,
+    )
+
+
+def samples_table(comparison: Comparison) -> Table[Sequence[str]]:
+    """Return the table of the samples: reports, missing days and parameters of each sample."""
+    with_new_params = {after.name for _, after in comparison.params_changes}
+    unallocated = zip(
+        comparison.per_sample.unallocated, comparison.per_sample.unallocated_std_error, strict=True
+    )
+    return table_of_cells(
+        f"Every {comparison.by}: reports, effective number of devices, and unallocated share",
+        (comparison.by, "reports", "effective number of devices", "days without reports",
+         "days not yet released", "unallocated", "std error", "parameters"),
+        (
+            (
+                sample.name,
+                f"{sample.reports:,}",
+                f"{sample.devices:,.0f}",
+                _format_days(sample.missing_days),
+                _format_days(sample.withheld),
+                format_share(share, error) or "unknown",
+                format_share(error, error) or "unknown",
+                " ".join(sample.fingerprints) + " (changed)" * (sample.name in with_new_params),
+            )
+            for sample, (share, error) in zip(comparison.samples, unallocated, strict=True)
+        ),
+    )  # fmt: skip
+
+
+def list_significant_steps(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each significant step, in the order of the periods.
+
+    Two periods have one step, which is the change itself, so nothing is listed.
+    """
+    for contrast in comparison.contrasts if len(comparison.samples) > 2 else ():
+        for i in contrast.changed.nonzero()[0].tolist() if contrast.kind == "step" else ():
+            row = contrast.row(i)
+            between = format_change_interval(*select_contrast_interval(row), row["std_error"])
+            points = format_change(row["estimate"], row["std_error"])
+            yield f"{contrast.name}  {comparison.candidates[i]}: {points} points ({between})"
+
+
+def _draw_bars(shares: Sequence[float]) -> str:
+    """Return a bar for each share, from 0 to the largest; a dot for a period without reports."""
+    largest = max((share for share in shares if math.isfinite(share)), default=0.0)
+    scale = (len(_BARS) - 1) / largest if largest > 0 else 0.0
+    heights = (max(share, 0.0) * scale if math.isfinite(share) else None for share in shares)
+    return "".join(_GAP if height is None else _BARS[round(height)] for height in heights)
+
+
+def _format_interval_of_share(row: Row) -> str:
+    if row["estimate"] is None:
+        return ""
+    return format_interval(row["ci_low"], row["ci_high"], row["std_error"])
+
+
+def _format_days(number: int | None) -> str:
+    """Format a number of days, empty if it is unknown."""
+    return "" if number is None else f"{number:,}"

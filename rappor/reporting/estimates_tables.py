@@ -1,0 +1,159 @@
+"""Tables of estimates: candidates, contrasts, and bits that no candidate explains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from rappor.decoding.contrasts import Contrast
+from rappor.decoding.estimates import Estimates
+from rappor.reporting.numbers import (
+    format_interval,
+    format_p_value,
+    format_share,
+    format_short_percent,
+)
+from rappor.reporting.tables import Column, Table, table_of_cells
+
+Row = Mapping[str, Any]
+"""A row as `Estimates.rows` yields it."""
+
+_DIGITS: Final = 4
+"""Number of significant digits of a number that is not a share, such as the mean of buckets."""
+
+
+def format_candidate(row: Row) -> str:
+    """Format the name of a row, with the number of its identifiability group if it has one."""
+    return f"{row['candidate']} (group {row['group']})" if row.get("group") else row["candidate"]
+
+
+def error_of_share(row: Row, reports: int) -> float | None:
+    """Return the standard error of a row's share, or None if unknown.
+
+    The row contains the standard error of the number of reports.
+    """
+    return None if row["std_error"] is None else row["std_error"] / reports
+
+
+def estimate_columns(
+    estimates: Estimates,
+    select_interval: Callable[[Row], tuple[float | None, float | None]],
+    interval_title: str,
+) -> dict[str, Column[Row]]:
+    """Return all columns of numbers of estimates, by a key for each column.
+
+    The terminal and the page select columns, and show them in an order of their own.
+
+    Parameters
+    ----------
+    estimates : the estimates.
+    select_interval : function that returns the ends of the interval of a row.
+    interval_title : title of the column of intervals.
+    """
+
+    def error(row: Row) -> float | None:
+        return error_of_share(row, estimates.reports)
+
+    columns: dict[str, Column[Row]] = {
+        "share": Column("share", lambda row: format_share(row["share"], error(row))),
+        "interval": Column(
+            interval_title, lambda row: format_interval(*select_interval(row), error(row))
+        ),
+        "reports": Column("reports", lambda row: f"{row['count']:,.0f}"),
+        "std_error": Column("std error", lambda row: _format_number(row["std_error"], "unknown")),
+        "p_value": Column("p-value", lambda row: format_p_value(row["p_value"])),
+        "forged_to_make": _forged_column("forged make", "forged_to_make"),
+        "forged_to_hide": _forged_column("forged hide", "forged_to_hide"),
+    }
+    if estimates.posterior_share is not None:
+        columns["distribution"] = Column("distribution", _format_posterior)
+        columns["its_error"] = Column("its error", _format_posterior_error)
+    return columns
+
+
+def contrasts_table(
+    contrasts: Iterable[Contrast], confidence: float, first_title: str = "together"
+) -> Table[Contrast]:
+    """Return the table of sums and differences of several rows, with their errors."""
+    return Table(
+        title="Several rows together",
+        columns=(
+            Column(first_title, lambda contrast: contrast.name, "name"),
+            Column("estimate", lambda contrast: _format_estimate(contrast, contrast.estimate)),
+            Column("std error", _format_error),
+            Column(f"{format_short_percent(confidence)} interval", _format_ends),
+            Column(
+                "p-value",
+                lambda contrast: (
+                    "" if contrast.p_value is None else format_p_value(contrast.p_value)
+                ),
+            ),
+        ),
+        rows=tuple(contrasts),
+    )
+
+
+def unexplained_bits_table(title: str, bits: Iterable[Row]) -> Table[Any]:
+    """Return the table of bits that neither candidates nor noise explain."""
+    return table_of_cells(
+        title,
+        ("parameter set", "cohort", "bit", "share", "std error"),
+        (
+            (
+                f"{bit['collection']}",
+                f"{bit['cohort']}",
+                f"{bit['bit']}",
+                format_share(bit["share"], bit["std_error"]),
+                format_share(bit["std_error"], bit["std_error"]),
+            )
+            for bit in bits
+        ),
+    )
+
+
+def _format_number(number: float | None, unknown: str) -> str:
+    return unknown if number is None else f"{number:,.0f}"
+
+
+def _forged_column(title: str, key: str) -> Column[Row]:
+    """Return a column of numbers of forged reports. It is empty for rows that were not detected."""
+    return Column(title, lambda row: _format_number(row[key], "none can") if key in row else "")
+
+
+def _format_posterior(row: Row) -> str:
+    if "posterior_share" not in row:
+        return ""
+    return format_share(row["posterior_share"], row["posterior_share_std_error"])
+
+
+def _format_posterior_error(row: Row) -> str:
+    if "posterior_share" not in row:
+        return ""
+    error = row["posterior_share_std_error"]
+    return format_share(error, error) or "unknown"
+
+
+def _format_estimate(contrast: Contrast, value: float) -> str:
+    """Format a share, or a number such as the mean of buckets."""
+    if contrast.is_share:
+        return format_share(value, contrast.std_error)
+    if math.isfinite(value):
+        return f"{value:.{_DIGITS}g}"
+    # A mean or quantile is infinite if it lies beyond the outer edges of the buckets.
+    return "above the edges" if value > 0 else "below the edges"
+
+
+def _format_error(contrast: Contrast) -> str:
+    error = contrast.std_error
+    if contrast.is_share:
+        return format_share(error, error)
+    return f"{error:.2g}" if math.isfinite(error) else "unknown"
+
+
+def _format_ends(contrast: Contrast) -> str:
+    """Format the confidence interval of a contrast."""
+    if contrast.is_share:
+        return format_interval(contrast.ci_low, contrast.ci_high, contrast.std_error)
+    low, high = (_format_estimate(contrast, end) for end in (contrast.ci_low, contrast.ci_high))
+    return f"{low} to {high}"

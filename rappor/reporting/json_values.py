@@ -1,0 +1,52 @@
+"""JSON values of records: objects of their fields and properties."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, Final
+
+from rappor.protocol.params import LETTERS, Params
+from rappor.registry.metric import Metric
+
+_LETTERS: Final = ("encoding", *LETTERS, "p_star", "q_star", "fingerprint")
+"""Entries by which JSON describes parameters."""
+
+
+def to_json_text(record: Any, **more: Any) -> str:
+    """Write a record, and additional entries, as one line of JSON.
+
+    A record becomes an object of its fields and properties, parameters become their letters, and a
+    metric becomes its name and fingerprint. JSON has no infinity, so null replaces it.
+    """
+    document = to_json_value(record)
+    for name, value in more.items():
+        document |= _entries(name, value)
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
+
+
+def to_json_value(value: Any) -> Any:
+    """Convert records, mappings and sequences to JSON values."""
+    if dataclasses.is_dataclass(value):
+        entries: dict[str, Any] = {}
+        names = [field.name for field in dataclasses.fields(value)]
+        members = vars(type(value)).items()
+        names += [name for name, member in members if isinstance(member, property)]
+        for name in names:
+            entries |= _entries(name, getattr(value, name))
+        return entries
+    if isinstance(value, dict):
+        return {str(key): to_json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_value(item) for item in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def _entries(name: str, value: Any) -> dict[str, Any]:
+    """Return the entries that a field adds to the object of its record."""
+    if isinstance(value, Params):
+        return {letter: getattr(value, letter) for letter in _LETTERS}
+    if isinstance(value, Metric):
+        return {"metric": value.name, "params": value.fingerprint}
+    return {name: to_json_value(value)}

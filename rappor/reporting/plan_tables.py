@@ -1,0 +1,233 @@
+"""Tables of a plan: its summary, repeated reports, other designs, and parts of strings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rappor.base.sentence_numbers import format_count
+from rappor.planning.plans import ERROR_REMEDIES, Alternative, Plan
+from rappor.planning.repeats import RepeatedReports
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.params import LETTERS, NOISE, Params
+from rappor.protocol.profiles import PROFILES
+from rappor.reporting.numbers import (
+    format_even_odds,
+    format_nats,
+    format_percent,
+    format_short_percent,
+)
+from rappor.reporting.tables import Column, Table, table_of_cells, table_of_pairs
+
+if TYPE_CHECKING:
+    from rappor.planning.discovery_plan import DiscoveryPlan
+
+_CORRECTIONS: Final = {
+    "bh": "Benjamini-Hochberg",
+    "adaptive": "adaptive Benjamini-Hochberg",
+    "bonferroni": "Bonferroni",
+}
+"""Names of the corrections in the literature, by the names that options have."""
+
+_ERROR_PARTS: Final = {
+    "coins": "privacy noise",
+    "sampling": "sampling of devices",
+    "unexplained": "strings that no candidate explains",
+    "candidates": "candidates on the same bits",
+}
+"""Descriptions of the parts of a standard error, by the names that `Prediction.parts` has."""
+
+_SAME_NOISE: Final = 1e-6
+"""Largest difference between a probability and the probability of a profile at which both have the
+same digits in the output."""
+
+
+def plan_table(plan: Plan) -> Table[Sequence[str]]:
+    """Return the summary of a plan: its parameters, what they promise, and what they detect."""
+    return table_of_pairs(
+        f"Plan for {format_count(plan.reports, 'report')}",
+        (*_list_params(plan), *_list_power(plan)),
+    )
+
+
+def repeats_table(repeats: Sequence[RepeatedReports]) -> Table[RepeatedReports]:
+    """Return the table of what repeated reports of the same devices add and cost."""
+    return Table(
+        title="What repeated reports of the same devices bring",
+        columns=(
+            Column("reports of each", lambda row: _format_repeats(row.reports_per_device), "text"),
+            Column("detects", lambda row: _format_share(row.share)),
+            Column("standard error", lambda row: format_percent(row.rare_error, 3)),
+            Column("epsilon", lambda row: f"{row.epsilon:.2f}"),
+        ),
+        rows=repeats,
+    )
+
+
+def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative]:
+    """Return the table of other designs with the same privacy loss."""
+
+    def column_of_letter(title: str, letter: str) -> Column[Alternative]:
+        return Column(title, lambda design: f"{getattr(design.params, letter):.4f}")
+
+    letters = {**dict(zip(NOISE, NOISE, strict=True)), "p*": "p_star", "q*": "q_star"}
+    return Table(
+        title=(
+            "Other designs with the same epsilon, k and m (variance of a rare string's count, per "
+            "report, and its excess over the optimum as a factor)"
+        ),
+        columns=(
+            Column("design", lambda design: design.name, "text"),
+            *(column_of_letter(title, letter) for title, letter in letters.items()),
+            Column("variance", lambda design: f"{design.variance:.4g}"),
+            Column("excess", lambda design: f"{design.excess:.3f}"),
+            Column("detects", lambda design: _format_share(design.share)),
+        ),
+        rows=alternatives,
+    )
+
+
+def discovery_table(plan: DiscoveryPlan) -> Table[Sequence[str]]:
+    """Return the summary of a plan for strings without a list."""
+    params, question = plan.params, plan.question
+    return table_of_pairs(
+        "Plan for strings without a list",
+        (
+            ("parameters", _format_letters(params, LETTERS)),
+            ("epsilon_1", f"{format_nats(epsilon_1(params))} nats"),
+            ("epsilon_inf", f"{format_nats(epsilon_inf(params))} nats"),
+            ("report size", f"{format_count(params.n_bytes, 'byte')} of bits"),
+            (
+                "strings",
+                f"of up to {plan.longest} characters, {plan.characters} in the alphabet; "
+                f"{question.frequencies.n_candidates:,} are assumed",
+            ),
+            (
+                "finds",
+                f"{plan.layout.found:,.1f} strings in {format_count(plan.reports, 'report')} "
+                f"(false discovery rate {format_short_percent(question.error_control.alpha)})",
+            ),
+        ),
+    )
+
+
+def layouts_table(plan: DiscoveryPlan) -> Table[Sequence[str]]:
+    """Return the table of the chosen parts, and of the best parts of other numbers."""
+    return table_of_cells(
+        "Parts, and the best of other numbers of parts",
+        ("parts", "shares", "candidates", "kept", "finds"),
+        (
+            (
+                ", ".join(part.name for part in layout.parts),
+                ", ".join(
+                    format_percent(part.share) if part.share else "rest" for part in layout.parts
+                ),
+                ", ".join(f"{number:,}" for number in layout.candidates),
+                ", ".join(f"{number:,}" for number in layout.kept),
+                f"{layout.found:,.1f}",
+            )
+            for layout in (plan.layout, *plan.others)
+        ),
+        n_texts=4,
+    )
+
+
+def _list_params(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the parameters and what they promise."""
+    params = plan.params
+    letters = LETTERS if encoding_of(params).hashed else ("k", *NOISE)
+    yield "encoding", params.encoding
+    yield "parameters", _format_letters(params, letters)
+    for name in PROFILES:
+        if _has_noise_of_profile(params, name):
+            yield "noise", f"as in the profile {name}"
+    yield "p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}"
+    yield "epsilon_1", _format_loss(epsilon_1(params))
+    yield "epsilon_inf", _format_loss(epsilon_inf(params))
+    yield "report size", f"{format_count(params.n_bytes, 'byte')} of bits"
+    if plan.filling.is_m_too_large:
+        yield "m is too large", plan.filling.summary
+
+
+def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the detectable share of the parameters, and the sources of the standard error."""
+    prediction = plan.prediction
+    question = plan.question.applied(plan.params, plan.reports)
+    condition = (
+        f"in {format_count(plan.reports, 'report')}{_format_devices(plan)}, among "
+        f"{format_count(question.frequencies.n_candidates, 'candidate')} "
+        f"({_CORRECTIONS[question.error_control.method]} "
+        f"{format_short_percent(question.error_control.alpha)})"
+    )
+    if plan.share is None:
+        yield "detects", f"no share {condition}"
+        return
+    share, power = format_percent(plan.share, 3), format_short_percent(question.power)
+    yield "detects", f"a share of {share} with {power} probability {condition}"
+    yield "expected", f"{prediction.found:,.1f} detected strings"
+    yield (
+        "interval",
+        f"{format_percent(prediction.width, 3)} wide at "
+        f"{format_short_percent(question.error_control.confidence)} confidence for that share, "
+        f"{format_percent(prediction.adjusted_width, 3)} wide when adjusted "
+        "for selection (FCR)",
+    )
+    if not encoding_of(plan.params).hashed:
+        yield (
+            "largest answer",
+            f"a share of {format_percent(prediction.largest, 3)} has a standard error of "
+            f"{format_percent(prediction.largest_error, 3)}",
+        )
+    parts = prediction.parts.items()
+    yield (
+        "error comes from",
+        ", ".join(f"{_ERROR_PARTS[name]} {format_percent(part)}" for name, part in parts),
+    )
+    yield "", f"The largest part of the error is {ERROR_REMEDIES[plan.binding]}"
+    if question.reports_per_device == 1:
+        yield (
+            "variance",
+            f"{format_percent(plan.excess - 1)} above the best known mechanism at this epsilon, "
+            "for a rare string",
+        )
+
+
+def _format_letters(params: Params, letters: Sequence[str]) -> str:
+    return ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in letters)
+
+
+def _format_repeats(reports: float | None) -> str:
+    """Format the number of reports of a device. A mean also has the largest number of a device."""
+    if reports is None:
+        return "any number"
+    most = math.ceil(reports)
+    return f"{most:,}" if reports == most else f"{reports:.2f} in the mean, at most {most:,}"
+
+
+def _format_share(share: float | None) -> str:
+    return "nothing" if share is None else format_percent(share, 3)
+
+
+def _format_devices(plan: Plan) -> str:
+    """Format the number of devices of the reports, if the devices report again."""
+    reports_per_device = plan.question.reports_per_device
+    if reports_per_device == 1:
+        return ""
+    return f" of {plan.reports / reports_per_device:,.0f} devices"
+
+
+def _has_noise_of_profile(params: Params, name: str) -> bool:
+    """Return whether a profile has the same noise, in the digits of the output."""
+    profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
+    return all(
+        abs(getattr(params, letter) - getattr(profile, letter)) < _SAME_NOISE for letter in NOISE
+    )
+
+
+def _format_loss(epsilon: float) -> str:
+    return (
+        f"{format_nats(epsilon)} nats: somebody who thought a value 50 % likely is at most "
+        f"{format_even_odds(epsilon)} sure"
+    )

@@ -1,0 +1,204 @@
+"""Tables and sentences of `rappor privacy`: promises, what links reports, and costs of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rappor.base.sentence_numbers import format_count
+from rappor.planning.changed_params import JointError
+from rappor.privacy.assessment import Loss, PersonLoss, ShuffledLoss, Shuffling
+from rappor.privacy.parameter_changes import EntryChange
+from rappor.privacy.report_linkage import Linkability
+from rappor.privacy.unchanged_values import UnchangedValueLoss
+from rappor.protocol.params import LETTERS, Params
+from rappor.reporting.numbers import (
+    format_even_odds,
+    format_largest_belief,
+    format_least_belief,
+    format_nats,
+    format_percent,
+    format_short_percent,
+)
+from rappor.reporting.tables import Column, Table, table_of_cells
+
+CHOICE_OF_EPOCH: Final = (
+    "Losses add up over epochs that somebody links, by address, account or a person's one device. "
+    'Choose the epoch by the value: one that changes often, a quarter; one that stays, "life", or '
+    'one report a year (interval = "epoch", epoch = "year"). Losses add up over the devices of one '
+    "person, too."
+)
+"""Advice below the table of a value that stays."""
+
+
+def format_params(params: Params) -> str:
+    """Format a parameter set on two lines."""
+    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in LETTERS)
+    return (
+        f"{params.encoding}, {letters}\n"
+        f"p* = {params.p_star:.6f}, q* = {params.q_star:.6f}, fingerprint {params.fingerprint}"
+    )
+
+
+def beliefs_table(losses: Sequence[Loss]) -> Table[Loss]:
+    """Return the table of the beliefs of an observer after reports of one value.
+
+    A column is a prior. A cell has the smallest and the largest posterior probability.
+    """
+
+    def column_of_prior(i: int, prior: float) -> Column[Loss]:
+        return Column(f"from {format_short_percent(prior)}", lambda loss: _format_belief(loss, i))
+
+    priors = [belief.prior for belief in losses[0].beliefs]
+    return Table(
+        title="What an observer can believe after reports of one value",
+        columns=(
+            Column("reports", lambda loss: _format_reports(loss.reports), "text"),
+            Column("epsilon (nats)", lambda loss: format_nats(loss.epsilon)),
+            *(column_of_prior(i, prior) for i, prior in enumerate(priors)),
+        ),
+        rows=losses,
+    )
+
+
+def staying_table(
+    rows: Sequence[UnchangedValueLoss],
+) -> Table[tuple[UnchangedValueLoss, UnchangedValueLoss]]:
+    """Return the table of a value that stays, a row for each epoch.
+
+    `rows` has two entries for each epoch: after one year, and after two years.
+    """
+    among = f"among {rows[0].candidates:,} equally likely"
+    return Table(
+        title=f"A value that stays, and how often it is named {among}",
+        columns=(
+            Column("epoch", lambda years: years[0].epoch, "text"),
+            Column("a year (nats)", lambda years: format_nats(years[0].epsilon)),
+            Column(
+                "from 50 %",
+                lambda years: format_largest_belief(years[0].most, years[0].epsilon),
+            ),
+            Column("named", lambda years: _format_named(years[0])),
+            Column("two years (nats)", lambda years: format_nats(years[1].epsilon)),
+            Column("named", lambda years: _format_named(years[1])),
+        ),
+        rows=tuple(zip(rows[::2], rows[1::2], strict=True)),
+    )
+
+
+def shuffling_table(shuffling: Shuffling) -> Table[ShuffledLoss]:
+    """Return the table of losses after a shuffler."""
+    size = "" if shuffling.counted else "at least "
+    return Table(
+        title=(
+            f"Shuffled batch of {format_count(shuffling.devices, 'device')} (smallest cohort {size}"
+            f"{shuffling.smallest_cohort:,}), delta = {shuffling.delta:g}"
+        ),
+        columns=(
+            Column("reports", lambda loss: _format_reports(loss.reports), "text"),
+            Column("local epsilon", lambda loss: format_nats(loss.local)),
+            Column("epsilon after shuffling", lambda loss: format_nats(loss.epsilon)),
+        ),
+        rows=shuffling.losses,
+    )
+
+
+def account_table(person: PersonLoss) -> Table[Sequence[str]]:
+    """Return the table of the total loss of one person over all metrics of a registry."""
+    values = "1 value (epoch)" if person.values == 1 else f"{person.values} values (epochs)"
+    reports = format_count(person.reports, "report")
+    group = f"{person.group:,} people as one"
+    metrics = (
+        (
+            metric.metric,
+            "for life" if metric.epoch == "life" else f"by {metric.epoch}",
+            *_format_losses(metric.epsilon, metric.epsilon_inf),
+        )
+        for metric in person.metrics
+    )
+    return table_of_cells(
+        f"Account of one person: {values} of each metric, {reports} of each value",
+        ("metric", "promise", "epsilon (nats)", "all reports", "observer at most"),
+        (
+            *metrics,
+            ("all metrics", "", *_format_losses(person.epsilon, person.epsilon_inf)),
+            (group, "", *_format_losses(person.group_epsilon, person.group_epsilon_inf)),
+        ),
+        n_texts=2,
+    )
+
+
+def list_links(linkability: Linkability, *, has_properties: bool) -> Iterator[str]:
+    """Yield sentences about what links the reports of one device.
+
+    `has_properties` states that devices of the metric send public properties.
+    """
+    yield (
+        "The cohort is the same in all reports of an epoch: it reveals "
+        f"{linkability.cohort_bits:.3g} bits about the device."
+    )
+    probabilities = ", ".join(
+        f"{format_percent(chance.probability, 0)} ({format_count(chance.reports, 'report')} in "
+        "each set)"
+        for chance in linkability.recognised
+        if chance.reports is not None
+    )
+    yield (
+        f"Two sets of its reports identify a device among {linkability.devices:,}, of which "
+        f"{linkability.cohort_devices:,} are in its cohort, with probability {probabilities}. The "
+        f"permanent response reveals {linkability.permanent_bits:.3g} bits once it is known."
+    )
+    if linkability.reports_to_recover is None:
+        yield "10,000 reports of a value do not show the whole permanent response."
+    else:
+        enough = format_count(linkability.reports_to_recover, "report")
+        yield f"The whole permanent response is known (99 %) after {enough} of a value."
+    properties = "their properties, " if has_properties else ""
+    yield (
+        f"Metrics and epochs have their own cohorts and permanent responses: only {properties}"
+        "network address and time link them."
+    )
+
+
+def list_costs_of_change(
+    change: EntryChange, error: JointError | None, devices: int
+) -> Iterator[str]:
+    """Yield sentences about a change of a metric's entry.
+
+    `error` has the standard errors of estimates before and after the change, or is None if counts
+    before and after the change cannot be decoded together.
+    """
+    yield change.summary
+    if error is None:
+        yield "Counts before and after cannot be decoded together: their bits mean other values."
+        return
+    yield (
+        "Give the counts before and after to one decode. The standard error of a rare string's "
+        f"share, from {format_count(devices, 'report')} each, is "
+        f"{format_percent(error.before, 4)} before, "
+        f"{format_percent(error.after, 4)} after and {format_percent(error.together, 4)} together."
+    )
+    if change.kept:
+        yield (
+            f"If the same devices report in both, it is {format_percent(error.same_devices, 4)}: "
+            "they keep the noise of their permanent responses, which the decoder cannot know."
+        )
+
+
+def _format_reports(n: int | None) -> str:
+    """Format a number of reports. None stands for any number."""
+    return "any number" if n is None else f"{n:,}"
+
+
+def _format_belief(loss: Loss, i: int) -> str:
+    belief = loss.beliefs[i]
+    most = format_largest_belief(belief.most, loss.epsilon)
+    return f"{format_least_belief(belief.least)} to {most}"
+
+
+def _format_named(row: UnchangedValueLoss) -> str:
+    return "" if row.named is None else format_percent(row.named, 0)
+
+
+def _format_losses(epsilon: float, epsilon_inf: float) -> tuple[str, str, str]:
+    return format_nats(epsilon), format_nats(epsilon_inf), format_even_odds(epsilon)

@@ -1,0 +1,48 @@
+"""The pace of a collection: reports of each device, and permanent responses behind them."""
+
+from __future__ import annotations
+
+import pytest
+from registries import toml_of
+
+from rappor import ParamsError, Registry
+from rappor.planning.collection_pace import CollectionPace, choose_pace
+
+METRIC = Registry.loads(toml_of("page", epoch='"month"', interval='"week"'))["page"]
+
+
+def test_a_new_metric_reports_daily_in_a_quarter() -> None:
+    """Without an option each device reports once."""
+    assert choose_pace(None, is_bare=False) == CollectionPace(interval="day", epoch="quarter")
+
+
+def test_a_metric_has_its_own_pace_and_options_replace_it() -> None:
+    """The interval and the epoch are replaced one by one."""
+    assert choose_pace(METRIC, is_bare=False).interval == "week"
+    pace = choose_pace(METRIC, is_bare=False, interval="day", days=60)
+    assert (pace.epoch, pace.mean_reports, pace.epochs) == ("month", 60, 2)
+
+
+def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None:
+    """A device that reports once in an epoch draws its day."""
+    pace = choose_pace(None, is_bare=True, epoch="quarter", days=30)
+    assert pace.is_once
+    assert pace.share_of_devices == pytest.approx(30 / 91.3125)
+    assert pace.reports_per_device == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"is_bare": True, "interval": "day"},
+            "interval must be epoch where both losses are equal",
+        ),
+        ({"is_bare": True, "epoch": "life"}, "epoch must be year, quarter or month"),
+        ({"is_bare": True, "reports_per_device": 2}, "reports_per_device must be 1"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, object], said: str) -> None:
+    """The sentence names the argument."""
+    with pytest.raises(ParamsError, match=said):
+        choose_pace(None, **options)  # type: ignore[arg-type]
