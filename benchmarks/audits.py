@@ -48,7 +48,7 @@ def encoders(n: int) -> Iterator[Audit]:
     The seeds come from the operating system.
     """
     rng, audited = np.random.default_rng(), 0
-    base = Registry.loads(_REGISTRY + _KINDS[1]).metric("page")
+    base = Registry.loads(_REGISTRY + _KINDS[0]).metric("page")
     while audited < n:
         params = draw_random_params(rng)
         if params.k <= 64:

@@ -46,10 +46,8 @@ description = "a"
 owner = "b"
 expires = 2100-01-01
 epoch = "life"
-interval = "none"
 encoding = "bloom"
 profile = "balanced"
-min_cohort = 100
 """
 
 

@@ -15,11 +15,11 @@ from benchmarks.tables import Table
 _MEGABYTE = 1e6
 _WAYS = (
     ("make", "without the disk: a finished report in memory"),
-    ("record", "one value again and again"),
-    ("sending", "one value, while another thread sends without a pause"),
-    ("distinct", "a new value each time, which repeats the first"),
+    ("record", "the first event of a day, one value again and again"),
+    ("sending", "the same, while another thread sends without a pause"),
+    ("distinct", "the same with a new value each time, which repeats the first value"),
     ("repeated", "an event that can only repeat its interval's response"),
-    ("frozen", "one value, while a stopped process keeps the lock"),
+    ("frozen", "the first event of a day, while a stopped process keeps the lock"),
     ("computing", "in turn with these: computing alone, without client, lock or thread"),
 )
 

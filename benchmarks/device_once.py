@@ -25,26 +25,17 @@ if TYPE_CHECKING:
     from rappor_client import Client
     from rappor_client.network.transport import TransportResponse
 
-_TOML = """
-[budget]
-total = inf
-[metrics.page]
+_ENTRY = """
 description = "a"
 owner = "b"
 expires = 2100-01-01
 epoch = "life"
-interval = "none"
-encoding = "bloom"
-profile = "balanced"
-[metrics.daily]
-description = "a"
-owner = "b"
-expires = 2100-01-01
-epoch = "life"
-interval = "day"
 encoding = "bloom"
 profile = "balanced"
 """
+_TOML = f"[budget]\ntotal = inf\n[metrics.page]{_ENTRY}"
+_SENT = tuple(f"sent{i}" for i in range(200))
+"""Metrics of which a thread sends one report each. One report of a metric leaves in a day."""
 _DAY = 86_400.0
 """Seconds in a day. The client's clock is moved by whole days."""
 _CALLS = 1000
@@ -79,14 +70,20 @@ def measure(n_records: int) -> dict[str, float]:
 
     registry = Registry.loads(_TOML)
     now = [time.time()]
-    policy = ClientOptions(clock=lambda: now[0])
+    options = ClientOptions(clock=lambda: now[0])
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {"registry": registry, "consent": True, "policy": policy}
+        settings: dict[str, Any] = {"registry": registry, "consent": True, "options": options}
         collector = _Collector()
         start = time.perf_counter()
         client = Client.open(folder, collector=collector, **settings)
         results["open"] = time.perf_counter() - start
-        results |= time_calls("record", lambda: client.record("page", "duckduckgo"), n_records)
+
+        def record_next_day(value: str) -> None:
+            """Record the first event of the next day. A later event of a day may write nothing."""
+            now[0] += _DAY
+            client.record("page", value)
+
+        results |= time_calls("record", lambda: record_next_day("duckduckgo"), n_records)
         results["memory"] = read_resident_bytes() - before
         client.flush(timeout=60.0)
         secret = bytes(32)
@@ -95,16 +92,16 @@ def measure(n_records: int) -> dict[str, float]:
             lambda: prepare(secret, registry["page"], "x", epoch="", coins=system_coins),
             n_records,
         )
-        results |= time_while_sending(client, collector, n_records)
+        client.close()
+        entries = "".join(f"[metrics.{name}]{_ENTRY}" for name in _SENT)
+        settings["registry"] = Registry.loads(_TOML + entries)
+        client = Client.open(folder, collector=collector, **settings)
+        results |= time_while_sending(client, collector, record_next_day, n_records)
         values = iter(f"value {i}" for i in range(1 << 30))
-        results |= time_calls("distinct", lambda: client.record("page", next(values)), n_records)
-        client.flush(timeout=60.0)
-        client.record("daily", "first")
-        now[0] += _DAY
-        client.record("daily", "x")
+        results |= time_calls("distinct", lambda: record_next_day(next(values)), n_records)
         client.flush(timeout=60.0)
         results |= time_repeated_events(client)
-        results |= time_beside_frozen_process(client, Path(folder))
+        results |= time_beside_frozen_process(record_next_day, Path(folder))
         client.close()
     return results
 
@@ -113,12 +110,12 @@ def time_repeated_events(client: Client) -> dict[str, float]:
     """Return the times of events that can only repeat a response, and the bytes that they write."""
     time.sleep(0.5)  # what waits in memory is written
     before = read_written_bytes()
-    results = time_calls("repeated", lambda: client.record("daily", "x"), _EVENTS)
+    results = time_calls("repeated", lambda: client.record("page", "x"), _EVENTS)
     client.queued_count()
     return results | {"repeated bytes": read_written_bytes() - before}
 
 
-def time_beside_frozen_process(client: Client, folder: Path) -> dict[str, float]:
+def time_beside_frozen_process(record: Callable[[str], None], folder: Path) -> dict[str, float]:
     """Return the times of record() while a stopped process has the device's lock."""
     command = [sys.executable, "-c", _FROZEN, str(folder / "device")]
     with subprocess.Popen(  # noqa: S603 - ours
@@ -130,7 +127,7 @@ def time_beside_frozen_process(client: Client, folder: Path) -> dict[str, float]
         try:
             return time_in_turn(
                 {
-                    "frozen": lambda: client.record("page", "duckduckgo"),
+                    "frozen": lambda: record("duckduckgo"),
                     "computing": lambda: hashlib.sha256(_BLOCK).digest(),
                 },
                 _CALLS,
@@ -164,8 +161,14 @@ class _Collector:
         pass
 
 
-def time_while_sending(client: Client, collector: _Collector, n: int) -> dict[str, float]:
+def time_while_sending(
+    client: Client, collector: _Collector, record: Callable[[str], None], n: int
+) -> dict[str, float]:
     """Return the times of record() while another thread sends without a pause, and its uploads."""
+    for name in _SENT:
+        client.record(name, "x")
+    record("duckduckgo")  # on the next day, so that the reports of these metrics are finished
+    client.queued_count()
     is_over = threading.Event()
 
     def send() -> None:
@@ -175,7 +178,7 @@ def time_while_sending(client: Client, collector: _Collector, n: int) -> dict[st
     sender = threading.Thread(target=send)
     before = collector.n_uploads
     sender.start()
-    results = time_calls("sending", lambda: client.record("page", "duckduckgo"), n)
+    results = time_calls("sending", lambda: record("duckduckgo"), n)
     results["uploads"] = collector.n_uploads - before
     is_over.set()
     sender.join()

@@ -23,7 +23,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload
 
 # The interval and epoch of the collector's metric, which its fingerprint contains.
-PARAMS = dataclasses.replace(Params.profile("balanced"), interval="none", epoch="life")
+PARAMS = dataclasses.replace(Params.profile("balanced"), interval="day", epoch="life")
 _WARM_SECONDS = 1.0
 """Seconds at the beginning that are not counted. The server fills its caches in them."""
 _N_UPLOADS = 4096

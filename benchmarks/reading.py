@@ -22,12 +22,11 @@ description = "a"
 owner = "b"
 expires = 2100-01-01
 epoch = "life"
-interval = "none"
 encoding = "bloom"
 profile = "balanced"
 """
 # The interval and epoch of the metric, which its fingerprint contains.
-_PARAMS = dataclasses.replace(Params.profile("balanced"), interval="none", epoch="life")
+_PARAMS = dataclasses.replace(Params.profile("balanced"), interval="day", epoch="life")
 _TODAY = datetime.date(2026, 11, 21)
 _HEAD = b'{"v":1,"id":"AAAAAAAAAAAAAAAAAAAAAA","reports":['
 

@@ -3,7 +3,8 @@
 with Device(folder) as device:          # or the fixture `rappor_device` of pytest
     client = device.open(registry)
     client.record("theme", "dark")
-    assert len(device.contents.queued_reports) == 1
+    assert len(device.contents.pending_reports) == 1  # until the day is over
+    device.clock.advance(days=1)
     assert client.flush()
     assert device.transport.reports[0].metric == "theme"
 """

@@ -99,7 +99,7 @@ def squares_of_periods(periods: Iterable[tuple[int, int]]) -> int:
 
 def squares_by_pace(
     pace: str, epoch: str, periods: Iterable[tuple[datetime.date, datetime.date, int]]
-) -> int | None:
+) -> int:
     """Return the largest sum of squares of a metric whose devices report once in each interval.
 
     A device that has drawn new noise in a new epoch still has its value, so it is taken for the
@@ -107,13 +107,10 @@ def squares_by_pace(
 
     Parameters
     ----------
-    pace : length of an interval: "day", "week" from Monday on, "month", "quarter" or "year". It is
-        "none" if nothing limits the reports of a device; the result is None then.
+    pace : length of an interval: "day", "week" from Monday on, "month", "quarter" or "year".
     epoch : "life", "year", "quarter" or "month". An interval ends with its epoch at the latest.
     periods : first day, last day, and number of reports received on these days
     """
-    if pace == "none":
-        return None
     reports: Counter[tuple[tuple[int, int], int]] = Counter()
     for first, last, n in periods:
         # Reports of two periods are of one interval only if both periods begin in the interval.
@@ -124,11 +121,9 @@ def squares_by_pace(
 def most_reports(pace: str, epoch: str, first: datetime.date, last: datetime.date) -> int:
     """Return the most reports that one device sends on the days from first to last.
 
-    It is 1 for each interval that has one of these days; 1 too for the pace "none", where nothing
-    is known. Pace and epoch are as for `squares_by_pace`.
+    It is 1 for each interval that has one of these days. Pace and epoch are as for
+    `squares_by_pace`.
     """
-    if pace == "none":
-        return 1
     number = _number(pace, last) - _number(pace, first) + 1
     if epoch in _MONTHS:
         for i in range(_number(epoch, first) + 1, _number(epoch, last) + 1):
@@ -142,8 +137,8 @@ def most_reports(pace: str, epoch: str, first: datetime.date, last: datetime.dat
 
 
 def same_interval(pace: str, epoch: str, first: datetime.date, second: datetime.date) -> bool:
-    """Return whether two days are of one interval; all days are where the pace is "none"."""
-    return pace == "none" or _interval(pace, epoch, first) == _interval(pace, epoch, second)
+    """Return whether two days are of one interval."""
+    return _interval(pace, epoch, first) == _interval(pace, epoch, second)
 
 
 def _interval(pace: str, epoch: str, day: datetime.date) -> tuple[int, int]:

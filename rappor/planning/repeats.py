@@ -112,7 +112,7 @@ def count_reports(days: int, interval: str) -> int:
     Raises
     ------
     ParamsError
-        The interval is "none", or `days` is not a positive integer.
+        The interval is "epoch", or `days` is not a positive integer.
     """
     check_integer("days", days, 1)
     if interval not in _REPORTS_PER_DAY:

@@ -72,9 +72,8 @@ def _write_long_text(metrics: tuple[Metric, ...]) -> Iterator[str]:
 
 def _describe_metric(metric: Metric) -> str:
     """Write a paragraph about one metric, with the largest belief that its reports allow."""
-    often = "each time" if metric.interval == "none" else f"at most once a {metric.pace}"
     until = f"until {metric.expires}, for {metric.owner}"
-    text = f"{metric.description.rstrip('.')}: {often}, {until}."
+    text = f"{metric.description.rstrip('.')}: at most once a {metric.pace}, {until}."
     epsilon_report, epsilon_scope = epsilon_1(metric.params), scope_loss(metric)
     # A belief has no bound, so no percentage can be promised.
     if math.isinf(epsilon_scope):

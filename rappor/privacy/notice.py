@@ -97,8 +97,6 @@ def _format_expiry(metric: Metric, today: datetime.date | None) -> str:
 def _format_frequency(metric: Metric) -> str:
     if metric.interval == "epoch":
         frequency = f" once a {metric.epoch}, from a day on that the device draws at random"
-    elif metric.interval == "none":
-        frequency = " at every event"
     else:
         frequency = f" at most once a {metric.interval}"
     return f"{frequency}, and written to the disk at once" if metric.durable else frequency
@@ -270,18 +268,9 @@ def _describe_release(metric: Metric) -> str:
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
     group = " of one group" if metric.segments else ""
-    min_reports, min_cohort = metric.min_reports, f"{metric.min_cohort:,}"
-    has_cohorts = metric.params.m > 1
-    if metric.pace != "none":
-        total = "a cohort" if has_cohorts else "them"
-        limit = f", and no device sent more than one in {min_cohort} of {total}"
-    elif has_cohorts:
-        # A device may send any number of reports, so no part of a device can be promised.
-        limit = f", and at least {min_cohort} of each of its cohorts"
-    else:
-        limit = ""
-        min_reports = max(min_reports, metric.min_cohort)
+    total = "a cohort" if metric.params.m > 1 else "them"
     return (
         "It shows a sum of whole days only if it has at least "
-        f"{format_count(min_reports, 'report')}{group}{limit}."
+        f"{format_count(metric.min_reports, 'report')}{group}, and no device sent more than one in "
+        f"{metric.min_cohort:,} of {total}."
     )

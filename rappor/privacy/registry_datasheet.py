@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from rappor.base.sentence_numbers import format_belief, format_count
+from rappor.base.sentence_numbers import format_belief
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.notice import describe_promise, describe_segments, privacy_notice
 from rappor.privacy.report_linkage import linkability
@@ -128,18 +128,12 @@ def _write_purpose(metrics: Iterable[Metric]) -> Section:
                 metric.description,
                 metric.owner,
                 str(metric.expires),
-                _format_frequency(metric),
+                f"at most one a {metric.pace}",
                 f"{100 * metric.sampling_rate:.3g} %",
             )
             for metric in metrics
         ),
     )
-
-
-def _format_frequency(metric: Metric) -> str:
-    if metric.interval == "none":
-        return "every event"
-    return f"at most one a {metric.pace}"
 
 
 def _write_privacy_unit(registry: Registry) -> Section:
@@ -211,20 +205,11 @@ def _write_recipients(metrics: Iterable[Metric]) -> Section:
             (
                 metric.name,
                 f"{metric.min_reports:,}" if metric.min_reports else "none",
-                _format_device_share(metric),
+                f"one in {metric.min_cohort:,} of a cohort's reports",
             )
             for metric in metrics
         ),
     )
-
-
-def _format_device_share(metric: Metric) -> str:
-    """Format the largest part that one device has of a released sum."""
-    if metric.pace == "none":
-        # A device may send any number of reports, so its part of a sum has no bound.
-        reports = format_count(metric.min_cohort, "report")
-        return f"not limited; at least {reports} of a cohort"
-    return f"one in {metric.min_cohort:,} of a cohort's reports"
 
 
 def _write_losses(metrics: Iterable[Metric]) -> Section:

@@ -56,8 +56,7 @@ class CohortFilling:
 
     Attributes
     ----------
-    devices : number of devices that report in an interval. For a metric that reports every event,
-        number of reports in the days that are read together.
+    devices : number of devices that report in an interval.
     m : number of cohorts.
     min_cohort : number of reports in an interval below which no block of a cohort is released.
 

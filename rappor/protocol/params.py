@@ -47,7 +47,7 @@ NOISE: Final = LETTERS[3:]
 EPOCHS: Final = ("life", "year", "quarter", "month")
 """Times for which a device repeats one permanent response."""
 
-INTERVALS: Final = ("none", "day", "week", "epoch")
+INTERVALS: Final = ("day", "week", "epoch")
 """Times in which a device sends at most one report of a metric."""
 
 _PUBLIC: Final = ("p", "q", "segment", "interval", "epoch")

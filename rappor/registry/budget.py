@@ -58,7 +58,7 @@ class Reservation(NamedTuple):
 
 def most_reports(metric: Metric) -> int | None:
     """Return the largest number of reports of a device in one epoch, or None without a bound."""
-    if metric.epoch == "life" or metric.interval == "none":
+    if metric.epoch == "life":
         return None
     days = LONGEST_EPOCH_DAYS[metric.epoch]
     match metric.interval:
@@ -154,7 +154,7 @@ def check_budget(
         raise MetricError(
             f"budget: total must be inf, got {total:g}: the loss of {names} has no limit. Unless "
             "bits are forced both to 1 and to 0 (f above 0, g between 0 and 1), a limit needs a "
-            "bounded number of reports: an epoch that ends, and an interval"
+            "bounded number of reports: an epoch that ends"
         )
     if needed > total + _TOLERANCE:
         parts = ", ".join(

@@ -48,6 +48,7 @@ candidates."""
 
 _REMOVED_INTERVALS: Final[Mapping[str, str]] = {
     "hour": 'write interval = "day", the shortest interval',
+    "none": 'write interval = "day", which reports one event of each day',
 }
 """Advice for each interval that older registries have and that a metric must not have any more."""
 
@@ -84,8 +85,7 @@ class Metric:
     epoch : time for which a device repeats one permanent response: "life", "year", "quarter" or
         "month".
     interval : time in which a device reports at most once: "day", "week", or "epoch" for one report
-        in each epoch, on a day that the device's secret draws. With "none" a device reports every
-        event.
+        in each epoch, on a day that the device's secret draws.
     parts : parts of a string, each reported by a share of the devices.
     sampling_rate : share of the devices that take part in an epoch. The secret of a device decides.
     segments : public properties that devices send without noise.

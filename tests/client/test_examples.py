@@ -1,7 +1,6 @@
-"""The programs in client/examples do what they say.
+"""The programs in client/examples do what they say: a day's report leaves on the next day.
 
-Most tests run a copy whose metrics have `interval = "none"`, so that a report leaves at once; the
-programs as they are shipped hold it until the day is over.
+So the tests run them on several days.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import base64
 import datetime
 import os
-import shutil
 import subprocess
 import sys
 import urllib.error
@@ -21,48 +19,43 @@ from pathlib import Path
 import pytest
 from accepting_collector import AcceptingCollector, accepting
 from places import ROOT
+from programs import on_day
 from rappor_client.person.contents import Contents
 from rappor_client.testing import peek
 
 from rappor import Registry
 
-SHIPPED = ROOT / "client" / "examples"
+EXAMPLES = ROOT / "client" / "examples"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opens pages without the proxy that the environment may name."""
 
 
 @pytest.fixture
-def examples(tmp_path: Path) -> Path:
-    """A copy of the examples that reports every event."""
-    copy = tmp_path / "examples"
-    shutil.copytree(SHIPPED, copy)
-    registry = (copy / "metrics.toml").read_text()
-    every_event = registry.replace("[metrics.theme]", 'interval = "none"\n[metrics.theme]')
-    (copy / "metrics.toml").write_text(every_event + 'interval = "none"\n')
-    return copy
-
-
-@pytest.fixture
-def collector(examples: Path) -> Iterator[AcceptingCollector]:
+def collector() -> Iterator[AcceptingCollector]:
     """A collector for the examples' registry."""
-    with accepting(Registry.load(examples / "metrics.toml")) as server:
+    with accepting(Registry.load(EXAMPLES / "metrics.toml")) as server:
         yield server
+
+
+def command_on_day(days: int, name: str, *words: str) -> list[str]:
+    """Return the command of an example whose clock is ahead by some days."""
+    program = "import runpy, sys\ndel sys.argv[0]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    return [sys.executable, "-c", on_day(days, program), str(EXAMPLES / name), *words]
 
 
 class Tool:
     """The command-line tool, at a home and a collector of its own."""
 
-    def __init__(self, examples: Path, home: Path, collector: str) -> None:
+    def __init__(self, home: Path, collector: str) -> None:
         self.home = home
-        self._program = str(examples / "command_line.py")
         switches = {"RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"}  # the tool respects them
         env = {name: text for name, text in os.environ.items() if name not in switches}
         self._env = env | {"MYTOOL_HOME": str(home), "MYTOOL_COLLECTOR": collector}
 
-    def run(self, *words: str, stdin: int = subprocess.DEVNULL) -> str:
-        """Run one command and return what it prints."""
+    def run(self, *words: str, day: int = 0, stdin: int = subprocess.DEVNULL) -> str:
+        """Run one command some days from now, and return what it prints."""
         ended = subprocess.run(
-            [sys.executable, self._program, *words],
+            command_on_day(day, "command_line.py", *words),
             stdin=stdin,
             stdout=subprocess.PIPE,
             env=self._env,
@@ -73,10 +66,10 @@ class Tool:
 
 
 def test_tool_without_an_answer_keeps_nothing(
-    examples: Path, tmp_path: Path, collector: AcceptingCollector
+    tmp_path: Path, collector: AcceptingCollector
 ) -> None:
     """A script is not asked, and what is not answered is a no."""
-    tool = Tool(examples, tmp_path / "home", collector.url)
+    tool = Tool(tmp_path / "home", collector.url)
     assert tool.run("search", "duckduckgo") == "Searching with duckduckgo ...\n"
     assert not tool.home.exists()
     assert collector.reports == []
@@ -84,7 +77,7 @@ def test_tool_without_an_answer_keeps_nothing(
 
 def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCollector) -> None:
     """However often it is used: one report is held, and leaves when the day is over."""
-    tool = Tool(SHIPPED, tmp_path / "home", collector.url)
+    tool = Tool(tmp_path / "home", collector.url)
     tool.run("telemetry", "on")
     days = set()
     for _ in range(2):
@@ -96,51 +89,48 @@ def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCol
     assert len(collector.reports) < len(days)  # two, if this test met midnight
 
 
-def test_tool_records_sends_shows_and_erases(
-    examples: Path, tmp_path: Path, collector: AcceptingCollector
-) -> None:
-    """With consent, a run's report has left when the run ends; "off" leaves one number."""
-    tool = Tool(examples, tmp_path / "home", collector.url)
+def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: AcceptingCollector) -> None:
+    """With consent, a day's report has left when the next day's run ends; "off" leaves a number."""
+    tool = Tool(tmp_path / "home", collector.url)
     assert tool.run("telemetry", "on") == "Telemetry is on.\n"
-    tool.run("search", "duckduckgo")
-    tool.run("search", "duckduckgo")
+    for day in range(3):
+        tool.run("search", "duckduckgo", day=day)
     assert [report.metric for report in collector.reports] == ["search_engine"] * 2
-    assert "search_engine: epsilon = " in tool.run("telemetry", "show")
-    assert tool.run("telemetry", "off") == "Telemetry is off, and nothing is kept.\n"
+    assert "search_engine: epsilon = " in tool.run("telemetry", "show", day=2)
+    assert tool.run("telemetry", "off", day=2) == "Telemetry is off, and nothing is kept.\n"
     contents = peek(tool.home / "telemetry")
     assert not contents.has_secret
     assert contents.sent_uploads == ()
     assert contents.queued_reports == ()
     assert sum(contents.spent.reserved.values()) > 2
-    tool.run("search", "duckduckgo")
+    tool.run("search", "duckduckgo", day=3)
     assert len(collector.reports) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="the system has no terminals")
 @pytest.mark.parametrize(("typed", "n_reports"), [(b"y\n", 1), (b"\n", 0)], ids=["yes", "enter"])
 def test_tool_asks_on_a_terminal_once(
-    typed: bytes, n_reports: int, examples: Path, tmp_path: Path, collector: AcceptingCollector
+    typed: bytes, n_reports: int, tmp_path: Path, collector: AcceptingCollector
 ) -> None:
     """The answer counts from the first value on, and is not asked for again."""
-    tool = Tool(examples, tmp_path / "home", collector.url)
+    tool = Tool(tmp_path / "home", collector.url)
     terminal, stdin = os.openpty()
     os.write(terminal, typed)
     assert "[y/N]" in tool.run("search", "qwant", stdin=stdin)
-    assert "[y/N]" not in tool.run("search", "qwant", stdin=stdin)
+    assert "[y/N]" not in tool.run("search", "qwant", day=1, stdin=stdin)
     os.close(terminal)
     os.close(stdin)
-    assert len(collector.reports) == 2 * n_reports
+    assert len(collector.reports) == n_reports
 
 
 class Site:
     """The web application, served by a process of its own."""
 
-    def __init__(self, examples: Path, home: Path, collector: str) -> None:
+    def __init__(self, home: Path, collector: str) -> None:
         self.devices = home / "devices"
         self._env = {**os.environ, "MYSITE_HOME": str(home), "MYSITE_COLLECTOR": collector}
-        self._command = [sys.executable, str(examples / "web_application.py")]
         self._server = subprocess.Popen(
-            [*self._command, "serve", "0"],
+            command_on_day(0, "web_application.py", "serve", "0"),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=self._env,
@@ -161,8 +151,9 @@ class Site:
             return str(answer.read().decode())
 
     def send(self) -> None:
-        """Run the sending job."""
-        subprocess.run([*self._command, "send"], env=self._env, check=True)
+        """Run the sending job on the next day."""
+        command = command_on_day(1, "web_application.py", "send")
+        subprocess.run(command, env=self._env, check=True)
 
     def contents(self) -> list[Contents]:
         """Return what the people's devices hold."""
@@ -175,9 +166,9 @@ class Site:
 
 
 @pytest.fixture
-def site(examples: Path, tmp_path: Path, collector: AcceptingCollector) -> Iterator[Site]:
+def site(tmp_path: Path, collector: AcceptingCollector) -> Iterator[Site]:
     """The web application, with the collector above."""
-    site = Site(examples, tmp_path / "site", collector.url)
+    site = Site(tmp_path / "site", collector.url)
     yield site
     site.close()
 
@@ -192,12 +183,13 @@ def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> 
             site.visit(person, theme=theme)
     contents = site.contents()
     assert [one.has_secret for one in contents] == [True, True]
-    assert [len(one.queued_reports) for one in contents] == [2, 2]
-    assert len({one.scopes[0].permanent for one in contents}) == 2
-    assert [one.spent.metrics["theme"].scopes for one in contents] == [1, 1]
+    assert [len(one.pending_reports) for one in contents] == [1, 1]
     assert collector.reports == []  # a request only records
     site.send()
-    assert len(collector.reports) == 4
+    assert len(collector.reports) == 2
+    contents = site.contents()
+    assert len({one.scopes[0].permanent for one in contents}) == 2
+    assert [one.spent.metrics["theme"].scopes for one in contents] == [1, 1]
     assert "Somebody who thought it" in site.visit("anna")
 
 

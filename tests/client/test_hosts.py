@@ -1,6 +1,7 @@
 """client/HOSTS.md: each of its programs, in its host, loses and doubles nothing.
 
-Its registry is that of client/README.md with every event reported, so that a report leaves at once.
+A day has one report of a metric, however many events. So that each event has a report of its own,
+the programs record metrics `theme0`, `theme1` ... in turn, over all processes of a host.
 """
 
 from __future__ import annotations
@@ -35,8 +36,25 @@ PAGE = ROOT / "client" / "HOSTS.md"
 METRICS = next(
     each.text for each in blocks(ROOT / "client" / "README.md") if each.language == "toml"
 )
-REGISTRY = METRICS.replace('# interval = "none"', 'interval = "none"')
+HEAD, THEME = METRICS.split("[metrics.theme]")
+N_EVENTS = 40
+"""Largest number of events of a host."""
+REGISTRY = HEAD.replace("total = 24", "total = inf") + "".join(
+    f"[metrics.theme{i}]{THEME}" for i in range(N_EVENTS)
+)
+EVENTS = """
+import os
+
+def next_theme():
+    # The number of an event is the length of a file that all processes append to.
+    file = os.open({path!r}, os.O_APPEND | os.O_WRONLY)
+    os.write(file, b"x")
+    number = os.lseek(file, 0, os.SEEK_CUR)
+    os.close(file)
+    return f"theme{{number - 1}}"
+"""
 PATIENCE = 60.0
+DAY = 86_400.0
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
@@ -59,9 +77,17 @@ class Host:
         self.port = free_port()
         (folder / "metrics.toml").write_text(REGISTRY)
         program = self._blocks.get("python", "")
-        (folder / "host.py").write_text(
-            program.replace("https://telemetry.example.org", collector.url)
-        )
+        assert 'record("theme", ' in program or not program
+        for old, new in (
+            ("https://telemetry.example.org", collector.url),
+            ('record("theme", ', "record(events.next_theme(), "),
+            ("from rappor_client import", "import events\nfrom rappor_client import"),
+        ):
+            program = program.replace(old, new)
+        (folder / "events").touch()
+        (folder / "events").chmod(0o666)  # another user may append, too
+        (folder / "events.py").write_text(EVENTS.format(path=str(folder / "events")))
+        (folder / "host.py").write_text(program)
         switches = {"RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"}
         self.env = {name: text for name, text in os.environ.items() if name not in switches}
 
@@ -124,7 +150,7 @@ class Host:
         return False
 
     def n_recorded(self, folder: str = "device") -> int:
-        """Send what still waits; return the reports that were recorded, and have all arrived once.
+        """Send on the next day; return the reports that were recorded, and have all arrived once.
 
         One whose answer was lost with its process is sent again, under the same id.
         """
@@ -133,7 +159,7 @@ class Host:
             registry=self.folder / "metrics.toml",
             consent=True,
             collector=self.collector.url,
-            options=ClientOptions(background=False),
+            options=ClientOptions(background=False, clock=lambda: time.time() + DAY),
         ) as client:
             until(lambda: bool(client.flush(timeout=5.0)))
             n_recorded = client.event_counts()["recorded"]
@@ -238,7 +264,7 @@ def test_dynamic_user(host: MakeHost, tmp_path: Path) -> None:
         give(os.geteuid(), tmp_path, state, *state.rglob("*"))
         secrets.add(secret_of(state))
     assert len(secrets) == 1
-    assert peek(state).counters["recorded"] == 2
+    assert len(peek(state).pending_reports) == 2
 
 
 def give(user: int, *paths: Path) -> None:

@@ -20,9 +20,10 @@ from types import FrameType
 from typing import Any, Final
 
 import pytest
-from devices import CLEAR, Home, Opener, lose, metric_of, open_device, own, state_of
+from days import finish, record_days
+from devices import CLEAR, CLOCKS, Home, Opener, lose, metric_of, open_device, own, state_of
 from forks import KILLED, at_touch, end_folder_threads, in_child, is_killed
-from rappor_client import Client, Outcome, TransportResponse
+from rappor_client import Client, TransportResponse
 from rappor_client.folder import copies
 from rappor_client.folder.own_folder import OwnFolder
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -90,7 +91,7 @@ def kill_at(moment: int, *, is_fine: bool) -> None:
 def lead(base: Path, opener: Opener, clock: FixedClock) -> None:
     """Make a device with one report that waits and one that is held for a day that is over."""
     client = opener(*METRICS, folder=f"{base.name}/device")
-    client.record("event", "a")
+    record_days(client, "event", "a")
     client.close()
     shutil.copytree(base / "device", base / "older")
     client = opener(*METRICS, folder=f"{base.name}/device")
@@ -154,9 +155,14 @@ def check_lost(place: Path, opener: Opener) -> None:
     transport = Writing(place / "left")
     client = opener(*METRICS, folder=f"{place.name}/device", collector=transport)
     assert {*before} <= {scope.metric for scope in state.scopes.values()}
+    now = CLOCKS[client].now
     for metric in METRICS:
         client.record(metric.name, "b")
-    assert client.flush()
+    for _ in range(2):  # a report that was waiting takes the turn of a day
+        finish(client)
+        client.flush()
+    assert client.queued_count() == 0
+    CLOCKS[client].now = now  # the devices of later moments do not see these days
     assert client.privacy_spent().nats >= sum(scope.price for scope in state.scopes.values())
     client.close()
     after = bits_of(transport.bodies)
@@ -228,7 +234,7 @@ def test_killed_while_a_device_begins(home: Home) -> None:
         begin = partial(open_device, home.place / f"new{moment}")
         is_over = not is_killed(moment, TOUCHING | {"execute"}, begin)
         client = home.open(folder=f"new{moment}")
-        assert client.record("page", "a") == Outcome.RECORDED
+        record_days(client, "page", "a")
         assert client.queued_count() == 1
         client.close()
         if is_over:
@@ -280,6 +286,7 @@ def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
         with at_touch(moment, TOUCHING, withdraw):
             client.record("event", "a")
             client.queued_count()
+            home.clock.advance(days=1)
             client.flush()
         client.close()
         if len(withdrawn) <= moment // 5:

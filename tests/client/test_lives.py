@@ -60,8 +60,6 @@ REGISTRIES = (
 """The second has other noise: it is followed at once for life, else from the next epoch on."""
 VALUES = ("telltale one", "telltale two", "telltale three")
 HOUR, DAY = 3600, 86_400
-SPANS_OF = {"durable": DAY, "daily": DAY, "once": DAY}
-"""The seconds of an interval; one event of a day answers for the epoch of the last."""
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
 PROGRAMS = st.integers(0, 1)
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
@@ -114,11 +112,10 @@ class Collector(MemoryTransport):
 
     def look_at_interval(self, name: str) -> None:
         """Note where a second report of a metric leaves in an interval."""
-        if name in SPANS_OF:
-            key = (secret_of(self.folder), name, int(self.clock.now // SPANS_OF[name]))
-            if key in self.left:
-                self.broken.append("two reports of a metric left in an interval")
-            self.left.add(key)
+        key = (secret_of(self.folder), name, int(self.clock.now // DAY))
+        if key in self.left:
+            self.broken.append("two reports of a metric left in an interval")
+        self.left.add(key)
 
 
 class Log(logging.Handler):
@@ -151,8 +148,6 @@ class Lives(RuleBasedStateMachine):
         self.days = {self.day}
         self.collector = Collector(self.folder, self.clock)
         self.reserved: dict[int, float] = {}
-        self.memoized: dict[tuple[bytes, str, str], str] = {}
-        self.expected: dict[tuple[bytes, str, str], int] = defaultdict(int)
         self.events: dict[tuple[bytes, str], set[tuple[int, int]]] = defaultdict(set)
         self.n_spools = 1
         self.n_copies = itertools.count()
@@ -189,22 +184,17 @@ class Lives(RuleBasedStateMachine):
     def record(self, n: int, name: str, value: str) -> None:
         """Record a value."""
         self.note(name)
-        outcome = self.programs[n].record(name, value)
-        assert outcome != Outcome.FAILED
+        assert self.programs[n].record(name, value) != Outcome.FAILED
         self.days.add(self.day)
-        if METRICS[name].interval == "none":
-            self.programs[n].queued_count()  # it is written, so that the order is known
-            self.expect(name, value, is_kept=bool(outcome))
 
     def note(self, name: str) -> None:
         """Note in which interval a metric has an event.
 
         A lost spool forgets which intervals were answered; the state remembers what a price counts.
         """
-        if name in SPANS_OF:
-            number = int(self.clock.now // SPANS_OF[name])
-            n_spools = 0 if METRICS[name].interval == "epoch" else self.n_spools
-            self.events[secret_of(self.folder), name].add((number, n_spools))
+        number = int(self.clock.now // DAY)
+        n_spools = 0 if METRICS[name].interval == "epoch" else self.n_spools
+        self.events[secret_of(self.folder), name].add((number, n_spools))
 
     @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
     def record_a_mistake(self, n: int, name: str) -> None:
@@ -224,14 +214,6 @@ class Lives(RuleBasedStateMachine):
             assert name not in {each.metric for each in contents.pending_reports}
         self.restart(n)
 
-    def expect(self, name: str, value: str, *, is_kept: bool) -> None:
-        """Note the value that a scope is memoized with, and one more report."""
-        metric = METRICS[name]
-        if is_kept and metric.interval == "none":
-            key = (secret_of(self.folder), name, metric.epoch_at(self.day))
-            self.memoized.setdefault(key, value)
-            self.expected[key] += 1
-
     @rule(n=PROGRAMS, moods=st.lists(st.sampled_from(MOODS), max_size=2))
     def flush(self, n: int, moods: list[TransportResponse | None]) -> None:
         """Send what may go, to a collector that may have its moods; then the next run sends all."""
@@ -241,15 +223,13 @@ class Lives(RuleBasedStateMachine):
         if moods:
             self.clock.now += HOUR
             self.programs[n].flush(timeout=30.0)
-            with contextlib.suppress(FileError):  # it may be damaged
-                assert {each.metric for each in peek(self.folder).queued_reports} <= set(SPANS_OF)
             while self.programs[n].queued_count():  # they follow one by one
                 self.pass_time(DAY)
                 assert self.programs[n].flush(timeout=30.0).reason is not FlushReason.FAILED
 
     @rule(
         n=PROGRAMS,
-        name=st.sampled_from(["daily", "durable", "once"]),
+        name=st.sampled_from(sorted(METRICS)),
         value=st.sampled_from(VALUES),
     )
     def come_back_to_an_interval(self, n: int, name: str, value: str) -> None:
@@ -296,16 +276,13 @@ class Lives(RuleBasedStateMachine):
         client = self.programs[n]
         self.note(name)
 
-        def record() -> int:
+        def record() -> None:
             assert client._writer is not None
             assert not client._writer
-            outcome = client.record(name, value)
+            client.record(name, value)
             client.close()
-            return 2 if outcome else 0
 
-        code = in_child(record)
-        assert code in (0, 2)
-        self.expect(name, value, is_kept=code == 2)
+        assert in_child(record) == 0
 
     @rule(name=COPIES, how=st.sampled_from(["truncate", "flip", "remove", "empty", "foreign"]))
     def damage_a_copy(self, name: str, how: str) -> None:
@@ -461,12 +438,9 @@ class Lives(RuleBasedStateMachine):
             ]
             (scope,) = found
             shown[secret, metric.name, scope[0]].append(scope[1])
-        for (secret, name, epoch), values in shown.items():
+        for (_, name, _), values in shown.items():
             assert len(set(values)) == 1
             assert len(values) <= (most_reports(METRICS[name]) or math.inf)
-            if METRICS[name].interval == "none":
-                assert set(values) == {self.memoized[secret, name, epoch]}
-                assert len(values) <= self.expected[secret, name, epoch]
 
     @invariant()
     def check_intervals(self) -> None:

@@ -10,12 +10,18 @@ from registries import toml_of
 
 LOCAL = """
 import json, sys, threading
-from rappor_client import Client, FlushReason
+from rappor_client import Client, ClientOptions, FlushReason
+from rappor_client.testing import FixedClock
 
+clock = FixedClock("2026-11-18T12:00:00")
+choices = {"registry": "metrics.toml", "consent": True, "options": ClientOptions(clock=clock)}
 events = []
 sys.addaudithook(lambda event, _: events.append(event) if event.startswith("socket") else None)
-with Client.open("device", registry="metrics.toml", consent=True) as client:
+with Client.open("device", **choices) as client:
     assert client.record("page", "x")
+    client.queued_count()
+    clock.advance(days=1)
+    assert client.record("page", "x")  # which ends the interval of the day before
     assert client.queued_count() == 1
     flushed = client.flush()
     assert not flushed and flushed.reason is FlushReason.NO_COLLECTOR and flushed.waiting == 1
@@ -27,7 +33,7 @@ assert not events and "http.client" not in sys.modules, events
 
 def test_local_device_collects_and_sends_nothing(tmp_path: Path) -> None:
     """Without a collector: people can look, no socket is made and no sender is started."""
-    (tmp_path / "metrics.toml").write_text(toml_of(interval="'none'"))
+    (tmp_path / "metrics.toml").write_text(toml_of())
     run_python("-c", LOCAL, folder=tmp_path)
     (report,) = peek(tmp_path / "device").queued_reports
     assert report.metric == "page"

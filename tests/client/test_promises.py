@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from days import release
 from devices import UNCAPPED, metric_of, peek, write_device
 from enumeration import histories_of
 from rappor_client import Client, ClientOptions, Outcome
@@ -39,7 +40,6 @@ DOMAINS: dict[str, tuple[Params, tuple[object, ...]]] = {
     "boolean": (BOOLEAN, (False, True)),
     "buckets": (BUCKETS, (-1, math.nan, 1)),
 }
-ONE_DAY = ["2026-11-18"]
 Step = tuple[str, bytes]
 """One report: the epoch and the true bits behind its permanent response."""
 
@@ -69,6 +69,9 @@ def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[
     for value, day in zip(values, days, strict=True):
         clock.set(f"{day}T12:00:00")
         assert client.record(metric.name, value) == Outcome.RECORDED
+        client.queued_count()
+        clock.advance(days=1)
+        release(client)
         assert client.queued_count() == len(steps) + 1
         epoch = metric.epoch_at(datetime.date.fromisoformat(day))
         (scope,) = [each for each in peek(folder).scopes if each.epoch == epoch]
@@ -154,11 +157,11 @@ def led_histories(
 
 
 EPOCHS = [
-    ["2026-11-18"] * 4,
+    ["2026-11-18", "2026-11-19", "2026-11-20", "2026-11-21"],
     ["2026-11-18", "2026-11-30", "2026-12-01", "2026-12-31"],
     ["2026-11-18", "2026-12-01", "2026-12-02", "2026-12-03"],
     ["2026-11-18", "2026-12-01", "2027-01-01", "2027-01-02"],
-    ["2026-12-01", "2026-11-18", "2026-12-02", "2026-11-01"],  # the clock is set back
+    ["2026-12-01", "2026-11-18", "2026-12-02", "2026-11-19"],  # the clock is set back
 ]
 
 

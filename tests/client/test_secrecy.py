@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import math
 import sqlite3
 import traceback
 from pathlib import Path
 
 import mmh3
 import pytest
+from days import finish, record_days
 from devices import (
     UNCAPPED,
     Home,
@@ -96,6 +98,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
                 with pytest.raises(RapporError) as caught:
                     client.record("plain", wrong)
                 said += [str(caught.value), repr(caught.value)]
+            finish(client)
         said += [str(client.flush(timeout=0.0)), repr(peek(folder))]
         clock.advance(days=40)
         said += [repr(client.flush())]
@@ -136,7 +139,7 @@ def test_nothing_true_is_written_or_said(home: Home, caplog: pytest.LogCaptureFi
 def test_the_search_finds_what_is_there(home: Home) -> None:
     """The secret in its own file and a value put into the database by hand are found."""
     client = home.open(*METRICS)
-    client.record("plain", VALUES[0])
+    record_days(client, "plain", VALUES[:1])
     secret = secret_of(home.folder)
     assert client.queued_count() == 1
     assert secret.hex().encode() in (own_folder(home.folder) / "state.1").read_bytes()
@@ -152,17 +155,19 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor do the errors that are caught inside."""
-    client = home.open(*METRICS)
-    client.record("plain", VALUES[0])
+    client = home.open(*METRICS, collector=MemoryTransport())
+    record_days(client, "plain", VALUES[:1])
     assert client.queued_count() == 1
+    client.record("plain", VALUES[0])
     with refusing_disk(home.folder):
-        client.record("plain", VALUES[0])
-        client.queued_count()
+        home.clock.advance(days=1)
+        assert not client.flush(timeout=1.0)
+        report = Report(metric="plain", params="p", cohort=0, bits=b"")
         with (
             pytest.raises(sqlite3.Error) as caught,
             Store(spool_of(home.folder)).transaction() as db,
         ):
-            add(db, Report(metric="plain", params="p", cohort=0, bits=b""), "id")
+            add(db, report, "id", due=0.0, leaves_before=math.inf)
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
     assert secret_of(home.folder).hex() not in shown

@@ -42,7 +42,10 @@ def record(folder: Path) -> None:
     """Agree, if that is possible now, and send a report."""
     client = open_device(folder, METRIC, clock=CLOCK, collector=MemoryTransport())
     client.record("page", "a")
+    client.queued_count()
+    CLOCK.advance(days=1)
     client.flush(timeout=0.1)
+    CLOCK.advance(days=-1)
 
 
 def withdraw(folder: Path) -> None:

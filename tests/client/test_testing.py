@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import rappor_client.testing
+from days import record_days
 from devices import Home, metric_of
 from places import ROOT
 from programs import run_python
@@ -42,12 +43,13 @@ def test_fixed_coins_repeat_by_seed() -> None:
 
 def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     """Reports waiting, pending, held and sent; the ledger, the latch and the counters."""
-    metrics = (metric_of(epoch="month"), metric_of("slow", interval="day"))
+    metrics = (metric_of(epoch="month"), metric_of("slow"))
     transport = MemoryTransport([TransportResponse(status=200, body=ACCEPTED), None])
     client = home.open(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
-    for name in ("page", "slow", "page", "page"):
-        client.record(name, "x")
+    record_days(client, "page", "xxx")
     assert client.flush(timeout=0.0).reason is FlushReason.TIMEOUT
+    home.clock.advance(days=1)
+    client.record("slow", "x")
     assert client.flush(timeout=0.0).reason is FlushReason.UNREACHABLE
     contents = peek(home.folder)
     assert contents.has_secret
@@ -56,7 +58,7 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     assert pending.body == transport.bodies[1]
     assert pending.backoff_until == pytest.approx(home.clock() + 5)
     assert [held.metric for held in contents.pending_reports] == ["slow"]
-    assert contents.pending_reports[0].ends == FixedClock("2026-11-19")()
+    assert contents.pending_reports[0].ends == FixedClock("2026-11-23")()
     (scope,) = contents.scopes
     assert (scope.metric, scope.epoch) == ("page", "2026-11")
     assert contents.spent == client.privacy_spent()
@@ -94,7 +96,8 @@ TOML = REGISTRY
 def test_recording(rappor_device):
     client = rappor_device.open(Registry.loads(TOML))
     assert client.record("theme", "dark")
-    assert len(rappor_device.contents.queued_reports) == 1
+    assert len(rappor_device.contents.pending_reports) == 1
+    rappor_device.clock.advance(days=1)
     assert client.flush().sent == 1
     assert [report.metric for report in rappor_device.transport.reports] == ["theme"]
 
@@ -127,7 +130,7 @@ def run_suite(folder: Path, text: str) -> str:
 
 def test_fixture_lends_a_device(tmp_path: Path) -> None:
     """A host's tests record, look and send; each test has a device of its own."""
-    registry = toml_of("theme", epoch="'quarter'", interval="'none'")
+    registry = toml_of("theme", epoch="'quarter'")
     assert "2 passed" in run_suite(tmp_path, SUITE.replace("REGISTRY", repr(registry)))
 
 

@@ -49,7 +49,6 @@ def metric_of(params: Params) -> Metric:
         owner="b",
         expires=day,
         epoch="life",
-        interval="none",
     )
 
 

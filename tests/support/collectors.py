@@ -51,7 +51,6 @@ def entry(name: str, **fields: Any) -> str:
         "owner": "a@example.org",
         "expires": datetime.date(2100, 1, 1),
         "epoch": "life",
-        "interval": "none",
         "encoding": "bloom",
         "f": 0.5,
         "p": 0.25,

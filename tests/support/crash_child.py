@@ -3,17 +3,17 @@
 A number below 0 is a report that waits in memory for another process's lock: it may become safe.
 
 Its coins write the record's number into the report's bits (a coin of 0 shows 1, the largest
-shows 0, whatever the permanent response), so that each report can be told from all others. Their
-metrics have one value: a report that the writer draws again, later, would spell another's number.
-Reports of the metrics `shown` and `daily` show their permanent response instead, whatever the
-coins. Single coins, which decide delays, are small, and its clock runs a thousand times too fast:
-it waits for milliseconds where a device waits for minutes. Now and then the clock is ten years
-off, and now and then the host forks, and both go on.
+shows 0, whatever the permanent response), so that each report can be told from all others. Each
+numbered record has a metric of its own, because a day has one report of a metric. Reports of the
+metric `daily` show their permanent response instead, whatever the coins. Single coins, which decide
+delays, are small, and its clock runs so fast that a day passes in seconds. Now and then the clock
+is ten years off, and now and then the host forks, and both go on.
 """
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import os
 import random
@@ -24,21 +24,18 @@ from collections.abc import Sequence
 from devices import metric_of
 from rappor_client import Client, ClientOptions, QueueLimits
 
-from rappor import Params, Registry
+from rappor import Metric, Params, Registry
 from rappor.registry.budget import reserve
 
 LARGEST = 2**32 - 1
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
 _LAST = datetime.date(2099, 12, 31)
-METRICS = (
-    metric_of("one", expires=_LAST, durable=True),
-    metric_of("two", expires=_LAST, durable=True),
-    metric_of("shown", CLEAR, epoch="month", expires=_LAST),
-    metric_of("daily", CLEAR, epoch="month", interval="day", expires=_LAST),
-)
-TOTAL = math.ceil(sum(reserve(metric).total for metric in METRICS))
-REGISTRY = Registry(METRICS, total=TOTAL)
+DAILY = metric_of("daily", CLEAR, epoch="month", expires=_LAST)
+N_NUMBERED = 30
+"""Numbered records of a host, and of its fork."""
+SPEED = 20_000
+"""Days of the clock for each day: an interval ends after four seconds."""
 VALUES = [f"value {i}" for i in range(5)]
 OFF = (0.0, 0.0, 3650 * 86400.0, -3650 * 86400.0)
 
@@ -58,15 +55,28 @@ class Numbered:
 
 def fast_clock(started: float) -> float:
     """Return a time that all hosts of one run agree on."""
-    return started + 1000 * (time.time() - started)
+    return started + SPEED * (time.time() - started)
 
 
-def main(folder: str, collector: str, process: int, started: float) -> None:
+def numbered_metrics(process: int) -> list[Metric]:
+    """Return the metrics of the numbered records of a host and of its fork."""
+    names = (f"numbered{process}x{i}" for i in range(2 * N_NUMBERED))
+    return [metric_of(name, expires=_LAST, durable=True) for name in names]
+
+
+def total_of(kills: int) -> int:
+    """Return a budget, in nats, for as many hosts."""
+    metrics = [DAILY, *kills * numbered_metrics(1)]
+    return math.ceil(sum(reserve(metric).total for metric in metrics))
+
+
+def main(folder: str, collector: str, process: int, started: float, total: int) -> None:
     """Record until the process is killed."""
+    numbered = numbered_metrics(process)
     coins, off = Numbered(), [0.0]
     client = Client.open(
         folder,
-        registry=REGISTRY,
+        registry=Registry([DAILY, *numbered], total=total),
         collector=collector,
         consent=True,
         options=ClientOptions(
@@ -76,20 +86,20 @@ def main(folder: str, collector: str, process: int, started: float) -> None:
             coins=coins,
         ),
     )
-    i = 0
     forks_at = random.randrange(30)  # noqa: S311 - as above
-    while True:
-        i += 1
+    metrics = numbered[:N_NUMBERED]
+    for i in itertools.count():
         if i == forks_at and os.fork() == 0:
-            i += 1 << 31
+            metrics = numbered[N_NUMBERED:]
         time.sleep(random.uniform(0, 0.01))  # noqa: S311 - as above
         if random.randrange(20) == 0:  # noqa: S311 - as above
             off[0] = random.choice(OFF)  # noqa: S311 - as above
-        coins.number = process << 32 | i
-        is_safe = client.record("one" if i % 3 else "two", VALUES[0])
-        os.write(1, f"{coins.number if is_safe else -coins.number}\n".encode())
-        client.record("shown" if i % 2 else "daily", VALUES[i % 5])
+        if i < N_NUMBERED:
+            coins.number = process << 32 | numbered.index(metrics[i])
+            is_safe = client.record(metrics[i].name, VALUES[0])
+            os.write(1, f"{coins.number if is_safe else -coins.number}\n".encode())
+        client.record("daily", VALUES[i % 5])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))

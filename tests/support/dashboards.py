@@ -22,7 +22,7 @@ HOSTILE: Final = (
     '"><img src=x onerror=alert(1)>',
 )
 DAYS: Final = tuple(datetime.date(2026, 11, day) for day in (2, 3, 5, 9, 10))
-_QUARTERLY: Final = {"epoch": "quarter", "interval": None}
+_QUARTERLY: Final = {"epoch": "quarter"}
 TOML: Final = (
     UNBOUNDED
     + entry(

@@ -14,6 +14,7 @@ from pathlib import Path
 from devices import UNCAPPED
 from rappor_client import Client, ClientOptions, Outcome
 from rappor_client.network.http_transport import HttpTransport
+from rappor_client.testing import FixedClock
 
 from rappor import Registry
 
@@ -26,15 +27,18 @@ def main(registry_path: str, url: str) -> None:
     transport = HttpTransport(url)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     for line in sys.stdin:
+        clock = FixedClock("2026-11-18T12:00:00")
         with tempfile.TemporaryDirectory(dir=place) as folder:
             client = Client.open(
                 Path(folder) / "device",
                 registry=registry,
                 collector=transport,
                 consent=True,
-                options=ClientOptions(budget_cap=UNCAPPED, max_delay=3600.0),
+                options=ClientOptions(budget_cap=UNCAPPED, max_delay=3600.0, clock=clock),
             )
             assert client.record("word", line.rstrip("\n")) == Outcome.RECORDED
+            client.queued_count()
+            clock.advance(days=1)
             assert client.flush(timeout=30.0)
             assert client.event_counts() == {"accepted": 1, "recorded": 1}
             client.close()

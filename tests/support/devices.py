@@ -43,11 +43,13 @@ Opener = Callable[..., Client]
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
     """Return a metric that lasts until 2030."""
-    given = {"expires": datetime.date(2030, 12, 31), "interval": "none"}
+    given = {"expires": datetime.date(2030, 12, 31)}
     return registries.metric_of(params, name, **given | fields)
 
 
 _OPEN = weakref.WeakSet[Client]()
+CLOCKS = weakref.WeakKeyDictionary[Client, testing.FixedClock]()
+"""The clock of each client that was opened with one that stands still."""
 OF_OPEN = frozenset({"consent", "collector", "opted_out"})
 
 
@@ -70,6 +72,8 @@ def open_device(folder: Path, *metrics: Metric, **chosen: Any) -> Client:
         folder, registry=registry, **settings, options=ClientOptions(**habits | chosen)
     )
     _OPEN.add(client)
+    if isinstance(clock := chosen.get("clock"), testing.FixedClock):
+        CLOCKS[client] = clock
     return client
 
 
@@ -182,9 +186,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refusing_disk(folder: Path) -> Iterator[None]:
-    """Let the database refuse every further report while the block runs."""
-    refuse = "BEFORE INSERT ON report BEGIN SELECT RAISE(ABORT, 'refused'); END"
+def refusing_disk(folder: Path, table: str = "report") -> Iterator[None]:
+    """Let the database refuse every further row of a table while the block runs.
+
+    The rows of `report` are finished reports, those of `held` the events of open intervals.
+    """
+    refuse = f"BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END"
     with database(folder) as db:
         db.execute(f"CREATE TRIGGER refusing {refuse}")
     try:

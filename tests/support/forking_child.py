@@ -4,7 +4,7 @@ Parent and children note failures and check categories meanwhile: nothing of tha
 that a child finds taken.
 
 Run as `python forking_child.py FOLDER ROUNDS WAY`, with `os` or `multiprocessing` as the way. It
-writes the number of reports that wait in the end.
+writes the number of reports that wait for the end of their interval, one of each process at least.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import sys
 import threading
 import warnings
 
+from days import FallingCoins, metrics_of
 from devices import UNCAPPED, metric_of
-from rappor_client import Client, ClientOptions, QueueLimits
-from rappor_client.testing import MemoryTransport
+from rappor_client import Client, ClientOptions
+from rappor_client.testing import MemoryTransport, peek
 from registries import registry_of
 
 from rappor import Params
@@ -35,9 +36,9 @@ def check_categories() -> None:
     metric_of(params=dataclasses.replace(like, normalize="casefold"))
 
 
-def record_for_sure(client: Client) -> None:
+def record_for_sure(client: Client, name: str) -> None:
     """Record until it is safe: the lock may be another process's for a moment."""
-    while not client.record("page", "x"):
+    while not client.record(name, "x"):
         pass
 
 
@@ -45,14 +46,16 @@ def main(folder: str, rounds: int, way: str) -> None:
     """Fork and record until every round is over."""
     warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
     logging.disable()  # failures are noted on purpose
+    metrics = metrics_of(2 * rounds + 1, durable=True)
+    names = itertools.count(1)
     client = Client.open(
         folder,
-        registry=registry_of(metric_of(durable=True)),
+        registry=registry_of(*metrics),
         collector=MemoryTransport(),
         consent=True,
         options=ClientOptions(
             budget_cap=UNCAPPED,
-            queue_limits=QueueLimits(reports=100_000),
+            coins=FallingCoins(),
             max_delay=3600.0,
             raise_errors=True,
         ),
@@ -61,26 +64,27 @@ def main(folder: str, rounds: int, way: str) -> None:
 
     def record() -> None:
         while not is_over.is_set():
-            client.record("page", "x")
+            client.record(metrics[0].name, "x")
             check_categories()
             client._failures.note(OSError())
 
-    def in_child() -> None:
+    def in_child(name: str) -> None:
         client._failures.note(OSError())
-        record_for_sure(client)
+        record_for_sure(client, name)
         check_categories()
-        os._exit(0 if client.event_counts()["recorded"] else 1)
+        os._exit(0 if any(held.metric == name for held in peek(folder).pending_reports) else 1)
 
     def fork_once() -> int | None:
+        name = metrics[next(names)].name
         if way == "multiprocessing":
-            child = multiprocessing.get_context("fork").Process(target=in_child)
+            child = multiprocessing.get_context("fork").Process(target=in_child, args=(name,))
             child.start()
             child.join()
             return child.exitcode
         pid = os.fork()
         if pid == 0:
             try:
-                in_child()
+                in_child(name)
             finally:
                 os._exit(1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -99,8 +103,8 @@ def main(folder: str, rounds: int, way: str) -> None:
     is_over.set()
     recorder.join()
     assert not failed, failed
-    sys.stdout.write(str(client.queued_count()))
     client.close()
+    sys.stdout.write(str(len(peek(folder).pending_reports)))
 
 
 if __name__ == "__main__":

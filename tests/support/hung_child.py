@@ -16,11 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from days import record_days
 from devices import metric_of, open_device
 from rappor_client import Client
-from rappor_client.testing import MemoryTransport, peek
+from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 METRICS = (metric_of(), metric_of("crash", durable=True))
+CLOCK = FixedClock("2026-11-18T12:00:00")
 
 
 class Stopping(MemoryTransport):
@@ -47,7 +49,7 @@ def show(result: object) -> None:
 
 def open_client(folder: Path, *, consent: bool = True, **chosen: Any) -> Client:
     """Open the device."""
-    return open_device(folder, *METRICS, consent=consent, clock=time.time, **chosen)
+    return open_device(folder, *METRICS, consent=consent, clock=CLOCK, **chosen)
 
 
 def flush(client: Client, timeout: float) -> list[object]:
@@ -100,7 +102,7 @@ def main(name: str, folder: Path) -> None:
     is_sending = name == "flush while the collector answers"
     transport = Stopping() if is_sending else MemoryTransport()
     client = open_client(folder, collector=transport if "flush" in name else None)
-    client.record("page", "x")
+    record_days(client, "page", "x")
     assert client.queued_count() == 1
     if name.startswith("open"):
         client.close()
@@ -113,10 +115,13 @@ def main(name: str, folder: Path) -> None:
         assert time.monotonic() < end, "a thread did not end after the thaw"
         time.sleep(0.01)
     if "flush" in name:
+        CLOCK.advance(seconds=10)  # past the claim of the flush that was cut short
         client.flush(timeout=30.0)
     contents = peek(folder)
     statuses = [report.status for upload in contents.sent_uploads for report in upload.reports]
-    waiting = len(contents.queued_reports) - statuses.count("unanswered")
+    waiting = (
+        len(contents.queued_reports) + len(contents.pending_reports) - statuses.count("unanswered")
+    )
     show([contents.has_secret, waiting, statuses, len(transport.bodies)])
 
 

@@ -37,7 +37,6 @@ description = "Light or dark"
 owner = "a@example.org"
 expires = 2999-12-31
 epoch = "life"
-interval = "none"
 encoding = "onehot"
 categories = ["light", "dark", "other"]
 profile = "strict"

@@ -130,11 +130,6 @@ class Admission:
         """
         self.release(moment)
         found = self._answer(offered.terms, offered.prepared)
-        if found.scope.interval == "none":
-            self.state = self.state.with_scope(found.scope)
-            upload_id = _drawn_again(offered, found.report).upload_id
-            self._finished.append(_Finished(found.report, upload_id, 0.0, math.inf))
-            return True
         interval = self._open_interval(found.scope, moment)
         if interval is None:
             return False

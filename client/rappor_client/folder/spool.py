@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -81,8 +80,8 @@ def add(
     report: Report,
     upload_id: str,
     *,
-    due: float = 0.0,
-    leaves_before: float = math.inf,
+    due: float,
+    leaves_before: float,
 ) -> None:
     """Append a finished report to the waiting ones, under the id of its upload.
 

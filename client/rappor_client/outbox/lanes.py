@@ -49,7 +49,6 @@ class MetricCache:
     part: str | None = None
     terms: MetricRules | None = None
     memoized: Scope | None = None
-    has_interval: bool = False
     best: int = TAGS
     is_quiet: bool = False
     stops: object = field(default=None, repr=False)
@@ -60,7 +59,7 @@ class MetricCache:
 
     def wants(self, tag: int) -> bool:
         """Return whether an event of this tag may be the one that is reported."""
-        return not self.is_quiet and (not self.has_interval or tag < self.best)
+        return not self.is_quiet and tag < self.best
 
     def event(self, value: object, now: float, tag: int, coins: Coins) -> Event:
         """Draw the report of a value."""
@@ -77,7 +76,7 @@ class MetricCache:
     def offered(self, tag: int) -> None:
         """Note that an event of this tag waits to be written."""
         self.best = min(self.best, tag)
-        self.is_quiet = self.has_interval and self.memoized is not None
+        self.is_quiet = self.memoized is not None
 
 
 def draw_tag(coins: Coins) -> int:
@@ -131,6 +130,4 @@ def _look_up(lane: MetricCache, day: datetime.date, now: float) -> None:
         lane.reason = SkipReason.ANSWERED
     lane.memoized = scope
     interval = metric.interval if scope is None else scope.interval
-    lane.has_interval = interval != "none"
-    if lane.has_interval:
-        lane.ends = min(lane.ends, interval_end(interval, now))
+    lane.ends = min(lane.ends, interval_end(interval, now))

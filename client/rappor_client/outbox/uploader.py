@@ -9,10 +9,9 @@ keeps two processes from sending the same upload; it is short, so that a process
 holds nobody up, and where an exchange outlasts it the collector gets the same upload twice and
 counts it once.
 
-A metric with an interval rests after each attempt until the interval is over, so that a device that
-comes back after days lets what waits follow one by one. Then the background sender goes on at a
-random time of the next interval, a flush at once. What would follow after more than seven days is
-given up.
+A metric rests after each attempt until the interval is over, so that a device that comes back after
+days lets what waits follow one by one. Then the background sender goes on at a random time of the
+next interval, a flush at once. What would follow after more than seven days is given up.
 """
 
 from __future__ import annotations
@@ -209,12 +208,11 @@ class Uploader:
 
     def _note_attempt(self, db: sqlite3.Connection, name: str, now: float) -> None:
         """Keep when a metric let a report leave; a clock that is set back makes it no earlier."""
-        if (interval := self._interval(db, name)) != "none":
-            at, _ = self._last(db, name)
-            seconds = interval_seconds(interval)
-            is_wrong = is_far_ahead(interval_end(interval, at), seconds, now)
-            at = now if is_wrong else max(at, now)
-            write_state(db, f"{_LAST} {name}", json.dumps((at, self._coins(1)[0] / ONE)))
+        interval = self._interval(db, name)
+        at, _ = self._last(db, name)
+        is_wrong = is_far_ahead(interval_end(interval, at), interval_seconds(interval), now)
+        at = now if is_wrong else max(at, now)
+        write_state(db, f"{_LAST} {name}", json.dumps((at, self._coins(1)[0] / ONE)))
 
     def _last(self, db: sqlite3.Connection, name: str) -> tuple[float, float]:
         """Return when a metric let its last report leave, and which part of an interval it rests.
@@ -249,7 +247,7 @@ class Uploader:
             if _is_too_old(upload, now):
                 spool.settle(db, upload.id, "given_up")
         dues, before = spool.dues(db), now - GIVE_UP_SECONDS
-        late = [n for n, due in dues.items() if due < before and self._interval(db, n) != "none"]
+        late = [name for name, due in dues.items() if due < before]
         for name in late:
             spool.give_up(db, name, since=now - _IMPLAUSIBLE_SECONDS, before=before)
         return spool.dues(db) if late else dues
@@ -268,8 +266,8 @@ class Uploader:
         for name, due in dues.items():
             interval = self._interval(db, name)
             at, part = self._last(db, name)
-            if interval == "none" or not due or (at < 0 and name not in unanswered):
-                continue  # or what waits is of an earlier registry, that had no interval
+            if at < 0 and name not in unanswered:
+                continue
             if interval == "epoch" and self._is_same_epoch(db, name, at, now):
                 at = now  # tomorrow it is looked at again
             if name in unanswered:

@@ -222,7 +222,7 @@ class PaceOptions:
         "interval.",
     )
     interval: str | None = option_field(
-        [name for name in INTERVALS if name != "none"],
+        INTERVALS,
         "Time in which a device reports once.  [default: the metric's, or day; epoch "
         "where both losses are equal]",
     )

@@ -19,7 +19,7 @@ from rappor.base.atomic_files import read_text
 from rappor.registry.registry import Registry
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
-from rappor_server.ingest.accepted_params import AcceptedParams, why_unfit
+from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.registry_changes import find_conflicts
 from rappor_server.ingest.stops import Stops
 from rappor_server.ingest.upload_keys import UploadKeys
@@ -137,15 +137,13 @@ def _parse_registries(
     Raises
     ------
     ConfigError
-        A metric must not be served, or the current registry conflicts with an older one.
+        The current registry conflicts with an older one.
     """
     paths = _list_registry_paths(settings)
     current, *older = (
         Registry.loads(text, path=path, today=today)
         for path, text in zip(paths, texts, strict=True)
     )
-    for reason in filter(None, map(why_unfit, current.values())):
-        raise ConfigError(f"{settings.registry}: {reason}")
     for path, registry in zip(settings.older, older, strict=True):
         for conflict in find_conflicts(registry, current):
             raise ConfigError(f"{settings.registry}, after {path}: {conflict.text}")

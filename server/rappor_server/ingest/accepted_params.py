@@ -9,7 +9,7 @@ from typing import Final
 
 from rappor.counts.popcounts import popcount_range
 from rappor.protocol.params import Params
-from rappor.registry.metric import MIN_COHORT, Metric
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_server.ingest.stops import Stops
 
@@ -17,17 +17,6 @@ _LOGGED_PAGE_BYTES: Final = 2_100
 """Bytes of SQLite's log for each page that a key changes, including the pages that are split."""
 _MAX_KEYS_PER_MERGE: Final = 615_000
 """Largest number of keys in the 8 MB of one merge: a report takes at least 13 bytes."""
-
-
-def why_unfit(metric: Metric) -> str | None:
-    """Return the reason why the collector must not serve a metric, or None."""
-    if metric.min_reports and metric.pace == "none" and metric.min_cohort <= MIN_COHORT:
-        return (
-            f'{metric.name}: interval = "none" lets a device report every event, so one device may '
-            f"fill a block of {metric.min_cohort:,} reports. Write a larger min_cohort: "
-            f"{MIN_COHORT} times what a device reports on the days of a block"
-        )
-    return None
 
 
 class Accepted:

@@ -27,7 +27,6 @@ from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import reserve, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_server.ingest.accepted_params import why_unfit
 from rappor_server.ingest.registry_changes import Finding, find_conflicts
 
 _WEAK_EPSILON_1: Final = 4.01
@@ -108,8 +107,6 @@ def _check_blocks(metric: Metric) -> Iterator[Finding]:
     if not metric.min_reports:
         text = "min_reports is 0, so every report is shown at once: for trials only"
         yield Finding("warning", f"{metric.name}: {text}")
-    elif (reason := why_unfit(metric)) is not None:
-        yield Finding("refused", reason)
 
 
 def _check_cohorts(metric: Metric, devices: int) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rappor import Counts
 from rappor_server.releases.releases import DayReports, Release
 
 
@@ -17,16 +18,13 @@ class Devices(msgspec.Struct, frozen=True):
 
 
 class Collection(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of some days under one parameter set: reports (m) and ones (m, k) as lists.
-
-    `devices` is None where the metric's interval bounds nothing.
-    """
+    """The counts of some days under one parameter set: reports (m) and ones (m, k) as lists."""
 
     fingerprint: str
     params: msgspec.Raw
     reports: list[int]
     ones: list[list[int]]
-    devices: Devices | None
+    devices: Devices
     first: datetime.date = msgspec.field(name="from")
     last: datetime.date = msgspec.field(name="to")
 
@@ -58,17 +56,7 @@ def write_releases(
         last=last,
         reports=sum(release.n_reports for release in releases),
         collections=tuple(
-            Collection(
-                fingerprint=counts.params.fingerprint,
-                params=msgspec.Raw(counts.params.to_json().encode()),
-                reports=counts.cohort_reports.tolist(),
-                ones=counts.bit_counts.tolist(),
-                devices=None
-                if counts.sum_squared_reports is None
-                else Devices(counts.sum_squared_reports),
-                first=release.first,
-                last=release.last,
-            )
+            _make_collection(release, counts)
             for release in releases
             for counts in release.collections
         ),
@@ -76,3 +64,18 @@ def write_releases(
         withheld=tuple(day for release in releases for day in release.withheld),
     )
     return msgspec.json.encode(document)
+
+
+def _make_collection(release: Release, counts: Counts) -> Collection:
+    """Return the JSON object of the counts under one parameter set."""
+    squares = counts.sum_squared_reports
+    assert squares is not None  # every interval limits the reports of a device
+    return Collection(
+        fingerprint=counts.params.fingerprint,
+        params=msgspec.Raw(counts.params.to_json().encode()),
+        reports=counts.cohort_reports.tolist(),
+        ones=counts.bit_counts.tolist(),
+        devices=Devices(squares),
+        first=release.first,
+        last=release.last,
+    )

@@ -437,10 +437,10 @@ class _ParamsSum:
         because a device is in one cohort, and by the pace of the fingerprint: after an interval
         became slower, devices that were not updated still report as often as before.
         """
-        squares: int | None = 0
-        for blocks in self.blocks.values():
-            of_cohort = squares_by_pace(self.params.pace, self.params.epoch, blocks)
-            squares = None if squares is None or of_cohort is None else squares + of_cohort
+        squares = sum(
+            squares_by_pace(self.params.pace, self.params.epoch, blocks)
+            for blocks in self.blocks.values()
+        )
         try:
             return Counts(self.params, self.ones, self.reports, metric.name, squares)
         except ReportError as error:

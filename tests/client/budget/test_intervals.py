@@ -99,11 +99,12 @@ def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(home: Home)
     client = home.open(metric("life", parts=whole), collector=home.transport)
     assert client.record("page", "alpha") == HELD
     client.close()
-    client = home.open(metric("life", "none", parts=prefix), collector=home.transport)
-    assert client.record("page", "alpha") == Outcome.RECORDED
-    for _ in range(2):  # the held one is of a day, in which no other may leave
-        home.clock.advance(days=1)
-        client.flush()
+    client = home.open(metric("life", "week", parts=prefix), collector=home.transport)
+    home.clock.advance(days=1)
+    assert client.record("page", "alpha") == HELD  # drawn before the held one has a scope
+    for days in (0, 7):
+        home.clock.advance(days=days)
+        assert client.flush()
     assert len(home.transport.reports) == 2
     assert len({report.cohort for report in home.transport.reports}) == 1
     assert len(peek(home.folder).scopes) == 1
@@ -154,25 +155,25 @@ def test_interval_has_one_report_whatever_epoch_the_registry_says(
 
 
 @pytest.mark.parametrize("is_failing", [False, True])
-def test_held_report_leaves_once_where_an_epoch_has_begun_meanwhile(
+def test_held_report_leaves_once_where_the_epoch_has_changed_meanwhile(
     is_failing: bool, home: Home, clock: FixedClock
 ) -> None:
-    """A registry reports every event of a month while a year's interval is open; the disk fails."""
+    """An event of a month is entered after the interval of a year has ended; the disk fails."""
     transport, second = MemoryTransport(), metric_of("second", CLEAR, interval="day")
     client = home.open(metric("year"), second, collector=transport)
     assert client.record("page", "a") == HELD
     assert client.record("second", "a") == HELD
     client.close()
-    client = home.open(metric("month", "none"), second, collector=transport)
-    assert client.record("page", "b") == Outcome.RECORDED
-    assert client.flush()
+    client = home.open(metric("month"), second, collector=transport)
     clock.advance(days=1)
+    assert client.record("page", "b") == HELD
     if is_failing:  # between the state and the spool
         with refusing_disk(home.folder):
             assert not client.flush()
     assert client.flush()
+    clock.advance(days=1)
     assert client.flush()
-    assert [report.metric for report in transport.reports] == ["page", "page", "second"]
+    assert [report.metric for report in transport.reports] == ["page", "second", "page"]
     assert len(transport.bodies) == 3
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
 
+from days import record_days
 from devices import CLEAR, Home, Opener, metric_of, peek, response_of, secret_of
 from rappor_client import Outcome
 from rappor_client.testing import MemoryTransport
@@ -13,20 +13,13 @@ from rappor_client.testing import MemoryTransport
 from rappor import Metric, Params
 
 NOISY = dataclasses.replace(CLEAR, p=0.25, q=0.75)
-RECORDED = Outcome.RECORDED
 
 
-def bits_of(
-    open_client: Opener, metric: Metric, values: Sequence[str], *, restarts: bool = False
-) -> list[bytes]:
-    """Record values, perhaps with a new client for each; return the bits that arrive."""
+def bits_of(open_client: Opener, metric: Metric, value: str) -> list[bytes]:
+    """Record a value; return the bits of the reports that arrive on the next day."""
     transport = MemoryTransport()
     client = open_client(metric, collector=transport)
-    for value in values:
-        assert client.record("page", value)
-        if restarts:
-            client.close()
-            client = open_client(metric, collector=transport)
+    record_days(client, "page", [value])
     assert client.flush()
     client.close()
     return [report.bits for report in transport.reports]
@@ -36,25 +29,25 @@ def test_clock_that_was_wrong_freezes_no_epoch(home: Home) -> None:
     """After a boot ten years ahead, the true epochs answer for their own values."""
     metric = metric_of(params=CLEAR, epoch="month", expires=datetime.date(2099, 1, 1))
     home.clock.set("2036-11-18T00:00:00")
-    bits_of(home.open, metric, ["wrong"])
+    bits_of(home.open, metric, "wrong")
     for day, epoch in (("2026-11-18", "2026-11"), ("2026-12-01", "2026-12")):
         home.clock.set(f"{day}T00:00:00")
-        shown = bits_of(home.open, metric, [epoch])
+        shown = bits_of(home.open, metric, epoch)
         assert shown == [response_of(secret_of(home.folder), epoch, epoch=epoch)]
 
 
 def test_metric_for_life_follows_a_change_of_p_and_q(home: Home) -> None:
     """Its permanent responses are the same: the scope stays memoized."""
     client = home.open(metric_of(params=NOISY), collector=home.transport)
-    assert [client.record("page", value) for value in "abc"] == [RECORDED, RECORDED, RECORDED]
+    record_days(client, "page", "abc")
     client.close()
     client = home.open(metric_of(params=CLEAR), collector=home.transport)
-    assert client.record("page", "b") is RECORDED
-    assert client.flush()
-    fingerprints = [report.params for report in home.transport.reports]
+    record_days(client, "page", "b")
+    reports = peek(home.folder).queued_reports
+    fingerprints = [report.params for report in reports]
     before, after = (metric_of(params=params).fingerprint for params in (NOISY, CLEAR))
     assert fingerprints == [before] * 3 + [after]
-    assert home.transport.reports[-1].bits == response_of(secret_of(home.folder), "a")
+    assert reports[-1].bits == response_of(secret_of(home.folder), "a")
     assert client.privacy_spent().metrics["page"].scopes == 1
 
 
@@ -62,7 +55,7 @@ def test_epoch_keeps_its_p_and_q(home: Home) -> None:
     """Other noise waits for the next epoch, for a value that repeats as well."""
     for params in (NOISY, CLEAR):
         client = home.open(metric_of(params=params, epoch="year"), collector=home.transport)
-        assert client.record("page", "a") is RECORDED
+        record_days(client, "page", "a")
         assert client.flush()
         client.close()
     kept = metric_of(params=NOISY, epoch="year").fingerprint
@@ -72,10 +65,10 @@ def test_epoch_keeps_its_p_and_q(home: Home) -> None:
 def test_metric_for_life_draws_anew_under_another_response(home: Home) -> None:
     """Any other change begins a scope, which answers for its own first value."""
     client = home.open(metric_of(params=CLEAR))
-    assert client.record("page", "a") is RECORDED
+    record_days(client, "page", "a")
     client.close()
     client = home.open(metric_of(params=dataclasses.replace(CLEAR, k=64)))
-    assert [client.record("page", value) for value in "bab"] == [RECORDED, RECORDED, RECORDED]
+    record_days(client, "page", "bab")
     assert client.privacy_spent().metrics["page"].scopes == 2
 
 
@@ -102,14 +95,14 @@ def test_values_that_fit_nowhere_are_reported_and_counted(home: Home) -> None:
     """A report leaves as for any other value; the count stays on the device."""
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
     client = home.open(metric_of(params=params))
-    assert [client.record("page", value) for value in "azz"] == [RECORDED] * 3
+    record_days(client, "page", "azz")
     assert client.event_counts() == {"recorded": 3, "unfit": 2}
 
 
 def test_epoch_keeps_its_interval(home: Home) -> None:
     """More reports wait for the next epoch, as other noise does."""
     rare = metric_of(epoch="year", interval="week")
-    often = metric_of(epoch="year", interval="none")
+    often = metric_of(epoch="year", interval="day")
     client = home.open(rare)
     assert client.record("page", "a") == Outcome.RECORDED
     home.clock.advance(days=7)
@@ -117,10 +110,8 @@ def test_epoch_keeps_its_interval(home: Home) -> None:
     client.close()
     client = home.open(often)
     n_waiting = client.queued_count()
-    for value in "abab":
-        client.record("page", value)
+    record_days(client, "page", "abab")  # from Wednesday on
     assert client.queued_count() == n_waiting
     home.clock.set("2027-06-01T00:00:00")
-    for value in "ab":
-        client.record("page", value)
+    record_days(client, "page", "ab")
     assert client.queued_count() == n_waiting + 3  # with that of the second week

@@ -103,7 +103,7 @@ def examples_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As they stand, at a home with a device, beside a registry and a collector."""
-    text = toml_of("search_engine", interval="'none'")
+    text = toml_of("search_engine")
     (tmp_path / "metrics.toml").write_text(text)
     with open_device(
         tmp_path / ".local/share/myapp/telemetry", collector=MemoryTransport()

@@ -55,9 +55,9 @@ def registry(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["search_engine", "editor"])
 def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> None:
     """With the device's own secret and coins, to the byte; ids are new in any case."""
-    registry = Registry.loads(TOML.replace('"quarter"', '"quarter"\ninterval = "none"'))
-    device = rappor_device.open(registry, coins=constant_coins(1 << 30))
+    device = rappor_device.open(Registry.loads(TOML), coins=constant_coins(1 << 30))
     assert device.record(name, "vim") == Outcome.RECORDED
+    rappor_device.clock.advance(days=1)
     assert device.flush()
     secret = secret_of(rappor_device.folder)
     own, coins = device.registry, constant_coins(1 << 30)

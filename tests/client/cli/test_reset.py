@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from days import record_days
 from devices import Home, peek
 from programs import CLIENT, run_python
 from rappor_client.cli import main
@@ -14,7 +15,7 @@ from rappor_client.cli import main
 def test_reset_needs_a_yes(answer: str, home: Home) -> None:
     """Without one, not even by a closed input, nothing is erased and the code is 1."""
     client = home.open()
-    client.record("page", "x")
+    record_days(client, "page", "x")
     client.close()
     ended = run_python(*CLIENT, "reset", str(home.folder), text=answer, code=1)
     assert "Erase the identity and all records in" in ended.stdout

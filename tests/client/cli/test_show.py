@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from days import record_days
 from devices import Home, metric_of
 from rappor_client.cli import main
 from rappor_client.testing import peek
@@ -17,15 +18,15 @@ from rappor.protocol.wire import decode_base64url
 def test_show_prints_what_left(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     """The body as it left, parameters, loss, promise, what waits and what was counted."""
     client = home.open(metric_of(), metric_of("slow", interval="day"), collector=home.transport)
-    client.record("page", "telltale")
+    record_days(client, "page", ["telltale"])
     client.flush()
-    client.record("page", "telltale")
+    record_days(client, "page", ["telltale"])
     client.record("slow", "telltale")
     client.close()
     assert main(["show", str(home.folder)]) == 0
     printed = capsys.readouterr().out
     assert home.transport.bodies[0].decode() in printed
-    assert "2026-11-18  Upload " in printed
+    assert "2026-11-19  Upload " in printed
     assert ", 1 attempt\n" in printed
     assert "page: accepted (epsilon_1 = 2.00, epsilon_inf = 4.00)." in printed
     assert "Cohort 0 of 1, 128 bits: " in printed
@@ -39,10 +40,10 @@ def test_show_prints_what_left(home: Home, capsys: pytest.CaptureFixture[str]) -
 def test_show_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     """The same as JSON."""
     client = home.open(metric_of(), collector=home.transport)
-    client.record("page", "x")
+    record_days(client, "page", "x")
     client.flush()
     nats = client.privacy_spent().nats
-    client.record("page", "x")
+    record_days(client, "page", "x")
     client.close()
     assert main(["show", str(home.folder), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -69,7 +70,7 @@ def test_infinite_loss_is_null_for_scripts(home: Home, capsys: pytest.CaptureFix
     """JSON has no infinity."""
     clear = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
     client = home.open(metric_of(params=clear))
-    client.record("page", True)
+    record_days(client, "page", [True])
     assert client.privacy_spent().nats == math.inf
     assert main(["show", str(home.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spent"]["nats"] is None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from days import FallingCoins, finish, metrics_of, record_days
 from devices import Home, locked, metric_of, open_device, own, peek
 from programs import run_python
 from rappor_client import (
@@ -132,7 +133,7 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(answer: Any, h
     """What waits stays, and leaves once the transport works."""
     transport = Broken([answer])
     client = home.open(metric_of(), collector=transport)
-    assert client.record("page", "x") == Outcome.RECORDED
+    record_days(client, "page", "x")
     assert not client.flush(timeout=0.0)
     assert client.queued_count() == 1
     home.clock.advance(days=2)
@@ -310,12 +311,12 @@ def test_a_relative_folder_stays_where_it_was(
     """A daemon changes its folder; where it opened the device, another one may be."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    client = open_device(Path("device"))
+    client = open_device(Path("device"), clock=FixedClock("2026-11-18"))
     monkeypatch.chdir("elsewhere")
-    other = open_device(Path("device"))
-    for each in (client, other):
-        assert each.record("page", "x")
-        assert each.queued_count() == 1
+    other = open_device(Path("device"), clock=FixedClock("2026-11-18"))
+    for device in (client, other):
+        record_days(device, "page", "x")
+        assert device.queued_count() == 1
     assert client.withdraw().secret_gone
     assert not peek(tmp_path / "device").has_secret
     assert peek(tmp_path / "elsewhere" / "device").has_secret
@@ -327,7 +328,7 @@ def test_close_closes_every_handle(home: Home) -> None:
     handles = Path("/proc/self/fd")
     client = home.open()
     for n in (1, 2):
-        client.record("page", "x")
+        record_days(client, "page", "x")
         assert client.queued_count() == n
         client.close()
         assert str(home.folder) not in " ".join(map(os.path.realpath, handles.iterdir()))
@@ -335,14 +336,15 @@ def test_close_closes_every_handle(home: Home) -> None:
 
 def test_a_signals_handler_does_not_wait_for_what_it_interrupted(home: Home) -> None:
     """It closes the client in the middle of a write, which goes on after it."""
-    client = home.open()
-    client.record("page", "x")
+    client = home.open(*metrics_of(2))
+    client.record("page0", "x")
     writer = client._writer
     assert writer is not None
     with writer._turn.taken(patience=5.0):
-        client.record("page", "y")
+        client.record("page1", "y")
         with pytest.raises(BusyError):
             writer.commit(patience=0.05)
+    finish(client)
     assert client.queued_count() == 2
 
 
@@ -366,19 +368,21 @@ def test_a_disk_that_hangs_lets_the_program_end(
     end(*[client] * (end is Client.close))
     assert writing.is_set()
     answering.set()
+    finish(client)
     assert client.queued_count() == 1
 
 
 def test_memory_holds_a_thousand_events(home: Home) -> None:
     """Beyond them they are dropped and counted, while another process keeps the lock."""
-    client = home.open(queue_limits=QueueLimits(reports=2000))
+    client = home.open(coins=FallingCoins())
     client.record("page", "x")
-    assert client.queued_count() == 1
+    assert client.queued_count() == 0
     with locked(home.folder):
         outcomes = [client.record("page", "x") for _ in range(1005)]
     assert outcomes.count(Outcome.RECORDED) == 1000
     assert {each.reason for each in outcomes if not each} == {SkipReason.FULL}
-    assert client.queued_count() == 1001
+    finish(client)
+    assert client.queued_count() == 1
     assert client.event_counts()["dropped_full"] == 5
 
 
@@ -394,25 +398,26 @@ def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
             raise OSError
         return 1.8e9
 
-    client = home.open(clock=clock)
+    client = home.open(clock=clock, coins=FallingCoins())
     with locked(home.folder):
         for _ in range(1000):
             client.record("page", "x")
         is_failing.set()
     client.queued_count()
-    assert {each.reason for each in outcomes} == {SkipReason.FULL}
-    assert client.queued_count() == 1000
+    assert {outcome.reason for outcome in outcomes} == {SkipReason.FULL}
+    assert client.event_counts()["dropped_full"] == 1000
+    assert len(peek(home.folder).pending_reports) == 1
 
 
 def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
     """Or it says that it is not yet, where another process keeps the lock."""
-    client = home.open(metric_of(durable=True))
-    assert client.record("page", "x") == Outcome.RECORDED
-    assert len(testing.peek(home.folder).queued_reports) == 1
+    client = home.open(*metrics_of(3, durable=True))
+    assert client.record("page0", "x") == Outcome.RECORDED
+    assert len(testing.peek(home.folder).pending_reports) == 1
     with locked(home.folder):
-        assert client.record("page", "x").reason is SkipReason.LOCKED
-    assert client.record("page", "x") == Outcome.RECORDED
-    assert len(testing.peek(home.folder).queued_reports) == 3
+        assert client.record("page1", "x").reason is SkipReason.LOCKED
+    assert client.record("page2", "x") == Outcome.RECORDED
+    assert len(testing.peek(home.folder).pending_reports) == 3
 
 
 def test_repeated_events_write_nothing(home: Home) -> None:
@@ -436,7 +441,7 @@ def test_what_a_program_records_last_is_written_at_its_end(tmp_path: Path) -> No
         f"open_device(Path({str(tmp_path / 'device')!r})).record('page', 'x')\n"
     )
     run_python("-c", program)
-    assert len(testing.peek(tmp_path / "device").queued_reports) == 1
+    assert len(testing.peek(tmp_path / "device").pending_reports) == 1
 
 
 # Room, as it is when a report is kept
@@ -449,7 +454,7 @@ def test_programs_with_different_registries_share_one_budget(home: Home) -> None
         home.open(metric_of("one"), budget_cap=caps),
         home.open(metric_of("two"), budget_cap=caps),
     )
-    assert one.record("one", "x") == Outcome.RECORDED
+    record_days(one, "one", "x")
     assert one.queued_count() == 1
     other.record("two", "x")
     assert other.queued_count() == 1

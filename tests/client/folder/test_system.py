@@ -11,7 +11,7 @@ import pytest
 from rappor_client.folder.own_folder import OwnFolder
 from rappor_client.folder.system import SYSTEM, Posix, Windows
 from rappor_client.testing import peek
-from registries import toml_of
+from registries import entry_of, toml_of
 
 STAND_IN = """
 import fcntl
@@ -33,14 +33,16 @@ locks = []
 os.fchdir = None  # Windows has none
 
 from rappor_client import Client, ClientOptions, Outcome
-from rappor_client.testing import MemoryTransport
+from rappor_client.testing import FixedClock, MemoryTransport
 
+clock = FixedClock("2026-11-18T12:00:00")
 transport = MemoryTransport()
-options = ClientOptions(background=False, raise_errors=True)
+options = ClientOptions(clock=clock, background=False, raise_errors=True)
 device = Client.open("d", registry="m.toml", consent=True, collector=transport, options=options)
 assert not device.disabled_reason, device.disabled_reason
-for _ in range(20):
-    assert device.record("page", "x") == Outcome.RECORDED
+for i in range(20):
+    assert device.record(f"page{sys.argv[2]}{i}", "x") == Outcome.RECORDED
+    clock.advance(days=1)
     if sys.argv[1] == "sends":
         device.flush()
 device.close()
@@ -52,9 +54,9 @@ print(*(json.loads(body)["id"] for body in transport.bodies))
 """
 
 
-def begin(folder: Path, what: str) -> subprocess.Popen[str]:
-    """Start a device on a system that stands in for Windows."""
-    command = [sys.executable, "-c", STAND_IN + DEVICE, what]
+def begin(folder: Path, what: str, letter: str = "a") -> subprocess.Popen[str]:
+    """Start a device on a system that stands in for Windows; it records metrics of a letter."""
+    command = [sys.executable, "-c", STAND_IN + DEVICE, what, letter]
     return subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE)
 
 
@@ -64,10 +66,11 @@ def test_device_works_where_folders_have_no_handles(tmp_path: Path) -> None:
 
     An upload whose claim was over may leave twice, with the same id: a collector counts it once.
     """
-    (tmp_path / "m.toml").write_text(toml_of(interval="'none'"))
-    both = [begin(tmp_path, "sends") for _ in range(2)]
-    ids = {upload for each in both for upload in each.communicate()[0].split()}
-    assert [each.returncode for each in both] == [0, 0]
+    first, *others = (f"page{letter}{i}" for letter in "ab" for i in range(20))
+    (tmp_path / "m.toml").write_text(toml_of(first) + "".join(map(entry_of, others)))
+    both = [begin(tmp_path, "sends", letter) for letter in "ab"]
+    ids = {upload for device in both for upload in device.communicate()[0].split()}
+    assert [device.returncode for device in both] == [0, 0]
     contents = peek(tmp_path / "d")
     assert contents.counters["recorded"] == 40
     assert len(ids) <= 40 <= len(ids) + len(contents.queued_reports)

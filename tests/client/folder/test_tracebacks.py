@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import rappor_client
+from days import FallingCoins, record_days
 from devices import Home, locked, metric_of, secret_of, spool_of
 from rappor_client import Outcome
 from rappor_client.budget.prepared import prepare
@@ -112,7 +113,7 @@ def check_hides(error: BaseException | None, things: list[str]) -> None:
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.acceptance)])
 def test_ctrl_c_in_record_shows_nothing_true(step: int, home: Home) -> None:
     """At every eleventh line, or at each: no secret, value, bits or permanent response."""
-    client = home.open(METRIC)
+    client = home.open(METRIC, coins=FallingCoins())  # so that each event is drawn and written
     client.record("page", VALUE)
     things = true_things(home.folder)
     n, work = 1, lambda: client.record("page", VALUE)
@@ -140,7 +141,7 @@ def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(home: Home) -> Non
 )
 def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) -> None:
     """With a report on the disk, one in memory, and a database that is read, or not any more."""
-    home.open(METRIC).record("page", VALUE)
+    record_days(home.open(METRIC), "page", [VALUE])
     things = true_things(home.folder)
     for n in range(1, 400, 23):
         client = home.open(METRIC, collector=MemoryTransport())

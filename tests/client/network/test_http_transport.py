@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Home, metric_of, peek
+from days import finish, metrics_of, record_days
+from devices import Home, peek
 from rappor_client import FlushReason, UploadError
 from rappor_client.network.address import parse_collector, parse_proxy
 from rappor_client.network.http_transport import HttpTransport
-from rappor_client.testing import FixedClock, constant_coins
+from rappor_client.testing import constant_coins
 from sockets import certificate, serving
 
 from rappor.base.errors import ParamsError
@@ -127,14 +128,15 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
     collector: Collector, home: Home
 ) -> None:
     """Three reports that waited together are three uploads, though the collector keeps lines."""
-    client = home.open(metric_of("one"), metric_of("two"), collector=collector.url, upload_key="k")
-    for name in ("one", "two", "one"):
-        client.record(name, "x")
+    client = home.open(*metrics_of(3), collector=collector.url, upload_key="k")
+    for i in range(3):
+        client.record(f"page{i}", "x")
+    finish(client)
     assert client.flush()
     assert client.event_counts()["accepted"] == 3
     uploads = [json.loads(body) for *_, body in collector.requests]
     sent = [[report["metric"] for report in upload["reports"]] for upload in uploads]
-    assert sent == [["one"], ["two"], ["one"]]
+    assert sent == [["page0"], ["page1"], ["page2"]]
     assert len({upload["id"] for upload in uploads}) == 3
     assert len(collector.connections) == 3
 
@@ -348,7 +350,7 @@ def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, home: Home
     server = Endless(*ENDLESS[kind])
     with serving(server):
         client = home.open(collector=server.url)
-        client.record("page", "x")
+        record_days(client, "page", "x")
         flushed = client.flush(timeout=0.2)
         server.is_over.set()
     assert flushed.reason is FlushReason.UNREACHABLE
@@ -361,12 +363,12 @@ def test_time_that_was_the_callers_own_earns_no_waiting(home: Home) -> None:
     server = Endless(b"", b"")
     with serving(server):
         client = home.open(collector=server.url, coins=constant_coins(2**32 - 1))
-        client.record("page", "x")
+        record_days(client, "page", "x")
         assert not client.flush(timeout=0.05)
         server.is_over.set()
     (pending,) = peek(home.folder).tried_uploads
     assert pending.attempts == 1
-    assert pending.backoff_until <= FixedClock("2026-11-18T12:00:00")()
+    assert pending.backoff_until <= home.clock()
 
 
 def test_closing_severs_the_exchange_under_way() -> None:

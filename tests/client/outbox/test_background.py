@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from days import finish, metrics_of, record_days
 from devices import Home, Opener, metric_of, open_device, senders
 from programs import run_python, until
 from rappor_client import Client, TransportResponse
@@ -32,6 +33,12 @@ def open_sending(home: Home) -> Opener:
     return opener
 
 
+def record_and_wake(client: Client) -> None:
+    """Finish the report of a day, and wake the sender by an event of the next day."""
+    record_days(client, "page", "x")
+    client.record("page", "x")
+
+
 def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
     """Opening, looking and refusing start none; closing ends it."""
     before = len(senders())
@@ -42,10 +49,10 @@ def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
     assert len(senders()) == before
     client.close()
     client = open_sending(collector=MemoryTransport())
-    client.record("page", "x")
+    record_days(client, "page", "x")
     assert client.queued_count() == 1
     assert len(senders()) == before + 1
-    client.record("page", "x")
+    record_days(client, "page", "x")
     assert client.queued_count() == 2
     assert len(senders()) == before + 1
     client.close()
@@ -56,27 +63,30 @@ def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> No
     """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
     late = MemoryTransport()
     client = open_sending(collector=late, max_delay=3600.0, coins=LATE, folder="late")
-    client.record("page", "x")
+    record_and_wake(client)
     early = MemoryTransport()
     other = open_sending(collector=early, max_delay=3600.0, coins=EARLY, folder="early")
-    other.record("page", "x")
+    record_and_wake(other)
     until(lambda: other.queued_count() == 0)
     assert late.bodies == []
 
 
-def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener) -> None:
+def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: Home) -> None:
     """The first delay is none, the second the longest: the second report does not follow."""
     delays = iter([0])
 
     def coins(n: int) -> list[int]:
         return [next(delays, 2**32 - 1)] if n == 1 else [2**31] * n
 
-    transport = MemoryTransport()
-    client = open_sending(collector=transport, coins=coins)
-    for _ in range(3):
-        client.record("page", "x")
+    metrics = metrics_of(3)
+    client = open_sending(*metrics, collector=home.transport, coins=coins)
+    recording = home.open(*metrics, coins=EARLY)  # all reports may leave when they are finished
+    for metric in metrics:
+        recording.record(metric.name, "x")
+    finish(recording)
+    client.record("page0", "x")  # wakes the sender
     until(lambda: client.queued_count() == 2)
-    assert len(transport.bodies) == 1
+    assert len(home.transport.bodies) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,46 +100,46 @@ def test_a_delay_longer_than_an_hour_is_kept(seconds: float, delay: float, expec
 
 @pytest.mark.parametrize(("hours", "n_sent"), [(18, 0), (19, 1)])
 def test_reports_of_an_interval_leave_spread_over_the_next_one(
-    hours: int, n_sent: int, open_sending: Opener, clock: FixedClock
+    hours: int, n_sent: int, home: Home, clock: FixedClock
 ) -> None:
     """With a coin of three quarters a day's report leaves at 18 o'clock (UTC) of the next day."""
-    transport = MemoryTransport()
-    coins = constant_coins(3 * 2**30)
-    metrics = (metric_of("held", interval="day"), metric_of())
-    client = open_sending(*metrics, collector=transport, coins=coins, max_delay=0.0)
-    client.record("held", "x")
+    client = home.open(collector=home.transport, coins=constant_coins(3 * 2**30))
+    client.record("page", "x")
     clock.set("2026-11-19T00:00:00")
     clock.advance(hours=hours, seconds=-1)
-    client.record("page", "x")  # wakes the sender, which sends this one
-    until(lambda: (len(transport.reports), client.queued_count()) == (1 + n_sent, 1 - n_sent))
+    sender = client._sender()
+    assert sender is not None
+    assert sender.uploader.step().is_attempt is bool(n_sent)
     assert client.flush()  # which waits for nothing
-    assert len(transport.reports) == 2
+    assert len(home.transport.reports) == 1
 
 
 def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: FixedClock) -> None:
     """Only a flush is urgent."""
     transport = MemoryTransport([None])
     first = open_sending(collector=transport, coins=LATE)
-    first.record("page", "x")
+    record_days(first, "page", "x")
     assert not first.flush(timeout=0.0)
     first.close()
-    client = open_sending(collector=transport, coins=EARLY, max_delay=0.0)
+    metrics = (metric_of(), metric_of("other"))
+    client = open_sending(*metrics, collector=transport, coins=EARLY, max_delay=0.0)
     client.record("page", "x")  # wakes the sender
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
         assert len(transport.bodies) == 1
         time.sleep(0.01)
     clock.advance(seconds=5)
-    client.record("page", "x")
+    client.record("other", "x")  # wakes it again
     until(lambda: client.queued_count() == 0)
-    assert len(transport.bodies) == 4
+    assert len(transport.bodies) == 2
 
 
 def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, home: Home) -> None:
     """Opening alone wakes the sender: no delay before the first upload, one before each other."""
-    run = home.open()
-    for _ in range(2):
-        run.record("page", "x")
+    run = home.open(*metrics_of(2), coins=EARLY)
+    for metric in metrics_of(2):
+        run.record(metric.name, "x")
+    finish(run)
     run.close()
     drawn: list[int] = []
 
@@ -137,9 +147,10 @@ def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, home: Home
         drawn.append(len(home.transport.bodies))
         return [2**32 - 1] * n
 
-    client = open_sending(collector=home.transport, coins=coins)
+    client = open_sending(*metrics_of(2), collector=home.transport, coins=coins)
     until(lambda: client.queued_count() == 0)
-    assert drawn == [1, 2]  # none before the first upload, then one after each
+    # Each attempt draws the cooldown of its metric, and each upload the delay after it.
+    assert drawn == [0, 1, 1, 2]
 
 
 def answer_nothing() -> Any:
@@ -168,12 +179,15 @@ def test_sender_goes_on_after_whatever_its_transport_does(
 
     broken = list[threading.Thread]()
     transport = Broken([None, TransportResponse(status=500)])
-    settings: dict[str, Any] = {"max_delay": 0.0, "coins": EARLY, "clock": time.time}
-    client = open_sending(collector=transport, **settings)
-    client.record("page", "x")
+    settings: dict[str, Any] = {"max_delay": 0.0, "coins": EARLY}
+    client = open_sending(*metrics_of(5), collector=transport, **settings)
+    client.record("page0", "x")
+    finish(client)
+    client.record("page1", "x")  # wakes the sender
     until(lambda: broken and (breaking is answer_nothing or not broken[0].is_alive()))
-    for _ in range(3):
-        client.record("page", "x")
+    for i in (2, 3, 4):
+        finish(client)
+        client.record(f"page{i}", "x")
         until(lambda: client.queued_count() == 0)
     assert len(transport.reports) == 4
 
@@ -181,12 +195,14 @@ def test_sender_goes_on_after_whatever_its_transport_does(
 HEAD = """
 import atexit, http.server, resource, socket, sys, tempfile, threading, time
 from pathlib import Path
+from days import FallingCoins, record_days
 from devices import open_device
 from rappor_client import FlushReason
-from rappor_client.testing import MemoryTransport
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 def client_of(collector, **chosen):
-    return open_device(Path(tempfile.mkdtemp()), collector=collector, clock=time.time, **chosen)
+    chosen |= {"clock": FixedClock("2026-11-18T12:00:00"), "coins": constant_coins(0)}
+    return open_device(Path(tempfile.mkdtemp()), collector=collector, **chosen)
 
 def leave_no_room():
     resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
@@ -198,11 +214,11 @@ NO_THREADS = """
 client = client_of(MemoryTransport(), background=True, max_delay=0.0)
 client.close()  # the thread that opened the folder ends
 leave_no_room()
-outcome = client.record("page", "x")
-assert outcome and client.queued_count() == 1, outcome
+record_days(client, "page", "x")
+assert client.queued_count() == 1
 assert threading.active_count() == 1
 threading.stack_size(0)
-client.record("page", "x")
+client.record("page", "x")  # wakes the sender
 while client.queued_count():
     pass
 client.close()
@@ -233,7 +249,7 @@ threading.Thread(target=drip, daemon=True).start()
 ports = server.server_port, dripping.getsockname()[1]
 clients = [client_of(f"http://127.0.0.1:{port}") for port in ports]
 for client in clients:
-    client.record("page", "x")
+    record_days(client, "page", "x")
 leave_no_room()
 assert clients[0].flush(timeout=60.0).sent == 1
 flushed = clients[1].flush(timeout=0.5)
@@ -246,7 +262,7 @@ sys.stdout.write("done")
 AT_EXIT = """
 def late():
     client = client_of(MemoryTransport(), background=True, max_delay=0.0)
-    assert client.record("page", "x")
+    record_days(client, "page", "x")
     assert client.flush(timeout=60.0)
     client.close()
     sys.stdout.write("done")
@@ -260,26 +276,32 @@ from devices import database
 
 class Session:
     def __del__(self):
+        at_exit = self.tag()
         self.client.record("page", "x")
-        with database(folder) as db:  # `waiting` would write what waits in memory
-            (n,) = db.execute("SELECT COUNT(*) FROM report").fetchone()
-        sys.stdout.write("done" if n == 3 else f"{n} are written")
+        tags = self.tag(), at_exit, self.first
+        sys.stdout.write("done" if tags[0] < tags[1] < tags[2] else f"{tags} are written")
         sys.stdout.flush()
+
+    def tag(self):
+        with database(folder) as db:  # `queued_count` would write what waits in memory
+            return db.execute("SELECT tag FROM held").fetchone()[0]
 
 folder = Path(tempfile.mkdtemp())
 session = Session()
-session.client = open_device(folder, background=False)
+session.client = open_device(folder, background=False, coins=FallingCoins())
 atexit._clear()  # as if that of the host had been registered first, and so ran last
 atexit.register(session.client.record, "page", "x")
 from rappor_client.outbox import writer
 atexit.register(writer._at_exit)
 session.client.record("page", "x")
+session.client.queued_count()
+session.first = session.tag()
 """
 
 
 IN_ANOTHER_INTERPRETER = """
 client = client_of("http://127.0.0.1:9", background=True)
-assert client.record("page", "x")
+record_days(client, "page", "x")
 flushed = client.flush(timeout=1.0)
 assert flushed.waiting == 1, flushed
 assert client.event_counts() == {"recorded": 1, "failures": 2}, client.event_counts()
@@ -320,7 +342,8 @@ def test_record_and_flush_work_where_no_thread_can_start(program: str) -> None:
 
 NO_HANDLES = """
 client = client_of(MemoryTransport(), background=True, max_delay={max_delay})
-client.record("page", "x")
+record_days(client, "page", "x")
+client.record("page", "x")  # wakes the sender
 time.sleep({seconds})
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 client.record("page", "y")

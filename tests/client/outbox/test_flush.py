@@ -8,7 +8,8 @@ import math
 import time
 
 import pytest
-from devices import Home, Opener, locked
+from days import finish, metrics_of
+from devices import Home, Opener, locked, metric_of
 from rappor_client import Client, FlushReason, FlushResult, TransportResponse
 from rappor_client.folder.own_folder import BUSY_SECONDS
 from rappor_client.testing import MemoryTransport, constant_coins
@@ -17,7 +18,7 @@ from rappor import ParamsError
 
 LATE = constant_coins(2**32 - 1)
 """Every random wait is the longest."""
-NEXT = "; the next attempt is planned for 2026-11-18 12:00:05 UTC"
+NEXT = "; the next attempt is planned for 2026-11-19 12:00:05 UTC"
 BAD, BUSY, CUT = (
     TransportResponse(status=400),
     TransportResponse(status=503),
@@ -26,10 +27,12 @@ BAD, BUSY, CUT = (
 
 
 def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1) -> Client:
-    """Open a client whose every wait is the longest, with n reports of one metric waiting."""
-    client = open_client(collector=transport, coins=LATE)
-    for _ in range(n):
-        client.record("page", "x")
+    """Open a client whose every wait is the longest, with reports of n metrics waiting."""
+    metrics = (metric_of(), *metrics_of(n))[: max(n, 1)]
+    client = open_client(*metrics, collector=transport, coins=LATE)
+    for metric in metrics[:n]:
+        client.record(metric.name, "x")
+    finish(client)
     return client
 
 
@@ -113,7 +116,7 @@ def test_wait_that_the_collector_asked_for_is_kept(home: Home) -> None:
         reason=FlushReason.ASKED_TO_WAIT, waiting=1, retry_at=home.clock() + 120.0
     )
     assert str(waiting) == (
-        "the collector asked to wait; the next attempt is planned for 2026-11-18 12:02:00 UTC"
+        "the collector asked to wait; the next attempt is planned for 2026-11-19 12:02:00 UTC"
     )
     home.clock.advance(seconds=119)
     assert not second.flush(timeout=0.05)

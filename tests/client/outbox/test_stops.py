@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from days import record_days
 from devices import BALANCED, Home, metric_of, peek, secret_of, write_device
 from rappor_client import FlushReason, Outcome, TransportResponse
-from rappor_client.testing import MemoryTransport
+from rappor_client.testing import MemoryTransport, constant_coins
 
 from rappor.encode import takes_part
 from rappor.protocol.randomizer import sample_coin
@@ -28,7 +29,7 @@ def test_stopped_metric_is_silent_until_its_day_is_over(home: Home) -> None:
     metrics = (metric_of(), metric_of("other"))
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
     client = home.open(*metrics, collector=transport)
-    client.record("page", "x")
+    record_days(client, "page", "x")
     assert client.flush()
     assert client.record("page", "x") == Outcome.SKIPPED
     client.close()
@@ -44,7 +45,7 @@ def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
     """Whatever day the collector names, and however the clock was set when it did."""
     transport = MemoryTransport([stopping({"page": "9999-12-31"})] * 2)
     client = home.open(collector=transport)
-    client.record("page", "x")
+    record_days(client, "page", "x")
     assert client.flush()
     home.clock.advance(days=30)
     assert client.record("page", "x") == Outcome.SKIPPED
@@ -67,7 +68,7 @@ def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
 def test_whatever_else_is_asked_for_stops_nothing(stop: Any, home: Home) -> None:
     """The report is accepted all the same."""
     client = home.open(collector=MemoryTransport([stopping(stop)]))
-    client.record("page", "x")
+    record_days(client, "page", "x")
     assert client.flush()
     assert client.record("page", "x") == Outcome.RECORDED
 
@@ -110,7 +111,7 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     write_device(home.place / "reported", secret)
     write_device(home.place / "new", secret)
     with home.open(old, folder="reported") as client:
-        assert client.record("page", "x") == Outcome.RECORDED
+        record_days(client, "page", "x")
     assert home.open(new, folder="reported").record("page", "x")
     assert home.open(new, folder="new").record("page", "x") == Outcome.SKIPPED
     home.clock.set("2026-12-01T12:00:00")
@@ -120,22 +121,27 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
 def test_reports_of_a_stopped_metric_wait(home: Home) -> None:
     """The collector would refuse them, tried ones too; others go, and a flush says until when."""
     stop = stopping({"page": "2026-11-20"})
-    transport = MemoryTransport([TransportResponse(status=500), stop, stop])
-    client = home.open(metric_of(), metric_of("other"), collector=transport)
-    client.record("page", "x")
-    assert not client.flush(timeout=0.0)
-    for name in ("other", "page", "other", "page"):
+    transport = MemoryTransport([TransportResponse(status=500), stop])
+    late = constant_coins(2**32 - 1)  # the upload that fails waits for five seconds
+    client = home.open(metric_of("other"), metric_of(), collector=transport, coins=late)
+    record_days(client, "page", "x")
+    home.clock.set("2026-11-19T23:59:58")
+    for name in ("other", "page"):
         client.record(name, "x")
+    assert not client.flush(timeout=0.0)
+    home.clock.set("2026-11-20T00:00:00")
     flushed = client.flush()
-    assert (flushed.reason, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 3)
+    assert (flushed.reason, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 2)
     sent = [json.loads(body)["reports"][0]["metric"] for body in transport.bodies]
-    assert sent == ["page", "other", "other"]
+    assert sent == ["page", "other"]
     home.clock.set("2026-11-20T23:59:59")
     assert flushed.retry_at == home.clock() + 1
     assert client.flush(timeout=0.0).sent == 0
     home.clock.advance(seconds=1)
-    assert client.flush().sent == 3
-    assert transport.bodies[0] in transport.bodies[3:]
+    assert client.flush().sent == 1
+    assert transport.bodies[2] == transport.bodies[0]
+    home.clock.advance(days=1)
+    assert client.flush().sent == 1
 
 
 def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
@@ -144,12 +150,12 @@ def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
     running = home.open(*metrics)
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
     sending = home.open(*metrics, collector=transport)
-    sending.record("page", "x")
+    record_days(sending, "page", "x")
     assert sending.flush()
     running.record("page", "x")
     assert running.queued_count() == 0
     assert running.record("page", "x") == Outcome.SKIPPED
-    sending.record("other", "x")
+    record_days(sending, "other", "x")
     assert sending.flush()
     assert sending.record("page", "x") == Outcome.RECORDED
     running.record("other", "x")
@@ -182,7 +188,7 @@ def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(home: Home) -> Non
         other.record("other", "x")
 
     client = home.open(*metrics, collector=Meanwhile(be_stopped))
-    client.record("page", "x")
+    record_days(client, "page", "x")
     client.flush()
     other.record("other", "x")
     other.queued_count()
@@ -194,7 +200,7 @@ def test_flush_in_an_event_loop(home: Home) -> None:
 
     async def host() -> int:
         async with home.open(collector=MemoryTransport()) as client:
-            client.record("page", "x")
+            record_days(client, "page", "x")
             return (await client.aflush(timeout=60.0)).sent
 
     assert asyncio.run(host()) == 1

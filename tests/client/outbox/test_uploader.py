@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from devices import Home, Opener, database, full_disk, metric_of, peek, refusing_disk
+from days import finish, metrics_of, record_days
+from devices import BALANCED, Home, Opener, database, full_disk, metric_of, peek, refusing_disk
 from rappor_client import Client, FlushReason, Outcome, QueueLimits, SkipReason, TransportResponse
 from rappor_client.folder.spool import QueuedUpload
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
@@ -16,10 +19,10 @@ from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 from rappor.protocol.wire import parse_upload
 
 DAY = 86400.0
-START = FixedClock("2026-11-18T12:00:00")()
-"""Where the clock of these tests stands."""
 LATE = constant_coins(2**32 - 1)
 EARLY = constant_coins(0)
+WIDE = dataclasses.replace(BALANCED, k=2040)
+"""Reports of 255 bytes."""
 
 
 def ids_of(transport: MemoryTransport) -> list[str]:
@@ -27,11 +30,10 @@ def ids_of(transport: MemoryTransport) -> list[str]:
     return [json.loads(body)["id"] for body in transport.bodies]
 
 
-def put_by(open_client: Opener, *values: str) -> None:
-    """Record values by a client that has no sender."""
+def put_by(open_client: Opener, value: str) -> None:
+    """Record a value by a client that has no sender, and finish its report on the next day."""
     client = open_client(metric_of())
-    for value in values:
-        assert client.record("page", value) == Outcome.RECORDED
+    record_days(client, "page", [value])
     client.close()
 
 
@@ -43,9 +45,9 @@ def retry_at(folder: Path) -> float:
 
 def test_upload_holds_one_report(home: Home) -> None:
     """Oldest first, each under an id of its own, bit for bit what was spooled."""
-    client = home.open(metric_of("one"), metric_of("two"), collector=home.transport)
-    for name in ("one", "one", "two", "one"):
-        client.record(name, "x")
+    client = home.open(*metrics_of(3), collector=home.transport)
+    for i in (1, 0, 2):
+        record_days(client, f"page{i}", "x")
     waiting = peek(home.folder).queued_reports
     assert client.flush()
     read = [parse_upload(body, client.registry.lookup) for body in home.transport.bodies]
@@ -57,9 +59,10 @@ def test_upload_holds_one_report(home: Home) -> None:
 def test_statuses_that_no_repetition_changes_drop(status: int, home: Home) -> None:
     """The upload is dropped with its reason counted, and the next one goes."""
     transport = MemoryTransport([TransportResponse(status=status)])
-    client = home.open(collector=transport)
-    client.record("page", "x")
-    client.record("page", "y")
+    client = home.open(*metrics_of(2), collector=transport)
+    for value, name in (("x", "page0"), ("y", "page1")):
+        client.record(name, value)
+    finish(client)
     assert client.flush()
     assert client.event_counts() == {"refused": 1, "accepted": 1, "recorded": 2}
     assert client.sent_uploads()[0].reports[0].status == f"refused: status {status}"
@@ -70,11 +73,11 @@ def test_other_statuses_wait(status: int, home: Home) -> None:
     """The upload stays, backs off, and is accepted under the same id."""
     transport = MemoryTransport([TransportResponse(status=status)])
     client = home.open(collector=transport, coins=LATE)
-    client.record("page", "x")
+    record_days(client, "page", "x")
     assert not client.flush(timeout=0.0)
     assert client.queued_count() == 1
     assert len(transport.bodies) == 1
-    assert retry_at(home.folder) == pytest.approx(START + 5.0)
+    assert retry_at(home.folder) == pytest.approx(home.clock() + 5.0)
     assert client.flush()
     assert ids_of(transport)[0] == ids_of(transport)[1]
 
@@ -83,7 +86,7 @@ def test_backoff_doubles_up_to_an_hour_and_jitters_fully(home: Home) -> None:
     """Uniform between nothing and 5 seconds times 2^(attempts - 1), an hour at most."""
     transport = MemoryTransport([None] * 40)
     client = home.open(collector=transport, coins=LATE)
-    client.record("page", "x")
+    record_days(client, "page", "x")
     waits = []
     for _ in range(14):
         client.flush(timeout=0.0)
@@ -112,6 +115,7 @@ def test_each_report_has_a_status_of_its_own(home: Home) -> None:
     client = home.open(*(metric_of(name) for name in "abc"), collector=MemoryTransport(answers))
     for name in "abc":
         client.record(name, "x")
+    finish(client)
     assert client.flush()
     assert [upload.reports[0].status for upload in client.sent_uploads()] == [
         "accepted",
@@ -146,15 +150,13 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> No
 @pytest.mark.parametrize("bound", ["reports", "n_bytes"])
 def test_spool_is_bounded(bound: str, home: Home) -> None:
     """In number and in bytes of the uploads, all of one length here: the oldest go first."""
-    client = home.open()
-    client.record("page", "x")
-    client.close()
+    put_by(home.open, "x")
     with database(home.folder) as db:
         (length,) = db.execute("SELECT LENGTH(body) FROM report").fetchone()
     client = home.open(queue_limits=QueueLimits(**{bound: 3 * length if bound == "n_bytes" else 3}))
     recorded = []
     for _ in range(11):
-        assert client.record("page", "x") == Outcome.RECORDED
+        record_days(client, "page", "x")
         recorded.append(peek(home.folder).queued_reports[-1].bits)
     assert [report.bits for report in peek(home.folder).queued_reports] == recorded[-3:]
     assert client.event_counts()["dropped_full"] == 9
@@ -169,12 +171,12 @@ def test_log_is_what_left_the_device(home: Home) -> None:
     assert client.sent_uploads() == []
     assert not client.flush(timeout=0.0)
     (sent,) = client.sent_uploads()
-    assert (sent.day, sent.attempts) == ("2026-11-18", 1)
+    assert (sent.day, sent.attempts) == ("2026-11-19", 1)
     assert sent.reports[0].status == "unanswered"
     home.clock.advance(days=1)
     assert client.flush()
     (sent,) = client.sent_uploads()
-    assert (sent.day, sent.attempts) == ("2026-11-18", 2)
+    assert (sent.day, sent.attempts) == ("2026-11-19", 2)
     assert sent.body == transport.bodies[0]
     (report,) = sent.reports
     assert report.params == metric.params
@@ -184,10 +186,12 @@ def test_log_is_what_left_the_device(home: Home) -> None:
 
 def test_log_forgets_the_oldest(home: Home) -> None:
     """Settled uploads beyond the limit go; what waits is not touched."""
-    client = home.open(collector=MemoryTransport(), queue_limits=QueueLimits(log=3))
+    limits, metrics = QueueLimits(log=3), metrics_of(7)
+    client = home.open(*metrics, collector=MemoryTransport(), queue_limits=limits)
     for n in (7, 1):
-        for _ in range(n):
-            client.record("page", "x")
+        for metric in metrics[:n]:
+            client.record(metric.name, "x")
+        finish(client)
         assert client.flush()
     assert len(client.sent_uploads()) <= 4
 
@@ -208,15 +212,15 @@ class Poisoned(MemoryTransport):
 
 def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
     """However long it waits itself, all others go in the same flush; it stays."""
-    transport = Poisoned()
-    client = home.open(collector=transport, coins=LATE)
-    for _ in range(5):
-        client.record("page", "x")
+    transport, metrics = Poisoned(), metrics_of(5)
+    client = home.open(*metrics, collector=transport, coins=LATE)
+    for metric in metrics:
+        client.record(metric.name, "x")
+    finish(client)
     assert not client.flush(timeout=0.5)
     assert len(transport.reports) == 4
     assert client.queued_count() == 1
-    home.clock.advance(hours=1)
-    client.record("page", "x")
+    record_days(client, "page1", "x")
     assert not client.flush(timeout=0.5)
     assert len(transport.reports) == 5
     assert client.queued_count() == 1
@@ -224,11 +228,13 @@ def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
 
 
 def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
-    """With a thousand reports waiting, a day of its failures is tens of requests, not thousands."""
+    """With a hundred reports waiting, a day of its failures is tens of requests, not thousands."""
     transport = MemoryTransport([TransportResponse(status=500)] * 10_000)
-    client = home.open(collector=transport, coins=LATE)
-    for _ in range(100):
-        client.record("page", "x")
+    metrics = metrics_of(100)
+    client = home.open(*metrics, collector=transport, coins=LATE)
+    for metric in metrics:
+        client.record(metric.name, "x")
+    finish(client, days=2)  # all may leave now, also by the background sender
     sender = client._sender()
     assert sender is not None
     end = home.clock() + DAY
@@ -261,7 +267,7 @@ def test_process_that_died_while_sending_holds_nobody_up_for_long(
     """Its claim holds for two seconds, and not at all where it is of a clock that was ahead."""
     home.clock.advance(days=days_ahead)
     dying = home.open(collector=MemoryTransport())
-    dying.record("page", "x")
+    record_days(dying, "page", "x")
     claim(dying, home.clock)  # and then it is no more
     home.clock.advance(days=-days_ahead)
     client = home.open(collector=MemoryTransport())
@@ -280,7 +286,7 @@ def test_first_attempt_at_a_wrong_time_drops_nothing(wrong: str, home: Home) -> 
     home.clock.set(wrong)
     transport = MemoryTransport([None, None])
     client = home.open(collector=transport, coins=EARLY)
-    client.record("page", "x")
+    record_days(client, "page", "x")
     for now, n_bodies in ((home.clock(), 1), (right, 2), (right + 6 * DAY, 3)):
         home.clock.now = now
         # While the writer commits, a flush of 0 s sends nothing.
@@ -307,27 +313,26 @@ def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> N
 # Disks that fail
 
 
-@pytest.mark.parametrize("breaking", [full_disk, refusing_disk])
+@pytest.mark.parametrize("breaking", [full_disk, partial(refusing_disk, table="held")])
 def test_failing_disk_does_not_reach_the_host(
     breaking: Callable[[Path], contextlib.AbstractContextManager[None]],
     home: Home,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A counter and a log line without a value; what waits in memory is written later."""
-    metrics = (metric_of(), metric_of("durable", durable=True))
-    client = home.open(
-        *metrics, collector=MemoryTransport(), queue_limits=QueueLimits(reports=2000)
-    )
-    client.record("page", "first")
+    metrics = (metric_of(), *metrics_of(100, params=WIDE), metric_of("durable", durable=True))
+    client = home.open(*metrics, collector=MemoryTransport())
+    record_days(client, "page", ["first"])
     assert client.queued_count() == 1
     with breaking(home.folder):
-        outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
+        outcomes = [client.record(f"page{i}", f"telltale {i}") for i in range(100)]
         assert client.record("durable", "telltale") == Outcome.FAILED
         client.queued_count()
     assert set(outcomes) == {Outcome.RECORDED}
     assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text
-    assert client.queued_count() == 402
+    finish(client)
+    assert client.queued_count() == 102
     assert client.event_counts()["failures"] >= 1
 
 

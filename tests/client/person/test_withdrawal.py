@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from days import record_days
 from devices import Home, Opener, full_disk, locked, metric_of, own, peek, spool_of, state_of
 from forks import in_child, is_killed
 from rappor_client import Client, Outcome, TransportResponse
@@ -32,10 +33,10 @@ NOBODY = 65_534
 def lived_in(opener: Opener, folder: str = "device", **chosen: Any) -> Client:
     """Return a device that has sent, waits, holds and remembers."""
     client = opener(*METRICS, folder=folder, collector=MemoryTransport(), **chosen)
-    client.record("page", "telltale")
-    client.record("daily", "telltale")
+    record_days(client, "page", ["telltale"])
     assert client.flush().sent == 1
-    client.record("page", "telltale")
+    record_days(client, "page", ["telltale"])
+    client.record("daily", "telltale")
     assert client.queued_count() == 1
     return client
 
@@ -255,7 +256,7 @@ def test_upload_under_way_is_told(is_own: bool, home: Home) -> None:
             return super().send(body, timeout=timeout)
 
     sending = home.open(collector=Deaf())
-    sending.record("page", "a")
+    record_days(sending, "page", "a")
     flushing = threading.Thread(target=sending.flush)
     flushing.start()
     assert is_sending.wait(60)

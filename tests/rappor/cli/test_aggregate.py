@@ -15,7 +15,6 @@ from shell import REGISTRY, Shell, ok, refused, uploads
 from rappor import Counts, Registry, Upload, encode_value
 from rappor.engines import write_parquet
 
-DAILY = REGISTRY.replace('interval = "none"', 'interval = "day"')
 PARTS = 'parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]\nencoding = "bloom"'
 
 
@@ -47,7 +46,6 @@ def test_stored_days_and_the_interval_bound_the_reports_of_a_device(shell: Shell
 
     Without the column of days nothing is known.
     """
-    (shell.place / "metrics.toml").write_text(DAILY)
     paths = {
         name: store(shell, f"{name}.parquet", day)
         for name, day in zip("abc", (1, 1, 2), strict=True)

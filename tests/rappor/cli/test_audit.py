@@ -11,7 +11,7 @@ from places import ROOT
 from registries import entry_of, toml_of
 from shell import Shell, ok
 
-NOISE = {"k": "8", "h": "1", "m": "2", "f": "0.5", "p": "0.25", "interval": '"none"'}
+NOISE = {"k": "8", "h": "1", "m": "2", "f": "0.5", "p": "0.25"}
 
 ENCODER = [sys.executable, "-m", "rappor.auditing.reference_encoder"]
 RAPPOR = [sys.executable, "-c", "from rappor.cli import main; main()"]

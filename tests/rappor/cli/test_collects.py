@@ -12,9 +12,7 @@ from rappor import Registry
 from rappor.privacy.notice import privacy_notice
 from rappor.registry.sealed_json import format_sealed_json
 
-BARE = toml_of(
-    "bare", encoding='"boolean"', interval='"none"', durable="true", f="0.0", p="0.25", q="0.75"
-)
+BARE = toml_of("bare", encoding='"boolean"', durable="true", f="0.0", p="0.25", q="0.75")
 
 
 def test_collects_describes_every_metric(shell: Shell) -> None:

@@ -13,7 +13,6 @@ from shell import Shell, ok, refused, uploads
 REGISTRY = toml_of(
     "engine",
     epoch='"month"',
-    interval='"none"',
     profile='"low-noise"',
     parts='[{name = "prefix:2", share = 0.4}, {name = "whole"}]',
     candidates='"engines.txt"',

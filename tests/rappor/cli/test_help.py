@@ -30,9 +30,8 @@ from rappor.google import files
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_parts
 
-REGISTRY = toml_of("search_engine", interval='"none"', candidates='"engines.txt"') + entry_of(
+REGISTRY = toml_of("search_engine", candidates='"engines.txt"') + entry_of(
     "theme",
-    interval='"none"',
     encoding='"onehot"',
     categories='["light", "dark", "high contrast"]',
     profile='"strict"',

@@ -24,7 +24,7 @@ Answer = tuple[int, str, str]
 @pytest.fixture
 def ask(shell: Shell) -> Callable[..., Answer]:
     """Run the command where a registry, and one with changed entries, lie."""
-    both = {"k": "128", "m": "8", "p": "0.25", "q": "0.75", "interval": '"none"'}
+    both = {"k": "128", "m": "8", "p": "0.25", "q": "0.75"}
     life, year = {"f": "0.5"}, {"f": "0.25", "epoch": '"year"'}
     changes: dict[str, dict[str, str]] = {"fainter": {"p": "0.5"}, "redrawn": {"f": "0.125"}}
     for name, change in [("r", {}), *changes.items()]:
@@ -33,7 +33,7 @@ def ask(shell: Shell) -> Callable[..., Answer]:
     return functools.partial(shell, "privacy")
 
 
-LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75, interval="none", epoch="life")
+LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75, interval="day", epoch="life")
 OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BROWSER = ("-k", "128", "--hashes", "2", "-f", ".5", "-p", ".25", "-q", ".75", "--cohorts")
 EIGHT = (*BROWSER, "8")

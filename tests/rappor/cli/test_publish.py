@@ -31,7 +31,6 @@ MONDAY = datetime.date(2026, 11, 2)
 REGISTRY = toml_of(
     "engine",
     description='"Where a typed query goes"',
-    interval='"none"',
     k="16",
     m="4",
     f="0.25",

@@ -75,7 +75,7 @@ def test_more_groups_than_are_summed_densely_are_the_same() -> None:
 
 
 def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -> None:
-    """A report a day; one report without a day, or a metric without interval, says nothing."""
+    """A report a day; one report without a day says nothing."""
     days = [row for day in DAYS for row in rows_of("page", 100, day=day)]
     assert (
         counts_of(summed(batch_of(days)), METRICS)["page", FINGERPRINT].sum_squared_reports == 400
@@ -92,9 +92,6 @@ def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -
     assert (found.n_reports, found.sum_squared_reports) == (300, 500)
     some = batch_of([days[0] | {"day": None}, *days[1:]])
     assert counts_of(summed(some), METRICS)["page", FINGERPRINT].sum_squared_reports is None
-    theme = METRICS["theme"].params.fingerprint
-    counts = counts_of(summed(batch_of(rows_of("theme", 10))), METRICS)
-    assert counts["theme", theme].sum_squared_reports is None
 
 
 def equivalents(rows: list[Row]) -> dict[str, Any]:

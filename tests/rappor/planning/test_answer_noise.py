@@ -214,10 +214,10 @@ def test_epochs_add_their_losses() -> None:
 
 @pytest.mark.parametrize(("days", "interval", "reports"), [(30, "day", 30), (30, "week", 5)])
 def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: int) -> None:
-    """One in each interval; a report of every event is not foreseen."""
+    """One in each interval; `count_responses` counts the reports of an interval of an epoch."""
     assert count_reports(days, interval) == reports
-    with pytest.raises(ParamsError, match="interval must be one of day, week, got 'none'"):
-        count_reports(days, "none")
+    with pytest.raises(ParamsError, match="interval must be one of day, week, got 'epoch'"):
+        count_reports(days, "epoch")
 
 
 @pytest.mark.parametrize(

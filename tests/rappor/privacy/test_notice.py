@@ -21,9 +21,7 @@ DAY = datetime.date(2026, 11, 30)
 LAST_DAY = datetime.date(2026, 12, 31)
 """Last day of a quarter."""
 
-make = partial(
-    metric_of, description="Home pages", owner="browser team", expires=DAY, interval="none"
-)
+make = partial(metric_of, description="Home pages", owner="browser team", expires=DAY)
 """Make a metric of parameters and other fields."""
 
 
@@ -36,7 +34,7 @@ def test_a_description_for_life() -> None:
     assert privacy_notice(make(PAPER)).splitlines() == [
         "page: Home pages",
         "Collected by browser team until the end of 2026-11-30.",
-        "Recorded at every event: a text (only the host of a web address), hashed to 2 of 128 "
+        "Recorded at most once a day: a text (only the host of a web address), hashed to 2 of 128 "
         "bits. The device flips some of its bits at random before it sends a report.",
         "One report: somebody who was half sure what your answer is can be at most 74.6 % sure.",
         "All reports of one value: somebody who was half sure what your answer is can be at most "
@@ -49,7 +47,8 @@ def test_a_description_for_life() -> None:
         "probability. Beyond that, only its network address or the time of sending can link "
         "reports.",
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole "
-        "days only if it has at least 100 reports, and at least 10 of each of its cohorts.",
+        "days only if it has at least 100 reports, and no device sent more than one in 10 of a "
+        "cohort.",
     ]
 
 
@@ -85,7 +84,7 @@ def test_all_reports_are_those_of_the_cost() -> None:
     weekly = privacy_notice(make(params, epoch="month", interval="week"))
     bound = describe_belief(epsilon_n(params, 6))
     assert f"All reports of one value in one month: {bound}." in weekly.splitlines()
-    assert "WARNING: many reports" in privacy_notice(make(params, epoch="month", interval="none"))
+    assert "WARNING: many reports" in privacy_notice(make(params, epoch="life"))
 
 
 @pytest.mark.parametrize(
@@ -176,16 +175,13 @@ def test_smallest_released_sums_are_described() -> None:
     text = privacy_notice(make(PAPER, min_reports=500))
     assert (
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole days "
-        "only if it has at least 500 reports, and at least 10 of each of its cohorts."
+        "only if it has at least 500 reports, and no device sent more than one in 10 of a cohort."
     ) in text
     assert "90 %" not in text
     assert "It shows every sum at once" in privacy_notice(make(PAPER, min_reports=0))
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    assert "only if it has at least 100 reports." in privacy_notice(make(boolean))
-    paced = {"interval": "day", "epoch": "quarter"}
-    one = "only if it has at least 100 reports, and no device sent more than one in 10 of"
-    assert f"{one} a cohort." in privacy_notice(make(PAPER, **paced))
-    assert f"{one} them." in privacy_notice(make(boolean, **paced))
+    one = "only if it has at least 100 reports, and no device sent more than one in 10 of them."
+    assert one in privacy_notice(make(boolean))
 
 
 @pytest.mark.parametrize(
@@ -221,4 +217,4 @@ def test_segments_are_listed_with_what_they_reveal() -> None:
     assert "share its properties, its cohort" in linking
     assert "among 1,000,000 with the same properties" in linking
     assert "only its properties, its network address or the time of sending" in linking
-    assert "at least 100 reports of one group, and at least 10 of each of its cohorts." in showing
+    assert "at least 100 reports of one group, and no device sent more than one in 10" in showing

@@ -41,7 +41,7 @@ LISTS = (
 )
 CHOICES = [
     json.dumps(word)
-    for word in (*ENCODINGS, *NORMALIZERS, "strict", "balanced", "life", "year", "month", "none")
+    for word in (*ENCODINGS, *NORMALIZERS, "strict", "balanced", "life", "year", "month", "week")
 ]
 LITERALS = st.sampled_from([*NUMBERS, *HUGE, *TEXTS, *DEEP, *LISTS, *CHOICES])
 

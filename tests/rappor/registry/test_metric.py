@@ -176,10 +176,15 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         ),
         (BLOOM.replace('"life"', '"week"'), "epoch must be one of life, year, quarter, month, got"),
         (
+            BLOOM + 'interval = "none"',
+            "interval must not be 'none': write interval = \"day\", which reports one event of "
+            "each day",
+        ),
+        (
             BLOOM + 'interval = "hour"',
             "interval must not be 'hour': write interval = \"day\", the shortest interval",
         ),
-        (BLOOM + 'interval = "year"', "interval must be one of none, .*, epoch, got 'year'"),
+        (BLOOM + 'interval = "year"', "interval must be one of day, week, epoch, got 'year'"),
         *(
             (
                 BLOOM + f"patterns = {number}",

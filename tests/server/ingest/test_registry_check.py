@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import REGISTRY, TODAY, UNBOUNDED, entry, metric_of
+from collectors import TODAY, UNBOUNDED, entry, metric_of
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
@@ -147,30 +146,6 @@ def test_warning_about_a_metric_without_minimum() -> None:
     (found,) = explain_cohorts(registry_of(metric_of(min_reports=0)), devices=None)
     assert found.level == "warning"
     assert "every report is shown at once" in found.text
-
-
-@pytest.mark.parametrize(
-    ("interval", "min_cohort", "is_told"),
-    [("none", 10, True), ("none", 200, False), ("day", 10, False)],
-)
-def test_metric_that_reports_every_event_needs_min_cohort(
-    interval: str, min_cohort: int, is_told: bool, tmp_path: Path
-) -> None:
-    """One device may fill a block of ten reports. `serve` refuses what `check` refuses.
-
-    With other intervals, the rule of a block limits the reports of each device.
-    """
-    path = tmp_path / "metrics.toml"
-    path.write_text(
-        REGISTRY.replace("min_reports = 0", f"min_cohort = {min_cohort}").replace(
-            'interval = "none"', f'interval = "{interval}"'
-        )
-    )
-    found = explain_cohorts(Registry.load(path, today=TODAY), devices=100_000)
-    assert [finding.level for finding in found] == ["refused"] * is_told * 3
-    refused = pytest.raises(ConfigError, match='page: interval = "none"')
-    with refused if is_told else contextlib.nullcontext():
-        InputFiles.read(Settings(registry=str(path)), today=TODAY)
 
 
 MINIMUMS = (

@@ -56,7 +56,7 @@ from rappor.protocol.wire import Report, Upload
 N_BATCHES, N_UPLOADS = 12, 10
 N_MARKED = N_BATCHES * N_UPLOADS  # half of them have two reports
 TOMORROW = TODAY + datetime.timedelta(days=1)
-AS_USUAL = {"interval": None, "min_reports": None}
+AS_USUAL = {"min_reports": None}
 REGISTRY = Registry.loads(
     UNBOUNDED
     + entry("sound", encoding="boolean", **AS_USUAL)
