@@ -103,7 +103,7 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
 
 
 def _check_blocks(metric: Metric) -> Iterator[Finding]:
-    """Yield whether a metric has no blocks, or blocks that one device could fill."""
+    """Yield a warning for a metric without blocks."""
     if not metric.min_reports:
         text = "min_reports is 0, so every report is shown at once: for trials only"
         yield Finding("warning", f"{metric.name}: {text}")
