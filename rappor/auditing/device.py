@@ -71,10 +71,14 @@ from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
 _MIN_DEVICES, _MAX_DEVICES = 20, 10_000
-"""Fewer devices tell little. Each device takes files, and 7 milliseconds for each day."""
+"""Smallest and largest number of devices with a history. Fewer devices show almost no fault. Each
+device takes files, and 7 milliseconds for each day.
+"""
 
 _CHOOSING_PER_DEVICE: Final = 6
-"""Number of devices that choose among events, for each device with a history that is asked for."""
+"""Number of devices that choose among events, for each device with a history, if the caller chooses
+the number of devices.
+"""
 
 _NATS_TOLERANCE: Final = 1e-6
 """Tolerance in nats for rounding."""
@@ -162,13 +166,17 @@ def audit_client(
         trials=sizes.histories,
         n_reports=len(histories.calendar.days),
         level=FALSE_ALARM_RATE,
-        checks=(*comparison.checks(), _check_choice(comparison.member, chosen), *file_checks),
+        checks=(
+            *comparison.checks(),
+            _check_choice(comparison.metric_reports, chosen),
+            *file_checks,
+        ),
         not_examined=(*NOT_EXAMINED, *_format_missed(missed, sizes.histories)),
     )
 
 
 def _format_missed(missed: Sequence[str], devices: int) -> list[str]:
-    """Format the faults that these parameters hide, with the share of audits that find each."""
+    """Format the missed faults as a sentence, or return nothing if no fault is missed."""
     if not missed:
         return []
     return [
@@ -194,7 +202,7 @@ class _DayReports(NamedTuple):
     `truth` has the bits of the value for which a correct client answers in the epoch of the day.
     """
 
-    def at(self, rows: Integers | Booleans) -> _DayReports:
+    def select(self, rows: Integers | Booleans) -> _DayReports:
         return _DayReports(
             self.devices[rows],
             self.cohorts[rows],
@@ -206,7 +214,7 @@ class _DayReports(NamedTuple):
     def match_devices(self, other: _DayReports) -> tuple[_DayReports, _DayReports]:
         """Return the reports of the devices that have a report on both days, in the same order."""
         _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
-        return self.at(here), other.at(there)
+        return self.select(here), other.select(there)
 
 
 class _SeveralDays(NamedTuple):
@@ -222,7 +230,7 @@ class _SeveralDays(NamedTuple):
     truth: Booleans
     recorded: Booleans
 
-    def at(self, rows: Integers | Booleans) -> _SeveralDays:
+    def select(self, rows: Integers | Booleans) -> _SeveralDays:
         return _SeveralDays(
             self.devices[rows],
             self.cohorts[rows],
@@ -234,7 +242,7 @@ class _SeveralDays(NamedTuple):
     def match_devices(self, other: _SeveralDays) -> tuple[_SeveralDays, _SeveralDays]:
         """Return the reports of the devices that are in both, in the same order."""
         _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
-        return self.at(here), other.at(there)
+        return self.select(here), other.select(there)
 
     def count_ones(self, days: slice = slice(None)) -> OnesOf:
         """Count the reports of these days in which each bit is 1."""
@@ -262,47 +270,50 @@ class _MetricReports:
             and not int.from_bytes(report.bits, "little") >> params.k
         )
 
-    def own(self, reports: Iterable[Report]) -> list[Report]:
+    def select_valid(self, reports: Iterable[Report]) -> list[Report]:
         """Return the valid reports of this metric."""
         return [r for r in reports if r.metric == self.metric.name and self.is_valid(r)]
 
-    def seen(self, place: int) -> _DayReports:
+    def read_day(self, day: int) -> _DayReports:
         """Return the first report that each device made of a day's values.
 
         If twins have the same true bits, only the first twin is included: the twins share permanent
         coins, so their reports are dependent.
         """
-        found = [
-            (number, own[0])
-            for number, reports in enumerate(self.histories.new(place, 1))
-            if (own := self.own(reports))
-        ]
-        devices = np.array([number for number, _ in found], dtype=np.int64)
-        reports = [report for _, report in found]
-        seen = _DayReports(
+        # A report is finished on the day after its values were recorded.
+        first_reports = {
+            device: valid[0]
+            for device, reports in enumerate(self.histories.list_new_reports(day, 1))
+            if (valid := self.select_valid(reports))
+        }
+        devices = np.array(list(first_reports), dtype=np.int64)
+        reports = list(first_reports.values())
+        day_reports = _DayReports(
             devices,
             np.array([report.cohort for report in reports], dtype=np.int64),
             unpack(b"".join(report.bits for report in reports), self.params),
-            self.truth(reports, self._reported_values(place)[devices]),
-            self.truth(reports, self.histories.values[devices, place]),
+            self.compute_true_bits(reports, self._reported_values(day)[devices]),
+            self.compute_true_bits(reports, self.histories.values[devices, day]),
         )
-        first = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
-        repeats = first[(seen.truth[first] == seen.truth[first + 1]).all(axis=1)]
-        return seen.at(np.delete(np.arange(len(devices)), repeats + 1))
+        first_twins = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
+        truth = day_reports.truth
+        has_same_truth = (truth[first_twins] == truth[first_twins + 1]).all(axis=1)
+        second_twins = first_twins[has_same_truth] + 1
+        return day_reports.select(np.delete(np.arange(len(devices)), second_twins))
 
-    def see_days(self, places: Sequence[int]) -> _SeveralDays | None:
+    def read_days(self, day_indices: Sequence[int]) -> _SeveralDays | None:
         """Return the first reports of several days; None if there are no days."""
-        if not places:
+        if not day_indices:
             return None
-        days = [self.seen(place) for place in places]
+        days = [self.read_day(day) for day in day_indices]
         devices = days[0].devices
         for day in days[1:]:
             devices = np.intersect1d(devices, day.devices)
-        days = [day.at(np.isin(day.devices, devices)) for day in days]
+        days = [day.select(np.isin(day.devices, devices)) for day in days]
         bits = np.stack([day.bits for day in days])
         return _SeveralDays(devices, days[0].cohorts, bits, days[-1].truth, days[-1].recorded)
 
-    def truth(self, reports: Sequence[Report], values: Integers) -> Booleans:
+    def compute_true_bits(self, reports: Sequence[Report], values: Integers) -> Booleans:
         """Return the (n, k) true bits of values, given by index, under the part of each report."""
         bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
         for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
@@ -313,10 +324,10 @@ class _MetricReports:
             bits[row] = self._truths[report.params].bits(*one)[0]
         return bits
 
-    def _reported_values(self, place: int) -> Integers:
+    def _reported_values(self, day: int) -> Integers:
         """Return the value that each device reports on a day: the first of the day's epoch."""
-        epoch = self.histories.calendar.days[place].epoch
-        epochs = [day.epoch for day in self.histories.calendar.days]
+        epochs = [calendar_day.epoch for calendar_day in self.histories.calendar.days]
+        epoch = epochs[day]
         return self.histories.values[:, epochs.index(epoch)]
 
 
@@ -330,7 +341,7 @@ class _ClientComparison:
         many: RecordedReports,
         texts: Sequence[str],
     ) -> None:
-        self.member = _MetricReports(metric, histories, texts)
+        self.metric_reports = _MetricReports(metric, histories, texts)
         self._metric, self._histories, self._many, self._texts = metric, histories, many, texts
         self._calendar = histories.calendar
 
@@ -358,10 +369,10 @@ class _ClientComparison:
             yield check_exact(name, count())
         yield self._check_presence()
         for name, cases in binomial.items():
-            yield check_binomial(name, cases(self.member))
+            yield check_binomial(name, cases(self.metric_reports))
         for name, compare in compared.items():
-            yield check_binomial(name, *compare(self.member))
-        yield self._check_clock(self.member)
+            yield check_binomial(name, *compare(self.metric_reports))
+        yield self._check_clock(self.metric_reports)
         yield self._check_noise("client: no report is the true bits", equals_truth=True)
         yield self._check_noise("client: no report comes again", equals_truth=False)
         yield self._check_times()
@@ -379,9 +390,12 @@ class _ClientComparison:
         has_report = {
             epoch: np.zeros(n_devices, dtype=np.bool_) for epoch in self._calendar.list_epochs()
         }
-        for place, day in enumerate(self._calendar.days[: len(self._calendar.days) - 1]):
-            new = self._histories.new(place, 1)
-            has_report[day.epoch] |= [bool(self.member.own(reports)) for reports in new]
+        # The last day only ends the interval of the day before.
+        for index, day in enumerate(self._calendar.days[:-1]):
+            new = self._histories.list_new_reports(index, 1)
+            has_report[day.epoch] |= [
+                bool(self.metric_reports.select_valid(reports)) for reports in new
+            ]
         pairs = [(epoch, reports[::2] | reports[1::2]) for epoch, reports in has_report.items()]
         cases = [
             Case(f"twins with a report in epoch {epoch + 1}", int(has.sum()), len(has), rate)
@@ -392,9 +406,9 @@ class _ClientComparison:
     def _count_different_forms(self) -> tuple[int, int]:
         """Count the states in which the reports of two twins differ in their form."""
         days = [[state.waiting for state in day] for day in self._histories.states_by_day]
-        answers = [*days, self._many.reports]
+        runs = [*days, self._many.reports]
         return _count_twin_differences(
-            [[[r.form for r in own] for own in each] for each in answers]
+            [[[report.form for report in reports] for reports in run] for run in runs]
         )
 
     def _count_different_nats(self) -> tuple[int, int]:
@@ -404,23 +418,23 @@ class _ClientComparison:
         )
 
     def _count_invalid(self) -> tuple[int, int]:
-        """Count the reports of another metric and those without the metric's form."""
-        n_days = len(self._histories.states_by_day)
-        new = chain.from_iterable(self._histories.new(place, 0) for place in range(n_days))
-        reports = list(chain.from_iterable(new))
-        formed = [r.metric == self._metric.name and self.member.is_valid(r) for r in reports]
-        return formed.count(False), len(reports)
+        """Count the reports of another metric, and the reports without the metric's form."""
+        days = range(len(self._histories.states_by_day))
+        by_device = chain.from_iterable(self._histories.list_new_reports(day, 0) for day in days)
+        reports = list(chain.from_iterable(by_device))
+        return len(reports) - len(self.metric_reports.select_valid(reports)), len(reports)
 
     def _count_changed(self) -> tuple[int, int]:
-        """Count the days after which a device's earlier reports had changed."""
-        n_changed, n_days = 0, 0
-        for place, (before, after) in enumerate(pairwise(self._histories.states_by_day), start=1):
-            if self._calendar.may_drop(place):
-                continue  # a report that is left over from an epoch may be dropped
-            n_days += len(after)
-            for then, now in zip(before, after, strict=True):
-                n_changed += now.waiting[: len(then.waiting)] != then.waiting
-        return n_changed, n_days
+        """Count the states in which earlier reports of a device have changed or are missing."""
+        n_changed, n_states = 0, 0
+        for day, (before, after) in enumerate(pairwise(self._histories.states_by_day), start=1):
+            if self._calendar.may_drop(day):
+                # A metric that is asked once an epoch may drop its report when the epoch is over.
+                continue
+            n_states += len(after)
+            for earlier, later in zip(before, after, strict=True):
+                n_changed += later.waiting[: len(earlier.waiting)] != earlier.waiting
+        return n_changed, n_states
 
     def _list_state_changes(self) -> list[tuple[DeviceState, DeviceState]]:
         """Return the states of each device before and after every day."""
@@ -429,45 +443,51 @@ class _ClientComparison:
 
     def _count_extra_reports(self) -> tuple[int, int]:
         """Count the days, or histories, with more reports than the metric's interval allows."""
-        most = 1
+        n_allowed = 1
         days = [
-            self._histories.new(place, 0) for place in range(len(self._histories.states_by_day))
+            self._histories.list_new_reports(day, 0)
+            for day in range(len(self._histories.states_by_day))
         ]
-        if self._metric.interval == "epoch":  # a history has one report of each epoch
-            most = len({day.epoch for day in self._calendar.days})
+        if self._metric.interval == "epoch":
+            # The whole history of a device has one report for each epoch.
+            n_allowed = len(self._calendar.list_epochs())
             by_device = zip(*days, strict=True)
-            days = [[tuple(chain.from_iterable(own)) for own in by_device]]
+            days = [[tuple(chain.from_iterable(reports)) for reports in by_device]]
         counts = [
             sum(report.metric == self._metric.name for report in reports)
-            for answers in days
-            for reports in answers
+            for day in days
+            for reports in day
         ]
-        return sum(n > most for n in counts), len(counts)
+        return sum(n > n_allowed for n in counts), len(counts)
 
     def _count_changed_cohorts(self) -> tuple[int, int]:
-        moved = [
-            first.cohorts != later.cohorts
-            for place in self._calendar.same[RESTART_DAY:]
-            for first, later in [self.member.seen(FIRST_DAY).match_devices(self.member.seen(place))]
-        ]
-        return sum(int(each.sum()) for each in moved), sum(map(len, moved))
+        """Count the reports of the first epoch whose cohort is not that of the first report."""
+        n_changed = n_reports = 0
+        first_day = self.metric_reports.read_day(FIRST_DAY)
+        for day in self._calendar.same[RESTART_DAY:]:
+            first, later = first_day.match_devices(self.metric_reports.read_day(day))
+            n_changed += int((first.cohorts != later.cohorts).sum())
+            n_reports += len(later.cohorts)
+        return n_changed, n_reports
 
-    def _compare_days(self, member: _MetricReports) -> _Evidence:
+    def _compare_days(self, metric_reports: _MetricReports) -> _Evidence:
         """Compare the reports of the first epoch, which share one permanent response."""
         cases: list[Case] = []
-        for place in self._calendar.same[RESTART_DAY:]:
-            first, later = member.seen(FIRST_DAY).match_devices(member.seen(place))
-            cases += yield_repeated_cases(
-                _count_matches(first, later), member.params, f"on day {place + 1}"
+        for day in self._calendar.same[RESTART_DAY:]:
+            first, later = metric_reports.read_day(FIRST_DAY).match_devices(
+                metric_reports.read_day(day)
             )
-        days = member.see_days(self._calendar.same)
+            cases += yield_repeated_cases(
+                _count_matches(first, later), metric_reports.params, f"on day {day + 1}"
+            )
+        days = metric_reports.read_days(self._calendar.same)
         if days is None or len(days.bits) <= RESTART_DAY + 1:
             return cases, []  # too few days to tell two permanent responses from one
-        params = member.params
+        params = metric_reports.params
         redrawn = compute_redrawn_ratio(days.count_ones(), days.truth, params)
         # The second twins record another value after the restart. A client that answers for this
         # value has a second permanent response.
-        changed = days.at((days.truth != days.recorded).any(axis=1))
+        changed = days.select((days.truth != days.recorded).any(axis=1))
         second = compute_second_response_ratio(
             changed.count_ones(slice(RESTART_DAY + 1)),
             changed.count_ones(slice(RESTART_DAY + 1, None)),
@@ -479,17 +499,17 @@ class _ClientComparison:
             sum_log_ratio("a second permanent response after the value has changed", second),
         ]
 
-    def _compare_runs(self, member: _MetricReports) -> _Evidence:
+    def _compare_runs(self, metric_reports: _MetricReports) -> _Evidence:
         """Compare the fresh coins of two runs in a row, in which devices have one order.
 
         A bit that has one permanent response and equal fresh coins is the same in both runs. The
         count is of the bits that are the same in all pairs of runs.
         """
         pairs = self._calendar.list_run_pairs()
-        days = member.see_days([place for pair in pairs for place in pair])
+        days = metric_reports.read_days([day for pair in pairs for day in pair])
         if days is None:
             return [], []
-        params = member.params
+        params = metric_reports.params
         first, second = days.bits[::2], days.bits[1::2]
         both, neither = (first & second).sum(axis=0), (~first & ~second).sum(axis=0)
         is_same = both + neither == len(pairs)
@@ -506,34 +526,38 @@ class _ClientComparison:
         ratio = compute_repeated_coins_ratio(both, neither, len(pairs), days.truth, params)
         return cases, [sum_log_ratio("fresh coins of the run before", ratio)]
 
-    def _compare_epochs(self, member: _MetricReports) -> _Evidence:
+    def _compare_epochs(self, metric_reports: _MetricReports) -> _Evidence:
         """Compare the reports of two epochs, which have independent coins and cohorts."""
         earlier, later = (
-            member.see_days(places) for places in (self._calendar.same, self._calendar.later)
+            metric_reports.read_days(places)
+            for places in (self._calendar.same, self._calendar.later)
         )
         if earlier is None or later is None:
             return [], []
         cases: list[Case] = []
-        other = member.seen(self._calendar.later[0])
-        for place in self._calendar.same:
+        other = metric_reports.read_day(self._calendar.later[0])
+        for day in self._calendar.same:
             cases += yield_independent_cases(
-                _count_matches(*member.seen(place).match_devices(other)), member.expected
+                _count_matches(*metric_reports.read_day(day).match_devices(other)),
+                metric_reports.expected,
             )
-        first, second = member.seen(FIRST_DAY).match_devices(other.at(other.devices % 2 == 0))
+        first, second = metric_reports.read_day(FIRST_DAY).match_devices(
+            other.select(other.devices % 2 == 0)
+        )
         same = int((first.cohorts == second.cohorts).sum())
         cases.append(
-            Case("one cohort in two epochs", same, len(first.devices), 1 / member.params.m)
+            Case("one cohort in two epochs", same, len(first.devices), 1 / metric_reports.params.m)
         )
         earlier, later = earlier.match_devices(later)
         ratio = compute_shared_response_ratio(
             earlier.count_ones(),
             later.count_ones(),
             (earlier.truth, later.truth),
-            member.params,
+            metric_reports.params,
         )
         return cases, [sum_log_ratio("one permanent response for two epochs", ratio)]
 
-    def _check_clock(self, member: _MetricReports) -> Check:
+    def _check_clock(self, metric_reports: _MetricReports) -> Check:
         """Compare the reports after the clock was set back with the reports of both epochs.
 
         A correct client repeats the response of the first epoch, to which its clock points, or of
@@ -542,11 +566,11 @@ class _ClientComparison:
         correct client decides by the dates, which are the same on all devices.
         """
         name = "client: a clock set back brings no third response"
-        back = member.see_days(self._calendar.back)
+        back = metric_reports.read_days(self._calendar.back)
         epochs = [
             days
             for places in (self._calendar.same, self._calendar.later)
-            if (days := member.see_days(places)) is not None
+            if (days := metric_reports.read_days(places)) is not None
         ]
         if back is None or len(epochs) < 2:
             return mark_not_seen(name, "the metric has no second epoch")
@@ -555,12 +579,16 @@ class _ClientComparison:
         for number, epoch in enumerate(epochs, start=1):
             earlier, after = epoch.match_devices(back)
             same = earlier.cohorts == after.cohorts
-            if member.params.m > 1:
+            if metric_reports.params.m > 1:
                 # Two epochs have one cohort by accident on one device of m: compare it once.
                 same &= ~np.isin(earlier.devices, list(matched_devices))
                 matched_devices |= set(earlier.devices[same].tolist())
-            evidence.append(_compare_clock(earlier.at(same), after.at(same), number, member.params))
-        if member.params.m == 1:
+            evidence.append(
+                _compare_clock(
+                    earlier.select(same), after.select(same), number, metric_reports.params
+                )
+            )
+        if metric_reports.params.m == 1:
             checks = [check_binomial(name, *compared) for compared in evidence]
             return max(checks, key=lambda check: 1.0 if check.p_value is None else check.p_value)
         unknown_devices = len(set(back.devices.tolist()) - matched_devices)
@@ -569,60 +597,62 @@ class _ClientComparison:
         ratios = [ratio for _, compared in evidence for ratio in compared]
         return check_binomial(name, [*cases, unknown], ratios)
 
-    def _yield_report_cases(self, member: _MetricReports) -> Iterator[Case]:
+    def _yield_report_cases(self, metric_reports: _MetricReports) -> Iterator[Case]:
         """Yield the number of ones in the i-th reports of all devices with many reports.
 
         Reports are compared with the permanent response if enough reports reveal it, else with the
         true bits. Each report is also compared with the report before.
         """
-        params = member.params
-        equal = np.zeros((MANY_REPORTS, 2), dtype=np.int64)
+        params = metric_reports.params
+        repeats = np.zeros((MANY_REPORTS, 2), dtype=np.int64)  # report, (equal, n)
         match_probability = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
-        sure = 2 * (reports_to_recover(params) or MANY_REPORTS)
+        # Twice the number of reports that reveals the permanent response with probability .99.
+        n_needed = 2 * (reports_to_recover(params) or MANY_REPORTS)
         counts = np.zeros(
             (MANY_REPORTS, 2, 2, 2), dtype=np.int64
         )  # report, is permanent, bit, (ones, n)
         values, many, epochs = self._many
-        twin = np.zeros((MANY_REPORTS, params.k), dtype=np.bool_)
-        for number, (value, reports) in enumerate(zip(values.tolist(), many, strict=True)):
-            own = member.own(reports)[:MANY_REPORTS]
-            inputs = member.truth(own, np.full(len(own), value))
-            # twins with the same true bits share their permanent coins: the first one counts
-            is_new = np.full(len(own), number % 2 == 0) | (inputs != twin[: len(own)]).any(axis=1)
-            twin[: len(own)] = inputs
-            bits = unpack(b"".join(report.bits for report in own), params)
-            again = (bits[1:] == bits[:-1]).all(axis=1)
-            equal[1 : len(own)] += np.stack([again, np.ones_like(again)], axis=1)
-            is_known = np.zeros(len(own), dtype=np.int64)
+        first_twin = np.zeros((MANY_REPORTS, params.k), dtype=np.bool_)
+        for device, (value, device_reports) in enumerate(zip(values.tolist(), many, strict=True)):
+            reports = metric_reports.select_valid(device_reports)[:MANY_REPORTS]
+            n_reports = len(reports)
+            inputs = metric_reports.compute_true_bits(reports, np.full(n_reports, value))
+            # Twins with the same true bits share their permanent coins, so only the first twin of
+            # such a pair is counted.
+            differs = (inputs != first_twin[:n_reports]).any(axis=1)
+            is_counted = np.full(n_reports, device % 2 == 0) | differs
+            first_twin[:n_reports] = inputs
+            bits = unpack(b"".join(report.bits for report in reports), params)
+            is_equal = (bits[1:] == bits[:-1]).all(axis=1)
+            repeats[1:n_reports] += np.stack([is_equal, np.ones_like(is_equal)], axis=1)
+            is_known = np.zeros(n_reports, dtype=np.int64)
             for epoch in np.unique(epochs):
                 rows = np.flatnonzero(epochs == epoch)
-                if len(own) == MANY_REPORTS and len(rows) >= sure:
+                if n_reports == MANY_REPORTS and len(rows) >= n_needed:
                     inputs[rows] = bits[rows].mean(axis=0) > (params.p + params.q) / 2
                     is_known[rows] = 1
             for one in (0, 1):
-                at = (inputs == one) & is_new[:, None]
-                np.add.at(counts[..., one, 0], (np.arange(len(own)), is_known), (bits & at).sum(1))
-                np.add.at(counts[..., one, 1], (np.arange(len(own)), is_known), at.sum(1))
-        expected = (member.expected, (params.p, params.q))
-        for place, is_permanent, one in np.ndindex(MANY_REPORTS, 2, 2):
-            ones, n = counts[place, is_permanent, one].tolist()
-            what = f"report {place + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
+                selected = (inputs == one) & is_counted[:, None]
+                rows_and_stage = np.arange(n_reports), is_known
+                np.add.at(counts[..., one, 0], rows_and_stage, (bits & selected).sum(axis=1))
+                np.add.at(counts[..., one, 1], rows_and_stage, selected.sum(axis=1))
+        expected = (metric_reports.expected, (params.p, params.q))
+        for index, is_permanent, one in np.ndindex(MANY_REPORTS, 2, 2):
+            ones, n = counts[index, is_permanent, one].tolist()
+            what = f"report {index + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
             yield Case(what, ones, n, expected[is_permanent][one])
         # Given the permanent response, the reports of a device are independent. So the reports at
         # a period can be added, which shows a fault of every 100th report in few bits.
         for period, one in product(_PERIODS, (0, 1)):
             for start, which in ((period - 1, "each"), (0, "the first of each")):
                 ones, n = counts[start::period, 1, one].sum(axis=0).tolist()
-                yield Case(
-                    f"{which} {period} reports given permanent {one}",
-                    ones,
-                    n,
-                    (params.p, params.q)[one],
-                )
-        for place, (same, n) in enumerate(equal.tolist()):  # 1/2 bounds what few devices can show
-            yield Case(
-                f"report {place + 1:,} equals the one before", same, n, min(match_probability, 0.5)
-            )
+                what = f"{which} {period} reports given permanent {one}"
+                yield Case(what, ones, n, (params.p, params.q)[one])
+        # With few bits two correct reports are often equal. Then a probability of 1/2 is tested,
+        # because 8 devices cannot show that equal reports are too frequent.
+        for index, (n_equal, n) in enumerate(repeats.tolist()):
+            what = f"report {index + 1:,} equals the one before"
+            yield Case(what, n_equal, n, min(match_probability, 0.5))
 
     def _check_noise(self, name: str, *, equals_truth: bool) -> Check:
         """Count the devices with a report that equals its true bits, or another report.
@@ -630,19 +660,21 @@ class _ClientComparison:
         The probability for one device is at most the sum over its reports, or over pairs of its
         reports.
         """
-        params = self.member.params
-        days = [self.member.seen(place) for place in range(len(self._calendar.days) - 1)]
+        params = self.metric_reports.params
+        days = [self.metric_reports.read_day(day) for day in range(len(self._calendar.days) - 1)]
         if equals_truth:
-            kept = max(1 - params.p_star, params.q_star) ** params.k
-            matches = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
+            p_equal = max(1 - params.p_star, params.q_star) ** params.k
+            comparisons = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
         else:
-            kept = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
-            pairs = (a.match_devices(b) for a, b in combinations(days, 2))
-            matches = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
-        devices = {int(each) for day in days for each in day.devices}
-        found = {int(each) for numbers, equal in matches for each in numbers[equal]}
-        most = len(matches) * kept
-        return check_rare(name, len(found), len(devices), most, "have such a report")
+            p_equal = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
+            pairs = (first.match_devices(second) for first, second in combinations(days, 2))
+            comparisons = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
+        devices = {int(device) for day in days for device in day.devices}
+        noiseless = {
+            int(device) for numbers, is_equal in comparisons for device in numbers[is_equal]
+        }
+        bound = len(comparisons) * p_equal
+        return check_rare(name, len(noiseless), len(devices), bound, "have such a report")
 
     def _check_times(self) -> Check:
         """Compare, for each value, how often reports are sent later than the median of the day.
@@ -651,65 +683,71 @@ class _ClientComparison:
         its later reports is hypergeometric(N, K, n), provided that times do not depend on values.
         Days are independent, so the distributions are convolved.
         """
-        name, member = "client: times do not depend on the value", self.member
+        name, metric_name = "client: times do not depend on the value", self._metric.name
         n_values = len(self._texts)
-        sums, spread = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
-        for place in range(len(self._calendar.days) - 1):
-            new = self._histories.new(place, 1)
+        n_late, distributions = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
+        for day in range(len(self._calendar.days) - 1):
+            new = self._histories.list_new_reports(day, 1)
             values_and_times = [
                 (value, report.due)
-                for value, reports in zip(self._histories.values[:, place], new, strict=True)
+                for value, reports in zip(self._histories.values[:, day], new, strict=True)
                 for report in reports[-1:]
-                if report.metric == member.metric.name
+                if report.metric == metric_name
             ]
-            due = np.array([moment for _, moment in values_and_times if moment is not None])
+            due = np.array([time for _, time in values_and_times if time is not None])
             if len(due) < len(values_and_times) or not values_and_times:
                 continue
-            later, own = due > np.median(due), np.array([value for value, _ in values_and_times])
+            is_late = due > np.median(due)
+            day_values = np.array([value for value, _ in values_and_times])
             for value in range(n_values):
-                n, total = int((own == value).sum()), int(later.sum())
-                sums[value] += int(later[own == value].sum())
+                has_value = day_values == value
+                n, total = int(has_value.sum()), int(is_late.sum())
+                n_late[value] += int(is_late[has_value].sum())
                 pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), total, n)
-                spread[value] = np.convolve(spread[value], pmf)
-        if max(map(len, spread)) == 1:
+                distributions[value] = np.convolve(distributions[value], pmf)
+        if max(map(len, distributions)) == 1:
             return mark_not_seen(name, "no moment of sending is told")
         p_values = [
-            2 * min(pmf[: at + 1].sum(), pmf[at:].sum())
-            for at, pmf in zip(sums, spread, strict=True)
+            2 * min(pmf[: count + 1].sum(), pmf[count:].sum())
+            for count, pmf in zip(n_late, distributions, strict=True)
         ]
         p_value = min(1.0, float(min(p_values)) * n_values)
         worst = int(np.argmin(p_values))
-        of_all = f"{sums[worst]:,} of its {len(spread[worst]) - 1:,} reports"
+        of_all = f"{n_late[worst]:,} of its {len(distributions[worst]) - 1:,} reports"
         detail = f"value {worst + 1} of {n_values}: {of_all} leave later than the day's median"
         return check_p_value(name, p_value, detail)
 
     def _check_ledger(self) -> Check:
         """Compare the recorded privacy losses with the smallest and largest loss of the reports."""
         name = "client: the ledger counts"
+        # A device without reports, as under a sampling rate, has no loss.
         last = [state.spent for state in self._histories.states_by_day[-1] if state.waiting]
         if None in last or not last:
             return mark_not_seen(name, "devices count no nats")
         scopes = len({day.epoch for day in self._calendar.days})
-        least = epsilon_1(self.member.params)
-        most = scopes * scope_cost(self.member.metric)
+        least = epsilon_1(self.metric_reports.params)
+        most = scopes * scope_cost(self.metric_reports.metric)
         falling = sum(
-            (now.spent or 0) < (then.spent or 0) for then, now in self._list_state_changes()
+            (later.spent or 0) < (earlier.spent or 0)
+            for earlier, later in self._list_state_changes()
         )
         outside = sum(
             not least - _NATS_TOLERANCE <= (nats or 0) <= most + _NATS_TOLERANCE for nats in last
         )
-        fell = f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"
-        detail = f"{fell} count less than {least:.3f} or more than {most:.3f}"
+        counted = (
+            f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"
+        )
+        detail = f"{counted} count less than {least:.3f} or more than {most:.3f}"
         return check_condition(name, detail, is_fault=falling + outside > 0)
 
 
-def _count_twin_differences(answers: Sequence[Sequence[object]]) -> tuple[int, int]:
+def _count_twin_differences(runs: Sequence[Sequence[object]]) -> tuple[int, int]:
     """Count the differences between twins, over days and pairs, and the number of comparisons."""
-    pairs = [pair for day in answers for pair in zip(day[::2], day[1::2], strict=True)]
+    pairs = [pair for run in runs for pair in zip(run[::2], run[1::2], strict=True)]
     return sum(first != second for first, second in pairs), len(pairs)
 
 
-def _check_choice(member: _MetricReports, chosen: RecordedReports) -> Check:
+def _check_choice(metric_reports: _MetricReports, chosen: RecordedReports) -> Check:
     """Test that each event of an interval is equally likely to be reported.
 
     The events have two values, drawn by fair coins. A report with the first value's bit and without
@@ -718,73 +756,80 @@ def _check_choice(member: _MetricReports, chosen: RecordedReports) -> Check:
     """
     name = "client: any event of an interval is chosen"
     formed = [
-        (row, own[-1]) for row, reports in enumerate(chosen.reports) if (own := member.own(reports))
+        (row, valid[-1])
+        for row, reports in enumerate(chosen.reports)
+        if (valid := metric_reports.select_valid(reports))
     ]
     reports = [report for _, report in formed]
     values = chosen.values[[row for row, _ in formed]]
-    bits = unpack(b"".join(report.bits for report in reports), member.params)
-    zero, one = (member.truth(reports, np.full(len(reports), value)) for value in (0, 1))
+    bits = unpack(b"".join(report.bits for report in reports), metric_reports.params)
+    zero, one = (
+        metric_reports.compute_true_bits(reports, np.full(len(reports), value)) for value in (0, 1)
+    )
     shown = _compute_indications(bits, zero & ~one), _compute_indications(bits, one & ~zero)
-    indicated = np.sign(shown[1] - shown[0])  # 1 tells of the one value, -1 of the other
+    indicated = np.sign(shown[1] - shown[0])  # 1 indicates the second value, -1 the first
     has_both = (shown[0] != 0) & (shown[1] != 0)
-    p, q = member.params.p_star, member.params.q_star
+    p, q = metric_reports.params.p_star, metric_reports.params.q_star
     right = q * (1 - p) / (q * (1 - p) + p * (1 - q)), (q + 1 - p) / 2
     tells = has_both & (indicated != 0), ~has_both & (indicated != 0)
     cases = [
         Case(
-            f"the value of event {place + 1} of {EVENTS_TO_CHOOSE}",
-            int((indicated[rows] == 2 * values[rows, place] - 1).sum()),
+            f"the value of event {event + 1} of {EVENTS_TO_CHOOSE}",
+            int((indicated[rows] == 2 * values[rows, event] - 1).sum()),
             int(rows.sum()),
             (probability + (EVENTS_TO_CHOOSE - 1) / 2) / EVENTS_TO_CHOOSE,
         )
         for rows, probability in zip(tells, right, strict=True)
-        for place in range(EVENTS_TO_CHOOSE)
+        for event in range(EVENTS_TO_CHOOSE)
     ]
     ones, n = int((indicated[tells[0]] == 1).sum()), int(tells[0].sum())
     return check_binomial(name, [*cases, Case("the second of two values", ones, n, 0.5)])
 
 
-def _compute_indications(bits: Booleans, own: Booleans) -> Integers:
-    """Return (n,): 1 if the value's own first bit is set, -1 if not, 0 without such a bit."""
-    shown = np.take_along_axis(bits, np.argmax(own, axis=1)[:, None], axis=1)[:, 0]
-    return np.where(own.any(axis=1), np.where(shown, 1, -1), 0)
+def _compute_indications(bits: Booleans, only: Booleans) -> Integers:
+    """Return, by report, 1 if the first bit of `only` is set, -1 if not, and 0 without such a bit.
+
+    `only` is (n, k) bool: the bits that one of two values sets and the other does not.
+    """
+    first_bits = np.take_along_axis(bits, np.argmax(only, axis=1)[:, None], axis=1)[:, 0]
+    return np.where(only.any(axis=1), np.where(first_bits, 1, -1), 0)
 
 
-def _yield_bit_cases(member: _MetricReports) -> Iterator[Case]:
+def _yield_bit_cases(metric_reports: _MetricReports) -> Iterator[Case]:
     """Yield the counts of ones of all devices, and of the devices with each value."""
-    seen = member.seen(FIRST_DAY)
-    values = member.histories.values[seen.devices, FIRST_DAY]
+    seen = metric_reports.read_day(FIRST_DAY)
+    values = metric_reports.histories.values[seen.devices, FIRST_DAY]
     groups = {f"value {value + 1}": values == value for value in np.unique(values)}
     for name, rows in {"all values": values >= 0, **groups}.items():
-        for bit, probability in enumerate(member.expected):
+        for bit, probability in enumerate(metric_reports.expected):
             at = (seen.truth == bit) & rows[:, None]
             ones, n = int(seen.bits[at].sum()), int(at.sum())
             yield Case(f"{name}, given true {bit}", ones, n, probability)
 
 
-def _compare_devices(member: _MetricReports) -> _Evidence:
+def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
     """Compare the reports and cohorts of pairs of unrelated devices."""
-    seen = member.seen(FIRST_DAY)
-    seen = seen.at(seen.devices % 2 == 0)
+    seen = metric_reports.read_day(FIRST_DAY)
+    seen = seen.select(seen.devices % 2 == 0)
     half = len(seen.devices) // 2
-    first, second = seen.at(np.arange(half)), seen.at(np.arange(half, 2 * half))
+    first, second = seen.select(np.arange(half)), seen.select(np.arange(half, 2 * half))
     same = int((first.cohorts == second.cohorts).sum())
     cases = [
-        *yield_independent_cases(_count_matches(first, second), member.expected),
-        Case("two devices in one cohort", same, half, 1 / member.params.m),
+        *yield_independent_cases(_count_matches(first, second), metric_reports.expected),
+        Case("two devices in one cohort", same, half, 1 / metric_reports.params.m),
     ]
-    days = member.see_days(member.histories.calendar.same)
+    days = metric_reports.read_days(metric_reports.histories.calendar.same)
     if days is None:
         return cases, []
     # Devices with one secret have one permanent response to a value, in one cohort. With one cohort
     # the cohorts say nothing, so all reports of the pair are compared.
-    days = days.at(days.devices % 2 == 0)
+    days = days.select(days.devices % 2 == 0)
     half = len(days.devices) // 2
-    one, other = days.at(np.arange(half)), days.at(np.arange(half, 2 * half))
+    one, other = days.select(np.arange(half)), days.select(np.arange(half, 2 * half))
     is_alike = (one.truth == other.truth).all(axis=1) & (one.cohorts == other.cohorts)
-    one, other = one.at(is_alike), other.at(is_alike)
+    one, other = one.select(is_alike), other.select(is_alike)
     ratio = compute_shared_response_ratio(
-        one.count_ones(), other.count_ones(), (one.truth, other.truth), member.params
+        one.count_ones(), other.count_ones(), (one.truth, other.truth), metric_reports.params
     )
     return cases, [sum_log_ratio("one permanent response of two devices", ratio)]
 

@@ -7,7 +7,7 @@ times are in seconds since 1970. The client writes one line, `{"waiting":[{"metr
 "params":..., "cohort":..., "bits":..., "due":...}, ...], "spent":...}`: the finished reports that
 the device has not sent, oldest first, each with the earliest time at which it may be sent, and the
 privacy loss in nats that the device has recorded. `due` and `spent` may be null. The command is
-started anew for each day, and every day begins with another device.
+started anew for each day. Every third day begins with another device.
 
 Devices are twins. The first of two twins is opened without an event, so that it draws its secret
 before it receives a value. Its folder is then copied for the second twin. From then on both twins
@@ -163,10 +163,10 @@ class Calendar:
         """Return the epochs of all days, each once."""
         return sorted({day.epoch for day in self.days})
 
-    def may_drop(self, place: int) -> bool:
-        """Return whether a device may drop finished reports on a day: their epoch is over."""
-        is_new = place > 0 and self.days[place].epoch != self.days[place - 1].epoch
-        return self.is_once and is_new
+    def may_drop(self, day: int) -> bool:
+        """Return whether a device may drop finished reports on a day, because the epoch is over."""
+        is_new_epoch = day > 0 and self.days[day].epoch != self.days[day - 1].epoch
+        return self.is_once and is_new_epoch
 
     @classmethod
     def of(cls, metric: Metric) -> Calendar:
@@ -246,20 +246,23 @@ class DeviceHistories:
     values: Integers
     states_by_day: Sequence[Sequence[DeviceState]]
 
-    def new(self, place: int, late: int) -> list[tuple[Report, ...]]:
-        """Return, by device, the reports that are new `late` days after the day `place`."""
-        at = place + late
-        if at >= len(self.states_by_day):
+    def list_new_reports(self, day: int, days_later: int) -> list[tuple[Report, ...]]:
+        """Return, by device, the reports that are new on the day `days_later` days after `day`."""
+        state_day = day + days_later
+        if state_day >= len(self.states_by_day):
             return [() for _ in self.states_by_day[0]]
-        states = self.states_by_day[at]
-        before = self.states_by_day[at - 1] if at else [DeviceState((), None)] * len(states)
-        may_drop = self.calendar.may_drop(at)
+        states = self.states_by_day[state_day]
+        # Before the first day no device has a report.
+        earlier_states: Sequence[DeviceState] = [DeviceState((), None)] * len(states)
+        if state_day:
+            earlier_states = self.states_by_day[state_day - 1]
+        may_drop = self.calendar.may_drop(state_day)
         new = []
-        for now, then in zip(states, before, strict=True):
-            n_kept = len(then.waiting)
+        for later, earlier in zip(states, earlier_states, strict=True):
+            n_kept = len(earlier.waiting)
             if may_drop:
-                n_kept = count_kept(then.waiting, now.waiting)
-            new.append(now.waiting[n_kept:])
+                n_kept = count_kept(earlier.waiting, later.waiting)
+            new.append(later.waiting[n_kept:])
         return new
 
 
@@ -282,10 +285,19 @@ class RecordedReports(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientProgram:
-    """The command of a client, with the folders of its devices."""
+    """Command of a client, with the folders of its devices.
+
+    Attributes
+    ----------
+    command : the command, already split into words.
+    root : folder that contains the folders of all devices.
+    registry : path of the registry.
+    metric : the metric under audit.
+    texts : values as texts. Histories refer to them by index.
+    """
 
     command: Sequence[str]
-    place: Path
+    root: Path
     registry: str
     metric: Metric
     texts: Sequence[str]
@@ -355,8 +367,8 @@ class ClientProgram:
         midnight = datetime.datetime.combine(day, datetime.time(), datetime.UTC)
         self._run([self._line(name, midnight, []) for name in names[::2]])
         for name, twin in zip(names[::2], names[1::2], strict=True):
-            if (device_values := self.place / name).exists():
-                shutil.copytree(device_values, self.place / twin)
+            if (device_values := self.root / name).exists():
+                shutil.copytree(device_values, self.root / twin)
 
     def choose(self, n: int, rng: np.random.Generator, progress: Progress) -> RecordedReports:
         """Record many values on each of n devices in one interval, by fair coins."""
@@ -382,7 +394,7 @@ class ClientProgram:
         now = begin.timestamp()
         return json.dumps(
             {
-                "folder": str(self.place / name),
+                "folder": str(self.root / name),
                 "registry": self.registry,
                 "metric": self.metric.name,
                 "now": now,
