@@ -30,7 +30,11 @@ from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.identifiability_groups import Strings
-from rappor.estimator.near_capacity import describe_capacity, fit_all_if_filled
+from rappor.estimator.near_capacity import (
+    describe_capacity,
+    fit_all_for_test,
+    fit_all_if_filled,
+)
 from rappor.estimator.p_values import PValues, least_p_value
 from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.score_tests import NullTail, normal_tail, null_tail, ones_variance
@@ -298,7 +302,12 @@ def _collect_diagnostics(
     fit = diagnostics.describe_fit(
         target, selection.fit, selection.std_error, threshold=thresholds.for_next
     )
-    misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
+    goodness_of_fit = fit["goodness_of_fit"]
+    misfit = goodness_of_fit["p_value"] < diagnostics.FIT_FALSE_ALARM
+    if misfit and (complete_fit := fit_all_for_test(target, strings.design, selection)) is not None:
+        goodness_of_fit["all_candidates_p_value"] = diagnostics.compute_fit_p_value(
+            target, complete_fit
+        )
     return {
         **diagnostics.describe_cohorts(target),
         **fit,

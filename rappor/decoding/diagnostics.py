@@ -42,7 +42,8 @@ FALSE_ALARM: Final = 1e-9
 
 FIT_FALSE_ALARM: Final = 1e-6
 """P-value of the goodness of fit below which a table warns. An honest table warns once in a million
-times, if the fitted strings are complete and every report comes from a different device."""
+times, if the candidates are complete and at most 4,000, and every report comes from a different
+device. Of more candidates, the selected ones must be complete."""
 
 INCOMPLETE_FALSE_ALARM: Final = 0.01
 """P-value of a sum of shares below which a complete metric warns. One honest table in 100 warns.
@@ -202,7 +203,6 @@ def describe_fit(
     threshold : p-value at which one more candidate would be detected.
     """
     has_reports = target.reports > 0
-    squares = float((fit.residual[has_reports] ** 2 / fit.noise[has_reports]).sum())
     noise = float(np.mean(fit.noise[has_reports]))
     devices = float(np.mean(target.devices_noise(fit.fitted)[has_reports]))
     finite_errors = std_error[np.isfinite(std_error)]
@@ -211,12 +211,9 @@ def describe_fit(
     reach = float(special.ndtri(_POWER) - special.ndtri(threshold))
     return {
         "goodness_of_fit": {
-            "chi2_per_degree": squares / fit.degrees_of_freedom,
-            "p_value": _compute_gamma_tail(
-                squares,
-                mean=fit.degrees_of_freedom,
-                variance=_compute_squares_variance(target, fit),
-            ),
+            "chi2_per_degree": _sum_squares(target, fit) / fit.degrees_of_freedom,
+            "p_value": compute_fit_p_value(target, fit),
+            "all_candidates_p_value": None,
         },
         "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
         "set_aside_rows": int((fit.robust[has_reports] < 1).sum()),
@@ -225,6 +222,21 @@ def describe_fit(
         "detectable_share": float(np.median(finite_errors)) * reach if len(finite_errors) else None,
         **_describe_halving(target, coins=noise - devices, devices=devices, tau2=fit.tau2),
     }
+
+
+def compute_fit_p_value(target: Target, fit: Fit) -> float:
+    """Compute the p-value of the goodness of a fit: of the sum of its squared residuals."""
+    return _compute_gamma_tail(
+        _sum_squares(target, fit),
+        mean=fit.degrees_of_freedom,
+        variance=_compute_squares_variance(target, fit),
+    )
+
+
+def _sum_squares(target: Target, fit: Fit) -> float:
+    """Sum the squares of the residuals, each divided by the variance of the coins of its row."""
+    has_reports = target.reports > 0
+    return float((fit.residual[has_reports] ** 2 / fit.noise[has_reports]).sum())
 
 
 def count_undetected_intervals(estimate: Floats, std_error: Floats, detected: Booleans) -> int:
@@ -362,7 +374,12 @@ def cautions(
             "Intervals and detections of strings are not reliable below "
             f"{RELIABLE_FROM} reports, got {n_reports}.",
         )
-    if fit is not None and fit["p_value"] < FIT_FALSE_ALARM:
+    # A bad fit of the selected candidates is no reason to warn if the fit of all candidates is
+    # good. The list is complete then, and many of its strings are too rare to be selected.
+    if (
+        fit is not None
+        and max(fit["p_value"], fit.get("all_candidates_p_value") or 0) < FIT_FALSE_ALARM
+    ):
         p_value = f"= {fit['p_value']:.1e}" if fit["p_value"] >= _LEAST_P else f"< {_LEAST_P:g}"
         yield Caution(
             "bad_fit",

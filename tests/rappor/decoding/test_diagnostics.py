@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -65,6 +66,24 @@ def test_one_cohort_is_said_to_tell_little() -> None:
     assert estimates.p_value.min() >= (1 - 1e-9) / 64
     said = {each.code: each.sentence for each in estimates.warnings}
     assert "no p-value can be below 0.016" in said["few_patterns"]
+
+
+@pytest.mark.parametrize("n_listed", [600, 300], ids=["complete", "half"])
+def test_a_complete_list_of_strings_too_rare_to_select_is_no_bad_fit(n_listed: int) -> None:
+    """600 equally frequent strings, of which a fifth is detected. The others collide.
+
+    The fit of the detected strings is bad in both cases. The fit of all candidates is good if the
+    list is complete, and bad if it lacks half of the strings.
+    """
+    params = dataclasses.replace(Params.profile("balanced"), m=32)
+    strings = [f"p{i}" for i in range(600)]
+    counts = simulate_counts(Population(strings, [1] * 600), params, n_reports=10**6, seed=1)
+    estimates = decode(counts, [*strings[:n_listed], *(f"absent {i}" for i in range(150))])
+    fit = estimates.diagnostics["goodness_of_fit"]
+    assert fit["p_value"] < FIT_FALSE_ALARM
+    is_complete = n_listed == len(strings)
+    assert (fit["all_candidates_p_value"] > FIT_FALSE_ALARM) == is_complete
+    assert ("bad_fit" in {warning.code for warning in estimates.warnings}) != is_complete
 
 
 def test_an_interval_far_above_zero_without_a_detection_has_a_sentence() -> None:
