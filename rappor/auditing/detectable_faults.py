@@ -14,6 +14,7 @@ reports of one bit. The sum of n devices is nearly normal, so the fault is found
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -33,6 +34,7 @@ from rappor.auditing.device_histories import (
 from rappor.auditing.likelihood_ratios import (
     OnesOf,
     compute_log_likelihood,
+    compute_noiseless_ratio,
     compute_redrawn_ratio,
     compute_repeated_coins_ratio,
     compute_second_response_ratio,
@@ -221,27 +223,36 @@ def _yield_sending_powers(
 ) -> Iterator[tuple[str, float]]:
     """Yield the power for a client whose 100th, 200th, ... report has no fresh noise.
 
-    Reports are compared with the permanent response. Without fresh noise no permanent zero is a
-    one, where a correct client gives n p ones, and no permanent one is a zero.
+    Such a report is compared with the other reports of its epoch.
     """
     params = metric.params
-    if metric.interval == "epoch":
+    n_in_epoch = _count_reports_of_epoch(metric)
+    if n_in_epoch < 2:
         return
-    permanent_ones = sum(
-        n_bits * (params.f1, 1 - params.f0)[first] for (first, _), n_bits in shares
-    )
+    others, noiseless, _ = _list_outcomes(n_in_epoch - 1, 1)
+
+    def outcomes(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
+        # The noiseless report repeats the permanent response, which the others show.
+        repeated = dataclasses.replace(params, p=0.0, q=1.0, insecure=True)
+        permanent = compute_log_likelihood(noiseless, first, repeated)
+        is_one = noiseless.ones == 1
+        stage = np.where(is_one, params.q, params.p)
+        logs = permanent + stats.binom.logpmf(others.ones, others.n_reports, stage)
+        return logs, compute_noiseless_ratio(others, noiseless, first, params)
+
     reports = devices * (MANY_REPORTS // FAULTY_PERIOD)
-    zeros, ones = reports * (params.k - permanent_ones), reports * permanent_ones
-    log_zeros, log_ones = (
-        n * math.log1p(-flipped) if flipped < 1 else -math.inf
-        for n, flipped in ((zeros, params.p), (ones, 1 - params.q))
+    yield (
+        "no fresh noise in each 100th report of a device",
+        _predict_power(shares, reports, outcomes, n_tests=_COUNTS_OF_MANY_REPORTS),
     )
-    # The faulty reports have probability e^log under a correct client, and 1 under the fault. They
-    # are found if that is below the limit, with a tenth to spare for the number of permanent ones.
-    is_found = 0.9 * min(log_zeros, log_ones) < math.log(
-        FALSE_ALARM_RATE / (2 * _COUNTS_OF_MANY_REPORTS)
-    )
-    yield "no fresh noise in each 100th report of a device", float(is_found)
+
+
+def _count_reports_of_epoch(metric: Metric) -> int:
+    """Return the number of reports of a device in a typical epoch."""
+    if metric.interval == "epoch":
+        return 1
+    days = {"month": 30, "quarter": 91, "year": 365, "life": MANY_REPORTS}[metric.epoch]
+    return days // 7 if metric.interval == "week" else days
 
 
 def _list_outcomes(n_earlier: int, n_later: int) -> tuple[OnesOf, OnesOf, Floats]:
@@ -261,6 +272,8 @@ def _predict_power(
     shares: Sequence[TruthShare],
     devices: float,
     outcomes: Callable[[Booleans, Booleans], tuple[Floats, Floats]],
+    *,
+    n_tests: int = _TESTS_OF_A_CHECK,
 ) -> float:
     """Predict the probability that the log ratio of a fault exceeds the limit of its check.
 
@@ -277,6 +290,6 @@ def _predict_power(
         bit_mean = float((probability * ratio).sum())
         mean += n_bits * bit_mean
         variance += n_bits * (float((probability * ratio**2).sum()) - bit_mean**2)
-    limit = math.log(_TESTS_OF_A_CHECK / FALSE_ALARM_RATE)
+    limit = math.log(n_tests / FALSE_ALARM_RATE)
     spread = math.sqrt(max(devices * variance, 1e-12))
     return float(stats.norm.cdf((devices * mean - limit) / spread))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, combinations, pairwise, product
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -51,6 +51,7 @@ from rappor.auditing.folder import check_folder
 from rappor.auditing.likelihood_ratios import (
     LogRatio,
     OnesOf,
+    compute_noiseless_ratio,
     compute_redrawn_ratio,
     compute_repeated_coins_ratio,
     compute_second_response_ratio,
@@ -62,7 +63,7 @@ from rappor.auditing.probabilities import yield_independent_cases, yield_repeate
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
 from rappor.base.sentence_numbers import format_count
-from rappor.counts.arrays import Booleans, Integers
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
@@ -86,7 +87,7 @@ _NATS_TOLERANCE: Final = 1e-6
 _MEMORY_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
 """Folder of a disk in memory, where available. Devices flush every event to the disk."""
 
-_PERIODS: Final = (2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500)
+_PERIODS: Final = (2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500, 1000)
 """Numbers of reports after which a fault may come again: small ones, powers of 2, round numbers."""
 
 NOT_EXAMINED: Final = (
@@ -357,11 +358,11 @@ class _ClientComparison:
         }
         binomial: dict[str, Callable[[_MetricReports], Iterator[Case]]] = {
             "client: share of ones": _yield_bit_cases,
-            "client: each of 1,000 reports has its noise": self._yield_report_cases,
         }
         compared: dict[str, Callable[[_MetricReports], _Evidence]] = {
             "client: one permanent response in an epoch": self._compare_days,
             "client: another epoch is independent": self._compare_epochs,
+            "client: each of 1,000 reports has its noise": self._compare_many_reports,
             "client: devices differ": _compare_devices,
             "client: no coins come again after a restart": self._compare_runs,
         }
@@ -597,12 +598,16 @@ class _ClientComparison:
         ratios = [ratio for _, compared in evidence for ratio in compared]
         return check_binomial(name, [*cases, unknown], ratios)
 
-    def _yield_report_cases(self, metric_reports: _MetricReports) -> Iterator[Case]:
-        """Yield the number of ones in the i-th reports of all devices with many reports.
+    def _compare_many_reports(self, metric_reports: _MetricReports) -> _Evidence:
+        """Compare the i-th reports of all devices with many reports, and reports at a period.
 
         Reports are compared with the permanent response if enough reports reveal it, else with the
-        true bits. Each report is also compared with the report before.
+        true bits. Each report is also compared with the report before. Reports at a period are
+        compared with the other reports of their epoch, which share one permanent response: that
+        shows a fault of every 100th report in few bits, and in epochs of few reports.
         """
+        cases: list[Case] = []
+        log_ratios = np.zeros((len(_PERIODS), 2))
         params = metric_reports.params
         repeats = np.zeros((MANY_REPORTS, 2), dtype=np.int64)  # report, (equal, n)
         match_probability = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
@@ -625,6 +630,9 @@ class _ClientComparison:
             bits = unpack(b"".join(report.bits for report in reports), params)
             is_equal = (bits[1:] == bits[:-1]).all(axis=1)
             repeats[1:n_reports] += np.stack([is_equal, np.ones_like(is_equal)], axis=1)
+            log_ratios += _compare_periods(
+                bits, inputs, epochs[:n_reports], is_counted, metric_reports.params
+            )
             is_known = np.zeros(n_reports, dtype=np.int64)
             for epoch in np.unique(epochs):
                 rows = np.flatnonzero(epochs == epoch)
@@ -640,19 +648,19 @@ class _ClientComparison:
         for index, is_permanent, one in np.ndindex(MANY_REPORTS, 2, 2):
             ones, n = counts[index, is_permanent, one].tolist()
             what = f"report {index + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
-            yield Case(what, ones, n, expected[is_permanent][one])
-        # Given the permanent response, the reports of a device are independent. So the reports at
-        # a period can be added, which shows a fault of every 100th report in few bits.
-        for period, one in product(_PERIODS, (0, 1)):
-            for start, which in ((period - 1, "each"), (0, "the first of each")):
-                ones, n = counts[start::period, 1, one].sum(axis=0).tolist()
-                what = f"{which} {period} reports given permanent {one}"
-                yield Case(what, ones, n, (params.p, params.q)[one])
+            cases.append(Case(what, ones, n, expected[is_permanent][one]))
         # With few bits two correct reports are often equal. Then a probability of 1/2 is tested,
         # because 8 devices cannot show that equal reports are too frequent.
         for index, (n_equal, n) in enumerate(repeats.tolist()):
             what = f"report {index + 1:,} equals the one before"
-            yield Case(what, n_equal, n, min(match_probability, 0.5))
+            cases.append(Case(what, n_equal, n, min(match_probability, 0.5)))
+        names = [
+            f"no fresh noise in {which} {period:,} reports"
+            for period in _PERIODS
+            for which in ("each of", "the first of each")
+        ]
+        values_by_period = log_ratios.ravel().tolist()
+        return cases, [LogRatio(*pair) for pair in zip(names, values_by_period, strict=True)]
 
     def _check_noise(self, name: str, *, equals_truth: bool) -> Check:
         """Count the devices with a report that equals its true bits, or another report.
@@ -832,6 +840,41 @@ def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
         one.count_ones(), other.count_ones(), (one.truth, other.truth), metric_reports.params
     )
     return cases, [sum_log_ratio("one permanent response of two devices", ratio)]
+
+
+def _compare_periods(
+    bits: Booleans, truth: Booleans, epochs: Integers, is_counted: Booleans, params: Params
+) -> Floats:
+    """Compute log ratios of a device whose reports at a period have no fresh noise.
+
+    Parameters
+    ----------
+    bits, truth : (n, k) bool. Reports of the device in their order, and their true bits.
+    epochs : (n,) int64. Index of the epoch of each report.
+    is_counted : (n,) bool. False if the first twin has the same permanent coins.
+
+    Returns
+    -------
+    (len(_PERIODS), 2). Log ratio of the fault at the last and at the first report of each period.
+    """
+    ratios = np.zeros((len(_PERIODS), 2))
+    if not len(bits):
+        return ratios
+    _, first_rows, epoch_rows = np.unique(epochs, return_index=True, return_inverse=True)
+    all_ones = np.zeros((len(first_rows), bits.shape[1]), dtype=np.int64)
+    np.add.at(all_ones, epoch_rows, bits)
+    n_all = np.bincount(epoch_rows)[:, None]
+    is_new = is_counted[first_rows]
+    for row, period in enumerate(_PERIODS):
+        for column, start in enumerate((period - 1, 0)):
+            ones = np.zeros_like(all_ones)
+            np.add.at(ones, epoch_rows[start::period], bits[start::period])
+            n = np.bincount(epoch_rows[start::period], minlength=len(first_rows))[:, None]
+            ratio = compute_noiseless_ratio(
+                OnesOf(all_ones - ones, n_all - n), OnesOf(ones, n), truth[first_rows], params
+            )
+            ratios[row, column] = ratio[is_new].sum()
+    return ratios
 
 
 def _compare_clock(

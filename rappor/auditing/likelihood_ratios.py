@@ -39,11 +39,21 @@ At 1, a single run with fresh coins, such as the first run of a new device, woul
 """
 
 
+_REMAINING_NOISE: Final = 1 / 8
+"""Assumed share of the fresh noise that a report without fresh noise has.
+
+At 0, a single correct report among the faulty ones would hide the fault.
+"""
+
+
 class OnesOf(NamedTuple):
-    """Reports of a group of days: `ones` (n, k) of `n_reports` reports are 1, by device and bit."""
+    """Reports of a group of days: `ones` (n, k) of `n_reports` reports are 1, by device and bit.
+
+    `n_reports` is one number, or (n, 1) if the groups have different numbers of reports.
+    """
 
     ones: Integers
-    n_reports: int
+    n_reports: int | Integers
 
 
 class LogRatio(NamedTuple):
@@ -99,6 +109,28 @@ def compute_redrawn_ratio(group: OnesOf, truth: Booleans, params: Params) -> Flo
         zeros = group.n_reports - group.ones
         fault = _times_log(group.ones, np.log(star)) + _times_log(zeros, np.log1p(-star))
     return _subtract(fault, compute_log_likelihood(group, truth, params))
+
+
+def compute_noiseless_ratio(
+    others: OnesOf, noiseless: OnesOf, truth: Booleans, params: Params
+) -> Floats:
+    """Compare reports without fresh noise among other reports with correct reports.
+
+    Both groups share one permanent response. The reports of `noiseless` repeat it under the fault.
+    """
+    both = OnesOf(others.ones + noiseless.ones, others.n_reports + noiseless.n_reports)
+    with np.errstate(divide="ignore"):
+        permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
+        no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
+    fault = np.logaddexp(
+        permanent
+        + _compute_log_power(others, params.q)
+        + _compute_log_power(noiseless, 1 - _REMAINING_NOISE * (1 - params.q)),
+        no_permanent
+        + _compute_log_power(others, params.p)
+        + _compute_log_power(noiseless, _REMAINING_NOISE * params.p),
+    )
+    return _subtract(fault, compute_log_likelihood(both, truth, params))
 
 
 def compute_repeated_coins_ratio(

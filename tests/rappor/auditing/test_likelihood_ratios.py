@@ -15,6 +15,7 @@ from rappor.auditing.device_histories import Calendar, choose_values
 from rappor.auditing.likelihood_ratios import (
     OnesOf,
     compute_log_likelihood,
+    compute_noiseless_ratio,
     compute_redrawn_ratio,
     compute_repeated_coins_ratio,
     compute_second_response_ratio,
@@ -42,6 +43,8 @@ def ratios_of(fault: str, sequence: list[int], first: int, second: int, params: 
             return compute_second_response_ratio(earlier, later, truths, params)
         case "shared response":
             return compute_shared_response_ratio(earlier, later, truths, params)
+        case "noiseless":
+            return compute_noiseless_ratio(earlier, later, truths[0], params)
         case "redrawn":
             return compute_redrawn_ratio(OnesOf(bits.sum(axis=0), 4), truths[0], params)
         case _:
@@ -52,7 +55,7 @@ def ratios_of(fault: str, sequence: list[int], first: int, second: int, params: 
 
 @pytest.mark.parametrize("params", [PARAMS, ONCE], ids=["strict", "once"])
 @pytest.mark.parametrize(
-    "fault", ["second response", "shared response", "redrawn", "repeated coins"]
+    "fault", ["second response", "shared response", "redrawn", "repeated coins", "noiseless"]
 )
 def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
     fault: str, params: Params
