@@ -44,7 +44,7 @@ class _JsonFormatter(logging.Formatter):
         else:
             # The message of a library may contain an address or a query string.
             document["event"] = "library warned"
-            document["place"] = f"{record.name} {record.module}:{record.lineno}"
+            document["location"] = f"{record.name} {record.module}:{record.lineno}"
         if record.exc_info and record.exc_info[0] is not None:
             error_class, _, trace = record.exc_info
             document["error"] = error_class.__name__  # the message may contain uploaded bytes

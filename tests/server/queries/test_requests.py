@@ -1,4 +1,4 @@
-"""Requests for estimates that fail or wait: each gets an answer, and none stops the collector."""
+"""Requests for estimates that fail or wait: each gets a response, and none stops the collector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 N_WAITING, N_ASKED = 8, 13
 
 
-class Asker:
+class Client:
     """An analyst of a running collector."""
 
     def __init__(self, running: Running) -> None:
@@ -27,12 +27,12 @@ class Asker:
         self.token = make_token(running.database)
         self.headers = {"Authorization": f"Bearer {self.token}"}
 
-    def ask(self, body: object, **more: str) -> httpx.Response:
-        """Ask for estimates."""
+    def request(self, body: object, **more: str) -> httpx.Response:
+        """Request estimates."""
         return self.running.ask(self.token, body, **more)
 
-    def ask_briefly(self, body: object) -> int | None:
-        """Ask for estimates and hang up soon; return the status if there is one by then."""
+    def request_briefly(self, body: object) -> int | None:
+        """Request estimates and disconnect soon; return the status if the response came before."""
         try:
             response = plain_http.post(
                 f"{self.running.url}/v1/metrics/page/estimates",
@@ -46,179 +46,185 @@ class Asker:
         return response.status_code
 
     def get(self, path: str) -> httpx.Response:
-        """Read a path."""
+        """Request a path."""
         return plain_http.get(f"{self.running.url}{path}", headers=self.headers, timeout=60)
 
 
 @pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    """An analyst of a collector with two hundred reports, and with one decoder."""
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """An analyst of a collector with two hundred reports and one decoder."""
     folder = tmp_path_factory.mktemp("questions")
     flags = ("--suspicious", "accept", "--decoders", "1", "--queries-per-token", "2")
     with serving_file(folder, *flags) as running:
         reports = [report_of(cohort=i % 4, bits=i * 77) for i in range(200)]
         assert running.post(upload_of(*reports)).status_code == 200
-        yield Asker(running)
+        yield Client(running)
 
 
-def stop_the_decoder(asker: Asker) -> int:
-    """Stop the one process that decodes, once it is warm; return its number."""
-    assert asker.ask({"candidates": ["warm"]}).status_code == 200
-    (stopped,) = decoders_of(asker.running)
-    os.kill(stopped, signal.SIGSTOP)
-    return stopped
+def stop_decoder(client: Client) -> int:
+    """Stop the only decoder after its first task; return its process number."""
+    assert client.request({"candidates": ["warm"]}).status_code == 200
+    (number,) = list_decoders(client.running)
+    os.kill(number, signal.SIGSTOP)
+    return number
 
 
-def decoders_of(running: Running) -> list[int]:
-    """Return the processes that decode."""
+def list_decoders(running: Running) -> list[int]:
+    """Return the process numbers of the decoders."""
     return running.children_named("rappor-decoder")
 
 
 @pytest.mark.parametrize("contents", [None, b"\xff\xfe\n", b""])
-def test_candidates_that_cannot_be_read_are_a_problem(asker: Asker, contents: bytes | None) -> None:
-    """The metric's own file is gone, no text, or empty; the answer names it without its folder."""
-    path = asker.running.folder / "pages.txt"
+def test_unusable_candidates_file_is_a_problem(client: Client, contents: bytes | None) -> None:
+    """The file of the metric is missing, no text, or empty.
+
+    The message names it without its folder.
+    """
+    path = client.running.folder / "pages.txt"
     before = path.read_bytes()
     path.unlink()
     try:
         if contents is not None:
             path.write_bytes(contents)
-        answer = asker.ask({})
+        response = client.request({})
     finally:
         path.write_bytes(before)
-    assert answer.status_code == 422
-    assert "candidates" in answer.json()["detail"]
+    assert response.status_code == 422
+    assert "candidates" in response.json()["detail"]
     if contents != b"":
-        told = "page: its candidates file pages.txt cannot be read: "
-        assert answer.json()["detail"].startswith(told)
-    assert str(asker.running.folder) not in answer.text
-    assert asker.ask({}).status_code == 200
+        message = "page: its candidates file pages.txt cannot be read: "
+        assert response.json()["detail"].startswith(message)
+    assert str(client.running.folder) not in response.text
+    assert client.request({}).status_code == 200
 
 
-def test_a_decoder_that_dies_reads_as_a_limit_and_is_replaced(asker: Asker) -> None:
-    """The request under way gets 422, however the process ends; the next one has a new process."""
-    stopped = stop_the_decoder(asker)
+def test_killed_decoder_is_replaced(client: Client) -> None:
+    """The request in progress gets 422. The next request gets a new process."""
+    stopped = stop_decoder(client)
     with ThreadPoolExecutor(1) as pool:
         large = {"candidates": [f"candidate {i}" for i in range(100_000)]}
-        asked = pool.submit(asker.ask, large)
+        future = pool.submit(client.request, large)
         with pytest.raises(TimeoutError):
-            asked.result(timeout=3)
+            future.result(timeout=3)
         os.kill(stopped, signal.SIGKILL)
-        answer = asked.result(timeout=90)
-    assert answer.status_code == 422
-    assert "at most 60 seconds and 4,000 MB of memory" in answer.json()["detail"]
-    assert asker.ask({"candidates": ["c"]}).status_code == 200
+        response = future.result(timeout=90)
+    assert response.status_code == 422
+    assert "at most 60 seconds and 4,000 MB of memory" in response.json()["detail"]
+    assert client.request({"candidates": ["c"]}).status_code == 200
 
 
-def test_a_token_has_a_few_requests_that_wait(asker: Asker) -> None:
-    """One too many is refused at once; the same request again is answered from its file."""
-    stopped = stop_the_decoder(asker)
+def test_requests_of_a_token_are_limited(client: Client) -> None:
+    """One request too many gets 429. An equal request gets the stored result."""
+    stopped = stop_decoder(client)
     bodies = [{"candidates": [name]} for name in ("first", "second", "third")]
     with ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(asker.ask, body) for body in bodies]
+        waiting = [pool.submit(client.request, body) for body in bodies]
         try:
             refused = next(as_completed(waiting, timeout=90)).result()
             assert refused.status_code == 429
             assert int(refused.headers["retry-after"]) > 0
         finally:
             os.kill(stopped, signal.SIGCONT)
-        results = [each.result(timeout=150) for each in waiting]
-    assert sorted(each.status_code for each in results) == [200, 200, 429]
-    (decoder,) = decoders_of(asker.running)
+        results = [future.result(timeout=150) for future in waiting]
+    assert sorted(response.status_code for response in results) == [200, 200, 429]
+    (decoder,) = list_decoders(client.running)
     os.kill(decoder, signal.SIGSTOP)
     try:
         for body, result in zip(bodies, results, strict=True):
             if result.status_code == 200:
-                assert asker.ask(body).content == result.content
+                assert client.request(body).content == result.content
     finally:
         os.kill(decoder, signal.SIGCONT)
 
 
-def test_who_hangs_up_frees_the_decoder(asker: Asker) -> None:
-    """Askers that leave a stopped decoder make room for a small question, answered soon after."""
-    stopped = stop_the_decoder(asker)
+def test_disconnect_frees_the_decoder(client: Client) -> None:
+    """Clients that disconnect from a stopped decoder make room for a small query."""
+    stopped = stop_decoder(client)
     for i in range(N_WAITING + 2):
-        asker.ask_briefly({"candidates": [f"left {i}"]})  # 429 until earlier ones are seen to leave
-    until(lambda: asker.ask({"candidates": ["small"]}).status_code == 200)
-    assert stopped not in decoders_of(asker.running)
+        # The response is 429 until the collector notices the end of earlier requests.
+        client.request_briefly({"candidates": [f"left {i}"]})
+    until(lambda: client.request({"candidates": ["small"]}).status_code == 200)
+    assert stopped not in list_decoders(client.running)
 
 
-def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
-    """Eight requests wait for a stopped decoder, more get 503, and everything else is served."""
-    stopped = stop_the_decoder(asker)
-    askers = [Asker(asker.running) for _ in range(N_ASKED)]
+def test_waiting_requests_delay_nothing_else(client: Client) -> None:
+    """Eight requests wait for a stopped decoder, further ones get 503, other endpoints respond."""
+    stopped = stop_decoder(client)
+    clients = [Client(client.running) for _ in range(N_ASKED)]
     with ThreadPoolExecutor(N_ASKED) as pool:
-        asked = [pool.submit(each.ask, {"candidates": [f"w{i}"]}) for i, each in enumerate(askers)]
+        futures = [
+            pool.submit(other.request, {"candidates": [f"w{i}"]}) for i, other in enumerate(clients)
+        ]
         try:
-            answers = as_completed(asked, timeout=90)
-            refused = [next(answers).result() for _ in range(N_ASKED - N_WAITING - 1)]
-            assert {answer.status_code for answer in refused} == {503}
-            assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
-            assert plain_http.get(f"{asker.running.url}/readyz", timeout=20).status_code == 200
-            assert asker.get("/v1/metrics").status_code == 200
-            assert asker.running.post(upload_of()).status_code == 200
+            completed = as_completed(futures, timeout=90)
+            refused = [next(completed).result() for _ in range(N_ASKED - N_WAITING - 1)]
+            assert {response.status_code for response in refused} == {503}
+            assert all(int(response.headers["retry-after"]) > 0 for response in refused)
+            assert plain_http.get(f"{client.running.url}/readyz", timeout=20).status_code == 200
+            assert client.get("/v1/metrics").status_code == 200
+            assert client.running.post(upload_of()).status_code == 200
         finally:
             os.kill(stopped, signal.SIGCONT)
-        answered = [answer.result(timeout=150).status_code for answer in asked]
-    assert sorted(answered) == [200] * (N_WAITING + 1) + [503] * (N_ASKED - N_WAITING - 1)
+        statuses = [future.result(timeout=150).status_code for future in futures]
+    assert sorted(statuses) == [200] * (N_WAITING + 1) + [503] * (N_ASKED - N_WAITING - 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flag", "limit", "told"),
+    ("flag", "limit", "message"),
     [
         ("--decode-bytes", "20000000", "20 MB of memory"),
         ("--decode-seconds", "0.4", "at most 0.4 seconds"),
     ],
 )
-def test_an_estimate_has_limits(tmp_path: Path, flag: str, limit: str, told: str) -> None:
-    """A question that needs more than a process may take is refused, and others are answered."""
+def test_expensive_query_is_refused(tmp_path: Path, flag: str, limit: str, message: str) -> None:
+    """A query beyond the limits of a process gets 422. Other queries are served."""
     with serving_file(tmp_path, flag, limit, "--suspicious", "accept") as running:
         assert running.post(upload_of(*[report_of()] * 20)).status_code == 200
-        limited = Asker(running)
+        limited = Client(running)
         many = {"candidates": [f"a long candidate of number {i}" for i in range(400_000)]}
-        answer = limited.ask(many)
-        assert answer.status_code == 422
-        assert told in answer.json()["detail"]
+        response = limited.request(many)
+        assert response.status_code == 422
+        assert message in response.json()["detail"]
         assert running.get("/readyz").status_code == 200
         assert limited.get("/v1/metrics/page/counts").status_code == 200
 
 
-def test_readiness_needs_no_reader(asker: Asker) -> None:
-    """While every process that reads is stopped and askers wait, readiness answers all the same."""
-    assert asker.get("/v1/metrics").status_code == 200
-    (reader,) = asker.running.children_named("rappor-reader")
+def test_readiness_needs_no_reader(client: Client) -> None:
+    """Readiness responds while all readers are stopped and clients wait."""
+    assert client.get("/v1/metrics").status_code == 200
+    (reader,) = client.running.children_named("rappor-reader")
     os.kill(reader, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(asker.get, "/v1/metrics") for _ in range(4)]
+            futures = [pool.submit(client.get, "/v1/metrics") for _ in range(4)]
             for _ in range(5):
-                assert asker.running.get("/readyz").status_code == 200
-                assert asker.running.post(upload_of()).status_code == 200
-            assert not any(each.done() for each in asked)
+                assert client.running.get("/readyz").status_code == 200
+                assert client.running.post(upload_of()).status_code == 200
+            assert not any(future.done() for future in futures)
             os.kill(reader, signal.SIGCONT)
-            assert {each.result(timeout=90).status_code for each in asked} == {200}
+            assert {future.result(timeout=90).status_code for future in futures} == {200}
     finally:
         os.kill(reader, signal.SIGCONT)
 
 
-def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
-    """JSON, CSV and Arrow hold the detected candidates, or all of them if asked.
+def test_formats_have_equal_rows(client: Client) -> None:
+    """JSON, CSV and Arrow contain the detected candidates, or all candidates on request.
 
-    A list as text, and the metric's own file, are the same candidates as those of a record.
+    A list as text and the file of the metric give the same candidates as a JSON list.
     """
     for everything in (False, True):
         body = {"candidates": ["a", "b", "c"], "all": everything}
-        rows = asker.ask(body).json()["estimates"]
-        table = pa.ipc.open_stream(asker.ask(body, Accept=ARROW).content).read_all()
-        lines = asker.ask(body, Accept="text/csv").text.splitlines()
+        rows = client.request(body).json()["estimates"]
+        table = pa.ipc.open_stream(client.request(body, Accept=ARROW).content).read_all()
+        lines = client.request(body, Accept="text/csv").text.splitlines()
         assert table["candidate"].to_pylist() == [row["candidate"] for row in rows]
         assert lines[0].startswith("candidate,count,std_error")
         assert len(lines) == 1 + len(rows)
         assert (len(rows) == 3) or not everything
-    record = asker.ask({"candidates": ["a", "b"], "all": True}).json()
+    record = client.request({"candidates": ["a", "b"], "all": True}).json()
     numbers = {"estimates", "reports", "unallocated", "unallocated_std_error"}
     assert set(record) == {*numbers, "assumptions", "warnings", "diagnostics"}
-    assert asker.ask({"all": True}).json() == record
-    text = asker.ask(b"a\r\nb\n", query="?all=true", Content_Type="text/plain")
+    assert client.request({"all": True}).json() == record
+    text = client.request(b"a\r\nb\n", query="?all=true", Content_Type="text/plain")
     assert text.json() == record

@@ -1,4 +1,4 @@
-"""The pool: whoever stops waiting ends what was asked for, and nothing else."""
+"""The pool of worker processes: cancelled tasks end, and no other task ends with them."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ async def pool(engine: Engine) -> AsyncIterator[Pool]:
     made.close()
 
 
-async def turn(n: int) -> None:
-    """Let the event loop turn."""
+async def run_loop(n: int) -> None:
+    """Run n turns of the event loop."""
     for _ in range(n):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("n_turns", range(1, 4))
-async def test_who_stops_waiting_ends_no_other_task(pool: Pool, n_turns: int) -> None:
-    """Whichever turn of the loop an answer that has come is not wanted in, the next one comes."""
+async def test_cancelled_call_ends_no_other_task(pool: Pool, n_turns: int) -> None:
+    """The call is cancelled in different turns of the loop, also after its result has come."""
     await pool.run(Sleep(0))
     first, second = (asyncio.create_task(pool.run(Sleep(i, seconds=0.1 * i))) for i in range(2))
-    await turn(2)
+    await run_loop(2)
     time.sleep(0.1)  # the answer comes while the loop does not turn
-    await turn(n_turns)
+    await run_loop(n_turns)
     first.cancel()
     assert await second == 1
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
-async def test_a_task_that_was_cancelled_early_is_not_begun(
+async def test_task_cancelled_during_the_start_does_not_run(
     pool: Pool, tmp_path: Path, seconds: float
 ) -> None:
-    """Its process, which is only starting, has no use for it, and the next one has its place."""
+    """The process, which is still starting, is free for the next task."""
     path = tmp_path / "begun"
     task = asyncio.create_task(pool.run(Sleep(0, path=path)))
     await asyncio.sleep(seconds)
