@@ -287,7 +287,7 @@ class Collector:
             find_candidates, metric, digest, registry=self.settings.registry, lists=self.lists
         )
 
-    async def overview(self, metric: Metric) -> OverviewQuery:
+    async def make_overview_query(self, metric: Metric) -> OverviewQuery:
         """Return the query whose result the overview page of a metric shows."""
         through = await self.look_up(find_last_day, metric, today=self.today())
         source = await self.find_candidates(metric)
@@ -301,10 +301,12 @@ class Collector:
         """
         await asyncio.to_thread(self.lists.delete_unused)
         metrics = list(self.accepted_params.registry.values())
-        queries = [await self.overview(metric) for metric in metrics if metric.min_reports]
+        queries = [
+            await self.make_overview_query(metric) for metric in metrics if metric.min_reports
+        ]
         await self.results.prepare(query for query in queries if query.subject.has_candidates)
 
-    def share_of_readers(self) -> BodyAllocation:
+    def allocate_for_analyst(self) -> BodyAllocation:
         """Return an allocation for the body of an analyst, which leaves half of the memory free.
 
         Two queries of 64 MB once filled the budget, and every upload got 503 meanwhile.

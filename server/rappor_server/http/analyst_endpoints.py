@@ -66,7 +66,7 @@ async def post_estimates(request: Request) -> Response:
     """
     collector, metric, token = await _authorize(request)
     media_type = choose_media_type(request)
-    with collector.share_of_readers() as allocation:
+    with collector.allocate_for_analyst() as allocation:
         body, url_query = await read_estimate_body(request, allocation)
         query = EstimatesQuery(
             subject=Subject(

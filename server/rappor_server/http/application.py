@@ -34,7 +34,7 @@ from rappor_server.http.operator_endpoints import (
     get_readiness,
     get_root,
 )
-from rappor_server.pages import app as pages
+from rappor_server.pages import page_routes
 
 _METRIC: Final = "/v1/metrics/{name}"
 _REGISTRY_PATH: Final = "/v1/registry"
@@ -67,7 +67,9 @@ class _Application(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         """Wrap the stack of Starlette into `ResponseMiddleware`."""
         routes = {route.endpoint: route.path for route in ROUTES}
-        routes |= {route.endpoint: f"{pages.PREFIX}{route.path}" for route in pages.ROUTES}
+        routes |= {
+            route.endpoint: f"{page_routes.PREFIX}{route.path}" for route in page_routes.ROUTES
+        }
         return ResponseMiddleware(super().build_middleware_stack(), state=self.state, routes=routes)
 
 
@@ -86,9 +88,12 @@ def create_application(
     admin_port : port of the admin address, or None if there is no separate address
     """
     routes: list[BaseRoute] = [*ROUTES]
-    pages_app = pages.create() if settings.pages else None
+    pages_app = page_routes.create_pages() if settings.pages else None
     if pages_app is not None:
-        routes += [Route(pages.PREFIX, pages.entrance), Mount(pages.PREFIX, pages_app)]
+        routes += [
+            Route(page_routes.PREFIX, page_routes.redirect_to_home),
+            Mount(page_routes.PREFIX, pages_app),
+        ]
 
     @contextlib.asynccontextmanager
     async def run_lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
@@ -103,7 +108,7 @@ def create_application(
         logs.log_event("collector started", metrics=len(collector.accepted_params.registry))
         try:
             if pages_app is not None:
-                pages.serve(pages_app, collector)
+                page_routes.attach_collector(pages_app, collector)
             quota = SourceQuota(settings.max_source_connections, proxies=settings.proxies)
             yield {SETTINGS: settings, METRICS: collector.metrics, QUOTA: quota}
         finally:

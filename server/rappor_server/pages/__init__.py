@@ -1,1 +1,1 @@
-"""The dashboard: pages at the operators' address for people who sign in with a token."""
+"""The dashboard: pages of metrics and results for people who are signed in with a read token."""

@@ -1,4 +1,4 @@
-"""What people send by forms: read, bounded, and refused unless a page of this site sent it."""
+"""Parser of HTML forms and query strings, with limits, and the check against cross-site forms."""
 
 from __future__ import annotations
 
@@ -17,107 +17,132 @@ from rappor.base.errors import ParamsError
 from rappor_server.base.problems import Problem
 from rappor_server.base.request_limits import BodyAllocation, read_body
 
-MOST_BYTES: Final = 20_000
-"""Largest size of a form without a file, in bytes. Larger forms are refused."""
+MAX_FORM_BYTES: Final = 20_000
+"""Largest size of a form without a file, in bytes. A larger value lets a form use more memory."""
 
-_LEAST_SHARE, _MOST_SHARE = 0.0001 / 100, 99.9999 / 100
+_MIN_SHARE, _MAX_SHARE = 0.0001 / 100, 99.9999 / 100
 _URL_ENCODED: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = "multipart/form-data"
-_SECONDS: Final = 60.0
-_MOST_FIELDS: Final = 50
+_BODY_SECONDS: Final = 60.0
+"""Longest time in seconds in which a form must arrive. A larger value serves slower networks, and
+lets a slow client keep its memory for longer."""
+_MAX_FIELDS: Final = 50
+"""Largest number of fields of a form. A larger value lets the parsing of a form take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of a form, and the bytes of its files that are not empty."""
+    """The fields of a form or of a query string.
+
+    Attributes
+    ----------
+    fields : text of each field
+    files : contents of each uploaded file that is not empty
+    """
 
     fields: Mapping[str, str]
     files: Mapping[str, bytes]
 
-    def text(self, name: str) -> str:
-        """Return a field without the white space around it, nothing if it is absent."""
+    def get_text(self, name: str) -> str:
+        """Return a field without surrounding white space, or an empty text if it is absent."""
         return self.fields.get(name, "").strip()
 
-    def share(self, name: str, default: float) -> float:
-        """Return a share, which is written in per cent."""
-        text = self.text(name)
+    def get_share(self, name: str, default: float) -> float:
+        """Return a field in per cent as a share; raise ParamsError if it is out of range."""
+        text = self.get_text(name)
         try:
             share = float(text) / 100 if text else default
         except ValueError:
-            share = 0.0
-        if not _LEAST_SHARE <= share <= _MOST_SHARE:
+            share = 0.0  # out of range
+        if not _MIN_SHARE <= share <= _MAX_SHARE:
             raise ParamsError(f"{name} must be a number in [0.0001, 99.9999] per cent")
         return share
 
-    def whole(self, name: str, default: int, *, most: int) -> int:
-        """Return a whole number from 1 on."""
-        text = self.text(name) or f"{default}"
+    def get_whole_number(self, name: str, default: int, *, largest: int) -> int:
+        """Return a field as a number in [1, largest]; raise ParamsError if it is out of range."""
+        text = self.get_text(name) or f"{default}"
+        # `isdigit` alone accepts digits of other scripts, and `int` accepts very long texts slowly.
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-        if not 1 <= number <= most:
-            raise ParamsError(f"{name} must be a whole number in [1, {most:,}]")
+        if not 1 <= number <= largest:
+            raise ParamsError(f"{name} must be a whole number in [1, {largest:,}]")
         return number
 
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return one of some choices, the first where the field is empty."""
-        text = self.text(name) or choices[0]
+    def get_choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return a field that is one of some choices. An empty field is the first choice."""
+        text = self.get_text(name) or choices[0]
         if text not in choices:
             raise ParamsError(f"{name} must be one of {', '.join(choices)}")
         return text
 
 
 def check_origin(request: Request) -> None:
-    """Raise the problem 403 unless a request comes from a page of this site.
+    """Raise Problem 403 unless a form comes from a page of this site.
 
-    Browsers say so themselves where the connection can be trusted; elsewhere they name the origin.
+    Browsers send Sec-Fetch-Site over HTTPS and to localhost. Over plain HTTP they send only Origin.
     """
-    told = request.headers.get("sec-fetch-site") or request.headers.get("origin")
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    if told not in ("same-origin", own):
+    source = request.headers.get("sec-fetch-site") or request.headers.get("origin")
+    site_origin = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    if source not in ("same-origin", site_origin):
         raise Problem(HTTPStatus.FORBIDDEN, "a form must be sent from a page of this site")
 
 
-async def read_form(request: Request, share: BodyAllocation, *, most: int = MOST_BYTES) -> Form:
-    """Read a form; 413 if it has more bytes, 415 or 422 if it is none.
+async def read_form(
+    request: Request, allocation: BodyAllocation, *, max_bytes: int = MAX_FORM_BYTES
+) -> Form:
+    """Read and parse a form.
 
-    Only a form with a file may have more than MOST_BYTES. The time to read one grows with its
-    length and no faster, because uploads wait meanwhile.
+    The parsing blocks the event loop, so uploads wait for it. Its time grows linearly with the size
+    of the form.
+
+    Parameters
+    ----------
+    request : the request
+    allocation : memory for the body
+    max_bytes : largest size of a form with a file. A form without a file has `MAX_FORM_BYTES`.
+
+    Raises
+    ------
+    Problem
+        413 if the form is too large, 415 if the body is no form, 422 if the form is malformed
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in (_URL_ENCODED, _MULTIPART):
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in (_URL_ENCODED, _MULTIPART):
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be that of a form")
-    most = most if kind == _MULTIPART else MOST_BYTES
-    body = await read_body(request.scope, request.receive, share, max_body=most, seconds=_SECONDS)
-    if kind == _MULTIPART:
-        return await _multipart(request, body)
-    return Form(_url_encoded(body), {})
+    limit = max_bytes if media_type == _MULTIPART else MAX_FORM_BYTES
+    body = await read_body(
+        request.scope, request.receive, allocation, max_body=limit, seconds=_BODY_SECONDS
+    )
+    if media_type == _MULTIPART:
+        return await _parse_multipart(request, body)
+    return Form(_parse_url_encoded(body), {})
 
 
-def _url_encoded(body: bytes) -> dict[str, str]:
+def _parse_url_encoded(body: bytes) -> dict[str, str]:
     try:
         pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS,
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=_MAX_FIELDS,
             errors="strict",
         )  # fmt: skip
     except ValueError:
-        raise _malformed() from None
+        raise _make_malformed() from None
     return dict(pairs)
 
 
-async def _multipart(request: Request, body: bytes) -> Form:
-    async def chunks() -> AsyncGenerator[bytes, None]:
+async def _parse_multipart(request: Request, body: bytes) -> Form:
+    async def stream_body() -> AsyncGenerator[bytes, None]:
         yield body
 
     parser = MultiPartParser(
         request.headers,
-        chunks(),
-        max_files=_MOST_FIELDS,
-        max_fields=_MOST_FIELDS,
+        stream_body(),
+        max_files=_MAX_FIELDS,
+        max_fields=_MAX_FIELDS,
         max_part_size=len(body),
     )
     try:
         form = await parser.parse()
     except (MultiPartException, FormParserError):
-        raise _malformed() from None
+        raise _make_malformed() from None
     parts = form.multi_items()
     files = {name: await part.read() for name, part in parts if isinstance(part, UploadFile)}
     await form.close()
@@ -125,5 +150,5 @@ async def _multipart(request: Request, body: bytes) -> Form:
     return Form(fields, {name: content for name, content in files.items() if content})
 
 
-def _malformed() -> Problem:
-    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the form must be whole, in UTF-8")
+def _make_malformed() -> Problem:
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the form must be complete and in UTF-8")

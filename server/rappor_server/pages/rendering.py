@@ -1,6 +1,7 @@
-"""Templates and their files: the style sheets and scripts that pages name, and no others.
+"""Templates of the pages, and the static files that they name.
 
-Every text is escaped where it is written, and characters that would not be seen are named.
+The templates escape every text. They also make invisible characters visible, because a candidate
+from an uploaded list may contain any character.
 """
 
 from __future__ import annotations
@@ -21,70 +22,77 @@ from rappor.reporting.numbers import format_nats
 
 
 class StaticFile(NamedTuple):
-    """A file as it is sent; `version` is in its address, so that it may be kept for long."""
+    """A style sheet or a script.
+
+    Attributes
+    ----------
+    content : the bytes
+    media_type : media type of the response
+    version : digest of the bytes. It is part of the URL, so browsers may cache the file forever.
+    """
 
     content: bytes
     media_type: str
     version: str
 
 
-def _read(package: str, path: str) -> StaticFile:
+def _load_file(package: str, path: str) -> StaticFile:
     content = pkgutil.get_data(package, path)
     assert content is not None
-    kind = "text/css" if path.endswith(".css") else "text/javascript"
-    return StaticFile(content, kind, hashlib.sha256(content).hexdigest()[:12])
+    media_type = "text/css" if path.endswith(".css") else "text/javascript"
+    return StaticFile(content, media_type, hashlib.sha256(content).hexdigest()[:12])
 
 
-FILES: Final[Mapping[str, StaticFile]] = {
-    "report.css": _read("rappor.reporting", "page.css"),
-    "report.js": _read("rappor.reporting", "page.js"),
-    "pages.js": _read("rappor_server.pages", "static/pages.js"),
+STATIC_FILES: Final[Mapping[str, StaticFile]] = {
+    "report.css": _load_file("rappor.reporting", "page.css"),
+    "report.js": _load_file("rappor.reporting", "page.js"),
+    "pages.js": _load_file("rappor_server.pages", "static/pages.js"),
 }
-"""Of the library, for what it draws, and of this room."""
+"""All static files by their names. No other file can be requested."""
 
 
-def _write(value: object) -> object:
-    """Name the characters of a text that would not be seen."""
+def _show_invisible(value: object) -> object:
+    """Replace the invisible characters of a text. jinja2 calls this for each inserted value."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _sentence(detail: str) -> str:
-    """Write an error as a sentence of a page."""
+def _format_sentence(detail: str) -> str:
+    """Return the message of an error as a sentence: with a capital letter and a full stop."""
     return f"{detail[:1].upper()}{detail[1:].removesuffix('.')}."
 
 
-def spans(days: Sequence[datetime.date]) -> str:
-    """Write days in order, those that follow one another as one span."""
-    found: list[list[datetime.date]] = []
+def format_days(days: Sequence[datetime.date]) -> str:
+    """Return ordered days as a text. Consecutive days are written as FIRST to LAST."""
+    ranges: list[list[datetime.date]] = []
     for day in days:
-        if found and day - found[-1][-1] == datetime.timedelta(days=1):
-            found[-1] = [found[-1][0], day]
+        if ranges and day - ranges[-1][-1] == datetime.timedelta(days=1):
+            ranges[-1] = [ranges[-1][0], day]
         else:
-            found.append([day])
-    return ", ".join(" to ".join(map(str, span)) for span in found)
+            ranges.append([day])
+    return ", ".join(" to ".join(map(str, ends)) for ends in ranges)
 
 
-def _address(name: str) -> str:
-    return f"/pages/static/{name}?v={FILES[name].version}"
+def _format_static_url(name: str) -> str:
+    return f"/pages/static/{name}?v={STATIC_FILES[name].version}"
 
 
 _TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.PackageLoader(__package__),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
-    finalize=_write,
+    finalize=_show_invisible,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.globals["static"] = _address
+_TEMPLATES.globals["static"] = _format_static_url
 _TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
 _TEMPLATES.filters["counted"] = format_count
 _TEMPLATES.filters["nats"] = format_nats
-_TEMPLATES.filters["sentence"] = _sentence
-_TEMPLATES.filters["spans"] = spans
+_TEMPLATES.filters["sentence"] = _format_sentence
+_TEMPLATES.filters["days"] = format_days
 
 
-def render(template: str, **values: Any) -> str:
-    """Return a page."""
+def render_template(template: str, **values: Any) -> str:
+    """Return the HTML of a template."""
     return _TEMPLATES.get_template(template).render(values)

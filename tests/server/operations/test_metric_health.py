@@ -6,7 +6,7 @@ import datetime
 
 from collectors import ACCEPTED, TODAY, close_days, commit, count_group, day, report_of, upload_of
 from rappor_server.operations.metric_health import HealthReport, HealthTask, RefusalCount
-from rappor_server.pages.rendering import spans
+from rappor_server.pages.rendering import format_days
 from rappor_server.storage.blocks import SET_ASIDE
 from sqlalchemy import Engine
 
@@ -80,5 +80,5 @@ def test_many_days_that_wait_are_sparse(engine: Engine) -> None:
     small = read_health(engine, "small").metrics[0]
     reason = "8 past days not yet released: cohorts have too few reports"
     assert small.state == ("sparse", reason)
-    assert spans(small.withheld) == f"{day(-9)} to {day(-5)}, {day(-3)} to {TODAY}"
-    assert spans([TODAY, day(2)]) == f"{TODAY}, {day(2)}"
+    assert format_days(small.withheld) == f"{day(-9)} to {day(-5)}, {day(-3)} to {TODAY}"
+    assert format_days([TODAY, day(2)]) == f"{TODAY}, {day(2)}"

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: signed in, asked, sorted, exported, read aloud, on a phone."""
+"""The dashboard in a real browser: signing in, queries, files, accessibility, phones."""
 
 from __future__ import annotations
 
@@ -19,47 +19,45 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with browsing() as found:
-        yield found
+    with browsing() as started:
+        yield started
 
 
 @contextlib.contextmanager
-def visiting(
+def open_page(
     browser: Any, dashboard: Running, token: str, *, silent: bool = True, **window: Any
 ) -> Iterator[Any]:
-    """Sign in; at the end nothing may have been said, refused or asked for elsewhere.
+    """Sign in, and check at the end that the browser logged nothing and loaded no other site.
 
-    A page of an error is told by the browser, which is not `silent` then.
+    The browser logs pages with an error status. A test of such pages sets `silent` to False.
     """
     context = browser.new_context(**window)
     context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
+    messages: list[str] = []
+    urls: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("dialog", lambda dialog: messages.append(dialog.message))
+    page.on("request", lambda request: urls.append(request.url))
     page.goto(f"{dashboard.admin_url}/pages")
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(f"{dashboard.admin_url}/pages/")
     try:
         yield page
-        assert not silent or said == []
-        own = (f"{dashboard.admin_url}/pages", "data:")
-        assert [url for url in asked if not url.startswith(own)] == []
+        assert not silent or messages == []
+        allowed = (f"{dashboard.admin_url}/pages", "data:")
+        assert [url for url in urls if not url.startswith(allowed)] == []
     finally:
         context.close()
 
 
-def test_an_analyst_finds_the_way(
-    browser: Any, dashboard: Running, token: str, tmp_path: Path
-) -> None:
-    """Sign in, see the answer, upload candidates, decode, sort, export, compare, sign out."""
+def test_visit_of_an_analyst(browser: Any, dashboard: Running, token: str, tmp_path: Path) -> None:
+    """Sign in, see a result, upload candidates, decode, sort, download, compare, sign out."""
     listed = tmp_path / "own.txt"
     listed.write_text("".join(f"{name}\n" for name in [*NAMES, HOSTILE[0], HOSTILE[-1]]))
-    with visiting(browser, dashboard, token) as page:
+    with open_page(browser, dashboard, token) as page:
         page.get_by_role("link", name="home_page").click()
         page.get_by_text("leads with").wait_for()
         keep_picture(page, "dashboard-overview")
@@ -101,7 +99,7 @@ def test_an_analyst_finds_the_way(
         assert page.get_by_label("Token").is_visible()
 
 
-BARS = "[...document.querySelectorAll('.bar')].map(each => each.getBoundingClientRect().width)"
+BARS = "[...document.querySelectorAll('.bar')].map(bar => bar.getBoundingClientRect().width)"
 LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
 VIEWS = {
     "metrics": "",
@@ -119,8 +117,8 @@ VIEWS = {
 def test_pages_are_accessible_and_fit(
     browser: Any, dashboard: Running, token: str, name: str
 ) -> None:
-    """axe-core finds nothing in any view, and each is as wide as the window and small enough."""
-    with visiting(browser, dashboard, token, silent=name != "unanswered") as page:
+    """axe-core reports nothing on any page. Each page fits the window and is small."""
+    with open_page(browser, dashboard, token, silent=name != "unanswered") as page:
         page.goto(f"{dashboard.admin_url}/pages/{VIEWS[name]}")
         page.wait_for_selector("[data-progress]", state="detached")
         if name == "ask":
@@ -131,13 +129,13 @@ def test_pages_are_accessible_and_fit(
             page.set_viewport_size({"width": width, "height": 900})
             assert violations(page) == [], (scheme, width)
             assert page.evaluate("document.documentElement.scrollWidth") == width
-            assert len({round(each) for each in page.evaluate(BARS)}) <= 1, "bars of one scale"
+            assert len({round(width) for width in page.evaluate(BARS)}) <= 1, "bars of one scale"
             keep_picture(page, f"dashboard-{name}-{scheme}-{width}")
 
 
 def test_everything_works_without_scripts(browser: Any, dashboard: Running, token: str) -> None:
-    """The page that waits loads itself again until the answer is there; no control is dead."""
-    with visiting(browser, dashboard, token, java_script_enabled=False) as page:
+    """The page of a running query reloads itself until the result is there. Each control works."""
+    with open_page(browser, dashboard, token, java_script_enabled=False) as page:
         page.goto(f"{dashboard.admin_url}{HOME}/ask")
         trend = page.locator("form[action$=trend]")
         trend.get_by_label("By").select_option("week")
@@ -152,11 +150,9 @@ def test_everything_works_without_scripts(browser: Any, dashboard: Running, toke
         assert page.get_by_text("site 0.example, site 1.example").count() > 0
 
 
-def test_a_link_of_another_site_leads_to_the_page(
-    browser: Any, dashboard: Running, token: str
-) -> None:
-    """From a chat or a wiki, to who is signed in; the visit goes on."""
-    with visiting(browser, dashboard, token) as page:
+def test_link_of_another_site_keeps_the_visit(browser: Any, dashboard: Running, token: str) -> None:
+    """A link in a chat or a wiki shows the page to a person who is signed in."""
+    with open_page(browser, dashboard, token) as page:
         page.goto(f"data:text/html,<a href={dashboard.admin_url}{HOME}>home_page</a>")
         page.get_by_role("link", name="home_page").click()
         page.get_by_role("heading", name="home_page").wait_for()
@@ -165,13 +161,13 @@ def test_a_link_of_another_site_leads_to_the_page(
 
 
 def test_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
-    """A name without a word in it is broken; it widens no page."""
+    """A name without a space is broken and does not widen a page."""
     name = f"a{'_' * 20}{'x' * 40}"
     (tmp_path / "metrics.toml").write_text(TOML.replace("[metrics.other]", f"[metrics.{name}]"))
     with serving_file(tmp_path, "--pages", admin=free_port()) as dashboard:
         token = make_token(dashboard.database)
         window = {"width": 390, "height": 900}
-        with visiting(browser, dashboard, token, silent=False, viewport=window) as page:
+        with open_page(browser, dashboard, token, silent=False, viewport=window) as page:
             for path in ("", f"metrics/{name}/overview", f"metrics/{name}/health"):
                 page.goto(f"{dashboard.admin_url}/pages/{path}")
                 assert page.evaluate("document.documentElement.scrollWidth") == 390, path

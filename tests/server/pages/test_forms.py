@@ -1,4 +1,4 @@
-"""Forms as browsers write them, and as nobody should."""
+"""Forms as browsers send them, and malformed forms."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ BROWSERS = (
 )
 
 
-def request_of(headers: dict[str, str], body: bytes = b"") -> Request:
-    """Return a request for http://ops.example with this body."""
+def make_request(headers: dict[str, str], body: bytes = b"") -> Request:
+    """Return a request for http://ops.example with headers and a body."""
     named = {"host": "ops.example", "content-length": f"{len(body)}"} | headers
     scope: dict[str, Any] = {
         "type": "http",
@@ -43,23 +43,24 @@ def request_of(headers: dict[str, str], body: bytes = b"") -> Request:
     return Request(scope, receive)
 
 
-def read(body: bytes, kind: str, *, most: int = 20_000) -> Form:
-    """Read a body as a form."""
+def parse(body: bytes, media_type: str, *, max_bytes: int = 20_000) -> Form:
+    """Parse a body as a form."""
 
     async def run() -> Form:
-        with BodyBudget(1_000_000).allocate() as share:
-            return await read_form(request_of({"content-type": kind}, body), share, most=most)
+        with BodyBudget(1_000_000).allocate() as allocation:
+            request = make_request({"content-type": media_type}, body)
+            return await read_form(request, allocation, max_bytes=max_bytes)
 
     reading: Callable[[], Awaitable[Form]] = run
     return anyio.run(reading)
 
 
-def test_fields_and_files_are_read() -> None:
-    """With bytes that are no text, names that are not ASCII, and lines like a boundary."""
-    form = read(BROWSERS, "multipart/form-data; boundary=B")
+def test_fields_and_files_are_parsed() -> None:
+    """Files may be no text, names may be not ASCII, and lines may look like a boundary."""
+    form = parse(BROWSERS, "multipart/form-data; boundary=B")
     assert form.fields == {"name": "my é"}
     assert form.files == {"file": b"a\r\n--b\r\n\xff"}
-    assert read(b"a=1+2&b=%C3%A9&b=3", "application/x-www-form-urlencoded").fields == {
+    assert parse(b"a=1+2&b=%C3%A9&b=3", "application/x-www-form-urlencoded").fields == {
         "a": "1 2",
         "b": "3",
     }
@@ -86,10 +87,10 @@ def test_fields_and_files_are_read() -> None:
         (b"a=" + b"1" * 20_000, "application/x-www-form-urlencoded", 413),
     ],
 )
-def test_what_is_no_form_is_refused(body: bytes, kind: str, status: int) -> None:
-    """Another type, too much of something, a part without its end."""
+def test_malformed_forms_are_refused(body: bytes, kind: str, status: int) -> None:
+    """The cases are other media types, too many fields, and incomplete parts."""
     with pytest.raises(Problem) as caught:
-        read(body, kind)
+        parse(body, kind)
     assert caught.value.status == status
 
 
@@ -108,9 +109,9 @@ def test_what_is_no_form_is_refused(body: bytes, kind: str, status: int) -> None
         ({"sec-fetch-site": "none"}, False),
     ],
 )
-def test_a_form_comes_from_a_page_of_the_site(headers: dict[str, str], is_taken: bool) -> None:
-    """As the browser says, or as the origin that it names."""
-    request = request_of(headers)
+def test_forms_of_other_sites_are_refused(headers: dict[str, str], is_taken: bool) -> None:
+    """The browser names the origin, or says that the origin is the same."""
+    request = make_request(headers)
     if is_taken:
         check_origin(request)
         return
@@ -119,29 +120,35 @@ def test_a_form_comes_from_a_page_of_the_site(headers: dict[str, str], is_taken:
 
 
 def test_numbers_and_choices_are_checked() -> None:
-    """Within their limits, with the default where a field is empty."""
+    """Values out of range are refused. An empty field has its default."""
     fields = {"level": " 5 ", "far": "100", "word": "x", "not": "nan", "kind": "b"}
     form = Form(fields | {"close": "99.99999999999999"}, {})
-    assert (form.whole("level", 1, most=5), form.whole("absent", 3, most=5)) == (5, 3)
+    assert (
+        form.get_whole_number("level", 1, largest=5),
+        form.get_whole_number("absent", 3, largest=5),
+    ) == (5, 3)
     for name in ("far", "word", "kind"):
         with pytest.raises(ParamsError, match=r"must be a whole number in \[1, 99\]"):
-            form.whole(name, 1, most=99)
-    assert form.share("level", 0.1) == 0.05
-    assert form.share("absent", 0.1) == 0.1
-    assert (form.choice("kind", ("a", "b")), form.choice("absent", ("a", "b"))) == ("b", "a")
+            form.get_whole_number(name, 1, largest=99)
+    assert form.get_share("level", 0.1) == 0.05
+    assert form.get_share("absent", 0.1) == 0.1
+    assert (form.get_choice("kind", ("a", "b")), form.get_choice("absent", ("a", "b"))) == (
+        "b",
+        "a",
+    )
     for name in ("far", "word", "not", "close"):
         with pytest.raises(ParamsError, match="must be a number"):
-            form.share(name, 0.1)
+            form.get_share(name, 0.1)
     with pytest.raises(ParamsError, match="must be one of a, b"):
-        form.choice("word", ("a", "b"))
+        form.get_choice("word", ("a", "b"))
 
 
 def test_only_a_form_with_a_file_may_be_long() -> None:
-    """One that is decoded character by character would hold up uploads."""
+    """The decoding of a long URL-encoded form would delay uploads."""
     long = b"a" * 20_001
     with pytest.raises(Problem) as caught:
-        read(b"text=" + long, "application/x-www-form-urlencoded", most=10_000_000)
+        parse(b"text=" + long, "application/x-www-form-urlencoded", max_bytes=10_000_000)
     assert caught.value.status == 413
     part = b'--B\r\nContent-Disposition: form-data; name="text"\r\n\r\n' + long + b"\r\n--B--"
-    form = read(part, "multipart/form-data; boundary=B", most=10_000_000)
+    form = parse(part, "multipart/form-data; boundary=B", max_bytes=10_000_000)
     assert form.fields == {"text": long.decode()}

@@ -1,4 +1,4 @@
-"""Lists of candidates: uploaded, used by their digest, read again, deleted when unused."""
+"""Lists of candidates: upload, use by digest, download, deletion."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ ASK = f"{PAGE}/ask"
 DAY_SECONDS = 86_400.0
 
 
-def keep(reader: Visitor, *, text: str = "", file: bytes = b"") -> httpx.Response:
+def upload(reader: Visitor, *, text: str = "", file: bytes = b"") -> httpx.Response:
     """Send the form that uploads a list."""
     fields = {"form": form_token(reader.get(ASK).text), "text": text}
     return reader.http.post(f"{PAGE}/lists", data=fields, files={"file": ("l.txt", file)})
 
 
-def digest_of(text: str) -> str:
+def compute_digest(text: str) -> str:
     """Return the digest of a list."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_a_list_is_uploaded_and_used_by_its_digest(reader: Visitor) -> None:
-    """The ranking is of its candidates, and the text comes back as it was sent."""
+def test_uploaded_list_is_used_by_its_digest(reader: Visitor) -> None:
+    """The ranking has its candidates. The download returns the uploaded text."""
     own = "".join(f"{name}\r\n" for name in [*NAMES[:3], "", "nobody's"]).encode()
-    assert keep(reader, file=own).headers["location"] == f"{ASK}#lists"
-    digest = digest_of("".join(f"{name}\n" for name in [*NAMES[:3], "nobody's"]))
+    assert upload(reader, file=own).headers["location"] == f"{ASK}#lists"
+    digest = compute_digest("".join(f"{name}\n" for name in [*NAMES[:3], "nobody's"]))
     assert digest[:12] in reader.get(ASK).text
     assert reader.get(f"{PAGE}/lists").status_code == 404
     text = reader.http.get(f"{PAGE}/lists", params={"list": digest})
     assert text.text.splitlines() == [*NAMES[:3], "nobody's"]
     assert text.headers["content-type"].startswith("text/plain")
-    answer = reader.answer(f"{PAGE}/ranking", list=digest)
-    assert "3 of 4 candidates detected" in answer.text
+    response = reader.answer(f"{PAGE}/ranking", list=digest)
+    assert "3 of 4 candidates detected" in response.text
 
 
 def test_odd_lines_of_a_list_are_counted_on_the_page(reader: Visitor) -> None:
@@ -88,9 +88,9 @@ def test_an_address_has_the_digest_of_its_list(tmp_path: Path) -> None:
                     f"{page}/lists", data=fields | {"text": text}, files={"file": ("l.txt", b"")}
                 )
                 assert sent.status_code == 303
-                answer = visitor.answer(f"{page}/ranking", all="yes")
-                assert f"list={digest_of(text)}" in str(answer.url)
-                shown[str(answer.url)] = answer.text
+                response = visitor.answer(f"{page}/ranking", all="yes")
+                assert f"list={compute_digest(text)}" in str(response.url)
+                shown[str(response.url)] = response.text
             assert len(shown) == 2
             (folder,) = tmp_path.glob("*-analysis/lists/page")
             for path in folder.iterdir():
@@ -107,29 +107,29 @@ def test_an_address_has_the_digest_of_its_list(tmp_path: Path) -> None:
         ("", b"a" * 5_000_001, "A list must have at most 5,000,000 bytes"),
     ],
 )
-def test_what_is_no_list_is_refused(reader: Visitor, text: str, file: bytes, sentence: str) -> None:
-    """With the reason, and nothing is kept."""
-    answer = keep(reader, text=text, file=file)
-    assert answer.status_code == 422
-    assert sentence in answer.text
+def test_invalid_lists_are_refused(reader: Visitor, text: str, file: bytes, sentence: str) -> None:
+    """The page has the reason, and nothing is stored."""
+    response = upload(reader, text=text, file=file)
+    assert response.status_code == 422
+    assert sentence in response.text
 
 
-def test_a_hostile_candidate_is_no_markup(reader: Visitor) -> None:
-    """The first candidates of a list are shown as they are."""
+def test_hostile_candidates_of_a_list_are_escaped(reader: Visitor) -> None:
+    """The page shows the first candidates of a list as text."""
     candidate = '"><script>alert(1)</script>&list=x'
-    assert keep(reader, text=candidate).status_code == 303
+    assert upload(reader, text=candidate).status_code == 303
     assert "<script>alert" not in reader.get(ASK).text
-    text = reader.http.get(f"{PAGE}/lists", params={"list": digest_of(f"{candidate}\n")})
+    text = reader.http.get(f"{PAGE}/lists", params={"list": compute_digest(f"{candidate}\n")})
     assert text.text == f"{candidate}\n"
 
 
 def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
-    """Each metric has its own; the same text is the same list, and then the newest one."""
+    """Each metric has its own lists. An equal text is the same list, and then the newest one."""
     lists = CandidateLists(tmp_path / "lists", days=90)
     assert (lists.find_newest("page"), lists.list_all("page")) == (None, [])
     first = lists.save("page", b"\xef\xbb\xbfa\r\n\nb", most=2, now=0.0)
     second = lists.save("page", b"c", most=2, now=1.0)
-    assert [first, second] == [digest_of("a\nb\n"), digest_of("c\n")]
+    assert [first, second] == [compute_digest("a\nb\n"), compute_digest("c\n")]
     assert lists.find_newest("page") == second
     assert lists.save("page", b"a\nb", most=2, now=2.0) == first
     newest, _ = lists.list_all("page")
@@ -148,7 +148,10 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
 
 
 def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
-    """Days later, or when many others were used since; a use counts, and leftovers go too."""
+    """A list is deleted some days after its last use, or when many others were used since.
+
+    Leftovers of interrupted uploads are deleted, too.
+    """
     lists = CandidateLists(tmp_path, days=2)
     names = [lists.save("page", f"{i}".encode(), most=1, now=0.0) for i in range(2)]
     (tmp_path / "page" / "left.part").touch()
@@ -163,4 +166,4 @@ def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
         lists.save("page", f"{i}".encode(), most=1, now=float(i))
     digests = {row.digest for row in lists.list_all("page")}
     assert len(digests) == candidate_lists.MOST_LISTS
-    assert digest_of("0\n") not in digests
+    assert compute_digest("0\n") not in digests

@@ -1,15 +1,15 @@
 "use strict";
-const place = document.querySelector("[data-progress]");
-const look = async () => {
+const status = document.querySelector("[data-progress]");
+const update = async () => {
   try {
-    const answer = await fetch(place.dataset.progress, { credentials: "same-origin" });
-    const progress = await answer.json();
+    const response = await fetch(status.dataset.progress, { credentials: "same-origin" });
+    const progress = await response.json();
     if (!progress.is_over) {
-      place.textContent = progress.text;
-      setTimeout(look, 1000);
+      status.textContent = progress.text;
+      setTimeout(update, 1000);
       return;
     }
-  } catch { /* the page itself says what is wrong */ }
+  } catch { /* the reloaded page shows the problem */ }
   location.reload();
 };
-setTimeout(look, 1000);
+setTimeout(update, 1000);

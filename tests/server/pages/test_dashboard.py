@@ -1,4 +1,4 @@
-"""Answers: what a metric says on arrival, questions by address, made once, kept as files."""
+"""Results on pages: overview, list of metrics, ranking, complete URLs, progress, problems."""
 
 from __future__ import annotations
 
@@ -19,47 +19,49 @@ from pages import drawings, tables
 
 CANDIDATES = "Candidates: detected ones first; undetected ones have the interval of each alone"
 HOME = "/pages/metrics/home_page"
-MOST_BYTES = 200_000
+MAX_PAGE_BYTES = 200_000
 MARKUP = ("<script>alert", "\u202e", "\x1b", '"><img')
-"""What no page may have of hostile candidates."""
+"""Parts of hostile candidates that no page may contain unescaped."""
 
 
-def words(page: str) -> str:
+def extract_text(page: str) -> str:
     """Return the text of a page."""
     return " ".join(re.sub(r"<[^>]*>", " ", page.replace("<wbr>", "")).replace("\xa0", " ").split())
 
 
 @contextlib.contextmanager
-def stopped(dashboard: Running) -> Iterator[None]:
-    """Let no answer be made while the block runs."""
+def block_workers(dashboard: Running) -> Iterator[None]:
+    """Let no worker compute while the block runs."""
     decoders = dashboard.children_named("rappor-decoder")
-    for each in decoders:
-        os.kill(each, signal.SIGSTOP)
+    for number in decoders:
+        os.kill(number, signal.SIGSTOP)
     try:
         yield
     finally:
-        for each in decoders:
+        for number in decoders:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(each, signal.SIGCONT)
+                os.kill(number, signal.SIGCONT)
 
 
 @pytest.mark.slow
-def test_a_metric_answers_on_arrival(reader: Visitor) -> None:
-    """The first page has the sentence, every detected string, and how each of them moved."""
+def test_overview_page(reader: Visitor) -> None:
+    """The overview has a sentence, every detected string, and the changes of each string."""
     page = reader.answer(HOME)
     assert page.url.path == f"{HOME}/overview"
     assert f"to={DAYS[-1]}" in str(page.url)
-    told = words(page.text)
-    assert f"{NAMES[0]} leads with" in told
-    assert f"{NAMES[3]} rose from" in told
-    assert "100,000 reports in the last 5 days" in told
-    assert len(page.content) < MOST_BYTES
-    found = json.loads(reader.file(page, "ranking.json").text)
+    text = extract_text(page.text)
+    assert f"{NAMES[0]} leads with" in text
+    assert f"{NAMES[3]} rose from" in text
+    assert "100,000 reports in the last 5 days" in text
+    assert len(page.content) < MAX_PAGE_BYTES
+    ranking = json.loads(reader.file(page, "ranking.json").text)
     shown = re.findall(r'<li class="[^"]*"><span class="name"><bdi>(.*?)</bdi>', page.text)
-    detected = [row["candidate"] for row in found["estimates"] if row["detected"]]
-    assert [re.sub("<wbr>", "", each) for each in shown][:3] == detected[:3]
+    detected = [row["candidate"] for row in ranking["estimates"] if row["detected"]]
+    assert [re.sub("<wbr>", "", name) for name in shown][:3] == detected[:3]
     runs = json.loads(reader.file(page, "trend.json").text)
-    assert [each["first"] for each in runs["samples"] if each["reports"]] == list(map(str, DAYS))
+    assert [sample["first"] for sample in runs["samples"] if sample["reports"]] == list(
+        map(str, DAYS)
+    )
     for text in MARKUP:
         assert text not in page.text
     for name in ("report.html", "trend.csv", "ranking.svg", "trend.png"):
@@ -67,8 +69,8 @@ def test_a_metric_answers_on_arrival(reader: Visitor) -> None:
 
 
 @pytest.mark.slow
-def test_the_list_answers(reader: Visitor) -> None:
-    """Each metric has its three most common strings and its state, or says what is missing."""
+def test_list_of_metrics(reader: Visitor) -> None:
+    """Each metric has its three most common strings and its state, or a text that says why not."""
     for metric in ("home_page", "theme"):
         reader.answer(f"/pages/metrics/{metric}/overview")
     page = reader.get("/pages/").text
@@ -78,15 +80,15 @@ def test_the_list_answers(reader: Visitor) -> None:
     assert set(cards) == {"home_page", "theme", "other"}
     assert cards["home_page"].count("<li ") == 3
     assert len(drawings(cards["home_page"])) == 6
-    assert "leads with" in words(cards["theme"])
+    assert "leads with" in extract_text(cards["theme"])
     assert 'class="state expired"' in cards["other"]
     assert "Nothing to show yet" in cards["other"]
-    assert len(page) < MOST_BYTES
+    assert len(page) < MAX_PAGE_BYTES
 
 
 @pytest.mark.slow
-def test_a_long_list_has_pages(tmp_path: Path) -> None:
-    """Each has so few metrics that it stays small, and leads to the others."""
+def test_list_of_many_metrics_has_pages(tmp_path: Path) -> None:
+    """Each page has a limited number of metrics, and links to the other pages."""
     head, _, one = TOML.partition("[metrics.other]")
     names = [f"metric_{number:02}_{40 * 'x'}" for number in range(30)]
     registry = tmp_path / "metrics.toml"
@@ -103,8 +105,8 @@ def test_a_long_list_has_pages(tmp_path: Path) -> None:
             assert visitor.get("/pages/?page=3").status_code == 422
 
 
-def test_a_metric_says_how_it_is(reader: Visitor) -> None:
-    """Its description is escaped, its days are listed, and what is missing has a next step."""
+def test_health_page(reader: Visitor) -> None:
+    """The description is escaped and the days are listed. A missing part has a next step."""
     page = reader.get(f"{HOME}/health").text
     assert "The &lt;b&gt;page&lt;/b&gt; that" in page
     by_day = tables(page)["Released reports, by the last day of each block, newest first"]
@@ -117,8 +119,8 @@ def test_a_metric_says_how_it_is(reader: Visitor) -> None:
     assert "No candidates yet" in reader.get("/pages/metrics/other/ask").text
 
 
-def test_a_ranking_is_decoded_shown_and_kept(reader: Visitor) -> None:
-    """The page, the report, CSV and JSON tell the same numbers."""
+def test_ranking_page_and_files(reader: Visitor) -> None:
+    """The page, the report, CSV and JSON have equal numbers."""
     page = reader.answer(f"{HOME}/ranking")
     assert page.status_code == 200
     shown = {row[0]: row for row in tables(page.text)[CANDIDATES][1:]}
@@ -140,19 +142,19 @@ def test_a_ranking_is_decoded_shown_and_kept(reader: Visitor) -> None:
     assert "forged make" in tables(forged.text)[CANDIDATES][0]
 
 
-def test_an_address_is_complete_and_shows_the_same(reader: Visitor, dashboard: Running) -> None:
-    """What is left open is filled in, defaults are left out, and no process decodes it again."""
+def test_complete_url_shows_the_same_result(reader: Visitor, dashboard: Running) -> None:
+    """Missing fields are added, defaults are left out, and the result is computed once."""
     page = reader.answer(f"{HOME}/ranking", list="", to="2026-11-05", level="5", unknown="x")
     assert str(page.url).endswith("/ranking?to=2026-11-05")
     assert "results from 60,000 reports" in page.text
     later = reader.answer(f"{HOME}/ranking", to="2099-01-01")
     assert str(later.url).endswith(f"/ranking?to={DAYS[-1]}")
-    with stopped(dashboard):
+    with block_workers(dashboard):
         assert reader.http.get(page.url).text == page.text
 
 
 def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
-    """Nothing of them is markup, turns the direction or is a formula."""
+    """No candidate becomes markup, changes the direction of text, or becomes a formula."""
     page = reader.answer(f"{HOME}/ranking", all="yes")
     for text in MARKUP:
         assert text not in page.text
@@ -181,33 +183,36 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ("other/ranking", {}, "No candidates yet"),
     ],
 )
-def test_a_question_without_an_answer_says_why(
+def test_page_without_result_has_a_reason(
     reader: Visitor, path: str, fields: dict[str, str], sentence: str
 ) -> None:
-    """At once, or as the answer; a page about a problem has a whole sentence."""
-    answer = reader.answer(f"/pages/metrics/{path}", **fields)
-    assert answer.status_code == (404 if "list" in fields else 422)
-    assert sentence.lower() in answer.text.lower()
-    for told in re.findall(r'role="alert">([^<]+)<', answer.text):
-        assert told[0].isupper()
-        assert told.endswith(".")
+    """Invalid fields get a page at once. A failed query gets a page with a whole sentence."""
+    response = reader.answer(f"/pages/metrics/{path}", **fields)
+    assert response.status_code == (404 if "list" in fields else 422)
+    assert sentence.lower() in response.text.lower()
+    for alert in re.findall(r'role="alert">([^<]+)<', response.text):
+        assert alert[0].isupper()
+        assert alert.endswith(".")
 
 
-def test_a_question_in_progress_is_found_again_and_may_be_cancelled(
-    reader: Visitor, dashboard: Running
-) -> None:
-    """A second one leads to it; everybody who asks the same sees how far it is."""
+def test_query_in_progress(reader: Visitor, dashboard: Running) -> None:
+    """A second query links to the first one. Everybody with the URL sees the progress.
+
+    The query can be cancelled.
+    """
     reader.answer("/pages/metrics/theme/ranking")
-    with stopped(dashboard):
-        asked = reader.http.get("/pages/metrics/theme/ranking?level=4", follow_redirects=True)
-        (place,) = re.findall(r'Being computed: <span [^>]*data-progress="([^"]+)"', asked.text)
-        place = place.replace("&amp;", "&")
-        assert json.loads(reader.get(place).text)["is_over"] is False
+    with block_workers(dashboard):
+        running = reader.http.get("/pages/metrics/theme/ranking?level=4", follow_redirects=True)
+        (progress_url,) = re.findall(
+            r'Being computed: <span [^>]*data-progress="([^"]+)"', running.text
+        )
+        progress_url = progress_url.replace("&amp;", "&")
+        assert json.loads(reader.get(progress_url).text)["is_over"] is False
         for other in ("ranking?level=3", "segments?dimension=version"):
             again = reader.http.get(f"/pages/metrics/theme/{other}", follow_redirects=True)
             assert again.status_code == 429
-            assert f'href="{asked.url.path}?' in again.text
-        query = asked.url.query.decode()
-        gone = reader.post(f"{asked.url.path}/cancel?{query}", at=f"{asked.url.path}?{query}")
+            assert f'href="{running.url.path}?' in again.text
+        query = running.url.query.decode()
+        gone = reader.post(f"{running.url.path}/cancel?{query}", at=f"{running.url.path}?{query}")
         assert gone.headers["location"] == "/pages/metrics/theme/ask"
-        assert json.loads(reader.get(place).text)["is_over"] is True
+        assert json.loads(reader.get(progress_url).text)["is_over"] is True

@@ -1,4 +1,4 @@
-"""Who may see pages: signing in and out, visits that end, forms of other sites."""
+"""Sessions of the pages: signing in and out, ends of visits, forms of other sites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from collectors import Running, make_token
 from dashboards import Visitor, form_token
 from itsdangerous import TimestampSigner
-from rappor_server.pages.app import ROUTES
+from rappor_server.pages.page_routes import ROUTES
 from rappor_server.storage import schema, tokens, visits
 from rappor_server.storage.database import open_database, write_transaction
 from sqlalchemy import select, update
@@ -30,8 +30,8 @@ SIGNED = r"[\w+/=]+\.[\w-]+\.[\w-]+"
 """The value of a cookie: its content, the time of its signature, and the signature."""
 
 
-def session_of(cookie: str) -> dict[str, str]:
-    """Return what a cookie contains, without looking at its signature."""
+def decode_session(cookie: str) -> dict[str, str]:
+    """Return the content of a cookie without a check of its signature."""
     session: dict[str, str] = json.loads(base64.b64decode(cookie.split(".", maxsplit=1)[0]))
     return session
 
@@ -41,43 +41,41 @@ def encode_session(session: dict[str, str]) -> str:
     return base64.b64encode(json.dumps(session).encode()).decode()
 
 
-def signer_of(dashboard: Running) -> TimestampSigner:
+def create_signer(dashboard: Running) -> TimestampSigner:
     """Return the signer of the cookies of a collector."""
     with open_database(dashboard.database) as engine:
         return TimestampSigner(visits.cookie_key(engine))
 
 
-def test_pages_are_at_the_operators_address_only(dashboard: Running) -> None:
-    """At the other one there is nothing, whatever is asked for."""
+def test_pages_are_at_the_admin_address_only(dashboard: Running) -> None:
+    """The public address responds with 404."""
     for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/report.css"):
         assert dashboard.get(path).status_code == 404
     assert plain_http.get(f"{dashboard.admin_url}/pages").headers["location"] == "/pages/"
 
 
-def test_nobody_sees_a_page_without_signing_in(new_visitor: Callable[[], Visitor]) -> None:
-    """Every page but that to sign in, and the files of pages, leads there."""
+def test_pages_redirect_to_the_sign_in_page(new_visitor: Callable[[], Visitor]) -> None:
+    """Every page except the sign-in page and static files redirects there."""
     visitor = new_visitor()
     for route in ROUTES:
         if route.path in ("/sign-in", "/static/{name}"):  # /once leads there if it is not known
             continue
         path = "/pages" + re.sub(r"\{\w+\}", "home_page", route.path)
         (method,) = set(route.methods or ()) - {"HEAD"}
-        answer = visitor.http.request(method, path)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/pages/sign-in"), path
+        response = visitor.http.request(method, path)
+        assert (response.status_code, response.headers["location"]) == (303, "/pages/sign-in"), path
 
 
-def test_a_token_signs_in_and_the_cookie_is_closed_to_others(
-    new_visitor: Callable[[], Visitor], token: str
-) -> None:
-    """The cookie is for HTTP alone and this site alone, and is not the one from before."""
+def test_token_signs_in(new_visitor: Callable[[], Visitor], token: str) -> None:
+    """The cookie is for HTTP only and this site only, and differs from the cookie before."""
     visitor = new_visitor()
     before = visitor.get("/pages/sign-in").cookies["rappor"]
-    answer = visitor.sign_in(token)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/pages/")
-    cookie = answer.headers["set-cookie"]
+    response = visitor.sign_in(token)
+    assert (response.status_code, response.headers["location"]) == (303, "/pages/")
+    cookie = response.headers["set-cookie"]
     assert re.fullmatch(rf"rappor={SIGNED}; path=/; httponly; samesite=lax", cookie)
-    assert session_of(answer.cookies["rappor"]).keys() == {"visit", "form"}
-    assert session_of(before).keys() == {"form"}
+    assert decode_session(response.cookies["rappor"]).keys() == {"visit", "form"}
+    assert decode_session(before).keys() == {"form"}
     assert token not in cookie
     page = visitor.get("/pages/")
     assert page.status_code == 200
@@ -85,15 +83,15 @@ def test_a_token_signs_in_and_the_cookie_is_closed_to_others(
     assert token not in page.text
 
 
-def test_behind_tls_the_cookie_is_secure(new_visitor: Callable[[], Visitor]) -> None:
-    """A proxy that is believed says that it ends TLS."""
-    answer = new_visitor().get("/pages/sign-in", **{"X-Forwarded-Proto": "https"})
-    cookie = answer.headers["set-cookie"]
+def test_cookie_is_secure_behind_tls(new_visitor: Callable[[], Visitor]) -> None:
+    """A trusted proxy says in X-Forwarded-Proto that it ends TLS."""
+    response = new_visitor().get("/pages/sign-in", **{"X-Forwarded-Proto": "https"})
+    cookie = response.headers["set-cookie"]
     assert re.fullmatch(rf"__Host-rappor={SIGNED}; path=/; httponly; samesite=lax; secure", cookie)
 
 
-def test_every_answer_has_the_headers_of_pages(reader: Visitor) -> None:
-    """Pages, files, refusals and what is not there."""
+def test_every_response_has_the_headers_of_pages(reader: Visitor) -> None:
+    """The cases are pages, files, refusals and missing pages."""
     for path in ("/pages/", "/pages/static/pages.js", "/pages/none", "/pages/metrics/none"):
         headers = reader.get(path).headers
         assert headers.get_list("content-security-policy") == [POLICY]
@@ -105,12 +103,12 @@ def test_every_answer_has_the_headers_of_pages(reader: Visitor) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "wrong", "rappor.0.x", "\x00", "é" * 300])
-def test_another_word_does_not_sign_in(new_visitor: Callable[[], Visitor], given: str) -> None:
-    """One sentence, the same for all, and no visit."""
+def test_invalid_token_does_not_sign_in(new_visitor: Callable[[], Visitor], given: str) -> None:
+    """Each invalid token gets the same sentence, and no visit begins."""
     visitor = new_visitor()
-    answer = visitor.sign_in(given)
-    assert answer.status_code == 401
-    assert "neither expired nor revoked" in answer.text
+    response = visitor.sign_in(given)
+    assert response.status_code == 401
+    assert "neither expired nor revoked" in response.text
     assert visitor.get("/pages/").status_code == 303
 
 
@@ -120,17 +118,17 @@ def test_attempts_of_an_address_are_limited(new_visitor: Callable[[], Visitor]) 
     A minute may end meanwhile, and another one does not.
     """
     visitor = new_visitor()
-    answers = [visitor.sign_in("wrong") for _ in range(21)]
-    statuses = [answer.status_code for answer in answers]
+    responses = [visitor.sign_in("wrong") for _ in range(21)]
+    statuses = [response.status_code for response in responses]
     assert statuses[:10] == [401] * 10
-    refused = answers[statuses.index(429)]
+    refused = responses[statuses.index(429)]
     assert 0 < int(refused.headers["retry-after"]) <= 60
     assert "at most 10 attempts to sign in a minute" in refused.text
     assert new_visitor().sign_in("wrong").status_code == 401
 
 
-def test_attempts_that_succeed_do_not_count(new_visitor: Callable[[], Visitor], token: str) -> None:
-    """A team behind one address signs in, and so does who was mistaken a few times."""
+def test_successful_attempts_do_not_count(new_visitor: Callable[[], Visitor], token: str) -> None:
+    """A team behind one address can sign in, also after a few mistakes."""
     visitor = new_visitor()
     for given in ["wrong"] * 9 + [token] * 11:
         visitor.http.cookies.clear()
@@ -140,37 +138,35 @@ def test_attempts_that_succeed_do_not_count(new_visitor: Callable[[], Visitor], 
 def test_forms_of_other_sites_are_no_attempts(
     new_visitor: Callable[[], Visitor], token: str
 ) -> None:
-    """A page elsewhere cannot use up those of its visitor's address."""
+    """A page of another site cannot use up the attempts of its visitor's address."""
     visitor = new_visitor()
     for _ in range(11):
-        answer = visitor.http.post("/pages/sign-in", headers={"Sec-Fetch-Site": "cross-site"})
-        assert answer.status_code == 403
-        assert "set-cookie" not in answer.headers
+        response = visitor.http.post("/pages/sign-in", headers={"Sec-Fetch-Site": "cross-site"})
+        assert response.status_code == 403
+        assert "set-cookie" not in response.headers
     assert visitor.sign_in(token).status_code == 303
 
 
-def test_an_old_form_to_sign_in_does_not_end_a_visit(
-    new_visitor: Callable[[], Visitor], token: str
-) -> None:
-    """It was left open in another tab, which leads to the visit instead."""
+def test_old_sign_in_form_keeps_the_visit(new_visitor: Callable[[], Visitor], token: str) -> None:
+    """The form was open in another tab. Sending it redirects to the list of metrics."""
     visitor = new_visitor()
     old = form_token(visitor.get("/pages/sign-in").text)
     visitor.sign_in(token)
-    answer = visitor.http.post("/pages/sign-in", data={"form": old, "token": token})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/pages/")
+    response = visitor.http.post("/pages/sign-in", data={"form": old, "token": token})
+    assert (response.status_code, response.headers["location"]) == (303, "/pages/")
     assert visitor.get("/pages/").status_code == 200
 
 
 def test_signing_out_ends_the_visit(reader: Visitor) -> None:
-    """Its cookie is worth nothing any more, also where it was kept."""
+    """A copy of the cookie is invalid, too."""
     cookie = reader.http.cookies["rappor"]
     assert reader.post("/pages/sign-out", at="/pages/").headers["location"] == "/pages/sign-in"
     reader.http.cookies.set("rappor", cookie)
     assert reader.get("/pages/").status_code == 303
 
 
-def test_signing_in_again_ends_the_visit_before(reader: Visitor, token: str) -> None:
-    """Who kept its cookie has nothing of it."""
+def test_signing_in_again_ends_the_previous_visit(reader: Visitor, token: str) -> None:
+    """A copy of the previous cookie is invalid."""
     cookie = reader.http.cookies["rappor"]
     assert reader.post("/pages/sign-in", at="/pages/", token=token).status_code == 303
     assert reader.get("/pages/").status_code == 200
@@ -181,38 +177,38 @@ def test_signing_in_again_ends_the_visit_before(reader: Visitor, token: str) -> 
 @pytest.mark.parametrize(
     "path", ["sign-out", "metrics/home_page/lists", "metrics/home_page/ranking/cancel"]
 )
-def test_a_form_needs_the_token_of_its_own_visit(
+def test_form_needs_the_token_of_its_session(
     reader: Visitor, new_visitor: Callable[[], Visitor], token: str, path: str
 ) -> None:
-    """None, and that of somebody else who is signed in, are refused; and so is another site."""
+    """A missing token, the token of another session, and a form of another site are refused."""
     other = new_visitor()
     other.sign_in(token)
     for given in ("", "ä", form_token(other.get("/pages/").text)):
-        answer = reader.http.post(f"/pages/{path}", data={"form": given})
-        assert answer.status_code == 403
-        assert "Load the page again" in answer.text
+        response = reader.http.post(f"/pages/{path}", data={"form": given})
+        assert response.status_code == 403
+        assert "Load the page again" in response.text
     own = {"form": form_token(reader.get("/pages/").text)}
     elsewhere = {"Origin": "http://evil.example"}
     assert reader.http.post(f"/pages/{path}", data=own, headers=elsewhere).status_code == 403
     assert reader.get("/pages/").status_code == 200
 
 
-def test_the_form_to_sign_in_is_bound_to_its_browser(
+def test_sign_in_form_is_bound_to_its_browser(
     new_visitor: Callable[[], Visitor], token: str
 ) -> None:
-    """Nobody is signed in by a form that another browser got."""
+    """A form that another browser got does not sign in."""
     stranger, visitor = new_visitor(), new_visitor()
     strange = form_token(stranger.get("/pages/sign-in").text)
     visitor.get("/pages/sign-in")
-    answer = visitor.http.post("/pages/sign-in", data={"form": strange, "token": token})
-    assert answer.status_code == 403
+    response = visitor.http.post("/pages/sign-in", data={"form": strange, "token": token})
+    assert response.status_code == 403
     assert visitor.get("/pages/").status_code == 303
 
 
-def test_a_revoked_token_ends_its_visits_at_once(
+def test_revoked_token_ends_its_visits(
     dashboard: Running, new_visitor: Callable[[], Visitor]
 ) -> None:
-    """The next request leads to where one signs in."""
+    """The next request is redirected to the sign-in page."""
     visitor = new_visitor()
     own = make_token(dashboard.database)
     visitor.sign_in(own)
@@ -222,11 +218,11 @@ def test_a_revoked_token_ends_its_visits_at_once(
     assert visitor.get("/pages/").status_code == 303
 
 
-def test_a_forged_cookie_opens_nothing(dashboard: Running, reader: Visitor) -> None:
-    """Not even a cookie that has the secret of a visit, unless the collector has signed it."""
+def test_forged_cookie_is_refused(dashboard: Running, reader: Visitor) -> None:
+    """A cookie with the secret of a visit needs the signature of the collector, too."""
     cookie = reader.http.cookies["rappor"]
     content, time_of_signature, signature = cookie.split(".")
-    session, own = session_of(cookie), signer_of(dashboard)
+    session, own = decode_session(cookie), create_signer(dashboard)
     forgeries = (
         content,
         f"{content}.{time_of_signature}.{signature[::-1]}",
@@ -237,19 +233,19 @@ def test_a_forged_cookie_opens_nothing(dashboard: Running, reader: Visitor) -> N
     )
     reader.http.cookies.clear()
     for forged in forgeries:
-        answer = reader.get("/pages/", Cookie=f"rappor={forged}")
-        assert (answer.status_code, answer.headers["location"]) == (303, "/pages/sign-in")
+        response = reader.get("/pages/", Cookie=f"rappor={forged}")
+        assert (response.status_code, response.headers["location"]) == (303, "/pages/sign-in")
     assert reader.get("/pages/", Cookie=f"rappor={cookie}").status_code == 200
 
 
-def test_an_expired_visit_opens_nothing(
+def test_expired_visit_is_refused(
     dashboard: Running, new_visitor: Callable[[], Visitor], token: str
 ) -> None:
-    """The signature of its cookie is still right; the database decides."""
+    """The signature of its cookie is still valid. The database decides."""
     visitor = new_visitor()
     visitor.sign_in(token)
     assert visitor.get("/pages/").status_code == 200
-    secret = session_of(visitor.http.cookies["rappor"])["visit"]
+    secret = decode_session(visitor.http.cookies["rappor"])["visit"]
     is_same = schema.visit.c.digest == hashlib.sha256(secret.encode()).digest()
     late = update(schema.visit).where(is_same).values(seen=time.time() - visits.IDLE_SECONDS - 1)
     with open_database(dashboard.database) as engine, write_transaction(engine) as db:
@@ -257,25 +253,25 @@ def test_an_expired_visit_opens_nothing(
     assert visitor.get("/pages/").headers["location"] == "/pages/sign-in"
 
 
-def test_a_stolen_database_opens_nothing(
+def test_stolen_database_opens_no_page(
     dashboard: Running, reader: Visitor, new_visitor: Callable[[], Visitor]
 ) -> None:
-    """It has the key of the cookies, but only hashes of the secrets of visits."""
-    own = session_of(reader.http.cookies["rappor"])
+    """The database has the key of the cookies, but only hashes of the secrets of visits."""
+    own = decode_session(reader.http.cookies["rappor"])
     with open_database(dashboard.database) as engine, engine.connect() as db:
         digests = db.execute(select(schema.visit.c.digest)).scalars().all()
     assert hashlib.sha256(own["visit"].encode()).digest() in digests
-    signer, thief = signer_of(dashboard), new_visitor()
+    signer, thief = create_signer(dashboard), new_visitor()
     for digest in digests:
         for secret in (digest.hex(), base64.urlsafe_b64encode(digest).decode().rstrip("=")):
             forged = signer.sign(encode_session(own | {"visit": secret})).decode()
             assert thief.get("/pages/", Cookie=f"rappor={forged}").status_code == 303
 
 
-def test_a_token_shows_its_own_metrics_only(
+def test_token_shows_its_own_metrics_only(
     dashboard: Running, new_visitor: Callable[[], Visitor], reader: Visitor
 ) -> None:
-    """Others are neither listed, nor shown, nor asked about, nor named; nor are their answers."""
+    """Other metrics and their results are not listed, shown or named."""
     visitor = new_visitor()
     answered = reader.answer("/pages/metrics/home_page/ranking").url
     assert visitor.http.get(answered).headers["location"] == "/pages/sign-in"
@@ -285,10 +281,10 @@ def test_a_token_shows_its_own_metrics_only(
     assert "home_page" not in page
     fields = {"form": form_token(page)}
     for path in ("ranking/cancel", "lists", "lists/delete"):
-        answer = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
-        assert answer.status_code == 404
+        response = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
+        assert response.status_code == 404
     query = answered.query.decode()
     parts = [f"home_page/ranking{part}?{query}" for part in ("", "/progress", "/files/report.html")]
     for path in (*parts, "home_page", "home_page/lists?list=x", "nobody"):
-        answer = visitor.get(f"/pages/metrics/{path}")
-        assert (answer.status_code, "no metric of this name" in answer.text) == (404, True)
+        response = visitor.get(f"/pages/metrics/{path}")
+        assert (response.status_code, "no metric of this name" in response.text) == (404, True)

@@ -1,0 +1,109 @@
+"""Pages about metrics: the list of all metrics, and of one metric the pages Ask and Health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rappor.base.errors import ParamsError
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_1
+from rappor.registry.budget import scope_loss
+from rappor.registry.metric import Metric
+from rappor_server.access import await_while_connected
+from rappor_server.base.problems import Problem
+from rappor_server.operations.metric_health import HealthReport, HealthTask
+from rappor_server.pages.forms import Form
+from rappor_server.pages.result_pages import decode_page, find_overview
+from rappor_server.pages.sessions import Analyst, redirect
+from rappor_server.queries import candidate_lists
+
+_METRICS_PER_PAGE: Final = 24
+"""Number of metrics on one page of the list. A larger value computes more results for one page."""
+MAX_LIST_FORM_BYTES: Final = 2 * candidate_lists.MOST_BYTES
+"""Largest size of the form that uploads a list, in bytes: the longest list, and the encoding of the
+form around it. A larger value lets a form use more memory."""
+
+
+async def show_metrics(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/?page=: show the readable metrics with their latest results and states."""
+    readable = analyst.metrics
+    starts = [metric.name for metric in readable[::_METRICS_PER_PAGE]]
+    query = Form(dict(request.query_params), {})
+    page = query.get_whole_number("page", 1, largest=max(len(starts), 1))
+    end = _METRICS_PER_PAGE * page
+    report = await _read_health(request, analyst, readable[end - _METRICS_PER_PAGE : end])
+    cards = []
+    for health in report.metrics:
+        reason, result = await find_overview(analyst, health)
+        card = decode_page(result).card if result is not None and result.page else ""
+        cards.append((health, reason, result, card))
+    is_waiting = any(result is not None and result.state == "running" for _, _, result, _ in cards)
+    return analyst.render(
+        "metrics.html", health=report, cards=cards, starts=starts, page=page, is_waiting=is_waiting
+    )
+
+
+async def show_ask(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/metrics/NAME/ask: show the forms for queries, and the lists of candidates."""
+    metric, collector = analyst.find_metric(request), analyst.collector
+    return analyst.render(
+        "ask.html",
+        metric=metric,
+        tab="ask",
+        is_hashed=encoding_of(metric.params).hashed,
+        lists=await asyncio.to_thread(collector.lists.list_all, metric.name),
+        max_lists=candidate_lists.MOST_LISTS,
+        list_days=collector.settings.list_days,
+    )
+
+
+async def show_health(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/metrics/NAME/health: show reports, refusals and privacy of a metric."""
+    metric = analyst.find_metric(request)
+    report = await _read_health(request, analyst, [metric])
+    return analyst.render(
+        "health.html",
+        metric=metric,
+        tab="health",
+        health=report.metrics[0],
+        epsilon_1=epsilon_1(metric.params),
+        epsilon_all=scope_loss(metric),
+    )
+
+
+async def upload_list(request: Request, analyst: Analyst, form: Form) -> Response:
+    """POST /pages/metrics/NAME/lists: store a list of candidates from a file or a text field."""
+    metric, collector = analyst.find_metric(request), analyst.collector
+    text = form.files.get("file") or form.fields.get("text", "").encode()
+    if len(text) > candidate_lists.MOST_BYTES:
+        raise ParamsError(f"a list must have at most {candidate_lists.MOST_BYTES:,} bytes")
+    most = collector.settings.max_candidates
+    await asyncio.to_thread(collector.lists.save, metric.name, text, most=most)
+    return redirect(f"/pages/metrics/{metric.name}/ask#lists")
+
+
+async def download_list(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/metrics/NAME/lists?list=: return the list of candidates with a digest."""
+    metric, collector = analyst.find_metric(request), analyst.collector
+    digest = request.query_params.get("list", "")
+    content = await asyncio.to_thread(collector.lists.read, metric.name, digest)
+    if content is None:
+        raise Problem(HTTPStatus.NOT_FOUND, "the metric has no list with this digest")
+    headers = {"Content-Disposition": f'attachment; filename="{metric.name}-candidates.txt"'}
+    return Response(content, media_type="text/plain", headers=headers)
+
+
+async def _read_health(
+    request: Request, analyst: Analyst, metrics: Sequence[Metric]
+) -> HealthReport:
+    """Return the health of metrics, computed by a worker process."""
+    collector = analyst.collector
+    task = HealthTask(metrics=metrics, today=collector.today())
+    report: HealthReport = await await_while_connected(request, collector.readers.run(task))
+    return report

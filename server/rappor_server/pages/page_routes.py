@@ -1,0 +1,161 @@
+"""The ASGI application of the dashboard: routes, headers, cookies, pages for errors."""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rappor_server.app.collector import Collector
+from rappor_server.base.problems import Problem, make_error_handlers
+from rappor_server.pages import metric_pages, result_pages, sessions
+from rappor_server.pages.rendering import STATIC_FILES
+from rappor_server.pages.sessions import redirect, render_page, require_form, require_sign_in
+from rappor_server.storage import visits
+
+PREFIX: Final = "/pages"
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # With `no-referrer`, a browser would send "Origin: null" with a form, and `check_origin` would
+    # refuse the form.
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+_CACHE_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+async def redirect_to_home(_: Request) -> Response:
+    """GET /pages: redirect to the list of metrics."""
+    return redirect(sessions.HOME)
+
+
+async def get_static_file(request: Request) -> Response:
+    """GET /pages/static/NAME: return a style sheet or a script."""
+    file = STATIC_FILES.get(request.path_params["name"])
+    if file is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND.value)
+    return Response(file.content, media_type=file.media_type, headers=_CACHE_FOREVER)
+
+
+_RESULT: Final = "/metrics/{name}/{kind}"
+ROUTES: Final = (
+    Route("/", require_sign_in(metric_pages.show_metrics), methods=["GET"]),
+    Route("/sign-in", sessions.show_sign_in, methods=["GET"]),
+    Route("/sign-in", sessions.sign_in, methods=["POST"]),
+    Route("/once/{secret}", sessions.sign_in_once, methods=["GET"]),
+    Route("/sign-out", require_form(sessions.sign_out), methods=["POST"]),
+    Route("/static/{name}", get_static_file, methods=["GET"]),
+    Route("/metrics/{name}", require_sign_in(result_pages.redirect_to_overview), methods=["GET"]),
+    Route("/metrics/{name}/ask", require_sign_in(metric_pages.show_ask), methods=["GET"]),
+    Route("/metrics/{name}/health", require_sign_in(metric_pages.show_health), methods=["GET"]),
+    Route(
+        "/metrics/{name}/lists",
+        require_form(metric_pages.upload_list, max_bytes=metric_pages.MAX_LIST_FORM_BYTES),
+        methods=["POST"],
+    ),
+    Route("/metrics/{name}/lists", require_sign_in(metric_pages.download_list), methods=["GET"]),
+    # The routes above come first, because {kind} would match their last part, too.
+    Route(_RESULT, require_sign_in(result_pages.show_result), methods=["GET"]),
+    Route(f"{_RESULT}/progress", require_sign_in(result_pages.get_progress), methods=["GET"]),
+    Route(f"{_RESULT}/files/{{file}}", require_sign_in(result_pages.download_file),
+          methods=["GET"]),
+    Route(f"{_RESULT}/cancel", require_form(result_pages.cancel_query), methods=["POST"]),
+)  # fmt: skip
+
+
+class _Sessions:
+    """Starlette's sessions, whose cookies no other site can read, set or send with a form.
+
+    Over HTTPS, cookies are "Secure", and the prefix `__Host-` makes browsers refuse a cookie that
+    another host of the same domain has set. Over plain HTTP, browsers would ignore such cookies.
+
+    "SameSite" is "lax": a link from another site sends the cookie, a form from another site does
+    not. With "strict", a link in a chat would show the sign-in page to a person who is signed in.
+
+    A cookie has no lifetime, so it ends with the browser at the latest. The database ends visits
+    earlier.
+    """
+
+    def __init__(self, app: ASGIApp, secret_key: str) -> None:
+        """Wrap an application.
+
+        Parameters
+        ----------
+        app : the application
+        secret_key : key that signs the cookies
+        """
+        self._plain = SessionMiddleware(app, secret_key, session_cookie="rappor", max_age=None)
+        self._secure = SessionMiddleware(
+            app, secret_key, session_cookie="__Host-rappor", max_age=None, https_only=True
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application with the session of the cookie."""
+        middleware = self._secure if scope["scheme"] == "https" else self._plain
+        await middleware(scope, receive, send)
+
+
+class _PagesApplication(Starlette):
+    """An application whose responses all have the security headers of pages.
+
+    Middleware would not see the responses to programming errors.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application with a `send` that adds the headers."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await super().__call__(scope, receive, send_with_headers)
+
+
+def create_pages() -> Starlette:
+    """Return the application of the pages. `attach_collector` completes it."""
+    app = _PagesApplication(routes=ROUTES, exception_handlers=make_error_handlers(_render_problem))
+    app.router.redirect_slashes = False
+    app.state.attempts = sessions.create_attempt_limit()
+    return app
+
+
+def attach_collector(app: Starlette, collector: Collector) -> None:
+    """Make the application of the pages show the data of a collector, before the first request.
+
+    The key of the cookies is in the database, which is open only now.
+    """
+    app.state.collector = collector
+    app.add_middleware(_Sessions, secret_key=visits.cookie_key(collector.engine))
+
+
+def _render_problem(problem: Problem) -> Response:
+    """Return a problem as a page without a form, because the session is unknown here."""
+    response = render_page(
+        "problem.html",
+        status=problem.status,
+        title=problem.status.phrase,
+        detail=problem.detail,
+        is_signed_in=False,
+        form_token="",
+    )
+    response.headers.update(problem.headers or {})
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = f"{math.ceil(problem.retry_after)}"
+    return response

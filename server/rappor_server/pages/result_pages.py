@@ -1,0 +1,339 @@
+"""Pages with results: rankings, trends, comparisons, segments, and the overview of a metric.
+
+How to think about a result. The URL of a page determines its result: metric, kind of the query,
+days, and the digest of an uploaded list. The last day in the URL is closed, so the URL shows the
+same result at any time, also to a colleague. A request whose URL lacks a part, such as the last
+day, is redirected to the complete URL.
+
+A result is in one of these states:
+
+    absent     Nobody has requested it since it was last deleted. A request starts the query unless
+               the token has too many queries in progress (429).
+    running    A worker process computes it. The page waits for half a second, then shows the
+               present step and looks again every second.
+    failed     The page shows the reason, for example too few reports.
+    done       The page and its files are in the folder of results.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rappor.base.sentence_numbers import format_count
+from rappor.counts.calendar import STRETCHES
+from rappor.estimator.error_control import CORRECTIONS, ErrorControl
+from rappor.registry.metric import Metric
+from rappor_server.access import await_while_connected
+from rappor_server.base.problems import Problem
+from rappor_server.operations.metric_health import MetricHealth
+from rappor_server.pages.forms import Form
+from rappor_server.pages.sessions import Analyst, redirect
+from rappor_server.queries.candidate_sources import CandidateSource, UploadedList
+from rappor_server.queries.page_queries import (
+    CompareQuery,
+    OverviewQuery,
+    PageQuery,
+    PngTask,
+    RankingQuery,
+    ResultPage,
+    SegmentsQuery,
+    TrendQuery,
+)
+from rappor_server.queries.query import Range, Subject, parse_day
+from rappor_server.queries.results import BACKGROUND, ResultState
+from rappor_server.storage.blocks import find_last_day
+
+_NO_STEP: Final = "waiting for a process"
+_WAIT_SECONDS: Final = 0.5
+"""Longest time in seconds that a page waits for a result before it shows the progress. A larger
+value shows fewer pages of progress, and keeps the browser waiting."""
+_DEFAULT_ERROR_CONTROL: Final = ErrorControl()
+_MAX_SMOOTHED: Final = 400
+"""Largest number of periods that a trend averages. The number of periods of a trend is the same."""
+_MEDIA_TYPES: Final = {
+    "html": "text/html", "csv": "text/csv", "json": "application/json",
+    "svg": "image/svg+xml", "png": "image/png",
+}  # fmt: skip
+_DEFAULTS: Final = {"smooth": "1", "level": "5", "correction": "bh", "confidence": "95"}
+"""Values of fields that a complete URL leaves out."""
+_FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "list", "all",
+                  "forged", *_DEFAULTS)  # fmt: skip
+"""Names of all fields of a URL. A complete URL has the fields in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRequest:
+    """A parsed request for a result.
+
+    Attributes
+    ----------
+    metric : the metric
+    query : the query that computes the result
+    path : path of the URL
+    fields : query string of the complete URL
+    last_day : last day of the result
+    """
+
+    metric: Metric
+    query: PageQuery[Any]
+    path: str
+    fields: str
+    last_day: str
+
+    @property
+    def kind(self) -> str:
+        """Kind of the query, the last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def url(self) -> str:
+        """The complete URL of the result."""
+        return f"{self.path}?{self.fields}"
+
+
+async def redirect_to_overview(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/metrics/NAME: redirect to the overview of the metric."""
+    return redirect(f"/pages/metrics/{analyst.find_metric(request).name}/overview")
+
+
+async def show_result(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/metrics/NAME/KIND: show a result, or the progress of its query."""
+    parsed = await _parse_request(request, analyst)
+    if f"{request.url.query}" != parsed.fields:
+        return redirect(parsed.url)
+    results, owner = analyst.collector.results, analyst.token.id
+    result = await results.find(parsed.query)
+    if result is None:
+        if not results.may_start(owner):
+            return _render_busy(analyst, parsed, owner)
+        result = await results.find_or_start(
+            parsed.query, owner=owner, address=parsed.url, wait=_WAIT_SECONDS
+        )
+        # Another request of the token may have started a query between the two statements above.
+        if result is None and not results.may_start(owner):
+            return _render_busy(analyst, parsed, owner)
+    return await _render_result(analyst, parsed, result)
+
+
+async def get_progress(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/metrics/NAME/KIND/progress: return the present step as JSON, for a script."""
+    parsed = await _parse_request(request, analyst)
+    result = await analyst.collector.results.find(parsed.query)
+    is_over = result is None or result.state != "running"
+    return JSONResponse({"text": _format_progress(result), "is_over": is_over})
+
+
+async def download_file(request: Request, analyst: Analyst) -> Response:
+    """GET /pages/metrics/NAME/KIND/files/FILE: return a file of a result."""
+    parsed = await _parse_request(request, analyst)
+    result = await analyst.collector.results.find(parsed.query)
+    name = request.path_params["file"]
+    files = {} if result is None else await analyst.collector.results.read_files(result)
+    stem, _, suffix = name.rpartition(".")
+    stored_name = f"{stem}.svg" if suffix == "png" else name
+    if stored_name not in files:
+        raise Problem(HTTPStatus.NOT_FOUND, "there is no such file: open the result first")
+    if suffix == "png":
+        # Images are drawn on request, because few people download them.
+        task = PngTask(svg=files[stored_name])
+        files[name] = await await_while_connected(request, analyst.collector.readers.run(task))
+    return Response(
+        files[name],
+        media_type=_MEDIA_TYPES[suffix],
+        headers={"Content-Disposition": f'attachment; filename="{parsed.metric.name}-{name}"'},
+    )
+
+
+async def cancel_query(request: Request, analyst: Analyst, form: Form) -> Response:  # noqa: ARG001
+    """POST /pages/metrics/NAME/KIND/cancel: cancel the query of a result."""
+    parsed = await _parse_request(request, analyst)
+    await analyst.collector.results.cancel(parsed.query)
+    return redirect(f"/pages/metrics/{parsed.metric.name}/ask")
+
+
+async def find_overview(analyst: Analyst, health: MetricHealth) -> tuple[str, ResultState | None]:
+    """Return the overview of a metric for the list of metrics; start its query if it is absent.
+
+    Returns
+    -------
+    reason : why there can be no overview, or an empty text
+    result : the result, or None if its query has not been started
+    """
+    if not health.days:
+        return "Nothing to show yet: send reports, and results appear the day after.", None
+    query = await analyst.collector.make_overview_query(health.metric)
+    if not query.subject.has_candidates:
+        return "No candidates yet: add a list under Ask, and its most common strings appear.", None
+    results = analyst.collector.results
+    result = await results.find(query)
+    # Queries of people come first: no overview starts while many queries are in progress.
+    if result is None and not results.is_busy:
+        result = await results.find_or_start(query, owner=BACKGROUND)
+    return "", result
+
+
+def decode_page(result: ResultState) -> ResultPage:
+    """Return the page of a result that is done."""
+    return msgspec.msgpack.decode(result.page, type=ResultPage)
+
+
+async def _render_result(
+    analyst: Analyst, parsed: ResultRequest, result: ResultState | None
+) -> Response:
+    """Return the page of a result that is running, failed or done."""
+    collector, metric = analyst.collector, parsed.metric
+    values = {"metric": metric, "parsed": parsed, "tab": parsed.kind}
+    if result is None or result.state == "running":
+        return analyst.render("waiting.html", progress=_format_progress(result), **values)
+    if result.state == "failed":
+        return analyst.render(
+            "no_result.html",
+            status=HTTPStatus(result.status),
+            detail=result.step,
+            needs_list=not parsed.query.subject.has_candidates,
+            running_urls=(),
+            **values,
+        )
+    latest = await collector.look_up(find_last_day, metric, today=collector.today())
+    return analyst.render("result.html", page=decode_page(result), latest=f"{latest}", **values)
+
+
+def _render_busy(analyst: Analyst, parsed: ResultRequest, owner: str) -> Response:
+    """Return the problem 429 as a page, with links to the queries of the token in progress."""
+    limit = analyst.collector.settings.queries_per_token
+    page = analyst.render(
+        "no_result.html",
+        status=HTTPStatus.TOO_MANY_REQUESTS,
+        metric=parsed.metric,
+        parsed=parsed,
+        tab=parsed.kind,
+        needs_list=False,
+        detail=f"A token must have at most {format_count(limit, 'question')} in progress.",
+        running_urls=analyst.collector.results.list_addresses(owner),
+    )
+    page.headers["Retry-After"] = "5"
+    return page
+
+
+async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
+    """Return the metric, the query and the complete URL of a request.
+
+    Raises
+    ------
+    Problem
+        404 for an unknown metric or kind of query
+    ParamsError
+        A field is out of range.
+    """
+    metric, collector = analyst.find_metric(request), analyst.collector
+    kind = request.path_params["kind"]
+    if kind not in _QUERY_MAKERS:
+        raise Problem(HTTPStatus.NOT_FOUND, "there is no such question")
+    latest = await collector.look_up(find_last_day, metric, today=collector.today())
+    raw = Form(dict(request.query_params), {})
+    fields = {name: raw.get_text(name) for name in _FIELDS if raw.get_text(name)}
+    fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
+    ends = ("to", "to_after") if kind == "comparison" else ("to",)
+    for end in ends:
+        # The result of a day that is not closed yet would change.
+        fields[end] = f"{min(parse_day(end, fields.get(end), latest), latest)}"
+    source = await collector.find_candidates(metric, fields.get("list", ""))
+    if isinstance(source, UploadedList):
+        # Without a digest the newest list is used. Tomorrow the newest list may be another one.
+        fields["list"] = source.digest
+    ordered = {name: fields[name] for name in _FIELDS if name in fields}
+    form = Form(ordered, {})
+    return ResultRequest(
+        metric=metric,
+        query=_QUERY_MAKERS[kind](_make_subject(metric, source, form), form),
+        path=f"/pages/metrics/{metric.name}/{kind}",
+        fields=urlencode(ordered),
+        last_day=fields[ends[-1]],
+    )
+
+
+def _make_overview(subject: Subject, form: Form) -> PageQuery[Any]:
+    return OverviewQuery(subject=subject, through=datetime.date.fromisoformat(form.get_text("to")))
+
+
+def _make_ranking(subject: Subject, form: Form) -> PageQuery[Any]:
+    return RankingQuery(
+        subject=subject,
+        range=_parse_range(form, "from", "to"),
+        everything=form.get_text("all") == "yes",
+        forged=form.get_text("forged") == "yes",
+    )
+
+
+def _make_trend(subject: Subject, form: Form) -> PageQuery[Any]:
+    return TrendQuery(
+        subject=subject,
+        range=_parse_range(form, "from", "to"),
+        by=form.get_choice("by", STRETCHES),
+        smooth=form.get_whole_number("smooth", 1, largest=_MAX_SMOOTHED),
+    )
+
+
+def _make_comparison(subject: Subject, form: Form) -> PageQuery[Any]:
+    return CompareQuery(
+        subject=subject,
+        before=_parse_range(form, "from", "to"),
+        after=_parse_range(form, "from_after", "to_after"),
+        everything=form.get_text("all") == "yes",
+    )
+
+
+def _make_segments(subject: Subject, form: Form) -> PageQuery[Any]:
+    names = tuple(dimension.name for dimension in subject.metric.segments)
+    return SegmentsQuery(
+        subject=subject,
+        range=_parse_range(form, "from", "to"),
+        dimension=form.get_choice("dimension", names) if form.get_text("dimension") else None,
+    )
+
+
+_QUERY_MAKERS: Final[Mapping[str, Callable[[Subject, Form], PageQuery[Any]]]] = {
+    "overview": _make_overview,
+    "ranking": _make_ranking,
+    "trend": _make_trend,
+    "comparison": _make_comparison,
+    "segments": _make_segments,
+}
+"""Functions that make a query from the fields of a URL. The key is the last part of the path."""
+
+
+def _make_subject(metric: Metric, source: CandidateSource | None, form: Form) -> Subject:
+    """Return the metric, the candidates and the error control of a query."""
+    return Subject(
+        metric=metric,
+        source=source,
+        error_control=ErrorControl(
+            alpha=form.get_share("level", _DEFAULT_ERROR_CONTROL.alpha),
+            method=form.get_choice("correction", CORRECTIONS),
+            confidence=form.get_share("confidence", _DEFAULT_ERROR_CONTROL.confidence),
+        ),
+    )
+
+
+def _parse_range(form: Form, first: str, last: str) -> Range:
+    """Return a range of days. Invalid days raise ParamsError here, before a query is started."""
+    days = Range(first=form.get_text(first) or None, last=form.get_text(last) or None)
+    days.parse()
+    return days
+
+
+def _format_progress(result: ResultState | None) -> str:
+    """Return the present step of a query and its duration."""
+    if result is None:
+        return _NO_STEP
+    return f"{result.step or _NO_STEP}, for {max(time.time() - result.began, 0):.0f} seconds"
