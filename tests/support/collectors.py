@@ -45,7 +45,7 @@ TODAY = datetime.date(2026, 11, 21)
 
 
 def entry(name: str, **fields: Any) -> str:
-    """Return the entry of a metric whose every report shows, as a file has it; None leaves out."""
+    """Return the entry of a metric without a minimum as TOML. A field with None is left out."""
     given = {
         "description": "A metric of tests",
         "owner": "a@example.org",
@@ -100,7 +100,7 @@ def report_of(
 
 
 def upload_of(*reports: Report, upload_id: str | None = None) -> bytes:
-    """Return the body of an upload, of one report unless others are given."""
+    """Return the body of an upload of some reports, by default of one report."""
     chosen = reports or (report_of(),)
     return Upload(id=upload_id or Upload.new_id(), reports=tuple(chosen)).to_json()
 
@@ -112,12 +112,12 @@ def submission_of(
     today: datetime.date = TODAY,
     suspicious: Suspicious = Suspicious.ACCEPT,
 ) -> Submission:
-    """Read a body as the collector does, accepting every popcount."""
+    """Parse a body as the collector does; accept every popcount."""
     return read_upload(body, accepted, today=today, max_reports=1000, suspicious=suspicious)
 
 
 def released(engine: Engine, name: str = "page") -> releases.Release:
-    """Return all counts of a metric, whatever its minimum."""
+    """Return all counts of a metric, without its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
     return releases.read_release(engine, metric, datetime.date.min, datetime.date.max)
 
@@ -133,18 +133,18 @@ def close_days(engine: Engine, metric: Metric, today: datetime.date) -> None:
 
 
 def there(found: T | None) -> T:
-    """Return what must have been found."""
+    """Return a value that must not be None."""
     assert found is not None
     return found
 
 
 def total(engine: Engine, name: str = "page") -> int:
-    """Return how many reports of a metric are counted."""
+    """Return the number of counted reports of a metric."""
     return released(engine, name).n_reports
 
 
 def rows_of(engine: Engine, kind: str) -> list[dict[str, Any]]:
-    """Return the rows of all tables that contain the keys of one day each."""
+    """Return the rows of the tables of all days of a kind."""
     with engine.connect() as db:
         return [
             dict(row) | {"day": day}
@@ -154,7 +154,7 @@ def rows_of(engine: Engine, kind: str) -> list[dict[str, Any]]:
 
 
 def commit(engine: Engine, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:
-    """Keep uploads as one group, and fold it on that day; return their answers."""
+    """Store uploads as one batch, and merge the batch on a day; return the responses."""
     submissions = [submission_of(body) for body in bodies]
     count_group(engine, submissions, today=today)
     return [submission.response for submission in submissions]
@@ -167,7 +167,7 @@ def count_group(
     *,
     today: datetime.date = TODAY,
 ) -> MergeResult:
-    """Keep uploads as one group, and fold it on that day."""
+    """Store uploads as one batch, and merge the batch on a day."""
     append(engine, submissions, refusals, today=today)
     return merge_now(engine, today=today)
 
@@ -184,7 +184,7 @@ def append(
     *,
     today: datetime.date = TODAY,
 ) -> None:
-    """Keep uploads as one group in the inbox of a database."""
+    """Store uploads as one batch in the inbox of a database."""
     accepted = [report for each in submissions for report in each.accepted]
     params = {report.fingerprint: report.params.to_json() for report in accepted}
     with contextlib.closing(open_inbox(engine)) as inbox:
@@ -192,7 +192,7 @@ def append(
 
 
 def merge_now(engine: Engine, *, today: datetime.date = TODAY) -> MergeResult:
-    """Fold what waits, on a day."""
+    """Merge all batches of the inbox on a day."""
     with contextlib.closing(open_inbox(engine)) as inbox:
         return merge(engine, inbox, wait=True, today=today)
 
@@ -214,25 +214,25 @@ class Running:
 
     @property
     def url(self) -> str:
-        """The address that it listens on."""
+        """URL of the public address."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def admin_url(self) -> str:
-        """The address of operators."""
+        """URL of the admin address."""
         return f"http://127.0.0.1:{self.admin or self.port}"
 
     def post(self, body: bytes, **headers: str) -> httpx.Response:
-        """Send an upload to it."""
+        """Send an upload."""
         named = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
         return plain_http.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
 
     def get(self, path: str, token: str = "", **headers: str) -> httpx.Response:
-        """Read from it: with a token as analysts do, without one as devices do.
+        """Request a path, with a read token as an analyst, or without one as a device.
 
-        What has come is counted before an analyst reads.
+        Stored uploads are merged before an analyst reads.
         """
         if not token:
             return plain_http.get(f"{self.url}{path}", headers=headers, timeout=60)
@@ -243,7 +243,7 @@ class Running:
     def ask(
         self, token: str, asked: object, *, metric: str = "page", query: str = "", **headers: str
     ) -> httpx.Response:
-        """Ask for estimates by a record, or by bytes as they are, however long it takes."""
+        """Request estimates with a JSON object or with bytes."""
         body = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
         named = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         named |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -252,22 +252,22 @@ class Running:
         return plain_http.post(url, content=body, headers=named, timeout=150)
 
     def count(self) -> None:
-        """Fold what has come, as the collector does a second later."""
+        """Merge stored uploads, as the merge process does a second later."""
         if self.database:
             with open_database(self.database) as engine:
                 merge_all(engine)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the lines of its log that tell of an event."""
+        """Return the lines of the log with an event."""
         lines = self.log.read_text().splitlines()
         return [each for each in map(json.loads, lines) if each["event"] == name]
 
     def children(self) -> dict[str, int]:
-        """Return the processes that it has started and that have not ended: number by name."""
+        """Return the numbers of the running child processes by their names."""
         return {name: number for number, name in self._children()}
 
     def children_named(self, name: str) -> list[int]:
-        """Return the numbers of those that have this name."""
+        """Return the numbers of the running child processes with a name."""
         return [number for number, found in self._children() if found == name]
 
     def _children(self) -> list[tuple[int, str]]:
@@ -277,16 +277,16 @@ class Running:
         return [(int(number), name) for state, number, name in found if "Z" not in state]
 
     def kill(self) -> None:
-        """Kill it and its workers at once."""
+        """Kill the collector and its child processes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
 
 def beside(engine: Engine, statement: str, other: Callable[[], object]) -> threading.Thread:
-    """Start something else right before the first statement that begins so; return its thread.
+    """Run `other` in a thread before the first statement with a beginning; return the thread.
 
-    The statement goes on when that has ended, or waits for a lock of PostgreSQL.
+    The statement continues when the thread has ended or waits for a lock of PostgreSQL.
     """
     thread = threading.Thread(target=other)
     waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
@@ -321,11 +321,11 @@ def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProc
 
 
 _OF_TESTS = ("CI", "PYTEST_CURRENT_TEST")
-"""What a reader's shell does not have; programs with telemetry obey it."""
+"""Variables that the shell of a reader lacks. Programs with telemetry do nothing if one is set."""
 
 
 def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script of bash in a folder, where the commands of the project are this program."""
+    """Run a bash script in a folder with the commands of this project."""
     own = folder / ".commands"
     own.mkdir(exist_ok=True)
     for name in ("rappor", "rappor-client", "rappor-server"):
@@ -358,7 +358,7 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def free_port() -> int:
-    """Return a free port, another one each time, below those that the system gives connections."""
+    """Return a free port, a different one each time, below the range of outgoing connections."""
     while True:
         port = 10_000 + secrets.randbelow(20_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -397,7 +397,7 @@ def launch(
 
 
 def start(folder: Path, database: str, *flags: str, **more: Any) -> Running:
-    """Start a collector and wait until it is ready."""
+    """Start a collector, and wait until it is ready."""
     running = launch(folder, database, *flags, **more)
     try:
         wait_until_ready(running)
@@ -408,7 +408,7 @@ def start(folder: Path, database: str, *flags: str, **more: Any) -> Running:
 
 
 def wait_until_ready(running: Running) -> None:
-    """Wait until a collector is ready, on a slow machine too; fail with its log if it ends."""
+    """Wait until a collector is ready; fail with its log if its process ends."""
 
     def is_ready() -> bool:
         assert running.process.poll() is None, running.log.read_text()
@@ -444,7 +444,7 @@ def make_token(database: str, *metrics: str, expires: datetime.date | None = Non
 
 
 def put(engine: Engine, counts: Counts, day: datetime.date) -> None:
-    """Keep counts as those of a day without any, as if their reports had come on it."""
+    """Store counts as the counters of a day, as if their reports had come on the day."""
     params = counts.params
     kind = (counts.metric, params.fingerprint, day)
     rows = [

@@ -59,7 +59,7 @@ def test_uploaded_list_is_used_by_its_digest(reader: Visitor) -> None:
 
 def test_odd_lines_of_a_list_are_counted_on_the_page(reader: Visitor) -> None:
     """White space and a second byte-order mark belong to strings that hardly any device reports."""
-    keep(reader, file="\ufeffbing \n qwant\n\ufeffduckduckgo\nstartpage\n".encode())
+    upload(reader, file="\ufeffbing \n qwant\n\ufeffduckduckgo\nstartpage\n".encode())
     page = reader.get(ASK).text
     assert "lines that begin or end with white space, which is part of their strings: 2" in page
     assert "lines that begin with a byte-order mark, which is part of their strings: 1" in page
