@@ -109,8 +109,10 @@ def _measure_pruning(*, quick: bool) -> Table:
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
         for label, url in urls.items():
             if url:
-                found = [_measure_prune(Path(folder), url, n_ids) for _ in range(1 if quick else 3)]
-                table.rows.append([label, *map(statistics.median, zip(*found, strict=True))])
+                measurements = [
+                    _measure_prune(Path(folder), url, n_ids) for _ in range(1 if quick else 3)
+                ]
+                table.rows.append([label, *map(statistics.median, zip(*measurements, strict=True))])
     return table
 
 
@@ -216,14 +218,14 @@ def _measure_rounds(
 
     The pace of the machine changes by the minute, so the applications take turns.
     """
-    found: dict[str, list[dict[str, float]]] = {}
+    figures_by_label: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
         applications = list(_list_applications(Path(folder), urls, n_ids))
         for _ in range(rounds):
             for label, factory, url in applications:
                 figures = _measure(Path(folder), factory, url, seconds, n_reports)
-                found.setdefault(label, []).append(figures)
-    return found
+                figures_by_label.setdefault(label, []).append(figures)
+    return figures_by_label
 
 
 def _list_applications(
@@ -297,8 +299,8 @@ def load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
     """Send uploads for some seconds. Returns the figures of the load, such as `total` uploads."""
     command = [sys.executable, "-m", "benchmarks.load"]
     command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports)]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)  # noqa: S603
-    figures: dict[str, float] = json.loads(answer.stdout)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)  # noqa: S603
+    figures: dict[str, float] = json.loads(process.stdout)
     return figures
 
 

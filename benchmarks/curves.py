@@ -55,12 +55,14 @@ def curves(*, quick: bool) -> list[Table]:
             note="Bonferroni 5 % over 200 candidates; every fifth string of the same data.",
         )
         for name, params in PRIVATE.items():
-            found = np.mean(run_many(partial(_detect_each, params=params), n_runs, pool), axis=0)
+            detection_rates = np.mean(
+                run_many(partial(_detect_each, params=params), n_runs, pool), axis=0
+            )
             error = compute_standard_error(params, POWER_REPORTS) / POWER_REPORTS
             shares = POPULATIONS["exp"](0).shares[:N_HELD]
             closed = stats.norm.sf(stats.norm.isf(LEVEL / N_ASKED) - shares / error)
             power.rows.extend(
-                [name, 100 * float(shares[i]), float(closed[i]), float(found[i])]
+                [name, 100 * float(shares[i]), float(closed[i]), float(detection_rates[i])]
                 for i in range(0, 60, 5)
             )
     return [accuracy, power]
@@ -70,8 +72,10 @@ def _detect_each(seed: int, params: Params) -> list[float]:
     """Return for each present string whether it is detected, as 1 or 0."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=POWER_REPORTS, seed=seed)
-    found = decode(
+    estimates = decode(
         counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL, method="bonferroni")
     )
-    detected = {name for name, hit in zip(found.candidates, found.detected, strict=True) if hit}
+    detected = {
+        name for name, hit in zip(estimates.candidates, estimates.detected, strict=True) if hit
+    }
     return [float(name in detected) for name in collection.candidates[:N_HELD]]

@@ -142,15 +142,15 @@ def _reduce_case(case: Case) -> Case:
 
 def summarise(runs: Sequence[Run]) -> list[str | int | float]:
     """Return the cells of a row."""
-    found = np.array([run.found for run in runs])
+    found_counts = np.array([run.found for run in runs])
     oracle = np.array([run.oracle for run in runs])
     return [
         len(runs),
         f"{np.mean([run.candidates for run in runs]):,.0f}",
-        float(found.mean()),
-        float(found.std(ddof=1) / len(runs) ** 0.5) if len(runs) > 1 else math.nan,
+        float(found_counts.mean()),
+        float(found_counts.std(ddof=1) / len(runs) ** 0.5) if len(runs) > 1 else math.nan,
         float(oracle.mean()),
-        float(found.sum() / oracle.sum()),
+        float(found_counts.sum() / oracle.sum()),
         float(np.mean([run.false / max(run.found + run.false, 1) for run in runs])),
         float(np.mean([run.oracle_false / max(run.oracle + run.oracle_false, 1) for run in runs])),
         float(np.mean([run.seconds for run in runs])),
@@ -166,18 +166,18 @@ def measure(case: Case, seed: int) -> Run:
         population, case.params, case.parts, n_reports=case.n_reports, seed=seed
     )
     start = time.process_time()
-    found = discover(
+    discovered = discover(
         counts, LETTERS, keep=case.keep, longest=LENGTH, error_control=ErrorControl(alpha=LEVEL)
     )
     seconds = time.process_time() - start
-    true = len(set(found.strings) & set(strings))
+    true = len(set(discovered.strings) & set(strings))
     oracle, oracle_false = count_oracle_detections(case, population, seed)
     return Run(
         found=true,
-        false=len(found.strings) - true,
+        false=len(discovered.strings) - true,
         oracle=oracle,
         oracle_false=oracle_false,
-        candidates=found.estimates.n_candidates,
+        candidates=discovered.estimates.n_candidates,
         seconds=seconds,
         megabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
@@ -200,10 +200,10 @@ def count_oracle_detections(case: Case, population: Population, seed: int) -> tu
         params = dataclasses.replace(case.params, part=part.name, insecure=True)
         own = simulate(population, params, n_reports=n, seed=own_seed)
         shares: dict[str, float] = {}
-        for text, held in zip(population.values, own.devices, strict=True):
+        for text, n_held in zip(population.values, own.devices, strict=True):
             if text[:before] in kept:
                 piece = cut(part.name, text)
-                shares[piece] = shares.get(piece, 0.0) + held / n
+                shares[piece] = shares.get(piece, 0.0) + n_held / n
         length = LENGTH if part.name == WHOLE else prefix_length(part.name)
         n_candidates = n_kept * sum(len(LETTERS) ** added for added in range(length - before + 1))
         z = _draw_scores(np.array(list(shares.values())), params, n, rng)

@@ -48,24 +48,24 @@ def engines(*, quick: bool) -> list[Table]:
     with tempfile.TemporaryDirectory() as folder:
         lakes = [write_lake(Path(folder) / str(n), n) for n in (_EMPTY, *sizes)]
         measured = {name: _measure(name, lakes) for name in names}
-    for name, answer in measured.items():
-        table.rows.append(_row(name, answer, sizes))
+    for name, figures in measured.items():
+        table.rows.append(_row(name, figures, sizes))
     return [table, _describe_break_even(measured, sizes)]
 
 
 def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.engines_once", name, *map(str, lakes)]
     root = Path(__file__).resolve().parents[1]
-    answer = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
-    document: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    process = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
+    document: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return document
 
 
-def _row(name: str, answer: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell]:
-    empty, *seconds = (run["seconds"] for run in answer["runs"])
+def _row(name: str, figures: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell]:
+    empty, *seconds = (run["seconds"] for run in figures["runs"])
     net = [max(time - empty, 1e-9) for time in seconds]
     slope = math.log(net[-1] / net[0]) / math.log(sizes[-1] / sizes[0])
-    return [name, empty, *seconds, sizes[-1] / net[-1], slope, answer["peak"] / _MEGABYTE]
+    return [name, empty, *seconds, sizes[-1] / net[-1], slope, figures["peak"] / _MEGABYTE]
 
 
 def _describe_break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Table:

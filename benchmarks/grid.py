@@ -89,19 +89,19 @@ def run_case(seed: int, population: str, size: str, setting: str) -> Result:
     n_values, n_clients = SIZES[size]
     chosen = SETTINGS[setting]
     names = [f"{seed}/v{i}" for i in range(1, n_values + round(n_values * chosen.extra) + 1)]
-    held = Population(names[:n_values], POPULATIONS[population](n_values))
-    collected = simulate(held, chosen.params, n_reports=n_clients, seed=seed)
+    present = Population(names[:n_values], POPULATIONS[population](n_values))
+    collected = simulate(present, chosen.params, n_reports=n_clients, seed=seed)
     candidates = [name for name in names if not (chosen.missing and name.endswith("9"))]
-    found = decode(collected.counts, candidates, distribution=True)
-    truth = dict(zip(held.values, (collected.devices / n_clients).tolist(), strict=True))
-    asked = np.array([truth.get(name, 0.0) for name in found.candidates])
-    unasked = 1 - asked.sum()
-    assert found.posterior_share is not None
+    estimates = decode(collected.counts, candidates, distribution=True)
+    truth = dict(zip(present.values, (collected.devices / n_clients).tolist(), strict=True))
+    candidate_shares = np.array([truth.get(name, 0.0) for name in estimates.candidates])
+    unasked = 1 - candidate_shares.sum()
+    assert estimates.posterior_share is not None
     return Result(
-        variation=float(np.abs(found.posterior_share - asked).sum() + unasked) / 2,
-        true=int((found.detected & (asked > 0)).sum()),
-        false_positives=int((found.detected & (asked == 0)).sum()),
-        false_negatives=int((~found.detected & (asked > 0)).sum()),
+        variation=float(np.abs(estimates.posterior_share - candidate_shares).sum() + unasked) / 2,
+        true=int((estimates.detected & (candidate_shares > 0)).sum()),
+        false_positives=int((estimates.detected & (candidate_shares == 0)).sum()),
+        false_negatives=int((~estimates.detected & (candidate_shares > 0)).sum()),
     )
 
 

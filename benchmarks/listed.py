@@ -175,8 +175,8 @@ def _measure_few_devices(profile: str, *, quick: bool) -> Iterator[Found]:
         decode(simulate_counts(devices, params, n_reports=_FEW, seed=seed), listed=tuple(LISTED))
         for seed in range(1, 11 if quick else 201)
     ]
-    found = _summarize(f"list, m = {m}", estimates, rare, params)
-    yield found._replace(rare="not looked for", false="")
+    row = _summarize(f"list, m = {m}", estimates, rare, params)
+    yield row._replace(rare="not looked for", false="")
 
 
 def _summarize(

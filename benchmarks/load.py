@@ -44,8 +44,8 @@ class _Sender(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, body = self._received.partition(b"\r\n\r\n")
+        if not separator:
             return
         length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         if len(body) >= length:
@@ -133,5 +133,5 @@ async def _run(port: int, connections: int, seconds: float, n_reports: int) -> d
 if __name__ == "__main__":
     port, connections, seconds, n_reports = sys.argv[1:]
     with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
-        answer = runner.run(_run(int(port), int(connections), float(seconds), int(n_reports)))
-    json.dump(answer, sys.stdout)
+        figures = runner.run(_run(int(port), int(connections), float(seconds), int(n_reports)))
+    json.dump(figures, sys.stdout)

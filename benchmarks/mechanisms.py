@@ -69,12 +69,12 @@ def mechanisms(*, quick: bool) -> list[Table]:
             float(np.mean(run_many(partial(_measure_design, name=name, epsilon=e), n_runs, None)))
             for e in EPSILONS
         ]
-    answers: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     if PEERS.exists():
         for column, epsilon in enumerate(EPSILONS):
-            answers = [_measure_peers(epsilon, seed) for seed in range(n_runs)]
-            for name in answers[0]["estimates"]:
-                errors = [_compute_error(a["estimates"][name], a["held"], epsilon) for a in answers]
+            results = [_measure_peers(epsilon, seed) for seed in range(n_runs)]
+            for name in results[0]["estimates"]:
+                errors = [_compute_error(a["estimates"][name], a["held"], epsilon) for a in results]
                 row = rows.setdefault(f"pure-ldp {name}", [float("nan")] * len(EPSILONS))
                 row[column] = float(np.mean(errors))
     table = Table(
@@ -92,7 +92,7 @@ def mechanisms(*, quick: bool) -> list[Table]:
     for name, ratios in rows.items():
         forms = closed.get(name, [1.0 if name == "optimum" else float("nan")] * len(EPSILONS))
         table.rows.append([name, *ratios, *forms])
-    table.note += "\n" + (_describe_fault(answers[0]["rappor"]) if answers else _ABSENT)
+    table.note += "\n" + (_describe_fault(results[0]["rappor"]) if results else _ABSENT)
     return [table]
 
 
@@ -108,28 +108,28 @@ def _measure_design(seed: int, name: str, epsilon: float) -> float:
     names = [f"v{i:03}" for i in range(N_VALUES)]
     population = Population(names, 1 / np.arange(1.0, N_VALUES + 1))
     collected = simulate(population, params, n_reports=N_REPORTS, seed=seed)
-    found = decode(collected.counts, None if params.encoding == "onehot" else names)
-    counts = dict(zip(found.candidates, found.share * N_REPORTS, strict=True))
+    estimates = decode(collected.counts, None if params.encoding == "onehot" else names)
+    counts = dict(zip(estimates.candidates, estimates.share * N_REPORTS, strict=True))
     return _compute_error([counts[name] for name in names], collected.devices, epsilon)
 
 
 def _compute_error(
-    estimates: list[float], held: list[int] | NDArray[np.int64], epsilon: float
+    estimates: list[float], true_counts: list[int] | NDArray[np.int64], epsilon: float
 ) -> float:
     """Return the mean square error of the rarer half, as a multiple of the optimum."""
-    errors = (np.asarray(estimates) - np.asarray(held))[N_VALUES // 2 :]
+    errors = (np.asarray(estimates) - np.asarray(true_counts))[N_VALUES // 2 :]
     return float(np.mean(errors**2)) / N_REPORTS / compute_optimum(epsilon)
 
 
 def _measure_peers(epsilon: float, seed: int) -> dict[str, Any]:
     """Run the mechanisms of pure-ldp once, in their own environment."""
     numbers = [str(number) for number in (epsilon, N_REPORTS, N_VALUES, seed)]
-    answer = subprocess.run(  # noqa: S603  # ours, and the interpreter that the user has made
+    process = subprocess.run(  # noqa: S603  # ours, and the interpreter that the user has made
         [str(PEERS), str(Path(__file__).with_name("peers_once.py")), *numbers],
         capture_output=True,
         check=True,
     )
-    document: dict[str, Any] = json.loads(answer.stdout)
+    document: dict[str, Any] = json.loads(process.stdout)
     return document
 
 

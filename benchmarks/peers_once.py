@@ -37,13 +37,16 @@ def main() -> None:
     random.seed(seed)
     np.random.seed(seed)  # what the package draws from
     weights = 1 / np.arange(1.0, n_values + 1)
-    held = np.random.multinomial(n_reports, weights / weights.sum())
-    values = np.repeat(np.arange(n_values), held)
-    answer = {
+    true_counts = np.random.multinomial(n_reports, weights / weights.sum())
+    values = np.repeat(np.arange(n_values), true_counts)
+    estimates = {
         name: _estimate(client, server, values, n_values)
         for name, (client, server) in _list_mechanisms(epsilon, n_values).items()
     }
-    json.dump({"held": held.tolist(), "estimates": answer, "rappor": _measure_rappor()}, sys.stdout)
+    json.dump(
+        {"held": true_counts.tolist(), "estimates": estimates, "rappor": _measure_rappor()},
+        sys.stdout,
+    )
 
 
 def _list_mechanisms(epsilon: float, d: int) -> dict[str, tuple[Any, Any]]:

@@ -70,7 +70,7 @@ class Run:
     true: int
     false: int
     absent_error: float
-    held: tuple[float, float, float]
+    coverages: tuple[float, float, float]
 
 
 def measure(seed: int, name: str) -> Run:
@@ -81,18 +81,18 @@ def measure(seed: int, name: str) -> Run:
     order = np.argsort(-words.weights, kind="stable")[:ASKED]
     truth = {words.values[i]: float(words.weights[i]) for i in order}
     names = [*truth, *(f"{seed}/absent/{i}" for i in range(ASKED))]
-    found = decode(counts, names, error_control=ErrorControl(alpha=LEVEL))
-    shares = np.array([truth.get(text, 0.0) for text in found.candidates])
-    inside = (found.ci_low <= shares) & (shares <= found.ci_high)
+    estimates = decode(counts, names, error_control=ErrorControl(alpha=LEVEL))
+    shares = np.array([truth.get(text, 0.0) for text in estimates.candidates])
+    inside = (estimates.ci_low <= shares) & (shares <= estimates.ci_high)
     ties = np.random.default_rng(seed).random(len(shares))
     rank = np.empty(len(shares), dtype=np.int64)
     rank[np.lexsort((ties, -shares))] = np.arange(len(shares))
     absent = shares == 0
     return Run(
-        true=int((found.detected & ~absent).sum()),
-        false=int((found.detected & absent).sum()),
-        absent_error=float(np.sqrt((found.share[absent] ** 2).mean())),
-        held=(
+        true=int((estimates.detected & ~absent).sum()),
+        false=int((estimates.detected & absent).sum()),
+        absent_error=float(np.sqrt((estimates.share[absent] ** 2).mean())),
+        coverages=(
             _mean(inside[absent]),
             _mean(inside[~absent & (rank >= TOP)]),
             _mean(inside[rank < TOP]),
@@ -131,15 +131,15 @@ def compare_permanent_responses(*, quick: bool) -> list[Table]:
 def _summary(runs: list[Run]) -> list[float]:
     true = np.array([run.true for run in runs])
     false = sum(run.false for run in runs)
-    held = np.array([run.held for run in runs]).mean(axis=0)
+    coverages = np.array([run.coverages for run in runs]).mean(axis=0)
     return [
         float(true.mean()),
         float(true.std(ddof=1) / math.sqrt(len(runs))),
         false / max(false + int(true.sum()), 1),
         100 * float(np.mean([run.absent_error for run in runs])),
-        *(float(coverage) for coverage in held),
+        *(float(coverage) for coverage in coverages),
     ]
 
 
-def _mean(held: NDArray[np.bool_]) -> float:
-    return float(held.mean())
+def _mean(coverages: NDArray[np.bool_]) -> float:
+    return float(coverages.mean())

@@ -44,18 +44,18 @@ def exp(seed: int) -> Collection:
 
     The other candidates are 100 absent strings ([EPK14] section 5.2).
     """
-    return _collect(_exponential(), asked=np.arange(100), n_absent=100, seed=seed)
+    return _collect(_exponential(), listed=np.arange(100), n_absent=100, seed=seed)
 
 
 def zipf_half(seed: int) -> Collection:
     """Return Zipf's law over 1,000 strings. A random half of them are candidates."""
-    asked = np.random.default_rng([seed, 1]).choice(1000, size=500, replace=False)
-    return _collect(_zipf(), asked=asked, n_absent=0, seed=seed)
+    listed = np.random.default_rng([seed, 1]).choice(1000, size=500, replace=False)
+    return _collect(_zipf(), listed=listed, n_absent=0, seed=seed)
 
 
 def uniform(seed: int) -> Collection:
     """Return 500 equally frequent strings, and 500 absent candidates."""
-    return _collect(np.ones(500), asked=np.arange(500), n_absent=500, seed=seed)
+    return _collect(np.ones(500), listed=np.arange(500), n_absent=500, seed=seed)
 
 
 def one_heavy(seed: int) -> Collection:
@@ -64,28 +64,28 @@ def one_heavy(seed: int) -> Collection:
     100 further candidates are absent.
     """
     weights = np.concatenate([[0.9], np.full(99, 0.1 / 99)])
-    return _collect(weights, asked=np.arange(100), n_absent=100, seed=seed)
+    return _collect(weights, listed=np.arange(100), n_absent=100, seed=seed)
 
 
 def exp_missing(seed: int) -> Collection:
     """Return `exp` without ten of its 100 candidates, two of the top ten among them."""
-    return _collect(_exponential(), asked=_drop_a_tenth(100, seed), n_absent=100, seed=seed)
+    return _collect(_exponential(), listed=_drop_a_tenth(100, seed), n_absent=100, seed=seed)
 
 
 def zipf_missing(seed: int) -> Collection:
     """Return Zipf's law over 1,000 strings, 900 of them candidates, and 1,000 absent candidates."""
-    return _collect(_zipf(), asked=_drop_a_tenth(1000, seed), n_absent=1000, seed=seed)
+    return _collect(_zipf(), listed=_drop_a_tenth(1000, seed), n_absent=1000, seed=seed)
 
 
 def falling(seed: int) -> Collection:
     """Return shares that fall as (3 + i)^-1.1, i = 0..149, and 150 absent candidates."""
     weights = np.arange(3.0, 153.0) ** -1.1
-    return _collect(weights, asked=np.arange(150), n_absent=150, seed=seed)
+    return _collect(weights, listed=np.arange(150), n_absent=150, seed=seed)
 
 
 def ten(seed: int) -> Collection:
     """Return ten equally frequent strings, and ten absent candidates."""
-    return _collect(np.ones(10), asked=np.arange(10), n_absent=10, seed=seed)
+    return _collect(np.ones(10), listed=np.arange(10), n_absent=10, seed=seed)
 
 
 def words(seed: int) -> Collection:
@@ -96,12 +96,12 @@ def words(seed: int) -> Collection:
     """
     weights = english_words().weights
     most = np.argsort(-weights, kind="stable")[:10_000]
-    return _collect(weights, asked=most, n_absent=0, seed=seed)
+    return _collect(weights, listed=most, n_absent=0, seed=seed)
 
 
 def from_weights(weights: NDArray[np.float64], n_absent: int, seed: int) -> Collection:
     """Return a population of these weights. All its strings, and absent strings, are candidates."""
-    return _collect(weights, asked=np.arange(len(weights)), n_absent=n_absent, seed=seed)
+    return _collect(weights, listed=np.arange(len(weights)), n_absent=n_absent, seed=seed)
 
 
 def _lognormal(n: int, deviation: float) -> NDArray[np.float64]:
@@ -175,15 +175,15 @@ def _drop_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
 
 
 def _collect(
-    weights: NDArray[np.float64], *, asked: NDArray[np.int64], n_absent: int, seed: int
+    weights: NDArray[np.float64], *, listed: NDArray[np.int64], n_absent: int, seed: int
 ) -> Collection:
     """Put the seed before each string, and combine true and absent candidates."""
     names = [f"{seed}/true/{i}" for i in range(len(weights))]
     population = Population(names, weights)
-    asked = np.sort(asked)
+    listed = np.sort(listed)
     absent = [f"{seed}/absent/{i}" for i in range(n_absent)]
     return Collection(
         population=population,
-        candidates=[names[i] for i in asked] + absent,
-        shares=np.concatenate([population.weights[asked], np.zeros(n_absent)]),
+        candidates=[names[i] for i in listed] + absent,
+        shares=np.concatenate([population.weights[listed], np.zeros(n_absent)]),
     )

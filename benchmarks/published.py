@@ -81,11 +81,11 @@ def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
     weights = np.diff(stats.norm.cdf(edges, 50, 10))
     population = Population(list(NORMAL.categories), weights)
     collected = simulate(population, NORMAL, n_reports=n_clients, seed=seed)
-    found = decode(collected.counts)
-    held = dict(zip(population.values, collected.devices.tolist(), strict=True))
-    truth = np.array([held[name] for name in found.candidates])
-    errors = found.share * n_clients - truth
-    return float(np.sqrt(np.mean(errors**2))), float(np.mean(found.std_error)) * n_clients
+    estimates = decode(collected.counts)
+    true_counts = dict(zip(population.values, collected.devices.tolist(), strict=True))
+    truth = np.array([true_counts[name] for name in estimates.candidates])
+    errors = estimates.share * n_clients - truth
+    return float(np.sqrt(np.mean(errors**2))), float(np.mean(estimates.std_error)) * n_clients
 
 
 def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
@@ -200,13 +200,13 @@ def _run_deployment(
     population = Population([*names, *tail], np.concatenate([shares, rest]))
     counts = simulate_counts(population, params, n_reports=n_reports, seed=seed)
     absent = [f"{seed}/absent/{i}" for i in range(n_asked - len(names))]
-    found = decode(counts, [*names, *absent], error_control=ErrorControl(method="bonferroni"))
-    hits = [name for name, hit in zip(found.candidates, found.detected, strict=True) if hit]
+    estimates = decode(counts, [*names, *absent], error_control=ErrorControl(method="bonferroni"))
+    hits = [name for name, hit in zip(estimates.candidates, estimates.detected, strict=True) if hit]
     known = set(names)
     return Deployment(
         true=sum(name in known for name in hits),
         false=sum(name not in known for name in hits),
-        error=float(np.mean(found.std_error)) * n_reports,
+        error=float(np.mean(estimates.std_error)) * n_reports,
     )
 
 
@@ -232,11 +232,11 @@ def _processes(runs: list[Deployment]) -> Table:
         "tail of 5,000 that nobody\nasks about, and 190 absent candidates; Bonferroni 5 %. The "
         "published ten are the ones that were found: of more such\nstrings a part would be missed.",
     )
-    found = [run.true for run in runs]
+    detections = [run.true for run in runs]
     ours = float(np.mean([run.error for run in runs]))
     table.rows += [
         ["standard error of a count", 1212, error, ours, _verdict(1212, ours, within=0.05)],
-        ["strings found", 10, expected, float(np.mean(found)), _judge_one_run(10, found)],
+        ["strings found", 10, expected, float(np.mean(detections)), _judge_one_run(10, detections)],
         [
             "false strings",
             _NONE,
@@ -262,7 +262,7 @@ def _homepages(runs: list[Deployment]) -> Table:
         f"of all candidates. Bonferroni over {N_ASKED:,} candidates needs {limit:.2f} %.",
     )
     one, whole = epsilon_1(HOMEPAGES), epsilon_inf(HOMEPAGES)
-    expected, found = _homepages_expected(share), _true(runs)
+    expected, detections = _homepages_expected(share), _true(runs)
     table.rows += [
         ["eps_1", 0.5343, _NONE, one, _verdict(0.5343, one)],
         ["eps_inf", 2.0433, _NONE, whole, _verdict(2.0433, whole)],
@@ -278,8 +278,8 @@ def _homepages(runs: list[Deployment]) -> Table:
             "of 5 at 1 %, 10 at .65 %, 10 at .1 %",
             _NONE,
             expected,
-            found,
-            _judge_closed_form(expected, found),
+            detections,
+            _judge_closed_form(expected, detections),
         ],
         ["false strings", _NONE, 0.05, _false(runs), "not published"],
     ]
@@ -332,10 +332,10 @@ def _run_grid_cell(seed: int, params: Params) -> tuple[float, float]:
     weights = np.exp(-0.05 * np.arange(GRID_PRESENT))
     population = Population(names[:GRID_PRESENT], weights)
     counts = simulate_counts(population, params, n_reports=GRID_REPORTS, seed=seed)
-    found = decode(counts, names)
-    held = set(population.values)
-    hits = [name for name, hit in zip(found.candidates, found.detected, strict=True) if hit]
-    true = sum(name in held for name in hits)
+    estimates = decode(counts, names)
+    present = set(population.values)
+    hits = [name for name, hit in zip(estimates.candidates, estimates.detected, strict=True) if hit]
+    true = sum(name in present for name in hits)
     return (true / len(hits) if hits else _NONE), true / GRID_PRESENT
 
 
@@ -406,6 +406,6 @@ def _recall(results: list[tuple[float, float]]) -> float:
 def _expect_recall(params: Params, recall: float) -> float:
     """Return the expected recall at Benjamini-Hochberg's limit for a given recall."""
     error = compute_standard_error(params, GRID_REPORTS) / GRID_REPORTS
-    found = max(recall * GRID_PRESENT, 1)
-    level = 0.05 * found / (GRID_PRESENT + GRID_ABSENT)
+    n_detected = max(recall * GRID_PRESENT, 1)
+    level = 0.05 * n_detected / (GRID_PRESENT + GRID_ABSENT)
     return _expect_detections(error, level=level) / GRID_PRESENT

@@ -80,7 +80,7 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     shown = np.flatnonzero(estimates.detected)
     names = [estimates.candidates[i] for i in shown]
     assert estimates.posterior_share is not None
-    found = dict(zip(names, estimates.share[shown], strict=True))
+    shares = dict(zip(names, estimates.share[shown], strict=True))
     shares = dict(zip(estimates.candidates, estimates.posterior_share, strict=True))
     inside = _compute_coverage(
         names, estimates.ci_low_adjusted[shown], estimates.ci_high_adjusted[shown], truth
@@ -89,7 +89,7 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     every = _compute_coverage(
         list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth
     )
-    return _figures(names, found, truth) | {
+    return _figures(names, shares, truth) | {
         "distribution": _add_rest(shares, truth, set(estimates.candidates)),
         "listed": total_variation(shares, truth),
         "coverage": inside,
@@ -100,40 +100,40 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
 
 def _theirs(rows: list[dict[str, str]], truth: Shares, listed: set[str]) -> dict[str, float]:
     names = [row["string"] for row in rows]
-    found = {row["string"]: float(row["proportion"]) for row in rows}
+    shares = {row["string"]: float(row["proportion"]) for row in rows}
     low, high = (
         np.array([float(row[key]) for row in rows]) for key in ("prop_low_95", "prop_high_95")
     )
-    return _figures(names, found, truth) | {
-        "distribution": _add_rest(found, truth, listed),
-        "listed": total_variation(found, truth),
+    return _figures(names, shares, truth) | {
+        "distribution": _add_rest(shares, truth, listed),
+        "listed": total_variation(shares, truth),
         "coverage": _compute_coverage(names, low, high, truth),
     }
 
 
-def _figures(names: list[str], found: Shares, truth: Shares) -> dict[str, float]:
+def _figures(names: list[str], shares: Shares, truth: Shares) -> dict[str, float]:
     top = sorted(truth, key=lambda name: -truth[name])[:_TOP]
-    errors = [found.get(name, 0.0) - truth[name] for name in top]
+    errors = [shares.get(name, 0.0) - truth[name] for name in top]
     n_true = sum(name in truth for name in names)
     return {
         "true": n_true,
         "false": len(names) - n_true,
-        "variation": total_variation(found, truth),
+        "variation": total_variation(shares, truth),
         "rmse": float(np.sqrt(np.mean(np.square(errors)))),
     }
 
 
-def total_variation(found: Shares, truth: Shares) -> float:
+def total_variation(shares: Shares, truth: Shares) -> float:
     """Return half the absolute error over all strings. A string that is not found counts as 0."""
-    names = found.keys() | truth.keys()
-    return sum(abs(found.get(name, 0.0) - truth.get(name, 0.0)) for name in names) / 2
+    names = shares.keys() | truth.keys()
+    return sum(abs(shares.get(name, 0.0) - truth.get(name, 0.0)) for name in names) / 2
 
 
-def _add_rest(found: Shares, truth: Shares, listed: set[str]) -> float:
+def _add_rest(shares: Shares, truth: Shares, listed: set[str]) -> float:
     """Return the total variation in which all strings that are no candidates are one cell."""
     rest = sum(share for name, share in truth.items() if name not in listed)
-    told = {name: share for name, share in truth.items() if name in listed}
-    return total_variation(found, told) + abs(1 - sum(found.values()) - rest) / 2
+    listed_truth = {name: share for name, share in truth.items() if name in listed}
+    return total_variation(shares, listed_truth) + abs(1 - sum(shares.values()) - rest) / 2
 
 
 def _compute_coverage(

@@ -177,8 +177,8 @@ def _measure_http(folder: Path, url: str, *, seconds: float) -> float:
     """Return the processor seconds of HTTP for an upload."""
     with serve(folder, "nothing", url) as (port, process):
         before = _read_processor_seconds(process)
-        found = load(port, seconds, 1)
-        return (_read_processor_seconds(process) - before) / found["total"]
+        figures = load(port, seconds, 1)
+        return (_read_processor_seconds(process) - before) / figures["total"]
 
 
 def _measure(
@@ -275,15 +275,15 @@ def _read_processor_seconds(number: int, *, children: bool = False) -> float:
 
     Ended children are included (proc(5)).
     """
-    found = 0
+    ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             words = path.read_text(encoding="ascii").rpartition(")")[2].split()
             if path.parent.name == str(number):
-                found += sum(map(int, words[11 : 15 if children else 13]))
+                ticks += sum(map(int, words[11 : 15 if children else 13]))
             elif children and words[1] == str(number):
-                found += sum(map(int, words[11:13]))
-    return found / os.sysconf("SC_CLK_TCK")
+                ticks += sum(map(int, words[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class _Meter:

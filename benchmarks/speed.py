@@ -89,8 +89,8 @@ def _measure_many_detections(*, quick: bool) -> Table:
 def _decode_apart(*arguments: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.decode_once", *arguments]
     root = Path(__file__).resolve().parents[1]
-    answer = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
-    document: dict[str, float] = json.loads(answer.stdout)
+    process = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
+    document: dict[str, float] = json.loads(process.stdout)
     return document
 
 

@@ -50,8 +50,10 @@ def stream(*, quick: bool) -> list[Table]:
 def _time_fastest(m: int, heads: int, *, repeats: int) -> float:
     """Return the CPU seconds of the fastest of several decodes."""
     params = dataclasses.replace(Params.profile("balanced"), m=m)
-    held = Population([f"{i} is no candidate" for i in range(1000)], 1 / np.arange(1.0, 1001.0))
-    counts = simulate_counts(held, params, n_reports=1e7, seed=1)
+    population = Population(
+        [f"{i} is no candidate" for i in range(1000)], 1 / np.arange(1.0, 1001.0)
+    )
+    counts = simulate_counts(population, params, n_reports=1e7, seed=1)
     decode(counts, _candidates("a", 3))  # compiles what is compiled once
     taken = []
     for _ in range(repeats):

@@ -93,21 +93,21 @@ def measure(seed: int, name: str) -> Errors:
     kind, params, n_reports = CELLS[name]
     collection = POPULATIONS[kind](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
-    found = decode(counts, collection.candidates)
-    truth = true_shares(found, collection)[found.detected]
-    estimate, error = found.share[found.detected], found.std_error[found.detected]
+    estimates = decode(counts, collection.candidates)
+    truth = true_shares(estimates, collection)[estimates.detected]
+    estimate, error = estimates.share[estimates.detected], estimates.std_error[estimates.detected]
     return Errors(
-        unallocated=(found.unallocated - (1 - truth.sum()), found.unallocated_std_error),
+        unallocated=(estimates.unallocated - (1 - truth.sum()), estimates.unallocated_std_error),
         plain=(truth.sum() - estimate.sum(), float(np.sqrt((error**2).sum()))),
         rests=[
-            (rest.share - truth[rest.after :].sum(), rest.std_error) for rest in found.remaining
+            (rest.share - truth[rest.after :].sum(), rest.std_error) for rest in estimates.remaining
         ],
     )
 
 
 def compute_coverage(errors: list[tuple[float, float]]) -> float:
     """Return the share of the errors that are within 1.96 standard errors."""
-    return float(np.mean([abs(error) <= WITHIN * said for error, said in errors]))
+    return float(np.mean([abs(error) <= WITHIN * std_error for error, std_error in errors]))
 
 
 def sums(*, quick: bool) -> list[Table]:
@@ -201,25 +201,25 @@ def measure_complete(seed: int, epsilon: float, k: int) -> list[float]:
     population = Population(present, shares[shares > 0])
     counts = simulate_counts(population, params, n_reports=5_000, seed=seed)
     alone = decode(counts, distribution=True)
-    found = decode(counts, distribution=True, complete=True)
-    inside = (found.ci_low <= shares) & (shares <= found.ci_high)
+    complete = decode(counts, distribution=True, complete=True)
+    inside = (complete.ci_low <= shares) & (shares <= complete.ci_high)
     peer: NDArray[np.float64] = np.full(k, np.nan)
     if importlib.util.find_spec("multi_freq_ldpy"):
         oracle = importlib.import_module("multi_freq_ldpy.pure_frequency_oracles.UE")
         peer = oracle.UE_Aggregator_IBU([counts.bit_counts[0].astype(float)], k, epsilon)
     return [
-        float((found.std_error / alone.std_error).mean()),
+        float((complete.std_error / alone.std_error).mean()),
         float(inside.mean()),
         *(
             _total_variation(posterior, shares)
-            for posterior in (alone.posterior_share, found.posterior_share, peer)
+            for posterior in (alone.posterior_share, complete.posterior_share, peer)
         ),
     ]
 
 
-def _total_variation(found: NDArray[np.float64] | None, shares: NDArray[np.float64]) -> float:
-    assert found is not None
-    return float(np.abs(found - shares).sum() + abs(1 - found.sum())) / 2
+def _total_variation(estimated: NDArray[np.float64] | None, shares: NDArray[np.float64]) -> float:
+    assert estimated is not None
+    return float(np.abs(estimated - shares).sum() + abs(1 - estimated.sum())) / 2
 
 
 def measure_strings(seed: int) -> dict[str, bool]:
@@ -228,12 +228,14 @@ def measure_strings(seed: int) -> dict[str, bool]:
     counts = simulate_counts(
         collection.population, DESIGNS["paper"], n_reports=1_000_000, seed=seed
     )
-    found, names = decode(counts, collection.candidates), collection.candidates
+    estimates, names = decode(counts, collection.candidates), collection.candidates
     shares = collection.shares
     return {
-        "sum of every eighth": contains_truth(found.total(names[::8]), shares[::8].sum()),
-        "sum of every second": contains_truth(found.total(names[::2]), shares[::2].sum()),
-        "difference": contains_truth(found.difference(names[3], names[7]), shares[3] - shares[7]),
+        "sum of every eighth": contains_truth(estimates.total(names[::8]), shares[::8].sum()),
+        "sum of every second": contains_truth(estimates.total(names[::2]), shares[::2].sum()),
+        "difference": contains_truth(
+            estimates.difference(names[3], names[7]), shares[3] - shares[7]
+        ),
     }
 
 
@@ -242,15 +244,15 @@ def measure_categories(seed: int) -> dict[str, bool]:
 
     A tenth of the devices fits no category.
     """
-    found = decode(_collect_one_hot(_FALLING, 20_000, seed))
-    names = found.candidates
+    estimates = decode(_collect_one_hot(_FALLING, 20_000, seed))
+    names = estimates.candidates
     return {
-        "sum of four": contains_truth(found.total(names[2:6]), _FALLING[2:6].sum()),
+        "sum of four": contains_truth(estimates.total(names[2:6]), _FALLING[2:6].sum()),
         "difference": contains_truth(
-            found.difference(names[0], names[1]), _FALLING[0] - _FALLING[1]
+            estimates.difference(names[0], names[1]), _FALLING[0] - _FALLING[1]
         ),
         "none of them": contains_truth(
-            found.contrast(dict.fromkeys(names, -1.0), constant=1.0), 1 - _FALLING.sum()
+            estimates.contrast(dict.fromkeys(names, -1.0), constant=1.0), 1 - _FALLING.sum()
         ),
     }
 
@@ -260,12 +262,12 @@ def measure_segments(seed: int) -> dict[str, bool]:
     shares = {"x": _FALLING, "y": _FALLING[::-1], "z": np.full(12, 1 / 12)}
     reports = {"x": 20_000, "y": 5_000, "z": 2_000}
     weights = {"x": 0.2, "y": 0.5, "z": 0.3}
-    found = {
-        name: decode(_collect_one_hot(shares[name], reports[name], 3 * seed + place))
-        for place, name in enumerate(shares)
+    by_segment = {
+        name: decode(_collect_one_hot(shares[name], reports[name], 3 * seed + index))
+        for index, name in enumerate(shares)
     }
     truth = sum(weights[name] * shares[name] for name in shares)
-    weighted = weigh(found, weights)
+    weighted = weigh(by_segment, weights)
     return {
         "largest": contains_truth(weighted.contrasts[0], truth[0]),
         "smallest": contains_truth(weighted.contrasts[6], truth[6]),
@@ -283,13 +285,13 @@ def measure_buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
         CLOSED, k=12, encoding="buckets", categories=tuple(map(edge_text, edges))
     )
     counts = simulate_counts(Population(values, shares), params, n_reports=n_reports, seed=seed)
-    *band, mean = (asked := describe_numbers(decode(counts)))[: len(edges) + 1]
+    *band, mean = (contrasts := describe_numbers(decode(counts)))[: len(edges) + 1]
     return {
         "band": all(map(contains_truth, band, below)),
         "mean": contains_truth(mean, float(shares @ np.array([edges[0], *inner, edges[-1]]))),
         **{
             quantile.name: contains_truth(quantile, float(np.interp(level, below, edges)))
-            for level, quantile in zip(LEVELS, asked[len(edges) + 1 :], strict=True)
+            for level, quantile in zip(LEVELS, contrasts[len(edges) + 1 :], strict=True)
         },
     }
 

@@ -17,5 +17,5 @@ def test_kernels_work_without_a_folder_for_the_compiled() -> None:
         "from rappor.candidates.murmur3 import hash_words\n"
         "print(hash_words(*np.arange(5, dtype=np.uint32)))\n"
     )
-    said = run_python("-c", program, NUMBA_CACHE_DIR=f"{os.devnull}/nowhere").stdout
-    assert said == f"{hash_words(*np.arange(5, dtype=np.uint32))}\n"
+    output = run_python("-c", program, NUMBA_CACHE_DIR=f"{os.devnull}/nowhere").stdout
+    assert output == f"{hash_words(*np.arange(5, dtype=np.uint32))}\n"

@@ -116,11 +116,11 @@ def test_a_cohort_of_one_device_has_no_bound() -> None:
 def test_properties_without_noise_are_described() -> None:
     """The sentence about segments is that of the notice, and None without segments."""
     version = Dimension("version", ("1", "2"))
-    told = privacy_report(make_metric(segments=(version,)))
-    assert told.without_noise in privacy_notice(make_metric(segments=(version,))).splitlines()
+    report = privacy_report(make_metric(segments=(version,)))
+    assert report.without_noise in privacy_notice(make_metric(segments=(version,))).splitlines()
     assert privacy_report(make_metric()).without_noise is None
-    assert told.promise is not None
-    assert "and its properties, do not depend on its values" in told.promise
+    assert report.promise is not None
+    assert "and its properties, do not depend on its values" in report.promise
 
 
 def test_parts_that_are_added_are_a_change() -> None:

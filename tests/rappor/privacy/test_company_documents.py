@@ -63,7 +63,7 @@ def join_text(paper: Document) -> str:
 def test_the_data_sheet_has_the_data_of_the_registry() -> None:
     """The data sheet has owner, fields, recipients and all losses of every metric."""
     known = load_registry()
-    said = join_text(write_datasheet(known))
+    text = join_text(write_datasheet(known))
     titles = [section.title for section in write_datasheet(known).sections]
     assert titles[:4] == [
         "Purpose and owner",
@@ -72,18 +72,18 @@ def test_the_data_sheet_has_the_data_of_the_registry() -> None:
         "Retention",
     ]
     for metric in known.values():
-        assert metric.owner in said
-        assert all(fingerprint in said for fingerprint in metric.accepted)
-        assert f"one in {metric.min_cohort} of a cohort" in said
+        assert metric.owner in text
+        assert all(fingerprint in text for fingerprint in metric.accepted)
+        assert f"one in {metric.min_cohort} of a cohort" in text
         stays = compute_unchanged_loss(metric)
-        assert f"| {metric.name} | a year | {format_loss(stays.epsilon)} |" in said
-        assert f"{100 * (stays.named or 0):.0f} % of {stays.candidates}" in said
+        assert f"| {metric.name} | a year | {format_loss(stays.epsilon)} |" in text
+        assert f"{100 * (stays.named or 0):.0f} % of {stays.candidates}" in text
     total = sum(reservation.total for reservation in known.reserved)
-    assert f"at most {total:g} nats in a calendar year" in said
-    assert "system (mac, linux" in said
+    assert f"at most {total:g} nats in a calendar year" in text
+    assert "system (mac, linux" in text
     assert "| single noisy reports | not stored |" in join_text(write_datasheet(load_registry()))
     for word in ("GDPR", "5(3) of the ePrivacy", "pseudonymous data", "not legal advice"):
-        assert word in said
+        assert word in text
 
 
 def test_days_are_those_of_client_and_collector() -> None:

@@ -42,7 +42,7 @@ Bit = tuple[tuple[int, int, Params], ...]
 def enumerate_bit(bit: Bit) -> dict[tuple[int, ...], Fraction]:
     """Return the exact distribution of the reports of one bit."""
     coins = sorted({coin for coin, _, _ in bit})
-    found: dict[tuple[int, ...], Fraction] = {}
+    distribution: dict[tuple[int, ...], Fraction] = {}
     for forced in itertools.product("10t", repeat=len(coins)):
         weight = Fraction(1)
         ones = []
@@ -56,8 +56,10 @@ def enumerate_bit(bit: Bit) -> dict[tuple[int, ...], Fraction]:
             weight *= Fraction(t, 2**32)
         for reports in itertools.product((0, 1), repeat=len(bit)):
             terms = (one if shown else 1 - one for shown, one in zip(reports, ones, strict=True))
-            found[reports] = found.get(reports, Fraction(0)) + math.prod(terms, start=weight)
-    return found
+            distribution[reports] = distribution.get(reports, Fraction(0)) + math.prod(
+                terms, start=weight
+            )
+    return distribution
 
 
 @functools.cache
@@ -133,10 +135,10 @@ def list_histories(
     steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]
 ) -> list[list[Shown]]:
     """Return every distinct history of reports for all sequences of values."""
-    found = {
+    distinct = {
         tuple(replay(steps, history)) for history in itertools.product(values, repeat=len(steps))
     }
-    return [list(history) for history in found]
+    return [list(history) for history in distinct]
 
 
 def find_worst_loss(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> float:

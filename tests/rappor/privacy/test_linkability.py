@@ -68,11 +68,11 @@ def test_devices_among_a_million(
 ) -> None:
     """The probabilities agree with a foreign simulation within two standard errors."""
     f, p, q = noise
-    found = linkability(Params(k=128, m=128, f=f, p=p, q=q), 1_000_000, (1, 2, 5))
-    assert (found.devices, found.cohort_devices, found.cohort_bits) == (1_000_000, 7_812, 7)
-    assert found.permanent_bits == pytest.approx(entropy, abs=0.6)
-    assert [recognition.reports for recognition in found.recognised] == [1, 2, 5, None]
-    for recognition, share in zip(found.recognised, recognised, strict=False):
+    result = linkability(Params(k=128, m=128, f=f, p=p, q=q), 1_000_000, (1, 2, 5))
+    assert (result.devices, result.cohort_devices, result.cohort_bits) == (1_000_000, 7_812, 7)
+    assert result.permanent_bits == pytest.approx(entropy, abs=0.6)
+    assert [recognition.reports for recognition in result.recognised] == [1, 2, 5, None]
+    for recognition, share in zip(result.recognised, recognised, strict=False):
         spread = math.sqrt(max(share * (1 - share), 0.05) / 40)
         assert recognition.probability == pytest.approx(share, abs=2 * spread)
 
@@ -108,9 +108,9 @@ def test_without_permanent_noise_only_values_link() -> None:
     Devices with one value are recognised as by lot.
     """
     flag = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
-    found = linkability(flag, 50)
-    assert found.permanent_bits == 0
-    assert [recognition.probability for recognition in found.recognised] == pytest.approx(
+    result = linkability(flag, 50)
+    assert result.permanent_bits == 0
+    assert [recognition.probability for recognition in result.recognised] == pytest.approx(
         [1 / 50] * 5
     )
     word = Params(k=4, f=0.0, p=0.25, q=0.75)  # four values, all as frequent

@@ -24,7 +24,7 @@ def enumerate_recognition(params: Params, n: int, devices: int) -> Fraction:
     nothing = bytes(params.n_bytes)
     one_set = histories_of(nothing, params, n)
     two_sets = histories_of(nothing, params, 2 * n)
-    found = Fraction(0)
+    probability = Fraction(0)
     for first in one_set:
 
         def score(second: bytes, first: bytes = first) -> Fraction:
@@ -35,8 +35,8 @@ def enumerate_recognition(params: Params, n: int, devices: int) -> Fraction:
             if score(own) == best:
                 equal = sum(score(second) == best for second in [own, *others])
                 weight = math.prod((one_set[second] for second in others), start=Fraction(1))
-                found += two_sets.get(first + own, 0) * weight / equal
-    return found
+                probability += two_sets.get(first + own, 0) * weight / equal
+    return probability
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])

@@ -21,9 +21,9 @@ def test_share_is_a_binomial_tail(m: int, least: int, devices: int) -> None:
 
 def test_the_summary_has_share_and_better_m() -> None:
     """The sentence has the share, and a better number of cohorts."""
-    told = CohortFilling(devices=1000, m=128, min_cohort=10).summary
-    assert told.startswith("of 128 cohorts, 26 % have at least 10 reports in an interval")
-    assert told.endswith("m = 50 would do")
+    summary = CohortFilling(devices=1000, m=128, min_cohort=10).summary
+    assert summary.startswith("of 128 cohorts, 26 % have at least 10 reports in an interval")
+    assert summary.endswith("m = 50 would do")
 
 
 @pytest.mark.parametrize(

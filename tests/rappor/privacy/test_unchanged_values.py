@@ -25,7 +25,7 @@ METRIC = metric_of(BALANCED, epoch="quarter")
 
 def enumerate_naming(params: Params, epochs: int, n: int) -> float:
     """Return the probability that the first of n values has the most ones, over all responses."""
-    found = 0.0
+    probability = 0.0
     for bits in itertools.product((0, 1), repeat=n * epochs):
         rows = [bits[i * epochs : (i + 1) * epochs] for i in range(n)]
         ones = (1 - params.f0, *[params.f1] * (n - 1))
@@ -33,8 +33,8 @@ def enumerate_naming(params: Params, epochs: int, n: int) -> float:
             one if bit else 1 - one for row, one in zip(rows, ones, strict=True) for bit in row
         )
         sums = [sum(row) for row in rows]
-        found += weight * (sums[0] == max(sums)) / sums.count(max(sums))
-    return found
+        probability += weight * (sums[0] == max(sums)) / sums.count(max(sums))
+    return probability
 
 
 @pytest.mark.parametrize(("epochs", "n"), [(1, 2), (2, 3), (3, 4), (4, 2)])

@@ -176,5 +176,5 @@ def test_a_registry_names_the_extra_that_its_normalizer_needs(entry: dict[str, s
         "try: rappor.Registry.loads(sys.stdin.read())\n"
         "except rappor.RapporError as error: print(type(error).__name__, error)\n"
     )
-    answer = run_python("-c", code, text=text).stdout
-    assert answer.strip() == f"MissingExtraError {MissingExtraError('domain')}"
+    output = run_python("-c", code, text=text).stdout
+    assert output.strip() == f"MissingExtraError {MissingExtraError('domain')}"

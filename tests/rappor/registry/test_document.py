@@ -49,12 +49,12 @@ def test_every_key_is_explained() -> None:
 def test_defaults_are_those_of_a_metric() -> None:
     """The documented defaults equal the defaults of the fields."""
     defaults = {field.name: field.default for field in dataclasses.fields(Metric)}
-    (told,) = re.findall(r"^\| `interval` \|.*\| (.*) \|$", DOCUMENT, re.MULTILINE)
-    assert told.strip("`") == defaults["interval"]
+    (documented,) = re.findall(r"^\| `interval` \|.*\| (.*) \|$", DOCUMENT, re.MULTILINE)
+    assert documented.strip("`") == defaults["interval"]
     assert (defaults["min_reports"], defaults["min_cohort"]) == (100, 10)
     for key in ("min_reports", "min_cohort"):
-        (told,) = re.findall(rf"^\| `{key}` \|.*\| (\d+) \|$", DOCUMENT, re.MULTILINE)
-        assert int(told) == defaults[key]
+        (documented,) = re.findall(rf"^\| `{key}` \|.*\| (\d+) \|$", DOCUMENT, re.MULTILINE)
+        assert int(documented) == defaults[key]
 
 
 @pytest.mark.parametrize(

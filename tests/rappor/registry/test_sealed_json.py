@@ -74,8 +74,8 @@ def test_an_entry_has_all_that_devices_need() -> None:
 def test_each_metric_has_its_own_notice() -> None:
     """The notices are in the order of the registry."""
     metrics = json.loads(seal_registry(METRIC, dataclasses.replace(METRIC, name="age")))["metrics"]
-    told = [(metric["name"], metric["notice"]) for metric in metrics]
-    assert told == [("page", "about page"), ("age", "about age")]
+    notices = [(metric["name"], metric["notice"]) for metric in metrics]
+    assert notices == [("page", "about page"), ("age", "about age")]
 
 
 def test_the_last_part_takes_the_rest() -> None:

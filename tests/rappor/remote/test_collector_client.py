@@ -86,11 +86,11 @@ def test_metrics_are_records() -> None:
 def test_estimates_are_requested_and_read() -> None:
     """The body has the arguments, and the result is the object of the response."""
     collector, transport = make_collector(json_response(200, {"estimates": []}))
-    found = collector.estimates("page", ["a"], DAY, level=0.01)
-    assert found == {"estimates": []}
+    estimates = collector.estimates("page", ["a"], DAY, level=0.01)
+    assert estimates == {"estimates": []}
     body = transport.requests[0].body
-    asked = {"all": True, "from": "2026-11-01", "level": 0.01, "candidates": ["a"]}
-    assert json.loads(body or b"") == asked
+    expected = {"all": True, "from": "2026-11-01", "level": 0.01, "candidates": ["a"]}
+    assert json.loads(body or b"") == expected
 
 
 def test_a_refusal_is_one_sentence_with_its_status() -> None:

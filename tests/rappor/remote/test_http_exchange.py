@@ -35,8 +35,8 @@ def test_a_response_is_complete() -> None:
         request.wfile.write(b"tea")
 
     with answering(handle) as url:
-        answer = HttpExchange(f"{url}/base/")(make_request())
-    assert (answer.status, answer.headers["location"], answer.body) == (418, "/there", b"tea")
+        response = HttpExchange(f"{url}/base/")(make_request())
+    assert (response.status, response.headers["location"], response.body) == (418, "/there", b"tea")
     assert seen == ["/base/v1/metrics", "Bearer x"]
 
 

@@ -83,9 +83,9 @@ def test_survey_with_a_rare_second_coin_keeps_its_epsilon(beta: float) -> None:
 
 def distribution_of_yes(survey: CoinSurvey, n_true: int, n: int) -> np.ndarray:
     """Return the distribution of the number of people who answer "yes"."""
-    held = stats.binom.pmf(np.arange(n_true + 1), n_true, survey.q)
+    with_property = stats.binom.pmf(np.arange(n_true + 1), n_true, survey.q)
     others = stats.binom.pmf(np.arange(n - n_true + 1), n - n_true, survey.p)
-    return np.convolve(held, others)
+    return np.convolve(with_property, others)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [*SURVEYS[:2], (0.3, 0.0)])
