@@ -1,7 +1,7 @@
-"""Every way that coins can fall, each with its exact probability.
+"""Enumeration of all values of coins, each with its exact probability.
 
-A coin is compared with thresholds only, so all coins between two thresholds are one class: one
-coin stands for the class, whose probability is its width over 2^32.
+Coins are compared with thresholds only. All coins between two thresholds are therefore one class,
+which one coin represents. Its probability is its width over 2^32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Distribution = dict[bytes, Fraction]
 
 
 def constant(coin: int) -> Coins:
-    """Return coins that all fall the same way."""
+    """Return coins that all have one value."""
     return lambda n: [coin] * n
 
 
@@ -31,7 +31,7 @@ def coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
 def enumerate_coins(
     respond: Callable[[Coins], bytes], thresholds: Iterable[int], k: int
 ) -> Distribution:
-    """Run a response for every combination of coin classes and return its distribution."""
+    """Run a response for every combination of coin classes, and return its distribution."""
     outcomes: Distribution = {}
     for combination in itertools.product(coin_classes(thresholds), repeat=k):
         fixed = [coin for coin, _ in combination]
@@ -46,7 +46,7 @@ def enumerate_coins(
 
 
 def permanent_of(bits: bytes, params: Params) -> Distribution:
-    """Enumerate the real permanent response."""
+    """Return the distribution of the real permanent response."""
     return enumerate_coins(
         lambda coins: permanent_response(bits, params, coins),
         (params.t_1, params.t_1 + params.t_0),
@@ -55,7 +55,7 @@ def permanent_of(bits: bytes, params: Params) -> Distribution:
 
 
 def instantaneous_of(memoised: bytes, params: Params) -> Distribution:
-    """Enumerate the real instantaneous response."""
+    """Return the distribution of the real instantaneous response."""
     return enumerate_coins(
         lambda coins: instantaneous_response(memoised, params, coins),
         (params.t_p, params.t_q),
@@ -64,7 +64,7 @@ def instantaneous_of(memoised: bytes, params: Params) -> Distribution:
 
 
 def histories_of(bits: bytes, params: Params, n: int) -> Distribution:
-    """Return the distribution of n reports: one permanent response, n fresh draws."""
+    """Return the distribution of n reports: one permanent response, n instantaneous responses."""
     distribution: Distribution = {}
     draws: dict[bytes, Distribution] = {}
     for memoised, probability in permanent_of(bits, params).items():
@@ -80,9 +80,9 @@ def worst_ratio(distributions: Sequence[Distribution]) -> float:
     """Return the natural logarithm of the largest ratio of one outcome's probabilities."""
     worst = 0.0
     for outcome in set().union(*distributions):
-        found = [each.get(outcome, Fraction(0)) for each in distributions]
-        if min(found) == 0:
+        shares = [distribution.get(outcome, Fraction(0)) for distribution in distributions]
+        if min(shares) == 0:
             return math.inf
-        ratio = max(found) / min(found)
+        ratio = max(shares) / min(shares)
         worst = max(worst, math.log(ratio.numerator) - math.log(ratio.denominator))
     return worst

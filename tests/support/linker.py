@@ -1,10 +1,11 @@
-"""A linker: an observer who recognises devices by two sets of their reports.
+"""Simulation of an observer who recognises devices by two sets of their reports.
 
-It draws the devices of a cohort and two sets of n reports of each, from one permanent response.
-It scores each pair of sets by the exact log-likelihood ratio of every bit, one device against two,
-and counts how often a device's own second set scores highest. `rappor.privacy.link` computes the
-same by formula. Devices hold strings that differ: each sets bits anywhere, unknown to the linker.
-Under every other encoding all hold a value that sets no bit.
+The simulation draws the devices of a cohort, and for each device two sets of n reports from one
+permanent response. It scores each pair of sets by the exact log-likelihood ratio of every bit, one
+device against two. It counts how often the second set of a device has the best score. The function
+`rappor.privacy.linkability` computes the same probability by a formula. Strings of two devices
+differ: each sets random bits that the observer does not know. Under every other encoding all
+devices have a value that sets no bit.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 _ROUNDING: Final = 1e-9
-"""Difference of two scores that counts as none, relative to the score where it is above 1."""
+"""Largest difference of two equal scores that rounding can cause.
+
+It is relative to scores above 1.
+"""
 
 
 def recognise(
     params: Params, n: int, *, devices: int, cohorts: int, targets: int = 1
 ) -> NDArray[np.float64]:
-    """Return how often the first devices of each cohort are found by two sets of n reports.
+    """Return the share of the first devices of each cohort that two sets of n reports recognise.
 
-    Of several equal best scores each counts for its part.
+    Of several equal best scores each counts as a fraction.
     """
-    rng, ratios = np.random.default_rng(), _log_ratios(params, n)
-    return np.array([_share(params, devices, n, targets, ratios, rng) for _ in range(cohorts)])
+    rng, ratios = np.random.default_rng(), _compute_log_ratios(params, n)
+    return np.array(
+        [_simulate_cohort(params, devices, n, targets, ratios, rng) for _ in range(cohorts)]
+    )
 
 
-def _share(
+def _simulate_cohort(
     params: Params,
     devices: int,
     n: int,
@@ -41,18 +47,16 @@ def _share(
     ratios: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> float:
-    """Draw one cohort and return how often the first devices of it are recognised."""
-    ones = np.where(_permanent_responses(params, devices, rng), params.q, params.p)
+    """Draw one cohort, and return the share of its first devices that are recognised."""
+    ones = np.where(_draw_responses(params, devices, rng), params.q, params.p)
     first, second = rng.binomial(n, ones[:targets]), rng.binomial(n, ones)
     cells = second + np.arange(params.k) * (n + 1)
     scores = (ratios[x].ravel()[cells].sum(axis=1) for x in first)
-    return float(np.mean([_found(score, own) for own, score in enumerate(scores)]))
+    return float(np.mean([_score_recognition(score, own) for own, score in enumerate(scores)]))
 
 
-def _permanent_responses(
-    params: Params, devices: int, rng: np.random.Generator
-) -> NDArray[np.bool_]:
-    """Draw (devices, k) permanent responses, of strings that are all unlike."""
+def _draw_responses(params: Params, devices: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw (devices, k) permanent responses. Strings of two devices differ."""
     truth = np.zeros((devices, params.k), dtype=bool)
     if encoding_of(params).hashed:
         bits = rng.integers(params.k, size=(devices, params.h))
@@ -61,18 +65,19 @@ def _permanent_responses(
     return (u < params.f1) | (truth & (u >= params.f))
 
 
-def _found(scores: NDArray[np.float64], own: int) -> float:
-    """Return 1 if a device's own score is the highest, less if others equal it, 0 otherwise."""
+def _score_recognition(scores: NDArray[np.float64], own: int) -> float:
+    """Return 1 if the device's own score is the highest, less if others equal it, else 0."""
     tolerance = _ROUNDING * max(1.0, abs(scores[own]))
     if scores.max() > scores[own] + tolerance:
         return 0.0
     return 1 / np.count_nonzero(scores >= scores[own] - tolerance)
 
 
-def _log_ratios(params: Params, n: int) -> NDArray[np.float64]:
-    """Return (n + 1, n + 1) float64: ln of how much likelier two counts are of one device.
+def _compute_log_ratios(params: Params, n: int) -> NDArray[np.float64]:
+    """Return the log-likelihood ratios of two counts, one device against two.
 
-    Bits are scored one by one, with the share of devices whose value sets them.
+    The result is (n + 1, n + 1) float64. Bits are scored independently, with the share of devices
+    whose value sets them.
     """
     density = params.density if encoding_of(params).hashed else 0.0
     share = params.f1 + density * (1 - params.f)
