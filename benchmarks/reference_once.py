@@ -80,7 +80,7 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     shown = np.flatnonzero(estimates.detected)
     names = [estimates.candidates[i] for i in shown]
     assert estimates.posterior_share is not None
-    shares = dict(zip(names, estimates.share[shown], strict=True))
+    detected_shares = dict(zip(names, estimates.share[shown], strict=True))
     shares = dict(zip(estimates.candidates, estimates.posterior_share, strict=True))
     inside = _compute_coverage(
         names, estimates.ci_low_adjusted[shown], estimates.ci_high_adjusted[shown], truth
@@ -89,7 +89,7 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     every = _compute_coverage(
         list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth
     )
-    return _figures(names, shares, truth) | {
+    return _figures(names, detected_shares, truth) | {
         "distribution": _add_rest(shares, truth, set(estimates.candidates)),
         "listed": total_variation(shares, truth),
         "coverage": inside,
