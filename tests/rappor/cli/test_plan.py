@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from registries import toml_of
@@ -29,6 +30,17 @@ def test_the_largest_part_of_the_error_has_a_remedy(shell: Shell) -> None:
     told = ok(shell("plan", "--profile", "strict", "--reports", "1e6", "--candidates", "100"))
     words = " ".join(told.replace("│", " ").split())
     assert "The largest part of the error is privacy noise. To lower it, use more devices," in words
+
+
+def test_the_excess_with_collisions_is_told_from_that_of_the_noise(shell: Shell) -> None:
+    """The table of designs compares the noise alone; collisions add a few per cent."""
+    text = " ".join(
+        ok(shell(*["plan", "--epsilon-1", "1", "--epsilon-inf", "4", "--reports", "1e6"])).split()
+    )
+    with_collisions, noise = re.findall(r"([0-9.]+) % (?:above the best|by its noise alone)", text)
+    (ratio,) = re.findall(r"this one .*? ([0-9.]+) [0-9.]+ %", text)
+    assert float(with_collisions) > float(noise) + 1
+    assert float(noise) == pytest.approx(100 * (float(ratio) - 1), abs=0.1)
 
 
 def test_json_has_the_same_numbers(shell: Shell) -> None:
