@@ -61,7 +61,7 @@ STEPS: Final = {
     "Prove": (audit,),
     "More": (trust, sql, convert, completion),
 }
-"""Commands by the headings of the help page, in the order of work."""
+"""Commands by the headings under which the help page lists them, in the order of work."""
 
 
 @click.group(

@@ -49,7 +49,7 @@ def _parse_whole(text: str) -> int:
 
 
 NUMBER: Final = WholeNumber()
-"""Type of a whole number whose range the library checks."""
+"""Type of an option that takes a whole number. The library checks its range."""
 
 COUNT: Final = WholeNumber(1, 10**15)
 """Type of a count: at least 1, and at most 10^15, so that closed forms are exact in binary64."""
@@ -68,7 +68,7 @@ class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late ve
 
 
 PROFILE_NAME: Final = ProfileName(list(PROFILES))
-"""Type of the name of a profile."""
+"""Type of an option that takes the name of a profile."""
 
 
 def expand_alphabet(text: str) -> str:

@@ -28,7 +28,7 @@ _VERBS: Final = {
     "more": "is more common in {name} ({after}) than elsewhere ({before})",
     "less": "is less common in {name} ({after}) than elsewhere ({before})",
 }
-"""Clauses about a string, by the direction of its change."""
+"""Clauses that describe a string, by the direction of its change."""
 
 
 def format_string(text: str) -> Markup:

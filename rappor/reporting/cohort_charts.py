@@ -14,7 +14,8 @@ from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.scale import Scale
 
 _LEFT, _RIGHT = 16.0, 98.0
-"""Ends of the horizontal axis, in per cent of the width."""
+"""Ends of the horizontal axis, in per cent of the width. The numbers of the vertical axis stand on
+the left of the first cohort."""
 
 _TOP, _FLOOR = 40, 190
 """Ends of the vertical axis, in units of SVG from the top."""
@@ -29,7 +30,8 @@ _NAMED_COHORTS: Final = 8
 """Largest number of cohorts that are named below a chart. More names would overlap."""
 
 _FULL: Final = 5.0
-"""Residual, in standard deviations, whose square fills its cell. Larger residuals look alike."""
+"""Residual, in standard deviations, whose square fills its cell. All larger residuals have the same
+square."""
 
 
 class _Bar(NamedTuple):

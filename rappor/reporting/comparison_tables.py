@@ -98,6 +98,7 @@ def changes_of_contrast(
         for i in candidates
     ]
     table = changes_table(comparison, contrast.name, rows)
+    # Bars take the room beside the other columns and a short name, because names can be cut.
     room = width - sum(2 + column for column in table.column_widths()[1:]) - _NAME_ROOM - 2
     n_bars = min(len(comparison.samples), room)
     if contrast.kind != "slope" or n_bars < _FEWEST_BARS:

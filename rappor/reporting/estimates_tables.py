@@ -123,6 +123,7 @@ def _forged_column(title: str, key: str) -> Column[Row]:
 
 def _format_posterior(row: Row) -> str:
     if "posterior_share" not in row:
+        # The row "not in the list" is a sum of strings and has no share of the distribution.
         return ""
     return format_share(row["posterior_share"], row["posterior_share_std_error"])
 

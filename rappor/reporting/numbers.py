@@ -50,6 +50,7 @@ def format_share(share: float | None, error: float | None) -> str:
 def format_change(difference: float | None, error: float | None) -> str:
     """Format an estimated change in percentage points as precisely as its standard error allows."""
     digits = count_digits(error)
+    # Adding 0.0 turns -0.0 into 0.0, which is written without a minus sign.
     return "" if difference is None else f"{round(100 * difference, digits) + 0.0:+,.{digits}f}"
 
 

@@ -34,7 +34,7 @@ from rappor.reporting.scale import Scale
 from rappor.reporting.time_chart import draw_band, scale_shares
 
 _CARD_ROWS: Final = 3
-"""Number of strings on a card in the list of metrics."""
+"""Largest number of strings that a card in the list of metrics shows."""
 
 _PAGE_ROWS: Final = 20
 """Largest number of strings on the page of a metric. Further strings are counted."""

@@ -32,7 +32,7 @@ from rappor.reporting.numbers import (
 from rappor.reporting.time_chart import draw_course
 
 _NAME_COLUMNS: Final = 40
-"""Largest number of columns of a name in the title of a chart."""
+"""Largest number of columns of a name in the title of a chart. A longer name is cut."""
 
 _CHANGES: Final = 20
 """Largest number of changes that are drawn of samples without an order."""

@@ -37,7 +37,7 @@ from rappor.registry.metric import Metric
 from rappor.reporting.site import edition_page, metric_page, site_page
 
 _DRAFT: Final = re.compile(r"\.(index\.html|[0-9a-f]{16})\.[0-9a-f]{16}\.tmp")
-"""Name of an unfinished list or edition."""
+"""Pattern that matches the name of an unfinished list or edition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

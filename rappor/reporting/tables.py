@@ -48,7 +48,7 @@ _SHORT: Final = 12
 """Largest number of characters of a cell of a page that is never broken, such as a date."""
 
 _LONGEST_NAME_ON_PAGE: Final = 120
-"""Largest number of columns of a name on a page. A longer name ends with an ellipsis."""
+"""Largest number of columns of a name on a page. A longer name is cut and ends with an ellipsis."""
 
 _LEAST_NAME, _MOST_NAME = 9, 40
 """Smallest and largest number of columns of the first column on a terminal. A longer name ends with
@@ -96,6 +96,8 @@ class Table(Generic[RowT]):
         widths = self.column_widths(include_titles=include_titles)
         widths[0] = min(widths[0], _MOST_NAME)
         overflow = sum(widths) + 2 * len(widths[1:]) - width
+        # Sentences are broken first, because they stay readable. Names are cut next. Numbers are
+        # never cut: a number without its last digits is another number.
         texts = [i for i, column in enumerate(self.columns) if i and column.kind != "number"]
         if overflow > 0 and texts:
             widest = max(texts, key=widths.__getitem__)
@@ -182,6 +184,7 @@ class Table(Generic[RowT]):
         """Yield the cells of a row; the first cell is the heading of the row."""
         for i, column in enumerate(self.columns):
             text = column.format_cell(row)
+            # A name is broken after signs (`breakable`), so it needs no attribute.
             is_short = column.kind != "name" and len(text) <= _SHORT
             cell = format_name(text) if column.kind == "name" else text
             if i == 0:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rappor.reporting.charts import ChartGrid
 
 _DRAWN_RUNS: Final = 200
-"""Number of trials of each dot in the chart."""
+"""Number of trials of each dot in the chart. More trials bring the dots closer to the lines."""
 
 _TRIAL_STEP: Final = 6
 """Every so many points of a curve have a dot with trials. Trials take most of the time."""
@@ -32,13 +32,13 @@ _PROMISES: Final = ("trusted", "epsilon", "delta", "epsilon_of_collector", "epsi
 """Attributes of a model that the output contains."""
 
 _DEVICES: Final = [round(10 ** (step / 4)) for step in range(8, 33)]
-"""Numbers of devices on an axis of the chart."""
+"""Numbers of devices at which the chart has points of its curves."""
 
 _EPSILONS: Final = [round(10 ** (step / 12), 4) for step in range(-12, 9)]
-"""Losses on an axis of the chart, in nats."""
+"""Losses at which the chart has points of its curves, in nats."""
 
 _NOISES: Final = [step / 20 for step in range(1, 20)]
-"""Shares of random answers in a survey, on an axis of the chart."""
+"""Shares of random answers in a survey at which the chart has points of its curves."""
 
 
 class _Point(NamedTuple):

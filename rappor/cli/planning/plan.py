@@ -84,7 +84,7 @@ def plan(
     question = strings.read_target(
         planned.n_categories, detection, power=power, reports_per_device=reports_per_device
     )
-    # The library has no clock; a year is a term that somebody will think about again.
+    # The library has no clock. After a year somebody decides again whether the metric is needed.
     expires = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
     terms: dict[str, Any] = {"expires": expires, "epoch": pace.epoch, "interval": pace.interval}
     if discovery.discover:

@@ -130,6 +130,7 @@ class CountInputs:
         from rappor.counts.input_files import read_days
         from rappor.decoding.estimates_report import InputFile
 
+        # The hashes let a reader of the report check that these files were read.
         counts = (
             InputFile(
                 name=path, sha256=hash_file(path), days=" to ".join(map(str, read_days(path)))

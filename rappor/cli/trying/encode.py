@@ -1,4 +1,4 @@
-"""`rappor encode`: what a device would send for a value, shown to the person who asks."""
+"""`rappor encode`: the true bits, the permanent response and a report of a value."""
 
 from __future__ import annotations
 
