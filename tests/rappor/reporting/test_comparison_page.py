@@ -1,4 +1,4 @@
-"""The page of a panel: equal to the record, whole, and harmless."""
+"""The page of a comparison: equal to the record, complete, and harmless."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def in_segments() -> Comparison:
 
 @pytest.fixture(scope="module", params=[compared, over_days, in_segments])
 def found(request: pytest.FixtureRequest) -> Comparison:
-    panel: Comparison = request.param()
-    return panel
+    comparison: Comparison = request.param()
+    return comparison
 
 
 @pytest.fixture(scope="module")
