@@ -47,9 +47,9 @@ _BLOCK = bytes(100_000)
 _FROZEN = """
 import sys
 from pathlib import Path
-from rappor_client.folder.own_folder import OwnFolder
-folder = OwnFolder(Path(sys.argv[1]))
-with folder.attempt() as is_inside:
+from rappor_client.folder.identity_folder import IdentityFolder
+folder = IdentityFolder(Path(sys.argv[1]))
+with folder.try_lock() as is_inside:
     print(is_inside, flush=True)
     sys.stdin.read()
 """

@@ -22,10 +22,10 @@ from places import ROOT
 FOLDERS: Final = ("rappor", "client", "server", "tests", "benchmarks")
 
 BOUNDS: Final = {
-    "pronouns": (60, 80),
-    "unclear_clauses": (5, 9),
-    "participle_names": (3, 4.5),
-    "silent_constants": (0, 14.9),
+    "pronouns": (60, 77),
+    "unclear_clauses": (5, 8),
+    "participle_names": (3, 4),
+    "silent_constants": (0, 14.2),
 }
 """Largest value of each figure: the goal, and the present bound, which only falls.
 
@@ -36,7 +36,7 @@ LONG_WORDS: Final = (7, 4.8)
 """Smallest percentage of long words: the goal, and the present bound, which only rises. Eleven
 well-written projects have 10.8 %."""
 
-RIDDLES: Final = (0, 155)
+RIDDLES: Final = (0, 140)
 """Clauses with two missing nouns: the goal, and the present bound, which only falls."""
 
 CONFIGURATION: Final = {".pyi", ".js", ".mjs", ".ts", ".toml", ".html", ".json", ".yml", ".sh"}

@@ -6,8 +6,8 @@ from rappor_client.folder.spool import SentUpload as SentUpload
 from rappor_client.network.transport import Transport as Transport
 from rappor_client.network.transport import TransportResponse as TransportResponse
 from rappor_client.network.transport import UploadError as UploadError
-from rappor_client.outbox.flushed import FlushReason as FlushReason
-from rappor_client.outbox.flushed import FlushResult as FlushResult
+from rappor_client.outbox.flush_result import FlushReason as FlushReason
+from rappor_client.outbox.flush_result import FlushResult as FlushResult
 from rappor_client.outbox.outcome import Outcome as Outcome
 from rappor_client.outbox.outcome import SkipReason as SkipReason
 from rappor_client.person.withdrawal import Withdrawal as Withdrawal

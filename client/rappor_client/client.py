@@ -1,4 +1,29 @@
-"""The client that a host program embeds: it records values, sends reports and ends consent."""
+"""The client that a host program embeds: it records values, sends reports and ends consent.
+
+A client is in one of these states:
+
+    without consent   `open(consent=False)`, `withdraw()`, or another process has withdrawn consent.
+                      Nothing is computed, stored or sent. The state is final for the object
+    disabled          consent, but the folder cannot be used (`disabled_reason`). Nothing is stored
+    working           consent and an open folder. A client without a collector never sends
+
+Who does what:
+
+    thread of the host      `record` draws a report and appends it to memory
+    folder's thread         all system calls on the folder: opening, commits, reads, erasure
+    thread rappor-sender    one step of the uploader after the other, if `background` is True
+    thread rappor-exchange  one HTTP exchange, for the duration of its timeout
+
+Three promises to the host:
+
+- No method makes a system call on the folder in the caller's thread. A disk that hangs does not
+  return from such a call, so it once held the host in `close`, `open` and `flush` without end.
+- Only mistakes of the host raise: wrong arguments, a wrong registry, and with `raise_errors`
+  unknown metrics and values of the wrong kind.
+  Every other failure is counted and logged (`_run_safely`).
+- Nothing true is in an exception or a log line. `hide_frames` removes the frames of a method from
+  its exceptions, and a value is checked before the secret is read.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +40,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rappor.base.errors import MetricError, ParamsError, ReportError
+from rappor.base.ranges import check_number
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -22,23 +48,23 @@ from rappor_client.budget import admission
 from rappor_client.budget.spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
-from rappor_client.folder.counters import counters
+from rappor_client.folder.access import UnusableError, resolve_folder, revoke_access
 from rappor_client.folder.failures import Failures, name_failure, warn
 from rappor_client.folder.folder_thread import FolderThread
-from rappor_client.folder.forking import unforked
-from rappor_client.folder.own_folder import (
+from rappor_client.folder.forking import block_forks
+from rappor_client.folder.identity_folder import (
     BUSY_SECONDS,
     BusyError,
     GoneError,
     HungError,
     patience_until,
 )
-from rappor_client.folder.place import UnusableError, close_to_others, place_of
 from rappor_client.folder.spool import SentUpload
-from rappor_client.folder.tracebacks import silent
+from rappor_client.folder.spool_tables import read_counters
+from rappor_client.folder.tracebacks import hide_frames
 from rappor_client.network.transport import Transport
-from rappor_client.outbox.flushed import FlushReason, FlushResult, Step, sum_up
-from rappor_client.outbox.lanes import MetricCache, draw_tag, lane_of
+from rappor_client.outbox.flush_result import FlushReason, FlushResult, Step, summarize_steps
+from rappor_client.outbox.metric_cache import MetricCache, build_cache, draw_tag
 from rappor_client.outbox.outcome import FAILED, SKIPPED, Outcome, SkipReason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
@@ -51,7 +77,8 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _PATIENCE: Final = 0.05
-"""Seconds that a durable `record` waits for the lock of another process."""
+"""Seconds that a durable `record` waits for the lock of another process. A longer wait holds up the
+host."""
 _OPEN_SECONDS: Final = BUSY_SECONDS + 0.5
 """Seconds that opening waits for the disk. Longer than for a lock, which gets its own message."""
 _JOIN_SECONDS: Final = 1.0
@@ -59,32 +86,67 @@ _JOIN_SECONDS: Final = 1.0
 
 
 class Client:
-    """The telemetry of one device in one folder; safe to use from threads and after a fork.
+    '''The telemetry of one device in one folder. Threads may share it, also after a fork.
 
-    `record` waits for nothing: it draws a report and appends it to memory, and a thread writes the
-    report to the disk within 100 ms. No failure of disk, network or collector reaches the host. No
-    method makes a system call on the folder in the caller's thread, because a disk may hang: see
-    `rappor_client.folder.folder_thread`.
-    """
+    Use `Client.open` to create a client.
+
+    `record` waits for nothing: it draws a noisy report and appends it to memory. A thread writes
+    the report to the disk within 100 ms. No failure of disk, network or collector reaches the host.
+
+    Parameters
+    ----------
+    settings : Settings
+        Checked arguments of `Client.open`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rappor import Registry
+    >>> from rappor_client import Client
+    >>> registry = Registry.loads("""
+    ... [budget]
+    ... total = 9
+    ... [metrics.theme]
+    ... description = "Colour theme of the editor."
+    ... owner = "privacy@example.org"
+    ... expires = 2099-12-31
+    ... encoding = "onehot"
+    ... categories = ["dark", "light"]
+    ... profile = "strict"
+    ... epoch = "quarter"
+    ... """)
+    >>> client = Client.open(tempfile.mkdtemp(), registry=registry, consent=True)
+    >>> print(client.record("theme", "dark"))
+    recorded
+
+    The report is pending until the day is over, so nothing is queued yet:
+
+    >>> client.flush().reason
+    <FlushReason.NOTHING_WAITING: 'nothing was waiting'>
+
+    The person can withdraw consent at any time:
+
+    >>> print(client.withdraw())
+    The secret is gone; everything else is erased.
+    '''
 
     def __init__(self, settings: Settings) -> None:
-        """Store the settings of `Client.open`; the folder is not read yet."""
         self._settings = settings
         self._clock = settings.options.clock
-        self._thread = FolderThread(self._failed)
+        self._thread = FolderThread(self._note_failure)
         self._failures = Failures(settings.folder)
         self._opted_out = set(settings.opted_out)
         self._stops = Stops()
         self._disabled = ""
         self._consent = False
-        self._writer: Writer | None = None  # none where it is disabled or there is no consent
-        self._lanes: dict[str, MetricCache] = {}
-        self._told: tuple[int, frozenset[str]] | None = None
-        self._senders: dict[int, Sender] = {}
-        self._n_queued = 0  # at the last look, for calls that a disk does not answer
+        self._writer: Writer | None = None  # None while the client is disabled or has no consent
+        self._caches: dict[str, MetricCache] = {}
+        self._logged_skips: tuple[int, frozenset[str]] | None = None
+        self._senders: dict[int, Sender] = {}  # by process id
+        self._n_queued = 0  # the last known number, for calls that a disk does not answer
 
     @classmethod
-    @silent
+    @hide_frames
     def open(
         cls,
         folder: str | os.PathLike[str],
@@ -95,47 +157,77 @@ class Client:
         opted_out: Collection[str] = (),
         options: ClientOptions | None = None,
     ) -> Self:
-        """Open a device's folder; it is created at the first use and private to the user.
+        """Open the device in a folder.
 
-        `registry`: what the program collects, or the path of its TOML file. `consent`: the
-        person's answer; `False` computes, stores and sends nothing and erases what an earlier
-        consent left. `collector`: an https address, or a transport of the program's own; without
-        one the device is local: it collects, people can look, and nothing is sent. `opted_out`:
-        metrics that this person refuses. `options`: whatever else may be chosen.
+        A problem of the folder, the disk or the user does not raise: the client is disabled, and
+        `disabled_reason` has the reason. The call returns within 2.5 seconds, also on a disk that
+        hangs; with `consent=False` within 5 seconds.
 
-        Raises FileError or MetricError for the registry and ParamsError for any other argument.
-        Whatever is wrong with the folder, the disk or the user does not raise: the client is
-        `disabled`.
+        Parameters
+        ----------
+        folder : path
+            Folder of the device. It is created at the first use, private to the user.
+        registry : Registry or path
+            Metrics that the program collects, or the path of their TOML file.
+        consent : bool
+            Consent of the person. With False nothing is computed, stored or sent, and everything
+            that an earlier consent has left is erased.
+        collector : str or Transport, optional
+            An https address, or a transport of the host. Without a collector the device is local:
+            it collects, people can look at the reports, and nothing is sent.
+        opted_out : collection of str
+            Metrics that this person refuses.
+        options : ClientOptions, optional
+            All further options.
+
+        Returns
+        -------
+        Client
+            The open client. Close it, or use it in a `with` block.
+
+        Raises
+        ------
+        FileError
+            The registry cannot be read.
+        MetricError
+            The registry is wrong.
+        ParamsError
+            Another argument is wrong.
         """
-        with unforked(wait=True):  # methods find these loaded: a child must load nothing
-            import textwrap  # noqa: F401, PLC0415 - likewise; `PrivacySpent` is printed with it
+        # The methods import these modules late, so that importing the client is quick. They are
+        # loaded here while no thread forks: the child of a fork waits without end for a module that
+        # another thread of its parent was importing.
+        with block_forks(wait=True):
+            import textwrap  # noqa: F401, PLC0415 - `PrivacySpent` is printed with it
 
-            import rappor_client.outbox.background  # noqa: PLC0415 - importing the client is quicker
+            import rappor_client.outbox.background  # noqa: PLC0415 - see above
             import rappor_client.outbox.uploader  # noqa: PLC0415 - likewise
             import rappor_client.person.contents  # noqa: PLC0415 - likewise
             import rappor_client.person.opening  # noqa: F401, PLC0415 - likewise
-        chosen = ClientOptions() if options is None else options
-        chosen = dataclasses.replace(chosen, clock=bounded(chosen.clock))
-        place = place_of(folder)
+        options = ClientOptions() if options is None else options
+        options = dataclasses.replace(options, clock=bounded(options.clock))
+        path = resolve_folder(folder)
         check_consent(consent)
         refused = read_names("opted_out", opted_out)
-        if not consent:  # before anything that may be wrong with the program
-            thread = FolderThread(Failures(place).note)
-            _erase(thread, place, chosen.clock())
+        # The erasure comes before the registry and the collector are looked at. A program with a
+        # wrong registry must not keep the data of a person who has withdrawn consent.
+        if not consent:
+            thread = FolderThread(Failures(path).note)
+            _erase(thread, path, options.clock())
             thread.end(0.0)
         client = cls(
             Settings(
-                folder=place,
-                registry=_read(registry).in_segment(dict(chosen.segment)),
-                transport=_transport(collector, chosen.upload_key),
+                folder=path,
+                registry=_load_registry(registry).in_segment(dict(options.segment)),
+                transport=_make_transport(collector, options.upload_key),
                 opted_out=frozenset(filter(METRIC_NAME.fullmatch, refused)),
-                options=chosen,
+                options=options,
             )
         )
         client._consent = consent
         if consent:
-            client._failures.tell_unknown(refused - frozenset(client.registry))
-            client._begin(chosen.obstacle())
+            client._failures.log_unknown_names(refused - frozenset(client.registry))
+            client._begin(options.obstacle())
         return client
 
     def __enter__(self) -> Self:
@@ -148,7 +240,7 @@ class Client:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio  # noqa: PLC0415 - 50 ms, and a caller that awaits has loaded it
 
         await asyncio.to_thread(self.close)
 
@@ -157,30 +249,47 @@ class Client:
 
     @property
     def registry(self) -> Registry:
-        """What is recorded."""
+        """The metrics that the client records."""
         return self._settings.registry
 
     @property
     def disabled_reason(self) -> str:
-        """Why the device is disabled, in words; empty while it works."""
+        """The reason why the device is disabled, as a sentence; empty while it works."""
         return self._disabled
 
-    @silent
+    @hide_frames
     def record(self, name: str, value: object) -> Outcome:
-        """Prepare a noisy report of a value and keep it for sending.
+        """Draw a noisy report of a value, and store it for sending.
 
-        Under a strict policy it raises MetricError
-        for a metric that is not in the registry and ReportError for a value that is not of its
-        kind; else it logs them, without the value, and is silent. Neither message nor traceback
-        holds anything true: see `rappor_client.folder.tracebacks` for what is guaranteed, Ctrl-C
-        included.
+        The value itself is not stored. The call takes some 10 microseconds and does not wait for
+        the disk, unless the metric is durable.
+
+        Parameters
+        ----------
+        name : str
+            Name of the metric.
+        value : object
+            The value, of the kind that the metric's encoding takes.
+
+        Returns
+        -------
+        Outcome
+            Whether the value was recorded, skipped or lost, and why.
+
+        Raises
+        ------
+        MetricError
+            The registry has no such metric. Raised only with `ClientOptions(raise_errors=True)`,
+            for development; otherwise the mistake is logged without the value.
+        ReportError
+            The value is of the wrong kind. Raised under the same condition.
         """
         try:
             return self._record(name, value)
         except (MetricError, ReportError) as error:
             if self._settings.options.raise_errors:
                 raise
-            self._failures.tell_mistake(error, metric=name)
+            self._failures.log_mistake(error, metric=name)
             is_metric = isinstance(error, MetricError)
             return SKIPPED[SkipReason.UNKNOWN_METRIC if is_metric else SkipReason.WRONG_KIND]
         except HungError:
@@ -188,54 +297,65 @@ class Client:
         except BusyError:
             return FAILED[SkipReason.LOCKED]
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failed(error)
+            self._note_failure(error)
             return FAILED[SkipReason.DISK] if self._consent else SKIPPED[SkipReason.NO_CONSENT]
 
-    @silent
+    @hide_frames
     def flush(self, *, timeout: float = 10.0) -> FlushResult:
-        """Send what waits now, within `timeout` seconds, and say why it ended.
+        """Send the queued reports within a timeout.
 
-        The first attempt is made at once, even if an earlier failure has set a waiting time; only
-        a time that the collector asked for (Retry-After) is kept. After a failure in this call the
-        next attempt waits as usual, and the call ends early if that wait is longer than the time
-        left. Reports held for their interval stay. Raises ParamsError for a timeout below 0.
+        The first attempt is made at once, even if an earlier failure has set a pause; a time that
+        the collector asked for (Retry-After) is kept. After a failure in this call the next attempt
+        waits as usual, and the call ends early if the wait is longer than the rest of the timeout.
+        Pending reports of open intervals are not sent.
+
+        Parameters
+        ----------
+        timeout : float
+            Longest duration of the call, in seconds. With 0 the call makes one attempt.
+
+        Returns
+        -------
+        FlushResult
+            The reason why the flush ended; true if no report is queued any more.
+
+        Raises
+        ------
+        ParamsError
+            `timeout` is not a number of at least 0.
         """
-        if not timeout >= 0:  # not a number is no timeout either
-            raise ParamsError(
-                f"timeout must be a number of seconds in [0, infinity], got {timeout}"
-            )
+        check_number("timeout", timeout, "[0, infinity]")
         deadline = time.monotonic() + timeout
-        flushed = self._safely(
-            lambda: self._flush(deadline), FlushResult(reason=FlushReason.FAILED)
-        )
+        failed = FlushResult(reason=FlushReason.FAILED)
+        result = self._run_safely(lambda: self._flush(deadline), failed)
         if self._disabled:
             return FlushResult(reason=FlushReason.FAILED, detail=self._disabled)
-        return flushed
+        return result
 
     async def aflush(self, *, timeout: float = 10.0) -> FlushResult:
-        """Flush without holding up the event loop: `flush` runs in a thread."""
-        import asyncio  # noqa: PLC0415 - 50 ms, and who awaits has it already
+        """Send the queued reports as `flush` does, in a thread, without blocking the event loop."""
+        import asyncio  # noqa: PLC0415 - as above
 
         return await asyncio.to_thread(self.flush, timeout=timeout)
 
-    @silent
+    @hide_frames
     def queued_count(self) -> int:
-        """Return the number of finished reports that the collector has not answered.
+        """Return the number of finished reports without a result from the collector.
 
         Returns the last known number if the disk does not answer within two seconds.
         """
         try:
             return self._count_queued(time.monotonic() + BUSY_SECONDS)
         except HungError as error:
-            self._failed(error)
+            self._note_failure(error)
             return self._n_queued
 
-    @silent
+    @hide_frames
     def privacy_spent(self) -> PrivacySpent:
-        """Return the privacy loss so far, in nats: the total and by metric; print it to read it.
+        """Return the privacy loss so far, in nats: the total and the loss of each metric.
 
-        Computes the loss from the last state that was read if the disk does not answer within two
-        seconds.
+        Print the result to read it as sentences. If the disk does not answer within two seconds,
+        the result is computed from the last state that was read.
         """
         from rappor_client.person.contents import read_spent  # noqa: PLC0415 - loaded at opening
 
@@ -243,125 +363,145 @@ class Client:
 
         def read() -> PrivacySpent:
             if writer is not None and self._consent:
-                self._safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
+                self._run_safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
             return read_spent(folder)
 
         try:
-            return self._thread.ask(read, seconds=BUSY_SECONDS)
+            return self._thread.run_within(read, seconds=BUSY_SECONDS)
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failed(error)
+            self._note_failure(error)
         if writer is None:
             return NOTHING_SPENT
         state = writer.identity.state  # as the disk had it when it last answered
         return PrivacySpent.of(state.scopes.values(), state.reserved.by_year())
 
-    @silent
+    @hide_frames
     def sent_uploads(self) -> list[SentUpload]:
-        """Return the uploads that have left the device with their exact bytes, the oldest first."""
-        return self._look(spool.log, [])
+        """Return the uploads that have left the device, byte by byte, the oldest first."""
+        return self._read_spool(spool.list_sent_uploads, [])
 
-    @silent
+    @hide_frames
     def event_counts(self) -> dict[str, int]:
-        """Return the numbers of reports that were recorded, accepted, dropped or refused."""
-        counted: dict[str, int] = self._look(counters, {})
-        return counted | ({"failures": self._failures.n} if self._failures.n else {})
+        """Return the numbers of reports that were recorded, accepted, dropped or refused, by name.
 
-    @silent
-    def opt_out(self, name: str) -> None:
-        """Refuse a metric from now on and drop its waiting reports.
-
-        The host program keeps the choice and passes it as `opted_out` when it opens again. Raises
-        MetricError for an unknown metric. What cannot be dropped now is dropped before anything
-        is sent.
+        `failures` is the number of failures of disk, network and collector in this client.
         """
-        self._metric(name)
+        counts: dict[str, int] = self._read_spool(read_counters, {})
+        return counts | ({"failures": self._failures.n} if self._failures.n else {})
+
+    @hide_frames
+    def opt_out(self, name: str) -> None:
+        """Refuse a metric from now on, and drop its queued reports.
+
+        The host program stores the choice, and passes it as `opted_out` when it opens again. If the
+        disk does not answer, the reports are dropped before anything is sent.
+
+        Parameters
+        ----------
+        name : str
+            Name of the metric.
+
+        Raises
+        ------
+        MetricError
+            The registry has no such metric.
+        """
+        self._find_metric(name)
         self._opted_out.add(name)
-        self._lanes.clear()
-        self._safely(self._drop_opted_out, None)
+        self._caches.clear()
+        self._run_safely(self._drop_opted_out, None)
 
-    @silent
+    @hide_frames
     def withdraw(self) -> Withdrawal:
-        """End consent: erase secret, state, spool and log, and record nothing from now on.
+        """End consent: erase secret, state, queued reports and log, and record nothing afterwards.
 
-        Nothing is sent after it returns. The nats reserved by year stay, so that consenting again
-        does not renew the device's budget. Returns what was verified. If the disk does not answer
-        within five seconds, the result is false and says so, and the erasure is done when the disk
-        answers.
+        Nothing is sent after the call returns. The nats reserved by year stay, so that consent
+        given again does not renew the device's budget.
+
+        Returns
+        -------
+        Withdrawal
+            The verified result. If the disk does not answer within five seconds, the result is
+            false, and the erasure is done when the disk answers.
         """
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
-        self._forget()
-        is_silent = self._stop_sending(time.monotonic() + BUSY_SECONDS)
+        self._end_consent()
+        has_ended = self._stop_sending(time.monotonic() + BUSY_SECONDS)
         now = self._clock()
         folder, writer = self._settings.folder, self._writer
         withdrawal = _erase(self._thread, folder, now, writer)
         self._thread.end(0.0)
-        return withdrawal if is_silent else withdrawal.with_left(UNDER_WAY)
+        return withdrawal if has_ended else withdrawal.with_left(UNDER_WAY)
 
-    @silent
+    @hide_frames
     def close(self) -> None:
-        """Write what waits in memory, end the background sender and close all files.
+        """Write the events in memory, end the background sender and close all files.
 
-        Returns within two seconds. A disk that has not answered by then gets what waits when it
-        answers, if the program still lives.
+        Returns within two seconds. If the disk has not answered by then, the events are written
+        when the disk answers, if the program still lives.
         """
         deadline = time.monotonic() + BUSY_SECONDS
         if (writer := self._writer) is not None and self._consent:
-            self._safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
+            self._run_safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
         self._stop_sending(deadline)
         if writer is not None:
             seconds = max(deadline - time.monotonic(), 0.0)
-            self._safely(lambda: writer.close(seconds=seconds), None)
+            self._run_safely(lambda: writer.close(seconds=seconds), None)
         self._thread.end(deadline - time.monotonic())
 
     def _record(self, name: str, value: object) -> Outcome:
+        """Record a value; raises MetricError, ReportError, HungError and BusyError."""
         if not self._consent:
             return SKIPPED[SkipReason.NO_CONSENT]
-        lane = self._lane(name)
-        if lane is None or self._disabled:
+        cache = self._get_cache(name)
+        if cache is None or self._disabled:
             return SKIPPED[SkipReason.DISABLED]
-        if lane.reason is not None:
-            return SKIPPED[lane.reason]
-        lane.ready.check_kind(value)  # before the secret is touched
+        if cache.skip_reason is not None:
+            return SKIPPED[cache.skip_reason]
+        # Before the secret is read: an error about the value must not have the secret in a frame.
+        cache.encoding.check_kind(value)
         writer, coins = self._writer, self._settings.options.coins
         assert writer is not None
-        if not lane.ready.fits(value):
+        if not cache.encoding.fits(value):
             writer.count("unfit")
-        is_durable = lane.metric.durable
-        if not lane.is_quiet:
+        is_durable = cache.metric.durable
+        if not cache.is_complete:
             tag = draw_tag(coins)
-            if lane.wants(tag):
-                if not writer.add(lane.event(value, self._clock(), tag, coins)):
+            if cache.needs_event(tag):
+                if not writer.add(cache.draw_event(value, self._clock(), tag, coins)):
                     return FAILED[SkipReason.FULL]
-                lane.offered(tag)
+                cache.note_event(tag)
+        # Also without a new event: an earlier event of this interval may still be in memory.
         if is_durable:
             writer.commit(patience=_PATIENCE)
         return Outcome.RECORDED
 
-    def _lane(self, name: str) -> MetricCache | None:
-        """Return the cache of a metric, None if the device is disabled."""
+    def _get_cache(self, name: str) -> MetricCache | None:
+        """Return the valid cache of a metric, None if the device is disabled."""
         writer, now = self._writer, self._clock()
-        lane = self._lanes.get(name) if isinstance(name, str) else None
+        cache = self._caches.get(name) if isinstance(name, str) else None
         if (
-            lane is not None
+            cache is not None
             and writer is not None
-            and lane.holds(writer.identity.state, now, self._stops.until)
+            and cache.is_valid(writer.identity.state, now, self._stops.until)
         ):
-            return lane
-        metric = self._metric(name)
+            return cache
+        metric = self._find_metric(name)
         if writer is None:
             return None
         state = writer.identity.state
-        lane = lane_of(metric, state, now, self._stops, self._silent_in)
+        cache = build_cache(metric, state, now, self._stops, self._find_unaffordable)
         if name in self._opted_out:
-            lane.reason = SkipReason.OPTED_OUT
-        self._lanes[name] = lane
-        return lane
+            cache.skip_reason = SkipReason.OPTED_OUT
+        self._caches[name] = cache
+        return cache
 
-    def _metric(self, name: str) -> Metric:
+    def _find_metric(self, name: str) -> Metric:
         """Return a metric of the registry.
 
-        The error does not quote the name, which may be a swapped value.
+        The error does not quote the name. In `record(value, name)`, with swapped arguments, the
+        name is the value.
         """
         if not isinstance(name, str):
             raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
@@ -369,56 +509,65 @@ class Client:
             raise MetricError(f"unknown metric; the registry has {', '.join(self.registry)}")
         return self.registry[name]
 
-    def _silent_in(self, state: State, year: int) -> frozenset[str]:
-        """Return the metrics that have no room in a year's budget; the first look is logged.
+    def _find_unaffordable(self, state: State, year: int) -> frozenset[str]:
+        """Return the metrics that do not fit into a year's budget, and log them once.
 
-        A registry that does not fit is no error here: it may fit in a later year, and the clock
-        may be behind.
+        A registry that does not fit is no error here. It may fit in a later year, and the clock may
+        be behind.
         """
         assert self._writer is not None
-        silent = self._writer.silent(state.reserved, year)
-        if silent and (year, silent) != self._told:
-            self._told = (year, silent)
-            names = ", ".join(sorted(silent))
+        metrics = self._writer.find_unaffordable(state.reserved, year)
+        if metrics and (year, metrics) != self._logged_skips:
+            self._logged_skips = (year, metrics)
+            names = ", ".join(sorted(metrics))
             warn("the budget of %s has no room for %s: nothing is sent", year, names)
-        return silent
+        return metrics
 
     def _begin(self, obstacle: str) -> None:
-        """Open the folder; a failure disables the client."""
+        """Open the folder, or disable the client with the reason.
+
+        `obstacle` is a reason outside of the folder, such as an environment variable, or empty.
+        """
         deadline = time.monotonic() + _OPEN_SECONDS
         try:
             if obstacle:
                 raise UnusableError(obstacle)
-            self._writer = self._thread.ask(self._opened, seconds=_OPEN_SECONDS)
+            self._writer = self._thread.run_within(self._open_folder, seconds=_OPEN_SECONDS)
         except (MetricError, ParamsError):
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
             self._disable(error)
             return
         seconds = max(deadline - time.monotonic(), 0.0)
-        settle = functools.partial(self._safely, self._settle, None)
-        with contextlib.suppress(BusyError):  # it is done as soon as the disk answers
-            self._thread.ask(settle, seconds=seconds, lasting=True)
+        resume = functools.partial(self._run_safely, self._resume, None)
+        with contextlib.suppress(BusyError):  # the job goes on as soon as the disk answers
+            self._thread.run_within(resume, seconds=seconds, lasting=True)
 
-    def _opened(self) -> Writer:
-        """Finish an interrupted withdrawal, and open the folder; it runs in the folder's thread."""
+    def _open_folder(self) -> Writer:
+        """Finish an interrupted withdrawal, and open the identity; runs in the folder's thread."""
         from rappor_client.person.opening import open_identity  # noqa: PLC0415 - loaded at opening
 
         settings = self._settings
-        if not settings.folder.is_dir():  # a disk that hangs lets an existing folder be read
+        # `mkdir` writes to the disk also if the folder exists. On a disk whose writes hang, an
+        # existing device then opened no more, although its folder can be read.
+        if not settings.folder.is_dir():
             settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        close_to_others(settings.folder)
+        revoke_access(settings.folder)
         return Writer(
             open_identity(settings.folder, settings.options.clock),
             settings,
             self._stops,
             self._thread,
-            refused=self._opted_out,
-            on_commit=self._committed,
+            opted_out=self._opted_out,
+            on_commit=self._notify_sender,
         )
 
-    def _settle(self) -> None:
-        """Drop refused reports, and schedule those of an earlier run, in the thread."""
+    def _resume(self) -> None:
+        """Go on with the contents of the folder, in the folder's thread.
+
+        Drops refused reports, repairs a copy of the state, and schedules the reports of an earlier
+        run.
+        """
         writer = self._writer
         assert writer is not None
         identity = writer.identity
@@ -426,28 +575,32 @@ class Client:
             writer.count("identity_lost")
             writer.wake()
             warn("the state in %s is lost: silent for the year", self._settings.folder)
-        self._silent_in(identity.state, day_of(self._clock()).year)
+        self._find_unaffordable(identity.state, day_of(self._clock()).year)
+        # A commit repairs the copy that is behind, and stores that a lost year is over. If another
+        # process has the lock, the next commit does both.
         if identity.state.reserved.lost is not None or not identity.is_whole:
-            with contextlib.suppress(BusyError):  # the next commit does it
+            with contextlib.suppress(BusyError):
                 writer.run(lambda _: None, patience=_PATIENCE)
         if not writer.store.exists():
             return
         self._drop_opted_out()
         with writer.store.reading() as db:
-            self._stops.recall(db)
-            n_waiting, is_held = spool.waiting(db), admission.next_end(db) is not None
-        self._n_queued = n_waiting
-        sender = self._sender() if self._settings.options.background else None
-        if sender is not None and (n_waiting or is_held):
-            sender.catch_up(n_waiting)
+            self._stops.reload(db)
+            n_queued, has_pending = spool.count_queued(db), admission.next_end(db) is not None
+        self._n_queued = n_queued
+        sender = self._get_sender() if self._settings.options.background else None
+        if sender is not None and (n_queued or has_pending):
+            sender.catch_up(n_queued)
 
-    def _committed(self, is_new: bool) -> None:  # noqa: FBT001 - a hook
+    def _notify_sender(self, has_events: bool) -> None:  # noqa: FBT001 - a hook
         """Notify the background sender that reports are on the disk."""
-        if is_new and self._settings.options.background and (sender := self._sender()) is not None:
-            sender.nudge()
+        if has_events and self._settings.options.background:
+            sender = self._get_sender()
+            if sender is not None:
+                sender.nudge()
 
     def _flush(self, deadline: float) -> FlushResult:
-        """Make steps until nothing waits or the next one is due after the deadline."""
+        """Flush until a deadline; a disk that hangs ends the flush with the last known number."""
         steps: list[Step] = []
         try:
             return self._flush_by(deadline, steps)
@@ -460,46 +613,55 @@ class Client:
             )
 
     def _flush_by(self, deadline: float, steps: list[Step]) -> FlushResult:
+        """Make steps until no report is queued, or the next step would be after the deadline.
+
+        Each step is appended to `steps`, which the caller reads if the disk hangs.
+        """
         if self._writer is not None and self._consent:
-            seconds = _seconds_until(deadline)
+            seconds = _disk_seconds(deadline)
             self._writer.commit(patience=patience_until(deadline), seconds=seconds)
-        while self._consent and (sender := self._sender()) is not None:
+        while self._consent and (sender := self._get_sender()) is not None:
             step = sender.uploader.step(
                 timeout=max(deadline - time.monotonic(), 0.0),
                 tried={earlier.upload_id for earlier in steps if earlier.is_attempt},
             )
             steps.append(step)
+            # Counted here too: the disk may hang before the number can be read.
             if step.reason in (FlushReason.SENT, FlushReason.REFUSED):
-                self._n_queued = max(self._n_queued - 1, 0)  # also where the disk does not answer
+                self._n_queued = max(self._n_queued - 1, 0)
             if step.reason is FlushReason.NO_CONSENT:
-                self._forget()
-            pause = math.inf if step.due is None else max(step.due - self._clock(), 0.0)
+                self._end_consent()
+            pause = math.inf if step.next_at is None else max(step.next_at - self._clock(), 0.0)
             is_last = pause > deadline - time.monotonic()
-            waiting = self._count_queued(deadline)
-            if is_last or not (step.is_attempt or waiting):
-                return sum_up(steps, waiting=waiting)
+            n_queued = self._count_queued(deadline)
+            if is_last or not (step.is_attempt or n_queued):
+                return summarize_steps(steps, waiting=n_queued)
             time.sleep(pause)
-        if not (waiting := self._count_queued(deadline)):
+        if not (n_queued := self._count_queued(deadline)):
             return FlushResult(reason=FlushReason.NOTHING_WAITING)
-        absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
-        return FlushResult(reason=absent, waiting=waiting)
+        reason = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
+        return FlushResult(reason=reason, waiting=n_queued)
 
     def _count_queued(self, deadline: float) -> int:
-        """Return the number of finished reports without an answer; HungError for a hung disk."""
+        """Return the number of finished reports without a result; HungError for a hung disk."""
         writer = self._writer
         if writer is None or not self._consent:
             return 0
         try:
-            self._n_queued = writer.read(spool.waiting, 0, seconds=_seconds_until(deadline))
+            self._n_queued = writer.read(spool.count_queued, 0, seconds=_disk_seconds(deadline))
         except HungError:
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failed(error)
+            self._note_failure(error)
             return 0
         return self._n_queued
 
-    def _sender(self) -> Sender | None:
-        """Return the background sender of this process; the child of a fork gets a new one."""
+    def _get_sender(self) -> Sender | None:
+        """Return the background sender of this process; None without a collector.
+
+        The child of a fork gets a sender of its own, because the thread of its parent does not
+        exist in the child.
+        """
         transport, writer = self._settings.transport, self._writer
         if transport is None or writer is None or self._disabled:
             return None
@@ -508,14 +670,15 @@ class Client:
             from rappor_client.outbox.background import Sender  # noqa: PLC0415 - loaded at opening
             from rappor_client.outbox.uploader import Uploader  # noqa: PLC0415 - loaded at opening
 
-            uploader = Uploader(writer, transport, self._settings, self._obstacle, self._stops)
-            own = Sender(uploader, clock=self._clock, on_failure=self._failed)
-            # of several threads here, all get the one that came first
-            sender = self._senders.setdefault(process, own)
+            uploader = Uploader(writer, transport, self._settings, self._find_obstacle, self._stops)
+            created = Sender(uploader, clock=self._clock, on_failure=self._note_failure)
+            # Several threads may be here. `setdefault` gives all of them the first sender, without
+            # a lock that a fork could leave locked.
+            sender = self._senders.setdefault(process, created)
         return sender
 
     def _stop_sending(self, deadline: float) -> bool:
-        """Sever the exchange under way; true if nothing can be sent any more."""
+        """Sever the exchange under way; return whether nothing can be sent any more."""
 
         def stop() -> bool:
             if (sender := self._senders.pop(os.getpid(), None)) is None:
@@ -523,9 +686,10 @@ class Client:
             sender.stop(seconds=min(deadline - time.monotonic(), _JOIN_SECONDS))
             return sender.uploader.close(seconds=max(deadline - time.monotonic(), 0.0))
 
-        return self._safely(stop, otherwise=False)
+        return self._run_safely(stop, otherwise=False)
 
     def _drop_opted_out(self) -> None:
+        """Drop the queued and pending reports of refused metrics, as soon as the disk answers."""
         writer = self._writer
         if not self._opted_out or writer is None:
             return
@@ -534,91 +698,105 @@ class Client:
             if writer or writer.store.exists():
                 writer.run(self._drop_opted_out_in, patience=BUSY_SECONDS)
 
-        self._thread.ask(drop, seconds=BUSY_SECONDS, lasting=True)
+        self._thread.run_within(drop, seconds=BUSY_SECONDS, lasting=True)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
-        names = self._opted_out.copy()  # another thread may refuse one more meanwhile
+        """Drop the reports of refused metrics in an open transaction."""
+        names = self._opted_out.copy()  # another thread may add a name during the loop
         if names:
-            spool.opt_out(db, names)
+            spool.drop_metrics(db, names)
         for name in names:
             admission.forget(db, name)
 
-    def _obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
-        """Return why nothing may leave, under the lock; None if it may."""
+    def _find_obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
+        """Return the reason why nothing may be sent, None if uploads may be sent.
+
+        The uploader calls this method in the transaction that claims an upload. So a refusal in
+        another thread is obeyed until the last moment.
+        """
         if not self._consent:
             return FlushReason.NO_CONSENT
         self._drop_opted_out_in(db)
         return None
 
-    def _failed(self, error: Exception) -> None:
-        """Count a failure, or end consent if another process has withdrawn it."""
+    def _note_failure(self, error: Exception) -> None:
+        """Count a failure, or change the state of the client.
+
+        GoneError means that another process has withdrawn consent. UnusableError means that another
+        version of this library has taken the folder.
+        """
         if isinstance(error, GoneError):
-            self._forget()
-        elif isinstance(error, UnusableError):  # another version has taken the folder meanwhile
+            self._end_consent()
+        elif isinstance(error, UnusableError):
             self._disable(error)
         else:
             self._failures.note(error)
 
     def _disable(self, error: Exception) -> None:
         """Disable the client, drop the events in memory, and log the reason once."""
-        reason = _in_words(error)
+        reason = _describe_obstacle(error)
         if self._writer is not None:
             self._writer.clear()
         if reason != self._disabled:
             self._disabled = reason
             warn("telemetry is disabled in %s: %s", self._settings.folder, reason)
 
-    def _forget(self) -> None:
-        """End consent, and drop the events in memory."""
+    def _end_consent(self) -> None:
+        """Record and send nothing from now on, and drop the events in memory."""
         self._consent = False
         self._n_queued = 0
         if self._writer is not None:
             self._writer.clear()
 
-    def _look(
-        self, question: Callable[[sqlite3.Connection], _Result], otherwise: _Result
+    def _read_spool(
+        self, action: Callable[[sqlite3.Connection], _Result], otherwise: _Result
     ) -> _Result:
-        """Read the spool; return `otherwise` if there is no spool or it cannot be read."""
+        """Read the spool by an action; return `otherwise` without a spool, or if it fails."""
         writer = self._writer
         if writer is None or not self._consent:
             return otherwise
-        return self._safely(
-            lambda: writer.read(question, otherwise, seconds=BUSY_SECONDS), otherwise
+        return self._run_safely(
+            lambda: writer.read(action, otherwise, seconds=BUSY_SECONDS), otherwise
         )
 
-    def _safely(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
+    def _run_safely(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
         """Run an action; count its failure and return `otherwise`. Mistakes of the host raise."""
         try:
             return action()
         except (MetricError, ReportError):  # mistakes of the host
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._failed(error)
+            self._note_failure(error)
         return otherwise
 
 
-def _read(registry: Registry | str | os.PathLike[str]) -> Registry:
-    """Return a registry; it loads modules that a child of a fork must not wait for."""
+def _load_registry(registry: Registry | str | os.PathLike[str]) -> Registry:
+    """Return a registry, read from its file if necessary.
+
+    Reading loads the TOML parser and the list of public suffixes. No thread may fork meanwhile: the
+    child would wait without end for a module that another thread was importing.
+    """
     if isinstance(registry, Registry):
         return registry
-    with unforked(wait=True):
-        return Registry.load(registry, today=datetime.date.max)  # see `_silent_in`
+    with block_forks(wait=True):
+        # Expired metrics are accepted: an old version of a program must still start.
+        return Registry.load(registry, today=datetime.date.max)
 
 
-def _transport(collector: str | Transport | None, key: str | None) -> Transport | None:
-    """Return what sends; ParamsError for an address that cannot be right."""
+def _make_transport(collector: str | Transport | None, key: str | None) -> Transport | None:
+    """Return the transport to a collector; ParamsError for an address that cannot be right."""
     if not isinstance(collector, str):
         if key is not None:
             raise ParamsError("upload_key must be absent without the address of a collector")
         return collector
-    with unforked(wait=True):
+    with block_forks(wait=True):
         from rappor_client.network.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
 
     return HttpTransport(collector, key=key)
 
 
-def _in_words(error: Exception) -> str:
-    """Return the reason in words why the folder cannot be used."""
+def _describe_obstacle(error: Exception) -> str:
+    """Return the reason why the folder cannot be used, as a clause."""
     if isinstance(error, UnusableError):
         return str(error)
     if isinstance(error, HungError):
@@ -628,8 +806,11 @@ def _in_words(error: Exception) -> str:
     return f"the folder cannot be used: {name_failure(error)}"
 
 
-def _seconds_until(deadline: float) -> float:
-    """Return how long a flush waits for the disk: all of its time, as for a lock at least."""
+def _disk_seconds(deadline: float) -> float:
+    """Return the seconds that a flush waits for the disk: until its deadline, or .5 at least.
+
+    A flush without time would otherwise fail whenever the client's own thread is writing.
+    """
     return max(deadline - time.monotonic(), patience_until(deadline))
 
 
@@ -639,7 +820,7 @@ def _erase(
     now: float,
     writer: Writer | None = None,
 ) -> Withdrawal:
-    """Close a folder's files and erase it, and return what was verified; nothing is raised."""
+    """Close a folder's files and erase it; return the verified result. Raises nothing."""
     from rappor_client.person.withdrawal import erase_within  # noqa: PLC0415 - loaded at opening
 
     def close() -> None:

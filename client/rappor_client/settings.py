@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import check_choice, check_integer
+from rappor.base.ranges import check_choice, check_integer, check_number
 from rappor.protocol.randomizer import Coins, system_coins
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
@@ -92,8 +92,7 @@ class ClientOptions:
             isinstance(each, str) for pair in self.segment.items() for each in pair
         ):
             raise ParamsError("segment must be a mapping of names to texts")
-        if not 0 <= self.max_delay < math.inf:
-            raise ParamsError(f"max_delay must be a number in [0, infinity), got {self.max_delay}")
+        check_number("max_delay", self.max_delay, "[0, infinity)")
 
     def obstacle(self) -> str:
         """Return which of the environment's variables disables the device, in words, if any."""

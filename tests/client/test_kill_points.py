@@ -25,7 +25,7 @@ from devices import CLEAR, CLOCKS, Home, Opener, lose, metric_of, open_device, o
 from forks import KILLED, at_touch, end_folder_threads, in_child, is_killed
 from rappor_client import Client, TransportResponse
 from rappor_client.folder import copies
-from rappor_client.folder.own_folder import OwnFolder
+from rappor_client.folder.identity_folder import IdentityFolder
 from rappor_client.testing import FixedClock, MemoryTransport
 from registries import registry_of
 
@@ -40,7 +40,7 @@ SENDING: Final = (
     "admission.py",
     "copies.py",
     "identity.py",
-    "own_folder.py",
+    "identity_folder.py",
     "spool.py",
     "store.py",
     "uploader.py",
@@ -65,7 +65,7 @@ class Writing(MemoryTransport):
         for report in json.loads(body)["reports"]:  # nothing leaves before its price is there
             scopes = {scope.metric for scope in state_of(device).scopes.values()}
             assert report["metric"] in scopes
-        assert len(copies.read(OwnFolder(own(device)))) == len(copies.NAMES)
+        assert len(copies.read(IdentityFolder(own(device)))) == len(copies.NAMES)
         return super().send(body, timeout=timeout)
 
 
@@ -201,11 +201,11 @@ def go_through(
             trial = state_after(place, name)
             (check_killed if name == "killed" else check_lost)(trial, opener)
             shutil.rmtree(trial)
-        whole = len(copies.read(OwnFolder(own(place / "device"))))
+        whole = len(copies.read(IdentityFolder(own(place / "device"))))
         for name in copies.NAMES if whole == len(copies.NAMES) else ():
             before = state_of(place / "device").scopes
             trial = state_after(place, name)
-            numbers = [each.number for each in copies.read(OwnFolder(own(trial / "device")))]
+            numbers = [each.number for each in copies.read(IdentityFolder(own(trial / "device")))]
             if len(numbers) == 1:
                 after = state_of(trial / "device").scopes
                 assert {*after} <= {*before}

@@ -248,7 +248,10 @@ def test_a_refused_name_that_no_metric_has_is_logged_once(
 ADDRESS = "https://example.org"
 MISTAKES: list[tuple[str, dict[str, Any]]] = [
     ("consent must be True or False, got 'no'", {"consent": "no"}),
-    *(("max_delay must be", {"max_delay": each}) for each in (-1.0, math.nan, math.inf)),
+    *(
+        ("max_delay must be a number in", {"max_delay": delay})
+        for delay in (-1.0, math.nan, math.inf, "5", None, True)
+    ),
     *(
         ("opted_out must be a collection of names", {"opted_out": each})
         for each in ("page", [None], [b"page"], [("page",)])

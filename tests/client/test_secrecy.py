@@ -28,7 +28,7 @@ from devices import own as own_folder
 from rappor_client import BudgetCap
 from rappor_client.budget.prepared import prepare
 from rappor_client.folder import copies
-from rappor_client.folder.spool import add
+from rappor_client.folder.spool import add_report
 from rappor_client.folder.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
 
@@ -167,7 +167,7 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
             pytest.raises(sqlite3.Error) as caught,
             Store(spool_of(home.folder)).transaction() as db,
         ):
-            add(db, report, "id", due=0.0, leaves_before=math.inf)
+            add_report(db, report, "id", send_after=0.0, leaves_before=math.inf)
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
     assert secret_of(home.folder).hex() not in shown

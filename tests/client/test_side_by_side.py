@@ -22,7 +22,7 @@ from forks import at_touch
 from rappor_client import Client
 from rappor_client.budget import remainder
 from rappor_client.budget.identity import begin
-from rappor_client.folder.own_folder import alone_in
+from rappor_client.folder.identity_folder import lock_host_folder
 from rappor_client.person.contents import read_spent
 from rappor_client.person.withdrawal import erase
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -173,7 +173,7 @@ def test_many_that_start_together_wait_for_the_first_alone(tmp_path: Path) -> No
     folder = tmp_path / "device"
     folder.mkdir(mode=0o700)
     opened = list[Client]()
-    with alone_in(folder):
+    with lock_host_folder(folder):
         others = [
             threading.Thread(target=lambda: opened.append(open_device(folder))) for _ in range(4)
         ]

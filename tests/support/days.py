@@ -19,7 +19,7 @@ def release(client: Client) -> None:
     """Finish the reports of all intervals that are over, as the sender does; nothing is sent."""
     writer = client._writer
     assert writer is not None
-    writer.run(lambda _: None, patience=_LOCK_SECONDS, at=client._clock())
+    writer.run(lambda _: None, patience=_LOCK_SECONDS, release_until=client._clock())
 
 
 def finish(client: Client, *, days: int = 1) -> None:

@@ -20,7 +20,7 @@ from rappor_client.budget.identity import read_state
 from rappor_client.budget.state import State
 from rappor_client.folder import copies
 from rappor_client.folder.copies import Sealed
-from rappor_client.folder.own_folder import OwnFolder
+from rappor_client.folder.identity_folder import IdentityFolder
 from rappor_client.person.contents import Contents
 from registries import registry_of
 
@@ -150,7 +150,7 @@ def write_device(folder: Path, secret: bytes) -> None:
     folder.mkdir(mode=0o700)
     own(folder).mkdir(mode=0o700)
     remainder.write(folder, {})
-    copies.begin(OwnFolder(own(folder)), State.of(Sealed(secret)).to_text())
+    copies.begin(IdentityFolder(own(folder)), State.of(Sealed(secret)).to_text())
 
 
 def lose(folder: Path) -> None:
@@ -173,10 +173,10 @@ def database(folder: Path) -> Iterator[sqlite3.Connection]:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the device's lock, as another process would, while the block runs."""
-    other = OwnFolder(own(folder))
+    other = IdentityFolder(own(folder))
     try:
         while True:  # a writer may be inside for a moment
-            with other.attempt() as is_inside:
+            with other.try_lock() as is_inside:
                 if is_inside:
                     yield
                     return

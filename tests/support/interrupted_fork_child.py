@@ -47,7 +47,7 @@ class Interruption:
 
     def __call__(self, _signal: int, frame: FrameType | None) -> None:
         """Interrupt the hook."""
-        if frame is not None and frame.f_code is forking._before.__code__:
+        if frame is not None and frame.f_code is forking._run_before.__code__:
             self.has_raised = True
             raise KeyboardInterrupt
 

@@ -34,7 +34,13 @@ from rappor_client.budget.scopes import Answer, Scope, answer
 from rappor_client.budget.state import State
 from rappor_client.budget.terms import MetricRules
 from rappor_client.folder import spool
-from rappor_client.folder.counters import count, keep_params, kept_params, read_state, write_state
+from rappor_client.folder.spool_tables import (
+    add_count,
+    load_params,
+    read_value,
+    store_params,
+    write_value,
+)
 from rappor_client.periods import after_day, day_of, interval_end, interval_seconds, is_far_ahead
 
 TAGS: Final = 1 << 64
@@ -86,7 +92,7 @@ class AdmissionRequest:
         upload_id, terms, fingerprint, cohort, *data = json.loads(text)
         bits, permanent = map(bytes.fromhex, data)
         prepared = Prepared(
-            params=kept_params(db, fingerprint),
+            params=load_params(db, fingerprint),
             epoch=epoch,
             permanent=permanent,
             report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
@@ -172,12 +178,14 @@ class Admission:
     def finish(self, db: sqlite3.Connection) -> None:
         """Let the decided reports wait to be sent; the disk holds the state by now."""
         if self._n_given_up:
-            count(db, "recorded", self._n_given_up)
-            count(db, "given_up", self._n_given_up)
+            add_count(db, "recorded", self._n_given_up)
+            add_count(db, "given_up", self._n_given_up)
         for report, upload_id, due, leaves_before in self._finished:
-            keep_params(db, report.report.params, report.params)
-            spool.add(db, report.report, upload_id, due=due, leaves_before=leaves_before)
-            count(db, "recorded")
+            store_params(db, report.report.params, report.params)
+            spool.add_report(
+                db, report.report, upload_id, send_after=due, leaves_before=leaves_before
+            )
+            add_count(db, "recorded")
         for key in self._over:
             later = "SELECT 1 FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
             action = "DELETE FROM held" if db.execute(later, key).fetchone() else _EMPTY
@@ -258,7 +266,7 @@ class Admission:
         self, offered: AdmissionRequest, epoch: str, ends: float, seconds: float, tag: int
     ) -> None:
         prepared = offered.prepared
-        keep_params(self._db, prepared.report.params, prepared.params)
+        store_params(self._db, prepared.report.params, prepared.params)
         row = (prepared.report.metric, epoch, ends, seconds, tag, offered.to_text())
         self._db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
 
@@ -270,17 +278,17 @@ def _end_of_epoch(scope: Scope) -> float:
 
 def agree(db: sqlite3.Connection, number: int) -> None:
     """Drop what waits in a spool that is older than the state: it may have left already."""
-    known = read_state(db, _NUMBER)
+    known = read_value(db, _NUMBER)
     if known is not None and known < number:
-        spool.drop(db)
+        spool.drop_all(db)
         drop_held(db)
     if known is None or known < number:
-        write_state(db, _NUMBER, number)
+        write_value(db, _NUMBER, number)
 
 
 def follow(db: sqlite3.Connection, number: int) -> None:
     """Note the number of the state that goes with the spool; it is written next."""
-    write_state(db, _NUMBER, number)
+    write_value(db, _NUMBER, number)
 
 
 def forget(db: sqlite3.Connection, name: str) -> None:
@@ -291,7 +299,7 @@ def forget(db: sqlite3.Connection, name: str) -> None:
 def drop_held(db: sqlite3.Connection) -> None:
     """Drop the held reports of all metrics, as `forget` does."""
     if n_held := db.execute(f"{_EMPTY} WHERE report IS NOT NULL").rowcount:
-        count(db, "dropped_old", n_held)
+        add_count(db, "dropped_old", n_held)
 
 
 def held(db: sqlite3.Connection) -> list[Held]:

@@ -19,9 +19,9 @@ from rappor_client.budget import remainder
 from rappor_client.budget.reservation import Reserved
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
+from rappor_client.folder.access import ForeignError, revoke_all_access
 from rappor_client.folder.copies import Sealed
-from rappor_client.folder.own_folder import BUSY_SECONDS, NAME, BusyError, OwnFolder
-from rappor_client.folder.place import ForeignError, close_all
+from rappor_client.folder.identity_folder import BUSY_SECONDS, NAME, BusyError, IdentityFolder
 from rappor_client.periods import HOUR, Clock, day_of
 
 _SPOOL: Final = "spool-"
@@ -44,8 +44,8 @@ class Identity:
         self._host = host
         self.n_lost = 0
         self._seen: tuple[object, ...] = ()
-        close_all(host / NAME)
-        self.folder = OwnFolder(host / NAME)
+        revoke_all_access(host / NAME)
+        self.folder = IdentityFolder(host / NAME)
         self._sweep()
         self.number, self.state, text = _newest(self.folder) or self._mended()
         self.is_whole = self._is_whole(text)
@@ -61,19 +61,19 @@ class Identity:
         Mends a copy that is behind, and begins a new state where no valid one is left.
         """
         self.folder.check()
-        stamps = copies.stamps(self.folder)
+        stamps = copies.read_stamps(self.folder)
         if stamps == self._seen:
             return
         self.number, self.state, text = _newest(self.folder) or self._lost()
         if not self._is_whole(text):
             copies.write(self.folder, self.number, text)
-        self._seen = copies.stamps(self.folder)
+        self._seen = copies.read_stamps(self.folder)
 
     def write(self, state: State) -> None:
         """Replace both copies, under the lock."""
         copies.write(self.folder, self.number + 1, state.to_text())
         self.number, self.state = self.number + 1, state
-        self._seen = copies.stamps(self.folder)
+        self._seen = copies.read_stamps(self.folder)
 
     def look_again(self) -> None:
         """Read the disk at the next look; what was concluded from this state holds no more."""
@@ -93,7 +93,7 @@ class Identity:
 
     def _mended(self) -> tuple[int, State, Sealed]:
         """Return the state under the lock; whoever replaces it has left it whole."""
-        with self.folder.alone(BUSY_SECONDS) as is_inside:
+        with self.folder.lock(BUSY_SECONDS) as is_inside:
             if not is_inside:
                 raise BusyError
             return _newest(self.folder) or self._lost()
@@ -105,7 +105,7 @@ class Identity:
         budget of the later year was used.
         """
         spools = self.folder.path.glob(f"{_SPOOL}*{_ENDING}")
-        year = max(day_of(self._clock()).year, *map(spool.latest_year, spools), 0)
+        year = max(day_of(self._clock()).year, *map(spool.find_latest_year, spools), 0)
         years = {**remainder.read_years(self._host, year), year: math.inf}
         state = State.fresh(Reserved.of_earlier(years, is_for_life=True))
         text = state.to_text()
@@ -123,14 +123,14 @@ def begin(host: Path, years: Mapping[int, float]) -> None:
     (host / BEGUN).rename(host / NAME)
 
 
-def build(place: Path, state: State) -> OwnFolder:
+def build(place: Path, state: State) -> IdentityFolder:
     """Make a folder that holds a state, in the place of what an earlier attempt has left."""
     if place.is_dir():
         for path in place.iterdir():
             path.unlink()
         place.rmdir()
     place.mkdir(mode=0o700)
-    folder = OwnFolder(place)
+    folder = IdentityFolder(place)
     copies.begin(folder, state.to_text())
     return folder
 
@@ -141,7 +141,7 @@ def read_state(host: Path) -> tuple[State, Path] | None:
     Raises OSError where a copy cannot be read, and ForeignError for one of another version.
     """
     try:
-        folder = OwnFolder(host / NAME)
+        folder = IdentityFolder(host / NAME)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
@@ -151,7 +151,7 @@ def read_state(host: Path) -> tuple[State, Path] | None:
     return None if known is None else (known[1], folder.path / spool_name(known[1].mark))
 
 
-def _newest(folder: OwnFolder) -> tuple[int, State, Sealed] | None:
+def _newest(folder: IdentityFolder) -> tuple[int, State, Sealed] | None:
     """Return the newest state of a valid copy that is this device's.
 
     Raises ForeignError for a copy of another version.

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from rappor.base.atomic_files import replace_file
-from rappor_client.folder.copies import check_of, is_intact
+from rappor_client.folder.access import ForeignError, UnusableError
+from rappor_client.folder.copies import compute_checksum, is_intact
 from rappor_client.folder.failures import DamagedError
-from rappor_client.folder.place import ForeignError, UnusableError
 from rappor_client.folder.system import PRIVATE, read_file
 
 NAME: Final = "budget"
@@ -51,7 +51,7 @@ def write(host: Path, years: Mapping[int, float]) -> None:
     """Write the record, whole or not at all; a full disk gets it over the old bytes."""
     plain = {str(year): nats if nats < math.inf else None for year, nats in years.items()}
     body = _MAGIC + json.dumps(plain).encode() + b"\n"
-    data = body + check_of(body)
+    data = body + compute_checksum(body)
     try:
         with replace_file(host / NAME, mode=PRIVATE) as file:
             file.write(data)

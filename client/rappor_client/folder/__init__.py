@@ -1,1 +1,1 @@
-"""What the device keeps on its disk: its database, its secret and what guards them."""
+"""The folder of a device: its thread, locks, files, database, and the failures of the disk."""

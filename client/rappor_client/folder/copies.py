@@ -1,8 +1,18 @@
-"""Two redundant copies of a small text, each with a version number and a checksum.
+"""Two equal copies of a small text, each with a version number and a checksum.
 
 A write replaces and flushes one copy after the other. So at any moment at least one copy is valid,
-also after a crash or a loss of power. Of two valid copies the one with the higher number is newer,
-and replaces the older one when the state is next read under the lock.
+also after a crash or a loss of power:
+
+    before the write          state.1 = 7    state.2 = 7
+    killed while state.1 is   state.1 = 7    state.2 = 7     a draft is left beside them
+    written
+    killed between the two    state.1 = 8    state.2 = 7     8 is newer, and repairs the other copy
+    after the write           state.1 = 8    state.2 = 8
+
+The second copy is not the previous state. A previous state would lack the last memoized response,
+so the device would draw a second permanent response for the same scope.
+
+A copy contains a line with the number, the text, and a line with the SHA-256 of both.
 """
 
 from __future__ import annotations
@@ -10,8 +20,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final, NamedTuple
 
-from rappor_client.folder.own_folder import OwnFolder, Stamp
-from rappor_client.folder.place import ForeignError
+from rappor_client.folder.access import ForeignError
+from rappor_client.folder.identity_folder import IdentityFolder, Stamp
 
 NAMES: Final = ("state.1", "state.2")
 _MAGIC: Final = b"rappor state 1 "
@@ -39,27 +49,27 @@ class Copy(NamedTuple):
     text: Sealed
 
 
-def read(folder: OwnFolder) -> list[Copy]:
+def read(folder: IdentityFolder) -> list[Copy]:
     """Read the valid copies, the newest first.
 
-    Raises OSError where a copy is there and cannot be read, and ForeignError for one of another
-    version.
+    Raises OSError if a copy exists and cannot be read, and ForeignError for a copy in the format of
+    another version.
     """
-    found = [parsed(folder.read(name)) for name in NAMES]
-    return sorted(filter(None, found), key=lambda each: -each.number)
+    copies = [parse_copy(folder.read(name)) for name in NAMES]
+    return sorted(filter(None, copies), key=lambda copy: -copy.number)
 
 
-def write(folder: OwnFolder, number: int, text: Sealed) -> None:
+def write(folder: IdentityFolder, number: int, text: Sealed) -> None:
     """Replace both copies and flush them to the disk."""
-    data = Sealed(written(number, text))
+    data = Sealed(format_copy(number, text))
     for name in NAMES:
         folder.replace(name, data.bytes)
     folder.sync()
 
 
-def begin(folder: OwnFolder, text: Sealed) -> bool:
+def begin(folder: IdentityFolder, text: Sealed) -> bool:
     """Create both copies with version number 1; return False if another process did so before."""
-    data = Sealed(written(1, text))
+    data = Sealed(format_copy(1, text))
     first, second = NAMES
     if not folder.create(first, data.bytes):
         return False
@@ -68,28 +78,28 @@ def begin(folder: OwnFolder, text: Sealed) -> bool:
     return True
 
 
-def stamps(folder: OwnFolder) -> tuple[Stamp | None, ...]:
+def read_stamps(folder: IdentityFolder) -> tuple[Stamp | None, ...]:
     """Return the stamps of both copies, which change when a copy is replaced."""
     return tuple(folder.stamp(name) for name in NAMES)
 
 
-def written(number: int, text: Sealed) -> bytes:
+def format_copy(number: int, text: Sealed) -> bytes:
     """Return the bytes of a copy."""
     body = b"%s%d\n%s\n" % (_MAGIC, number, text.bytes)
-    return body + check_of(body)
+    return body + compute_checksum(body)
 
 
-def check_of(body: bytes) -> bytes:
+def compute_checksum(body: bytes) -> bytes:
     """Compute the last line of a copy: the SHA-256 checksum of the lines before it."""
     return hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
 def is_intact(data: bytes) -> bool:
     """Return whether the last line of a file is the checksum of the lines before it."""
-    return data[-_CHECK_BYTES:] == check_of(data[:-_CHECK_BYTES])
+    return data[-_CHECK_BYTES:] == compute_checksum(data[:-_CHECK_BYTES])
 
 
-def parsed(data: bytes | None) -> Copy | None:
+def parse_copy(data: bytes | None) -> Copy | None:
     """Parse the bytes of a copy; None if the copy is damaged or absent.
 
     Raises ForeignError for a valid copy in the format of another version of this library.
@@ -99,6 +109,6 @@ def parsed(data: bytes | None) -> Copy | None:
     head, _, rest = data.partition(b"\n")
     digits, text = head.removeprefix(_MAGIC), Sealed(rest[: -(_CHECK_BYTES + 1)])
     is_ours = head.startswith(_MAGIC) and digits.isdigit() and len(digits) <= _DIGITS
-    if not is_ours or data != written(int(digits), text):
+    if not is_ours or data != format_copy(int(digits), text):
         raise ForeignError(NAMES[0])
     return Copy(int(digits), text)

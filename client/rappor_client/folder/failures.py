@@ -1,8 +1,18 @@
-"""What may go wrong on a device that is nobody's mistake: counted, logged now and then, not raised.
+"""Failures of a device: counted, logged once a minute for each kind, and never raised to the host.
 
-A host program hears of its own mistakes only: an unknown metric, a value of the wrong kind, an
-argument outside its range. A disk that is full, a damaged database, a transport or a collector
-that misbehaves: each of them is counted here and logged at most once a minute for each kind.
+A failure is whatever the host program did not cause: a full disk, a damaged database, a transport
+or a collector that misbehaves. Mistakes of the host, such as an unknown metric, raise or are logged
+(`log_mistake`), and do not count.
+
+The module also decides what an exception of SQLite or of a row means:
+
+    is_busy      another process holds a lock: try again
+    is_damage    the file does not contain what this library wrote: remove it and begin anew
+    is_refusal   SQLite does not open or write the file: the header of the file decides
+    otherwise    the disk failed, or the exception comes from elsewhere: keep the file
+
+The last line matters most. A database that is taken for damaged loses all queued reports. A
+ValueError from a signal's handler in the middle of a transaction once cost a device its spool.
 """
 
 from __future__ import annotations
@@ -17,15 +27,18 @@ from pathlib import Path
 from typing import Final
 
 from rappor.base.errors import FileError, MetricError, RapporError
-from rappor_client.folder.forking import Shared, unforked
+from rappor_client.folder.forking import Shared, block_forks
 
 _QUIET_SECONDS: Final = 60.0
-_SHOWN_NAMES: Final = 5
-_SHOWN_LETTERS: Final = 64
-"""Largest number of names in one log line, and of letters of each name."""
+"""Time between two log lines of one kind, in seconds. A shorter time fills the log of a host beside
+a disk that fails."""
+_MAX_NAMES: Final = 5
+"""Largest number of names in one log line."""
+_MAX_LETTERS: Final = 64
+"""Largest number of letters of a name in a log line. A host may pass anything as a name."""
 _PRIMARY: Final = 0xFF
-"""The bits of an extended result code of SQLite that hold the primary one."""
-_OF_THE_SYSTEM: Final = frozenset(
+"""Mask that selects the primary result code in an extended result code of SQLite."""
+_SYSTEM_CODES: Final = frozenset(
     {
         sqlite3.SQLITE_AUTH,
         sqlite3.SQLITE_BUSY,
@@ -40,20 +53,30 @@ _OF_THE_SYSTEM: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""What SQLite says of disks and locks; anything else it says of the file itself."""
-_OF_THE_ROWS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a row raises that does not hold what this library wrote; others raise it, too."""
+"""Result codes of SQLite for failures of disks and locks. All other codes describe the file."""
+_ROW_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Exceptions that parsing a damaged row raises. Other code raises them, too."""
 
 
 class DamagedError(Exception):
-    """A file of the folder does not hold what this library wrote; the message names the failure."""
+    """A file of the folder does not contain what this library wrote.
+
+    The message is a short name of the failure.
+    """
 
 
 class Failures(Shared):
-    """Counts the failures of one device and logs them, one line a minute for each kind."""
+    """Counts the failures of one device and logs them, one line a minute for each kind.
+
+    Parameters
+    ----------
+    folder
+        Folder of the device, for the log.
+    clock
+        Returns seconds of a monotonic clock; for tests.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Name the folder; `clock` returns seconds and is for tests."""
         self.n = 0
         self._folder = folder
         self._clock = clock
@@ -63,15 +86,15 @@ class Failures(Shared):
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
         kind = name_failure(error)
-        with self._turn.lock:  # the handler of a signal may fail as well
+        with self._turn.lock:  # reentrant: the handler of a signal may fail in the middle of it
             self.n += 1
         self._warn(kind, "telemetry failed in %s: %s", self._folder, kind)
 
-    def tell_mistake(self, error: RapporError, *, metric: str) -> None:
-        """Log a mistake of the host program, which is no failure, once a minute for each metric.
+    def log_mistake(self, error: RapporError, *, metric: str) -> None:
+        """Log a mistake of the host program, once a minute for each metric.
 
-        A host has many calls of `record`; only the metric says which of them is wrong. An error
-        about the metric itself, as an unknown one, names it already.
+        A host has many calls of `record`, and the name of the metric identifies the wrong one. A
+        MetricError, such as that of an unknown metric, needs no name: the name may be a value.
         """
         kind = type(error).__name__
         if isinstance(error, MetricError):
@@ -79,14 +102,14 @@ class Failures(Shared):
         else:
             self._warn(f"{kind} {metric}", "telemetry is wrong: metric %s: %s", metric, error)
 
-    def tell_unknown(self, names: Iterable[str]) -> None:
-        """Log refused names that no metric has: the choice of the person has no effect there."""
-        shown = ", ".join(ascii(name[:_SHOWN_LETTERS]) for name in sorted(names)[:_SHOWN_NAMES])
-        if shown:
-            self._warn("opted_out", "telemetry: opted_out has names that no metric has: %s", shown)
+    def log_unknown_names(self, names: Iterable[str]) -> None:
+        """Log refused names that no metric has: with a misspelt name, the refusal has no effect."""
+        text = ", ".join(ascii(name[:_MAX_LETTERS]) for name in sorted(names)[:_MAX_NAMES])
+        if text:
+            self._warn("opted_out", "telemetry: opted_out has names that no metric has: %s", text)
 
     def _warn(self, kind: str, text: str, *parts: object) -> None:
-        """Log a line, unless one of its kind was logged in the last minute."""
+        """Log a line, unless a line of its kind was logged in the last minute."""
         now = self._clock()
         with self._turn.lock:
             if now - self._logged.get(kind, now - _QUIET_SECONDS) < _QUIET_SECONDS:
@@ -96,14 +119,15 @@ class Failures(Shared):
 
 
 def warn(text: str, *parts: object) -> None:
-    """Log a line, where that can be: a device that never fails does not import `logging`.
+    """Log a line if that is possible.
 
-    It cannot while another thread forks, while the interpreter ends, where no more files can be
-    opened, nor in a signal's handler in the middle of that very import. A host's own handlers of
-    log records may raise.
+    A device that never fails does not import `logging`. The import is impossible while another
+    thread forks, while the interpreter ends, without free file handles, and in a signal's handler
+    in the middle of the same import. Log handlers of the host may raise anything. In all these
+    cases the line is lost.
     """
     with contextlib.suppress(Exception):
-        with unforked() as may_import:
+        with block_forks() as may_import:
             if not (may_import or "logging" in sys.modules):
                 return
             import logging  # noqa: PLC0415 - 4 ms
@@ -113,23 +137,27 @@ def warn(text: str, *parts: object) -> None:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether an error under a database may say that the file is not what it was.
+    """Return whether an exception inside a transaction may come from a damaged database.
 
-    Disks and locks fail with errors of their own, and what a row does not hold raises one of a few
-    others. Anything else comes from elsewhere, as what the handler of a signal raises.
+    Failures of disks and locks have result codes of their own. A damaged row raises one of a few
+    exceptions when it is parsed. Any other exception comes from elsewhere, for example from the
+    handler of a signal.
     """
     if isinstance(error, sqlite3.ProgrammingError | RapporError):
         return False
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
-        if code in (sqlite3.SQLITE_CONSTRAINT_TRIGGER, None):  # a trigger is not ours
+        if code in (sqlite3.SQLITE_CONSTRAINT_TRIGGER, None):  # no trigger is in the schema
             return code is None
-        return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _OF_THE_SYSTEM
-    return isinstance(error, _OF_THE_ROWS)
+        return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _SYSTEM_CODES
+    return isinstance(error, _ROW_ERRORS)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether SQLite does not open or write a file: the system's word, or the file's own."""
+    """Return whether SQLite refuses to open or write a file.
+
+    Either the system refuses, or the header of the file forbids it.
+    """
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & _PRIMARY in (
         sqlite3.SQLITE_CANTOPEN,
@@ -138,13 +166,16 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_busy(error: Exception) -> bool:
-    """Return whether an error says that another process holds a lock, while it recovers, too."""
+    """Return whether another process holds a lock, also while that process recovers the log."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & _PRIMARY == sqlite3.SQLITE_BUSY
 
 
 def name_failure(error: Exception) -> str:
-    """Name a failure in a word; no message of a library is passed on."""
+    """Return a short name of a failure.
+
+    The message of a library may contain data, so it is not used.
+    """
     match error:
         case DamagedError():
             return f"damaged, {error}"

@@ -1,4 +1,4 @@
-"""The thread of a client that makes every system call on the device's folder.
+"""The folder's thread: it makes every system call of a client on the device's folder.
 
 A system call on a disk that hangs, such as a frozen file system or a dead network drive, does not
 return until the disk answers, and nothing can interrupt it. So no caller of the client makes such a
@@ -11,8 +11,16 @@ call itself. A caller hands the thread a job and waits for the result until a de
 In the last two cases the caller gets HungError, or BusyError where the thread is waiting for the
 lock of another process. Jobs run one after the other, in the order in which they came.
 
-Beside jobs the thread writes what waits in memory (`write_waiting`), a moment after `wake`. The
-thread starts with the first job, and ends with `end`, or when nothing has come for a second.
+Beside jobs the thread commits the events in memory (`write_waiting`), 20 ms after `wake`. The
+thread starts with the first job. It ends with `end`, or after a second without a job.
+
+Example of `flush(timeout=0.5)` on a disk that hangs for 8 s:
+
+    0.0 s   the caller queues the job "commit and claim an upload". The thread begins it, and is
+            inside a write when the disk hangs
+    0.5 s   the caller gets HungError and returns. The job is still running
+    1.0 s   another thread calls `opt_out`, which queues a lasting job and waits for 2 s
+    8.0 s   the disk answers. The first job ends, and its result is dropped. The lasting job runs
 """
 
 from __future__ import annotations
@@ -27,14 +35,14 @@ from typing import Final, TypeVar
 
 from rappor.base.threads import start_thread
 from rappor_client.folder.forking import ForkAware
-from rappor_client.folder.own_folder import BusyError, HungError
+from rappor_client.folder.identity_folder import BusyError, HungError
 
 _GATHER_SECONDS: Final = 0.02
-"""Time between an event and its write. Longer: more events in one transaction, more of them lost
-by a killed program."""
+"""Time between an event and its write, in seconds. A larger value puts more events into one
+transaction, and a killed program loses more of them."""
 _IDLE_SECONDS: Final = 1.0
-"""Time without a job after which the thread ends. Longer: fewer starts, more threads beside a host
-that opens many clients and closes none."""
+"""Time without a job after which the thread ends, in seconds. A larger value saves starts of the
+thread. A host that opens many clients and closes none has more threads then."""
 _END_SECONDS: Final = 0.05
 """Time that a job at the end of the program waits for the end of its thread."""
 
@@ -42,14 +50,14 @@ _Result = TypeVar("_Result")
 
 
 class _Signal(enum.Enum):
-    """What is in the queue beside jobs."""
+    """Signals in the queue of jobs."""
 
     WAKE = enum.auto()
     END = enum.auto()
 
 
 class _Job:
-    """An action with the place of its result.
+    """An action and its result.
 
     `ended` is a lock that is free once the action has ended. A lock, unlike `threading.Event`, may
     be released in the child of a fork that a signal's handler made in the middle of the wait.
@@ -66,7 +74,7 @@ class _Job:
 
     def run(self) -> None:
         action, self._action = self._action, None
-        if action is None:  # its caller has gone
+        if action is None:  # the caller has timed out and abandoned the job
             return
         try:
             self.result, self.error = action(), None
@@ -82,7 +90,7 @@ class _Job:
             self.ended.release()
 
     def abandon(self) -> None:
-        """Drop an action that has not begun, unless it must be done in any case."""
+        """Drop an action that has not begun, unless the job is lasting."""
         if not self._is_lasting:
             self._action = None
 
@@ -93,29 +101,44 @@ class FolderThread(ForkAware):
     Attributes
     ----------
     write_waiting
-        Writes what waits in memory; returns the seconds until the next attempt, None if nothing
-        waits any more. It is called in the thread, a moment after `wake`.
+        Commits the events in memory, and returns the seconds until the next attempt, None if memory
+        is empty. The thread calls it 20 ms after `wake`.
     on_failure
-        Gets the exception of a lasting job whose caller has gone.
+        Called with the exception of a job whose caller has timed out.
     is_locked_out
-        Whether the thread waits for the lock of another process. A job sets it.
+        Whether the thread waits for the lock of another process. The running job sets it.
     """
 
     def __init__(self, on_failure: Callable[[Exception], object]) -> None:
-        """Begin without a thread."""
         self.on_failure = on_failure
         self.write_waiting: Callable[[], float | None] = lambda: None
-        self._begin_anew()
+        self._reset()
         super().__init__()
 
-    def ask(
+    def run_within(
         self, action: Callable[[], _Result], *, seconds: float, lasting: bool = False
     ) -> _Result:
         """Run an action in the thread, and return its result within some seconds.
 
-        Raises what the action raises, HungError where the disk did not answer in time, and
-        BusyError where another process kept its lock. A `lasting` action is run later then.
+        Parameters
+        ----------
+        action
+            Function to call in the thread.
+        seconds
+            Longest wait of the caller.
+        lasting
+            Whether the action runs in any case, if necessary after the caller has timed out.
+
+        Raises
+        ------
+        HungError
+            The disk did not answer in time.
+        BusyError
+            Another process kept its lock.
+        Exception
+            The exception of the action.
         """
+        # A job may use this method itself. The thread would wait for its own next job.
         if threading.get_ident() in self._own_threads:
             return action()
         job = _Job(action, is_lasting=lasting)
@@ -124,15 +147,15 @@ class FolderThread(ForkAware):
             try:
                 self._start()
             except RuntimeError:
-                # No thread can be had: the process is at its limit, or the interpreter ends. The
-                # caller does the work, as a disk that hangs is rarer than that.
+                # No thread can start: the process is at its limit, or the interpreter ends. The
+                # caller runs the job. A disk that hangs at the same time is rare.
                 job.run()
-        waited_for = self._waited_for
-        waited_for.add(job)
+        awaited = self._awaited
+        awaited.add(job)
         try:
             has_ended = job.ended.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
         finally:  # Ctrl-C ends the wait as well
-            waited_for.discard(job)
+            awaited.discard(job)
             job.abandon()
         if is_ending():
             self.end(_END_SECONDS)
@@ -144,20 +167,20 @@ class FolderThread(ForkAware):
         return job.result  # type: ignore[return-value]
 
     def wake(self) -> None:
-        """Have written what waits in memory, soon; RuntimeError if no thread can be had.
+        """Let the thread commit the events in memory soon; RuntimeError if no thread can start.
 
-        It waits for nothing, so that the handler of a signal may call it.
+        The method waits for nothing, so the handler of a signal may call it.
         """
         self._jobs.put(_Signal.WAKE)
         self.ensure_started()
 
     def ensure_started(self) -> None:
-        """Start the thread unless it lives; RuntimeError if no thread can be had."""
+        """Start the thread unless it lives; RuntimeError if no thread can start."""
         if not self._has_thread():
             self._start()
 
     def end(self, seconds: float) -> None:
-        """End the thread after the jobs it has, and wait for its end for some seconds at most.
+        """End the thread after its queued jobs, and wait for its end for some seconds at most.
 
         The next job starts another thread.
         """
@@ -168,16 +191,16 @@ class FolderThread(ForkAware):
         thread.join(max(seconds, 0.0))
 
     def after_fork_in_child(self) -> None:
-        """Begin without a thread: the parent's is not here, and its jobs are the parent's."""
-        waited_for = self._waited_for
-        self._begin_anew()
-        for job in list(waited_for):  # a signal's handler forked in the middle of `ask`
+        """Forget thread and jobs of the parent: the thread does not exist in the child."""
+        awaited = self._awaited
+        self._reset()
+        for job in list(awaited):  # a signal's handler forked in the middle of `ask`
             job.end()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.is_locked_out = False
         self._jobs = queue.SimpleQueue[_Job | _Signal]()
-        self._waited_for = set[_Job]()
+        self._awaited = set[_Job]()
         self._thread: threading.Thread | None = None
         self._own_threads = set[int]()
 
@@ -206,7 +229,7 @@ class FolderThread(ForkAware):
             self._own_threads.discard(me)
 
     def _work(self) -> None:
-        """Run jobs, and write what waits in memory, until the thread is to end."""
+        """Run jobs, and commit the events in memory, until the thread ends."""
         jobs, write_at, idle_seconds = self._jobs, None, _IDLE_SECONDS
         while True:
             seconds = idle_seconds if write_at is None else max(write_at - time.monotonic(), 0.0)
@@ -221,7 +244,7 @@ class FolderThread(ForkAware):
                     write_at = None
                     if pause is not None and not is_ending():
                         write_at = time.monotonic() + pause
-                elif self._is_left_by_all(jobs):
+                elif self._may_end(jobs):
                     return
                 continue
             if isinstance(job, _Job):
@@ -232,11 +255,12 @@ class FolderThread(ForkAware):
                 write_at = time.monotonic() + _GATHER_SECONDS
             del job  # its result may be large, and its action refers to the client
 
-    def _is_left_by_all(self, jobs: queue.SimpleQueue[_Job | _Signal]) -> bool:
-        """Take the thread's name from it, unless a job came at the last moment.
+    def _may_end(self, jobs: queue.SimpleQueue[_Job | _Signal]) -> bool:
+        """Return whether the thread may end, because no job came at the last moment.
 
-        A caller puts its job first and looks for a thread then. So either this thread sees the job,
-        or the caller sees that there is no thread.
+        A caller queues its job first and looks for a thread afterwards. This method does the
+        opposite: it clears the thread first and looks for a job afterwards. So either this thread
+        sees the job, or the caller sees that there is no thread and starts one.
         """
         self._thread = None
         if jobs.empty():
@@ -246,14 +270,14 @@ class FolderThread(ForkAware):
 
 
 _ENDING: Final = threading.Event()
-"""Set when the program ends. After that a thread ends with each job."""
+"""Is set when the program ends. Afterwards the thread ends after every job."""
 
 
 def is_ending() -> bool:
-    """Return whether the program ends: its last writes have been asked for."""
+    """Return whether the program is ending, and the last commit of all events has begun."""
     return _ENDING.is_set()
 
 
 def set_ending() -> None:
-    """Note that the program ends."""
+    """Record that the program is ending."""
     _ENDING.set()

@@ -1,8 +1,22 @@
-"""Finished reports on their way: waiting, in an upload, and sent, for the person to see.
+"""The spool: finished reports of a device, from the end of their interval to the log of uploads.
 
-A report has its upload's id, and the upload its bytes, since its bits were drawn: so the same bytes
-go again over all attempts. An upload links what is in it, so it never holds two reports. One that
-fails waits while others go. Those that have left stay in a log, which forgets the oldest first.
+A report becomes an upload of its own, because an upload with two reports would link them. The bytes
+of the upload are written once, when the report is queued. All attempts send the same bytes under
+the same id, so the collector counts the report once.
+
+A row of the table `report` is in one of these states:
+
+    state       status   attempts   changed by
+    untried     NULL     0          `add_report`
+    tried       NULL     > 0        `claim` (before each attempt), `postpone` (after a failure)
+    finished    a text   any        `record_result`: accepted, refused: REASON, given_up, opted_out,
+                                    dropped_old
+
+"Queued" means untried or tried. A finished row stays as the log of the person, until newer rows
+push it out. An untried report that is dropped was never sent, so its row is deleted at once.
+
+Example: `queue_limits.reports = 1000`, and a device without network. The 1,001st untried report
+drops the oldest one, which is counted as `dropped_full`.
 """
 
 from __future__ import annotations
@@ -17,15 +31,19 @@ from typing import Any, Final, NamedTuple
 
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, decode_base64url
-from rappor_client.folder.counters import count, kept_params
 from rappor_client.folder.failures import DamagedError
+from rappor_client.folder.spool_tables import add_count, load_params
 from rappor_client.periods import DAY, LAST, day_of
 from rappor_client.settings import QueueLimits
 
 CLAIM_SECONDS: Final = 2.0
-"""How long whoever has claimed an upload holds up the others, should it be killed."""
+"""Duration of a claim, in seconds. Other processes leave a claimed upload alone. If the claiming
+process is killed, the upload waits for the rest of the claim; a longer claim makes it wait
+longer. An exchange that outlasts its claim may be sent twice, and is counted once."""
 GIVE_UP_SECONDS: Final = 7 * DAY
-"""The collector remembers ids for 14 days; the other half is for wrong clocks and delays."""
+"""Time after which an upload is given up, in seconds. The collector remembers ids for 14 days. The
+other 7 days are left for wrong clocks and slow networks; a larger value risks that a report is
+counted twice."""
 ACCEPTED: Final = "accepted"
 _UNANSWERED: Final = "unanswered"
 _DROPPED_OLD: Final = "dropped_old"
@@ -35,10 +53,24 @@ _TRIED: Final = "status IS NULL AND attempts > 0"
 
 
 class QueuedUpload(NamedTuple):
-    """An upload without an answer; times are in seconds since 1970.
+    """An upload without a result from the collector. Times are in seconds since 1970.
 
-    Before `claimed_until` somebody is sending it, and before `backoff_until` it waits because an
-    attempt failed.
+    Attributes
+    ----------
+    id
+        Id of the upload.
+    metric
+        Metric of its report.
+    body
+        The bytes to send.
+    attempts
+        Number of attempts.
+    first_attempt
+        Time of the first attempt, None before it.
+    claimed_until
+        End of the claim of the process that sends the upload.
+    backoff_until
+        End of the wait after a failed attempt.
     """
 
     id: str
@@ -50,12 +82,26 @@ class QueuedUpload(NamedTuple):
     backoff_until: float = 0.0
 
 
-_PENDING: Final = f"SELECT {', '.join(QueuedUpload._fields)} FROM report WHERE"  # noqa: S608 - our own words
+_SELECT_QUEUED: Final = f"SELECT {', '.join(QueuedUpload._fields)} FROM report WHERE"  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRecord:
-    """One report as it left, and its status."""
+    """A report that has left the device, as the log shows it.
+
+    Attributes
+    ----------
+    metric : str
+        Name of the metric.
+    params : Params
+        Parameters of the report.
+    cohort : int
+        Cohort of the device.
+    bits : bytes
+        The noisy bits that were sent.
+    status : str
+        "accepted", "refused: REASON", "unanswered", or why the report was dropped.
+    """
 
     metric: str
     params: Params
@@ -66,7 +112,27 @@ class ReportRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentUpload:
-    """One upload: its day (UTC, as 2026-11-30) and the very bytes that left the device."""
+    """An upload that has left the device, as the log shows it.
+
+    Attributes
+    ----------
+    day : str
+        Day of the first attempt (UTC), such as 2026-11-30.
+    id : str
+        Id of the upload.
+    attempts : int
+        Number of attempts.
+    body : bytes
+        The bytes that were sent.
+    reports : tuple of ReportRecord
+        The reports in the upload.
+
+    Examples
+    --------
+    >>> upload = SentUpload(day="2026-11-30", id="a", attempts=1, body=b"{}", reports=())
+    >>> upload.day, upload.attempts
+    ('2026-11-30', 1)
+    """
 
     day: str
     id: str
@@ -75,28 +141,39 @@ class SentUpload:
     reports: tuple[ReportRecord, ...]
 
 
-def add(
+def add_report(
     db: sqlite3.Connection,
     report: Report,
     upload_id: str,
     *,
-    due: float,
+    send_after: float,
     leaves_before: float,
 ) -> None:
-    """Append a finished report to the waiting ones, under the id of its upload.
+    """Queue a finished report as an upload.
 
-    It leaves from `due` on and before `leaves_before`, both in seconds since 1970, or never.
+    Parameters
+    ----------
+    db
+        The open transaction.
+    report
+        The report.
+    upload_id
+        Id of its upload, which was drawn with the bits.
+    send_after
+        Time from which the background sender may send it, in seconds since 1970.
+    leaves_before
+        Time at which the report is given up, in seconds since 1970.
     """
     body = Upload(id=upload_id, reports=(report,)).to_json()
     query = (
-        "INSERT INTO report (id, metric, params, body, due, leaves_before) "
+        "INSERT INTO report (id, metric, params, body, send_after, leaves_before) "
         "VALUES (?, ?, ?, ?, ?, ?)"
     )
-    db.execute(query, (upload_id, report.metric, report.params, body, due, leaves_before))
+    db.execute(query, (upload_id, report.metric, report.params, body, send_after, leaves_before))
 
 
 def trim(db: sqlite3.Connection, limits: QueueLimits) -> None:
-    """Drop and count the oldest untried reports until the others are within the limits."""
+    """Drop and count the oldest untried reports until the untried reports are within the limits."""
     query = f"SELECT COUNT(*), TOTAL(LENGTH(body)) FROM report WHERE {_UNTRIED}"  # noqa: S608
     while True:
         reports, n_bytes = db.execute(query).fetchone()
@@ -104,76 +181,80 @@ def trim(db: sqlite3.Connection, limits: QueueLimits) -> None:
             return
         oldest = f"SELECT MIN(seq) FROM report WHERE {_UNTRIED}"  # noqa: S608 - our own words
         db.execute(f"DELETE FROM report WHERE seq = ({oldest})")  # noqa: S608 - likewise
-        count(db, "dropped_full")
+        add_count(db, "dropped_full")
 
 
-def waiting(db: sqlite3.Connection) -> int:
-    """Return how many finished reports have no answer yet."""
+def count_queued(db: sqlite3.Connection) -> int:
+    """Return the number of finished reports without a result from the collector."""
     (n_reports,) = db.execute("SELECT COUNT(*) FROM report WHERE status IS NULL").fetchone()
     return int(n_reports)
 
 
-def waiting_rows(db: sqlite3.Connection) -> list[tuple[Report, float | None, bytes]]:
-    """Return the reports that `waiting` counts, those that were tried first.
+def list_queued(db: sqlite3.Connection) -> list[tuple[Report, float | None, bytes]]:
+    """Return the queued reports, the tried reports first.
 
-    With each are the moment from which it may leave, None where it was tried, and the body of its
-    upload.
+    Each report comes with its send_after (None if it was tried) and the body of its upload.
     """
-    due = "CASE WHEN attempts = 0 THEN due END"
-    query = f"SELECT {due}, body FROM report WHERE status IS NULL ORDER BY attempts = 0, seq"  # noqa: S608 - our own words
-    return [(read_report(body), due, body) for due, body in db.execute(query)]
+    send_after = "CASE WHEN attempts = 0 THEN send_after END"
+    query = f"SELECT {send_after}, body FROM report WHERE status IS NULL ORDER BY attempts = 0, seq"  # noqa: S608 - our own words
+    return [(read_report(body), timestamp, body) for timestamp, body in db.execute(query)]
 
 
-def pending(db: sqlite3.Connection) -> list[QueuedUpload]:
-    """Return the uploads that were tried and have no answer, the oldest first."""
-    return [QueuedUpload(*row) for row in db.execute(f"{_PENDING} {_TRIED} ORDER BY seq")]
+def list_tried_uploads(db: sqlite3.Connection) -> list[QueuedUpload]:
+    """Return the uploads that were tried and have no result, the oldest first."""
+    return [QueuedUpload(*row) for row in db.execute(f"{_SELECT_QUEUED} {_TRIED} ORDER BY seq")]
 
 
-def oldest(
-    db: sqlite3.Connection, *, due_by: float, stopped: Collection[str] = ()
+def find_untried(
+    db: sqlite3.Connection, *, send_after: float, except_for: Collection[str] = ()
 ) -> QueuedUpload | None:
-    """Return the oldest untried upload that is due; those of stopped metrics wait."""
-    query = f"{_PENDING} {_UNTRIED} AND due <= ? AND {_not_of(stopped)} ORDER BY seq LIMIT 1"
-    row = db.execute(query, (due_by, *stopped)).fetchone()
+    """Return the oldest untried upload with an earlier send_after; `except_for` names metrics."""
+    names = f"metric NOT IN ({', '.join('?' * len(except_for))})"
+    query = f"{_SELECT_QUEUED} {_UNTRIED} AND send_after <= ? AND {names} ORDER BY seq LIMIT 1"
+    row = db.execute(query, (send_after, *except_for)).fetchone()
     return None if row is None else QueuedUpload(*row)
 
 
-def dues(db: sqlite3.Connection) -> dict[str, float]:
-    """Return when the first untried upload of each metric is due."""
-    query = f"SELECT metric, MIN(due) FROM report WHERE {_UNTRIED} GROUP BY metric"  # noqa: S608
+def read_send_after(db: sqlite3.Connection) -> dict[str, float]:
+    """Return the earliest send_after of the untried uploads of each metric."""
+    query = f"SELECT metric, MIN(send_after) FROM report WHERE {_UNTRIED} GROUP BY metric"  # noqa: S608
     return dict(db.execute(query).fetchall())
 
 
-def give_up(db: sqlite3.Connection, metric: str, *, since: float, before: float) -> None:
-    """Drop and count the untried reports of a metric that were due at such a time, but the last."""
+def drop_late(db: sqlite3.Connection, metric: str, *, since: float, before: float) -> None:
+    """Drop and count the untried reports of a metric with a send_after in [since, before).
+
+    The newest report stays.
+    """
     last = f"SELECT MAX(seq) FROM report WHERE {_UNTRIED} AND metric = ?"  # noqa: S608 - our own words
-    late = f"{_UNTRIED} AND metric = ? AND due >= ? AND due < ? AND seq < ({last})"
+    late = f"{_UNTRIED} AND metric = ? AND send_after >= ? AND send_after < ? AND seq < ({last})"
     query = f"DELETE FROM report WHERE {late}"  # noqa: S608 - likewise
     if n_dropped := db.execute(query, (metric, since, before, metric)).rowcount:
-        count(db, _GIVEN_UP, n_dropped)
+        add_count(db, _GIVEN_UP, n_dropped)
 
 
-def give_up_late(db: sqlite3.Connection, *, now: float) -> None:
-    """Drop and count the reports whose time to leave is over, tried or not."""
+def drop_expired(db: sqlite3.Connection, *, now: float) -> None:
+    """Drop and count the queued reports whose last time to leave has passed."""
     _drop(db, _GIVEN_UP, "AND leaves_before <= ?", now)
 
 
-def waiting_params(db: sqlite3.Connection, metric: str) -> list[Params]:
-    """Return the parameter sets of the reports of a metric that have no answer yet."""
+def list_queued_params(db: sqlite3.Connection, metric: str) -> list[Params]:
+    """Return the parameter sets of the queued reports of a metric."""
     query = "SELECT DISTINCT params FROM report WHERE status IS NULL AND metric = ?"
-    return [kept_params(db, name) for (name,) in db.execute(query, (metric,)).fetchall()]
+    fingerprints = db.execute(query, (metric,)).fetchall()
+    return [load_params(db, fingerprint) for (fingerprint,) in fingerprints]
 
 
-def hasten(db: sqlite3.Connection, *, latest: float) -> None:
-    """Let no report wait longer than until then: a later moment is of a clock that was wrong."""
-    query = f"UPDATE report SET due = ? WHERE {_UNTRIED} AND due > ?"  # noqa: S608 - our own words
+def limit_send_after(db: sqlite3.Connection, *, latest: float) -> None:
+    """Replace every later send_after by `latest`: it was computed by a clock that was ahead."""
+    query = f"UPDATE report SET send_after = ? WHERE {_UNTRIED} AND send_after > ?"  # noqa: S608 - our own words
     db.execute(query, (latest, latest))
 
 
 def claim(
     db: sqlite3.Connection, upload: QueuedUpload, *, first_attempt: float, until: float
 ) -> None:
-    """Note an attempt before it is made; other processes leave the upload alone until then."""
+    """Record an attempt before it is made. Other processes leave the upload alone for a while."""
     db.execute(
         "UPDATE report SET attempts = attempts + 1, claimed_until = ?, first_attempt = ? "
         "WHERE id = ? AND status IS NULL",
@@ -182,42 +263,49 @@ def claim(
 
 
 def postpone(db: sqlite3.Connection, upload: QueuedUpload, *, until: float) -> None:
-    """End the claim on an upload and let it wait for its next attempt."""
+    """End the claim on an upload, and let it wait for its next attempt."""
     db.execute(
         "UPDATE report SET claimed_until = 0, backoff_until = ? WHERE id = ? AND status IS NULL",
         (until, upload.id),
     )
 
 
-def settle(db: sqlite3.Connection, upload_id: str, status: str) -> None:
-    """Close an upload with a status; nothing if it has one. It is counted without its reason."""
+def record_result(db: sqlite3.Connection, upload_id: str, status: str) -> None:
+    """Store the final status of an upload and count it; do nothing if the upload has a status.
+
+    The counter has the first word of the status only. Reasons come from the collector, so counters
+    with reasons in their names once grew without bound.
+    """
     query = "UPDATE report SET status = ? WHERE id = ? AND status IS NULL"
-    if n_settled := db.execute(query, (status, upload_id)).rowcount:
-        count(db, status.partition(":")[0], n_settled)
+    if n_finished := db.execute(query, (status, upload_id)).rowcount:
+        add_count(db, status.partition(":")[0], n_finished)
 
 
-def opt_out(db: sqlite3.Connection, names: Collection[str]) -> None:
-    """Drop the reports of some metrics that wait, tried or not."""
+def drop_metrics(db: sqlite3.Connection, names: Collection[str]) -> None:
+    """Drop and count the queued reports of some metrics, because the person refuses them."""
     for name in names:
         _drop(db, "opted_out", "AND metric = ?", name)
 
 
-def drop(db: sqlite3.Connection) -> None:
-    """Drop all that waits, because it is not known whether it has left already."""
+def drop_all(db: sqlite3.Connection) -> None:
+    """Drop and count all queued reports of an older copy of the spool.
+
+    Some of them may have been sent already, in intervals that the older copy does not know.
+    """
     _drop(db, _DROPPED_OLD, "")
 
 
-def log(db: sqlite3.Connection) -> list[SentUpload]:
-    """Return every remembered upload that has left the device, the oldest first."""
+def list_sent_uploads(db: sqlite3.Connection) -> list[SentUpload]:
+    """Return the uploads of the log that have left the device, the oldest first."""
     query = (
         "SELECT id, body, attempts, first_attempt, status FROM report "
         "WHERE attempts > 0 ORDER BY seq"
     )
-    return [_sent(db, *row) for row in db.execute(query).fetchall()]
+    return [_make_sent_upload(db, *row) for row in db.execute(query).fetchall()]
 
 
 def trim_log(db: sqlite3.Connection, limits: QueueLimits) -> None:
-    """Forget the oldest settled uploads beyond the number to remember."""
+    """Delete the oldest finished uploads, until the log is within its limit."""
     db.execute(
         "DELETE FROM report WHERE status IS NOT NULL AND seq <= (SELECT seq FROM report "
         "WHERE status IS NOT NULL ORDER BY seq DESC LIMIT 1 OFFSET ?)",
@@ -226,46 +314,49 @@ def trim_log(db: sqlite3.Connection, limits: QueueLimits) -> None:
 
 
 def read_report(body: bytes) -> Report:
-    """Return the report of an upload; whatever else the bytes are raises what its parts raise."""
+    """Return the report of an upload.
+
+    Raises ValueError, TypeError or LookupError for bytes that are no upload.
+    """
     (entry,) = json.loads(body)["reports"]
     return Report(**entry | {"bits": decode_base64url("bits", entry["bits"])})
 
 
 def _drop(db: sqlite3.Connection, status: str, condition: str, *values: object) -> None:
+    """Delete the untried reports that fulfil a condition, and give the tried ones a status."""
     query = f"DELETE FROM report WHERE {_UNTRIED} {condition}"  # noqa: S608 - our own words
     n_dropped = db.execute(query, values).rowcount
     query = f"UPDATE report SET status = ? WHERE status IS NULL {condition}"  # noqa: S608 - likewise
     n_dropped += db.execute(query, (status, *values)).rowcount
     if n_dropped:
-        count(db, status, n_dropped)
+        add_count(db, status, n_dropped)
 
 
-def latest_year(path: Path) -> int:
-    """Return the latest year in which a spool was certainly used, 0 if it cannot be read.
+def find_latest_year(path: Path) -> int:
+    """Return the latest calendar year in which a spool was certainly used, 0 if unknown.
 
-    Attempts and open intervals have a date. A finished report leaves within a week after its
-    interval, so `due` names a time at most a week too late.
+    Attempts and open intervals contain times. A finished report leaves within a week after its
+    interval, so `send_after` is a week too late at most.
     """
     times = """
-        SELECT max(first_attempt) FROM report UNION ALL SELECT max(due) - ? FROM report
+        SELECT max(first_attempt) FROM report UNION ALL SELECT max(send_after) - ? FROM report
         UNION ALL SELECT max(ends - seconds) FROM held
     """
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
-            found = [time for (time,) in db.execute(times, (7 * DAY,))]
-    except sqlite3.Error:  # a spool that is damaged, or no database at all
+            timestamps = [timestamp for (timestamp,) in db.execute(times, (7 * DAY,))]
+    except sqlite3.Error:  # a damaged spool, or no database at all
         return 0
-    # A damaged spool may have a text or a number that no calendar has in the place of a time.
-    plausible = [time for time in found if isinstance(time, float) and 0 <= time < LAST]
+    # A damaged spool may contain a text, or a number that no calendar contains.
+    plausible = [time for time in timestamps if isinstance(time, float) and 0 <= time < LAST]
     return max((day_of(time).year for time in plausible), default=0)
 
 
-def _not_of(names: Collection[str]) -> str:
-    return f"metric NOT IN ({', '.join('?' * len(names))})"
-
-
-def _sent(db: sqlite3.Connection, upload_id: str, body: bytes, *rest: Any) -> SentUpload:
-    attempts, first_attempt, status = rest
+def _make_sent_upload(
+    db: sqlite3.Connection, upload_id: str, body: bytes, *columns: Any
+) -> SentUpload:
+    """Return the upload of a row; DamagedError for a row with columns of other types."""
+    attempts, first_attempt, status = columns
     if not (isinstance(upload_id, str) and type(attempts) is int):
         raise DamagedError("upload")
     report = read_report(body)
@@ -277,7 +368,7 @@ def _sent(db: sqlite3.Connection, upload_id: str, body: bytes, *rest: Any) -> Se
         reports=(
             ReportRecord(
                 metric=report.metric,
-                params=kept_params(db, report.params),
+                params=load_params(db, report.params),
                 cohort=report.cohort,
                 bits=report.bits,
                 status=status or _UNANSWERED,

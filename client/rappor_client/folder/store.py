@@ -1,12 +1,24 @@
-"""The spool's SQLite database: reports on their way, and nothing that a device must not forget.
+"""The SQLite database of the spool: connections, transactions, damage, and forks.
 
-The database has a write-ahead log and synchronous = NORMAL: a transaction that has ended survives
-the death of the process, and the loss of power once `sync` has waited for the disk.
-Each process has one connection, which is closed before a fork and opened again on either side; a
-child of a fork that could not wait so long has no database, because SQLite would take the parent's
-locks for its own. It is opened again, too, when another file has taken the database's name. A
-damaged database raises DamagedError; it is removed, and the next use begins an empty one. The
-budget does not depend on it.
+The database has a write-ahead log and `synchronous = NORMAL`. A transaction that has ended survives
+the death of the process. It survives a loss of power once `sync` has waited for the disk.
+
+Each process has one connection. It is opened at the first use, and opened again after
+
+- `close`, a fork in the parent or in the child, or the removal of a damaged database;
+- another file has taken the name of the database, for example after a withdrawal.
+
+Three bad cases decide how this module is written:
+
+- Damage. A file that does not contain what this library wrote raises DamagedError. The writer
+  removes it, and the next use begins an empty database. Budget and memoized responses are in the
+  state, so the loss costs reports and no privacy.
+- Forks. SQLite's locks belong to a process, and closing any handle of a file releases all locks of
+  the process on it. A child that closed a connection of its parent would break the parent's
+  transaction. So a fork closes the connection before. If another thread is inside the database, the
+  child has no database at all, and keeps the copied connection without using it.
+- Disks that hang. Closing the last connection writes to the disk, so a fork and the collector of
+  garbage close in a thread of their own.
 """
 
 from __future__ import annotations
@@ -25,24 +37,26 @@ from typing import Final
 from rappor.base.threads import start_thread
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.folder.forking import Shared
-from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.identity_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
 
 SUFFIXES: Final = ("-wal", "-shm", "-journal", "")
-"""The log and its index go first: SQLite would replay a log that outlives its database."""
+"""Endings of the database's files, in the order of their removal. The log and its index go first:
+SQLite would replay a log that outlives its database into the next one."""
 _VERSION: Final = 1
 """Version of the schema. A database of another version counts as damaged."""
 _MAGIC: Final = b"SQLite format 3\0"
 """First bytes of every SQLite database."""
 _FORMATS: Final = slice(18, 20)
-"""The bytes of the header by which a file may say that this SQLite must not write or read it."""
+"""Position of the two bytes of the header that forbid this SQLite to write or to read the file."""
 _CLOSE_SECONDS: Final = 0.1
-"""Time that a fork gives to the close of a database, also if all of its time has gone elsewhere."""
-File = tuple[int, int]
-"""What tells one file from any other: its device and its number there."""
-_OF_A_PARENT: Final[list[sqlite3.Connection]] = []
-"""Connections that a fork has copied; to close them would be to write."""
-_HELD_BY_A_PARENT: Final[set[File]] = set()
-"""Databases that another thread used during the fork that this process began with."""
+"""Shortest time, in seconds, that a fork waits for the close of a database."""
+FileId = tuple[int, int]
+"""Device and inode. They identify a file under any name."""
+_PARENT_CONNECTIONS: Final[list[sqlite3.Connection]] = []
+"""Connections that a fork has copied. They are never closed, because closing writes to the file."""
+_USED_BY_PARENT: Final[set[FileId]] = set()
+"""Databases that another thread of the parent was using during the fork of this process. SQLite
+would take the parent's locks for its own."""
 
 _SCHEMA: Final = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -55,7 +69,7 @@ CREATE TABLE held (
 ) WITHOUT ROWID;
 CREATE TABLE report (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, metric TEXT NOT NULL, params TEXT NOT NULL,
-    body BLOB NOT NULL, due REAL NOT NULL, leaves_before REAL NOT NULL,
+    body BLOB NOT NULL, send_after REAL NOT NULL, leaves_before REAL NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
     claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0, status TEXT
 );
@@ -64,31 +78,46 @@ CREATE INDEX waiting ON report (seq) WHERE status IS NULL;
 
 
 class Store(Shared):
-    """One database; safe to use from any thread."""
+    """One database. Any thread may use it, one at a time.
+
+    Parameters
+    ----------
+    path
+        Path of the file. It is opened at the first use.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Name the file, which is opened when it is first needed."""
         self.path = path
         self._open: sqlite3.Connection | None = None
         self._at_end: weakref.finalize[..., Store] | None = None
-        self._file: File | None = None
-        self._unclosed: sqlite3.Connection | None = None  # during a fork, where the disk hangs
+        self._file: FileId | None = None
+        self._unclosed: sqlite3.Connection | None = None  # during a fork on a disk that hangs
         super().__init__()
 
     def exists(self) -> bool:
-        """Return whether there is a file."""
+        """Return whether the file exists."""
         return self.path.exists()
 
     @contextlib.contextmanager
     def transaction(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
-        """Run the block as one write transaction: all of it is kept, or nothing.
+        """Run the block as one write transaction: all of its changes are stored, or none.
 
-        Raises sqlite3.Error and OSError where the disk does not allow it, DamagedError where the
-        file does not hold what it should, and BusyError where somebody else holds a lock for
-        longer than `patience`, in seconds.
+        Parameters
+        ----------
+        patience
+            Seconds to wait for the lock of another thread or process.
+
+        Raises
+        ------
+        sqlite3.Error, OSError
+            The disk failed.
+        DamagedError
+            The file does not contain what this library wrote.
+        BusyError
+            Another thread or process kept a lock.
         """
-        with self._turn.taken(patience), self._telling_damage():
-            connection = self._connection(patience)
+        with self._turn.acquire(patience), self._translate_errors():
+            connection = self._connect_current(patience)
             connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -100,9 +129,9 @@ class Store(Shared):
 
     @contextlib.contextmanager
     def reading(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
-        """Run the block on one unchanging view of the database; it raises as `transaction`."""
-        with self._turn.taken(patience), self._telling_damage():
-            connection = self._connection(patience)
+        """Run the block on a snapshot of the database; raises as `transaction`."""
+        with self._turn.acquire(patience), self._translate_errors():
+            connection = self._connect_current(patience)
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -110,7 +139,7 @@ class Store(Shared):
                 _roll_back(connection)
 
     def remove(self) -> None:
-        """Remove a database that is damaged."""
+        """Remove the files of a damaged database."""
         with self._turn.lock:
             self.close()
             for suffix in SUFFIXES:
@@ -118,9 +147,11 @@ class Store(Shared):
                     self.path.with_name(self.path.name + suffix).unlink()
 
     def sync(self) -> None:
-        """Wait for the disk, so that what has ended survives the loss of power; nobody waits here.
+        """Flush the log to the disk, so that ended transactions survive a loss of power.
 
-        The log holds what is not in the database yet, and moving it there waits for both files.
+        No lock is held meanwhile, so no other thread waits. Flushing the log is enough: it contains
+        every transaction that is not in the database file, and SQLite flushes both files when it
+        moves the log into the database.
         """
         with (
             contextlib.suppress(FileNotFoundError),
@@ -129,72 +160,77 @@ class Store(Shared):
             os.fsync(log.fileno())
 
     def before_fork(self, deadline: float) -> None:
-        """Lock and close: no thread is inside, and the child inherits no handle.
+        """Lock the database and close the connection, so that the child inherits no handle.
 
-        Closing writes to the disk, which may hang. So another thread closes, until the deadline;
-        a connection that is still open then is the parent's for good.
+        Closing writes to the disk, which may hang. So another thread closes, until the deadline.
+        The child never uses a connection that is still open then.
         """
         super().before_fork(deadline)
-        if not self._turn.is_mine or (connection := self._detached()) is None:
+        if not self._turn.is_mine or (connection := self._detach_connection()) is None:
             return
         self._unclosed = connection
         if _close_elsewhere(connection, max(deadline - time.monotonic(), _CLOSE_SECONDS)):
             self._unclosed = None
 
     def after_fork_in_parent(self) -> None:
-        """Go on with another connection."""
+        """Resume with a new connection."""
         self._unclosed = None
         super().after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
-        """Take a new lock and open a connection of its own."""
-        if self._open is not None:  # another thread was inside, or a signal kept it from closing
-            self._unclosed = self._detached()
+        """Create a new lock, and keep the parent's connection unused."""
+        # The connection is still open: another thread was inside the database, or the handler of a
+        # signal raised before it was closed.
+        if self._open is not None:
+            self._unclosed = self._detach_connection()
         is_in_use = self._unclosed is not None or not self._turn.is_mine
         if self._file is not None and is_in_use:
-            _HELD_BY_A_PARENT.add(self._file)
+            _USED_BY_PARENT.add(self._file)
         super().after_fork_in_child()
         if self._unclosed is not None:
-            _OF_A_PARENT.append(self._unclosed)
+            _PARENT_CONNECTIONS.append(self._unclosed)
             self._unclosed = None
 
     def close(self) -> None:
-        """Close the connection; the next use opens another."""
+        """Close the connection. The next use opens a new one."""
         with self._turn.lock:
-            if (connection := self._detached()) is not None:
+            if (connection := self._detach_connection()) is not None:
                 _close(connection)
 
-    def _detached(self) -> sqlite3.Connection | None:
-        """Take the connection away from the store, None if there is none."""
+    def _detach_connection(self) -> sqlite3.Connection | None:
+        """Remove the connection from the store and return it, None without a connection."""
         connection, self._open = self._open, None
         if self._at_end is not None:
             self._at_end.detach()
         return connection
 
-    def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
-        """Return the connection to the file that has the database's name now."""
-        now_there = _file_at(self.path)
-        if now_there in _HELD_BY_A_PARENT:
+    def _connect_current(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
+        """Return a connection to the file that has the database's name now."""
+        current = _identify_file(self.path)
+        if current in _USED_BY_PARENT:
             raise OSError(errno.EDEADLK, "another thread used the database during the fork")
-        # The collector of garbage closes before it calls a `__del__` of the host that records.
+        # The collector of garbage runs the finalizer before it calls the `__del__` of an object of
+        # the host, and such a `__del__` may record a value.
         is_closed = self._at_end is not None and not self._at_end.alive
-        if self._open is None or is_closed or self._file != now_there:
+        if self._open is None or is_closed or self._file != current:
             self.close()
-            if now_there is None:
+            if current is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
-            self._file = now_there
+            self._file = current
             opened = _connect(self.path, patience)
-            # A host may close nothing, and the collector of garbage may run in any of its threads.
+            # A host may never close its clients. The collector of garbage then closes the
+            # connection in any thread of the host, so it must not wait for the disk.
             self._at_end = weakref.finalize(self, _close_elsewhere, opened, 0.0)
             self._at_end.atexit = False
             self._open = opened
-        if self._open.in_transaction:  # a signal came before it could be ended
+        # The handler of a signal raised between the beginning of a transaction and its guard.
+        if self._open.in_transaction:
             self._open.execute("ROLLBACK")
         return self._open
 
     @contextlib.contextmanager
-    def _telling_damage(self) -> Iterator[None]:
-        """Raise DamagedError for what only a damaged file explains, BusyError for a lock."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise DamagedError for an error of a damaged file, BusyError for a lock."""
         try:
             yield
         except (DamagedError, BusyError):
@@ -209,17 +245,17 @@ class Store(Shared):
 
 
 def _has_sound_header(path: Path) -> bool:
-    """Return whether a file begins as a database does that may be written; a new one is empty."""
+    """Return whether a file has the header of a writable database, or is new and empty."""
     try:
         with path.open("rb") as file:
             head = file.read(_FORMATS.stop)
     except OSError:
-        return True  # the disk's failure, not the file's
+        return True  # the disk has failed; the file may be sound
     return not head or (head.startswith(_MAGIC) and set(head[_FORMATS]) <= {1, 2})
 
 
-def _file_at(path: Path) -> File | None:
-    """Return what tells the file of this name from any other, None if there is none."""
+def _identify_file(path: Path) -> FileId | None:
+    """Return device and inode of a file, None without a file."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -228,22 +264,22 @@ def _file_at(path: Path) -> File | None:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """End a transaction, unless the handler of a signal has closed the connection meanwhile."""
+    """Roll a transaction back, unless the handler of a signal has closed the connection."""
     with contextlib.suppress(sqlite3.ProgrammingError):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
 def _close_elsewhere(connection: sqlite3.Connection, seconds: float) -> bool:
-    """Close a connection in a thread of its own; return whether that was done within some seconds.
+    """Close a connection in a thread of its own; return whether it is closed within some seconds.
 
-    The last connection of a database moves the log into it and removes the log, so a disk that
-    hangs holds whoever closes.
+    Closing the last connection of a database moves the log into the database, so the call does not
+    return while the disk hangs.
     """
     thread = threading.Thread(target=_close, args=[connection], name="rappor-closer", daemon=True)
     try:
         start_thread(thread)
-    except RuntimeError:  # no thread can be had
+    except RuntimeError:  # no thread can start
         _close(connection)
         return True
     thread.join(max(seconds, 0.0))
@@ -251,7 +287,7 @@ def _close_elsewhere(connection: sqlite3.Connection, seconds: float) -> bool:
 
 
 def _close(connection: sqlite3.Connection) -> None:
-    """Close a connection, once the disk takes writes; a failure leaves the log for the next one."""
+    """Close a connection once the disk takes writes. After a failure the log stays in its file."""
     with contextlib.suppress(sqlite3.Error):
         for _, _, path in connection.execute("PRAGMA database_list").fetchall():
             _await_disk(path)
@@ -262,15 +298,18 @@ def _close(connection: sqlite3.Connection) -> None:
 def _await_disk(path: str | os.PathLike[str]) -> None:
     """Return as soon as the disk of a file takes writes.
 
-    SQLite creates and removes the index of a log while it holds a lock of the whole process. There
-    a disk that hangs would hold every other database of the host. So the thread waits here first.
+    SQLite creates and removes the index of a log under a lock of the whole process. If the disk
+    hung at that moment, all other databases of the host would wait. So the thread waits here first.
     """
-    with contextlib.suppress(OSError):  # a disk that refuses has answered
+    with contextlib.suppress(OSError):  # a disk that refuses the write has answered
         os.utime(path)
 
 
 def _connect(path: Path, patience: float) -> sqlite3.Connection:
-    """Open the file; wait where SQLite does not: while another process creates the log."""
+    """Open the file, and retry while another process creates the log.
+
+    SQLite itself does not wait in this case.
+    """
     deadline = time.monotonic() + patience
     _await_disk(path)
     while True:
@@ -283,7 +322,7 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
 
 
 def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
-    """Open the file, which must be there, and create its tables if it is empty."""
+    """Open an existing file, and create the tables in an empty one."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
@@ -295,9 +334,9 @@ def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA secure_delete = ON")
-        if not _version(connection):
-            _begin(connection)
-        if (version := _version(connection)) != _VERSION:
+        if not _read_version(connection):
+            _create_tables(connection)
+        if (version := _read_version(connection)) != _VERSION:
             raise DamagedError(f"version {version}")
     except BaseException:
         connection.close()
@@ -305,16 +344,17 @@ def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
     return connection
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    """Create the tables of an empty file, unless another process is faster."""
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables in an empty file, unless another process has created them."""
     connection.execute("BEGIN IMMEDIATE")
-    if not _version(connection):
+    if not _read_version(connection):
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
     connection.execute("COMMIT")
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _read_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the schema, 0 for an empty file."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)

@@ -1,8 +1,8 @@
-"""The calls of the operating system that differ between platforms, and nothing else.
+"""The calls of the operating system that differ between platforms.
 
-POSIX opens a folder and names its files by that handle, so that they stay those of this folder when
-its path becomes another one's. Windows has no such handles: there a path has to do, and a file of
-its own is locked.
+POSIX opens a folder and names its files relative to that handle. So the files stay those of this
+folder, also when its path is given to another folder. Windows has no such handles. There the files
+are named by their path, and a file in the folder is locked in place of the folder.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ else:
 
 PRIVATE: Final = 0o600
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
-"""Opens no symbolic link, where the system can say so."""
+"""Flag with which `os.open` opens no symbolic link, 0 where the system has no such flag."""
 NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
-"""A pipe in the place of a file keeps nobody waiting."""
+"""Flag with which `os.open` does not wait for the other end of a pipe. A pipe in the place of a
+file once held the host without end."""
 BINARY: Final = getattr(os, "O_BINARY", 0)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
 _LOCK: Final = "lock"
+"""Name of the file that is locked on Windows, in place of the folder."""
 
 
 def read_file(path: str | os.PathLike[str], flags: int = 0, **where: Any) -> bytes:
-    """Return what a file holds; a pipe holds nothing. It raises OSError as `os.open` does."""
+    """Return the bytes of a file, none for a pipe. Raises OSError as `os.open` does."""
     handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY | flags, **where)
     with os.fdopen(handle, "rb") as file:
-        return file.read() or b""
+        return file.read() or b""  # a pipe without data returns None
 
 
 class Posix:
-    """Linux, macOS and the like.
+    """Linux, macOS and similar systems.
 
-    `has_owners` is whether files have an owner, and permissions that keep others out.
+    `has_owners` is whether files have an owner, and permissions that exclude other users.
     """
 
     has_owners = True
 
     def open_folder(self, path: str) -> int | None:
-        """Return a handle of a folder, not through a link."""
+        """Return a handle of a folder; OSError for a symbolic link."""
         return os.open(path, _FOLDER)
 
     def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - by its handle
-        """Lock the very folder of a handle; return what holds it, None if another process does."""
+        """Lock the folder of a handle; return the handle, None if another process has the lock."""
         assert handle is not None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,37 +55,37 @@ class Posix:
             return None
         return handle
 
-    def unlock(self, held: int) -> None:
-        """Release it also where a child of a fork holds a copy."""
-        fcntl.flock(held, fcntl.LOCK_UN)
+    def unlock(self, locked: int) -> None:
+        """Release the lock, also if the child of a fork has a copy of the handle."""
+        fcntl.flock(locked, fcntl.LOCK_UN)
 
 
 class Windows:
-    """The same for Windows; `msvcrt` is Python's module of that name, or what stands in for it."""
+    """Windows. `msvcrt` is Python's module of that name, or a substitute in tests."""
 
     has_owners = False
 
     def __init__(self, msvcrt: Any) -> None:
         self._msvcrt = msvcrt
 
-    def open_folder(self, path: str) -> int | None:  # noqa: ARG002 - a path has to do
-        """Return None."""
+    def open_folder(self, path: str) -> int | None:  # noqa: ARG002 - files are named by their path
+        """Return None: Windows has no handles of folders."""
         return None
 
     def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - there is none
-        """Lock the first byte of a file in the folder."""
-        held = os.open(f"{path}{os.sep}{_LOCK}", os.O_RDWR | os.O_CREAT, PRIVATE)
+        """Lock the first byte of a file in the folder; return its handle, None if it is locked."""
+        locked = os.open(f"{path}{os.sep}{_LOCK}", os.O_RDWR | os.O_CREAT, PRIVATE)
         try:
-            self._msvcrt.locking(held, self._msvcrt.LK_NBLCK, 1)
+            self._msvcrt.locking(locked, self._msvcrt.LK_NBLCK, 1)
         except OSError:
-            os.close(held)
+            os.close(locked)
             return None
-        return held
+        return locked
 
-    def unlock(self, held: int) -> None:
+    def unlock(self, locked: int) -> None:
         """Close the file, which releases its lock."""
-        os.close(held)
+        os.close(locked)
 
 
 SYSTEM: Posix | Windows = Posix() if os.name == "posix" else Windows(msvcrt)
-"""The operating system that the program runs on."""
+"""Operating system on which the program runs. Tests store another one here."""

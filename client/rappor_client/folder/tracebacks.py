@@ -1,14 +1,14 @@
-"""Cuts off what an exception would show of a device: the frames of this package, with their locals.
+"""Removal of a client's frames from its exceptions, because frames contain values.
 
-Tools that print a traceback with local variables, and services that collect them, read every frame
-that an exception has passed. Below `Client.record` these hold the value, its bits and its permanent
-response. So whatever leaves a method of the client, Ctrl-C and the signals of a timeout included,
-leaves without these frames and without the exceptions behind it; in the one frame that is left the
-arguments are gone.
+Tools that print a traceback with local variables, and services that collect tracebacks, read every
+frame that an exception has passed. Below `Client.record` the frames contain the value, its bits and
+its permanent response. So every exception leaves a method of the client without these frames and
+without the exceptions that it follows. Ctrl-C and the signals of a timeout are exceptions, too. The
+one frame that stays has no arguments any more.
 
-What pure Python cannot exclude: a signal that arrives in the few instructions before a call has
-begun to guard itself, or while it is cutting off another exception. The secret is in no local
-variable even then (`rappor.protocol.randomizer.Secret`), once its file has been read.
+Pure Python cannot exclude one case: a signal that arrives in the few instructions before the guard
+of a call, or while the guard removes the frames of another exception. Even then no local variable
+contains the bytes of the secret (`rappor.protocol.randomizer.Secret`), once its file has been read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def silent(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method raise only exceptions that show nothing of its frames and arguments."""
+def hide_frames(method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method raise its exceptions without frames, arguments and earlier exceptions."""
 
     @functools.wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - it goes on, but alone
+        except BaseException as error:  # noqa: BLE001 - the same exception is raised again
             del args, kwargs
-            raise _bare(error)  # noqa: B904 - the very exception, with nothing behind it
+            raise _strip(error)  # noqa: B904 - the same exception, without a cause
 
     return guarded
 
 
-def _bare(error: BaseException) -> BaseException:
+def _strip(error: BaseException) -> BaseException:
+    """Remove the traceback, cause and context of an exception."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

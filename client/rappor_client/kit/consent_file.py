@@ -94,7 +94,7 @@ def write_consent(folder: str, consent: Consent) -> None:
 def is_owned_by_user(folder: str) -> bool:
     """Return whether the user owns the folder, or the nearest existing folder above it.
 
-    With `sudo` a program runs as root in the home of a user. A file that root writes there could
+    With sudo, a program runs as root in the home of a user. A file that root writes there could
     not be changed by the user afterwards.
     """
     path = os.path.abspath(folder)

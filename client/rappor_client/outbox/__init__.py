@@ -1,1 +1,1 @@
-"""The way of waiting reports to the collector."""
+"""From a recorded value to a sent upload: metric cache, writer, uploader, background sender."""

@@ -1,4 +1,4 @@
-"""What became of a recorded value."""
+"""Outcome of recording a value: recorded, skipped or failed, with the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import ClassVar, Final, Literal
 
 
 class SkipReason(enum.Enum):
-    """Why nothing is kept of a value."""
+    """Reason why a value is not recorded.
+
+    Examples
+    --------
+    >>> SkipReason.EXPIRED.value
+    "the last day of the metric's collection is over"
+    """
 
     NO_CONSENT = "there is no consent"
     OPTED_OUT = "the person refuses this metric"
@@ -29,13 +35,26 @@ class SkipReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a value: RECORDED, SKIPPED or FAILED; true if it is recorded.
+    """Outcome of recording a value; true if the value is recorded.
 
-    RECORDED: its noisy report, or the one that it repeats, is to be sent. SKIPPED: the metric is
-    skipped
-    on this device, whatever its values are, or the person has refused. FAILED: it is lost, or not
-    yet on the disk where the metric is durable. `reason` says why; outcomes are equal if only it
-    differs. An outcome speaks to the host program alone: it is never sent.
+    The outcome is for the host program only and is never sent. It depends on registry, calendar and
+    folder; of the value it depends on the kind only. Outcomes with the same word are equal,
+    whatever their reason is.
+
+    Attributes
+    ----------
+    word : str
+        "recorded": the noisy report of the value, or the report that it repeats, will be sent.
+        "skipped": the metric is skipped on this device whatever its values are, or the person has
+        refused it. "failed": the event is lost, or not on the disk yet if the metric is durable.
+    reason : SkipReason, optional
+        Reason of "skipped" and "failed".
+
+    Examples
+    --------
+    >>> outcome = Outcome("skipped", SkipReason.OPTED_OUT)
+    >>> outcome == Outcome.SKIPPED, bool(outcome), str(outcome)
+    (True, False, 'skipped: the person refuses this metric')
     """
 
     word: Literal["recorded", "skipped", "failed"]
@@ -46,7 +65,7 @@ class Outcome:
     FAILED: ClassVar[Outcome]
 
     def __bool__(self) -> bool:
-        """Return whether the value is kept."""
+        """Return whether the value is recorded."""
         return self.word == "recorded"
 
     def __str__(self) -> str:
@@ -58,4 +77,6 @@ Outcome.SKIPPED = Outcome("skipped")
 Outcome.FAILED = Outcome("failed")
 
 SKIPPED: Final = {reason: Outcome("skipped", reason) for reason in SkipReason}
+"""The outcome "skipped" by reason. `record` returns these objects and creates none."""
 FAILED: Final = {reason: Outcome("failed", reason) for reason in SkipReason}
+"""The outcome "failed" by reason. `record` returns these objects and creates none."""

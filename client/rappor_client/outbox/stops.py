@@ -1,7 +1,15 @@
-"""Metrics that the collector has asked everybody to stop reporting for some days.
+"""Stopped metrics: the collector asks all devices to skip a metric for some days.
 
-An answer names a metric with the last day (UTC) of its silence, at most 30 days ahead. The newest
-answer counts. A stop is the same for all devices; it can silence a device, never make it talk.
+A response to an upload may contain the object `stop`: names of metrics, each with the last day
+(UTC) of the stop, at most 30 days ahead. The newest response replaces all earlier stops, so a
+response without `stop` ends them. A stop is the same for all devices, and it can only silence a
+device. So a collector cannot use a stop to learn about one device, or to get more reports from it.
+
+Example: on November 20 a response contains {"stop": {"editor": "2026-11-30"}}. Until November 30
+the device records no event of `editor`, and queued reports of `editor` wait. A response on November
+25 without `stop` ends the stop at once.
+
+The spool stores the newest stops, so that all processes of a device and the next run follow them.
 """
 
 from __future__ import annotations
@@ -13,71 +21,90 @@ from collections.abc import Mapping
 from typing import Final
 
 from rappor.protocol.wire import METRIC_NAME
-from rappor_client.folder.counters import read_state, write_state
+from rappor_client.folder.spool_tables import read_value, write_value
 from rappor_client.periods import after_day
 
-_LONGEST: Final = datetime.timedelta(days=30)
-_MOST: Final = 1000
-"""Metrics that an answer may name."""
+_MAX_DURATION: Final = datetime.timedelta(days=30)
+"""Limits the duration of a stop. With a longer one, a mistake of the operator lasts longer."""
+_MAX_METRICS: Final = 1000
+"""Largest number of metrics that a response may stop. A response with more stops no metric."""
 _STATE: Final = "stopped"
+"""Name under which the spool stores the stops."""
 
 
 class Stops:
-    """Which metrics are stopped, by the newest answer that this process or an earlier one got."""
+    """Stopped metrics, by the newest response that any process of the device has received.
+
+    Attributes
+    ----------
+    until
+        Last day of each stop, in ISO form, by metric. The mapping is replaced by another object
+        only if its contents change, so a cache compares objects.
+    """
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.until: Mapping[str, str] = {}
 
-    def recall(self, db: sqlite3.Connection) -> None:
-        """Follow the newest answer of an earlier process."""
+    def reload(self, db: sqlite3.Connection) -> None:
+        """Read the stops from the spool, because another process may have stored newer stops."""
         try:
-            until = _read(json.loads(read_state(db, _STATE) or "{}"))
-        except (TypeError, ValueError, RecursionError):
+            until = _parse_stops(json.loads(read_value(db, _STATE) or "{}"))
+        except (TypeError, ValueError, RecursionError):  # the spool is damaged: no metric stops
             until = {}
-        if until != self.until:  # `until` is another object only where it says something else
-            self.until = until
-
-    def follow(self, db: sqlite3.Connection, asked: object, today: datetime.date) -> None:
-        """Follow an answer, which may have asked for anything; a day too late means 30 days."""
-        self.recall(db)  # another process may have had an answer since
-        latest = (today + _LONGEST).isoformat()
-        until = {name: min(day, latest) for name, day in _read(asked).items()}
         if until != self.until:
             self.until = until
-            write_state(db, _STATE, json.dumps(until))
 
-    def names(self, today: datetime.date) -> list[str]:
-        """Return the metrics that are silent today."""
-        return sorted(name for name in self.until if self._end(name, today) is not None)
+    def apply_response(self, db: sqlite3.Connection, stop: object, today: datetime.date) -> None:
+        """Store the stops of a response. `stop` may be any JSON value.
+
+        A day that is too late is replaced by the day in 30 days.
+        """
+        self.reload(db)
+        latest = (today + _MAX_DURATION).isoformat()
+        until = {name: min(day, latest) for name, day in _parse_stops(stop).items()}
+        if until != self.until:
+            self.until = until
+            write_value(db, _STATE, json.dumps(until))
+
+    def list_stopped(self, today: datetime.date) -> list[str]:
+        """Return the names of the metrics that are stopped today."""
+        return sorted(name for name in self.until if self._find_last_day(name, today) is not None)
 
     def next_end(self, today: datetime.date) -> float | None:
-        """Return the moment when the first silence ends, None if no metric is silent."""
-        ends = [self._end(name, today) for name in self.until]
-        days = [day for day in ends if day is not None]
+        """Return the time at which the first stop ends, None without a stop."""
+        last_days = [self._find_last_day(name, today) for name in self.until]
+        days = [day for day in last_days if day is not None]
         return after_day(min(days)) if days else None
 
     def is_stopped(self, name: str, today: datetime.date) -> bool:
-        """Return whether a metric is silent."""
-        return self._end(name, today) is not None
+        """Return whether a metric is stopped today."""
+        return self._find_last_day(name, today) is not None
 
-    def _end(self, name: str, today: datetime.date) -> str | None:
-        """Return the last day of a silence; a stop beyond 30 days is of a clock that was wrong."""
+    def _find_last_day(self, name: str, today: datetime.date) -> str | None:
+        """Return the last day of a stop that covers today, or None.
+
+        A stop that ends more than 30 days from today was stored when the clock was ahead. Such a
+        stop is ignored, or it would silence the metric for years.
+        """
         until = self.until.get(name)
-        latest = (today + _LONGEST).isoformat()
+        latest = (today + _MAX_DURATION).isoformat()
         return until if until is not None and today.isoformat() <= until <= latest else None
 
 
-def _read(asked: object) -> dict[str, str]:
-    """Return the days by metric, without whatever else is written there, such as other names."""
-    if not isinstance(asked, dict) or len(asked) > _MOST:
+def _parse_stops(stop: object) -> dict[str, str]:
+    """Return the last days by metric; entries that are no metric or no day are left out."""
+    if not isinstance(stop, dict) or len(stop) > _MAX_METRICS:
         return {}
-    days = ((name, _day(text)) for name, text in asked.items() if METRIC_NAME.fullmatch(name))
+    days = ((name, _parse_day(text)) for name, text in stop.items() if METRIC_NAME.fullmatch(name))
     return {name: day for name, day in days if day is not None}
 
 
-def _day(text: object) -> str | None:
-    """Return a day written as 2026-11-30, None for what other forms of ISO 8601 would read."""
+def _parse_day(text: object) -> str | None:
+    """Return a day in the form 2026-11-30, None for anything else.
+
+    `fromisoformat` also accepts 20261130 and 2026-W49-1, which the JavaScript device does not
+    accept. Two devices of one program must follow the same stops.
+    """
     try:
         is_day = isinstance(text, str) and datetime.date.fromisoformat(text).isoformat() == text
     except ValueError:

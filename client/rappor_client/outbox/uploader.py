@@ -1,17 +1,55 @@
-"""One step of sending at a time: which upload is due, what an answer means, when to try again.
+"""The uploader: chooses which queued upload may be sent now, sends it once, and records the result.
 
-A step never sleeps and starts no thread; it says when the next one is due. State and spool are
-on the disk before an upload leaves, so that no report ever leaves under two ids.
+`Uploader.step` makes one step. A step never sleeps and starts no thread; it returns the time of the
+next step, for which the background sender or a flush waits.
 
-An upload that fails waits while others go: longer after each failure, up to an hour. When the
-collector is not reached at all, or has failed twice in a row, the others wait as well. A claim
-keeps two processes from sending the same upload; it is short, so that a process that is killed
-holds nobody up, and where an exchange outlasts it the collector gets the same upload twice and
-counts it once.
+States of an upload in the spool:
 
-A metric rests after each attempt until the interval is over, so that a device that comes back after
-days lets what waits follow one by one. Then the background sender goes on at a random time of the
-next interval, a flush at once. What would follow after more than seven days is given up.
+    untried --claim--> claimed --response--> accepted, or refused: REASON        (for good)
+                          |
+                          +--failure--> waits for its backoff --claim--> claimed --> ...
+                          |
+                          +--the process is killed: the claim ends after 2 s, next attempt
+    untried or tried --too late--> given_up                                      (for good)
+
+Invariants:
+
+- State and spool are on the disk before an upload leaves. So no report leaves under two ids, and a
+  retry sends the same bytes. A collector that gets an upload twice counts it once.
+- At most one report of a metric leaves the device in an interval. Blocks of the collector depend on
+  this limit. So days without network do not end in several reports of one device on one day.
+- The time of an upload does not reveal the time of its event.
+
+Six things can make an upload wait:
+
+    wait         of             duration                                        ignored by
+    send_after   an upload      random time of the next interval                a flush
+    claim        an upload      2 s; another process may be sending it          nobody
+    backoff      an upload      random, up to 5, 10, 20 ... s, at most 1 h      a flush, for uploads
+                                                                                it has not tried
+    pause        all uploads    as backoff, by the failures in a row            the first attempt of
+                                                                                a flush
+    Retry-After  all uploads    as the collector asks, at most a day            nobody
+    cooldown     a metric       until the interval of its last attempt is       a flush and the
+                                over, then a random part of the next interval   backlog: the random
+                                                                                part
+
+The collector can also stop a metric for some days (see `stops`).
+
+Example: a daily metric, and a device that was offline from October 3 to 5.
+
+    Oct 2            an event. Its report gets send_after = Oct 3, 14:00
+    Oct 3, 4         events. Their reports get send_after = Oct 4, 09:00 and Oct 5, 20:00
+    Oct 5, 08:00     online. The report of Oct 2 leaves. Cooldown until Oct 6, 00:00
+    Oct 6, 06:00     the report of Oct 3 has waited meanwhile, so the background sender draws a part
+                     of Oct 6 (here a quarter) and sends it then. A flush would send it at 00:00
+    Oct 7, ...       the report of Oct 4
+    Oct 12, 20:00    a report with send_after = Oct 5, 20:00 that is still untried is given up,
+                     unless it is the newest report of its metric
+
+Clocks may be wrong. A wait that is longer than any wait that this module sets was computed by a
+clock that was ahead, so it is ignored. A first attempt that is in the future, or more than a year
+ago, does not give an upload up.
 """
 
 from __future__ import annotations
@@ -30,17 +68,17 @@ from rappor.protocol.randomizer import Coins
 from rappor.registry.metric import name_epochs
 from rappor_client.budget import admission
 from rappor_client.folder import spool
-from rappor_client.folder.counters import read_state, write_state
 from rappor_client.folder.forking import Turn
-from rappor_client.folder.own_folder import (
+from rappor_client.folder.identity_folder import (
     BusyError,
     GoneError,
     HungError,
     patience_until,
 )
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, QueuedUpload
+from rappor_client.folder.spool_tables import read_value, write_value
 from rappor_client.network.transport import Transport, TransportResponse, UploadError
-from rappor_client.outbox.flushed import FlushReason, Step
+from rappor_client.outbox.flush_result import FlushReason, Step
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Action, Writer
 from rappor_client.periods import (
@@ -55,44 +93,71 @@ from rappor_client.periods import (
 from rappor_client.settings import Settings
 
 REQUEST_SECONDS: Final = 30.0
-_LEAST_SECONDS: Final = 0.001  # a socket takes 0 for "do not wait" and refuses less
+"""Longest duration of one request, in seconds. A longer limit reaches slower collectors, and holds
+up all other uploads longer."""
+_MIN_REQUEST_SECONDS: Final = 0.001
+"""Shortest timeout of a request, in seconds. A socket takes 0 for "do not wait", and refuses
+negative numbers."""
 _FIRST_BACKOFF_SECONDS: Final = 5.0
-_LONGEST_BACKOFF_SECONDS: Final = HOUR
-_LONGEST_WAIT_SECONDS: Final = DAY
-_IMPLAUSIBLE_SECONDS: Final = 365 * DAY  # between two attempts: the clock was set
-_MOST_PENDING: Final = 20
+"""Largest backoff after the first attempt, in seconds. Every further attempt doubles the limit."""
+_MAX_BACKOFF_SECONDS: Final = HOUR
+"""Largest backoff, in seconds. A larger value sends later after an outage of the collector."""
+_MAX_WAIT_SECONDS: Final = DAY
+"""Largest wait that this module sets, in seconds. A longer wait was set by a wrong clock."""
+_IMPLAUSIBLE_SECONDS: Final = 365 * DAY
+"""Time between two attempts, in seconds, from which on one of the two clock readings is wrong."""
+_MAX_TRIED: Final = 20
+"""Largest number of tried uploads. While so many wait, no untried upload is sent. A larger value
+sends more reports to a collector that refuses some of them by mistake."""
 _SEVER_SECONDS: Final = 0.05
-_ASKED_UNTIL: Final = "asked_until"
+"""Seconds between two attempts to sever the exchange of another thread, while a client closes."""
+_RETRY_AFTER: Final = "retry_after_until"
+"""Name of a state value: until when the collector asked all devices to wait."""
 _PAUSE_UNTIL: Final = "pause_until"
+"""Name of a state value: until when all uploads wait after failures."""
 _FAILURES: Final = "failures_in_a_row"
-_LAST: Final = "last"
-"""Before a metric's name: its last attempt, and which part of an interval goes by after a rest."""
-_RESTS: Final = "one report of a metric leaves in an interval"
-_DROPPED: Final = (400, 409, 413, 415, 422)
-"""Statuses that no repetition changes; after any other error the upload waits."""
-_REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
+"""Name of a state value: number of failures since the collector last responded with a result."""
+_LAST_ATTEMPT: Final = "last_attempt"
+"""Name of a state value, before a metric's name: time of the metric's last attempt, and the random
+part of the next interval that a late report waits."""
+_COOLDOWN_DETAIL: Final = "one report of a metric leaves in an interval"
+_PERMANENT_STATUSES: Final = (400, 409, 413, 415, 422)
+"""Statuses of HTTP that no repetition changes. The report of the upload is dropped; after any other
+error the upload waits."""
+_PLAIN_REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
+"""Form of a collector's reason that may be shown to people: no control characters, no markup."""
 
 
 class Uploader:
-    """Sends the uploads of one device through one transport."""
+    """Sends the uploads of one device through one transport.
+
+    Parameters
+    ----------
+    writer
+        Writer of the spool.
+    transport
+        Transport to the collector.
+    settings
+        Settings of the client.
+    find_obstacle
+        Returns a reason why nothing may be sent, or None. Called inside each transaction that
+        claims an upload.
+    stops
+        Metrics that the collector has stopped. Each response updates them.
+    """
 
     def __init__(
         self,
         writer: Writer,
         transport: Transport,
         settings: Settings,
-        obstacle: Callable[[sqlite3.Connection], FlushReason | None],
+        find_obstacle: Callable[[sqlite3.Connection], FlushReason | None],
         stops: Stops,
     ) -> None:
-        """Keep the writer of the spool, the transport to send through, and what bounds both.
-
-        `obstacle` is asked inside each transaction that claims an upload why none may leave.
-        `stops` follows what the collector's answers ask for.
-        """
         self._writer = writer
         self._transport = transport
         self._settings = settings
-        self._obstacle = obstacle
+        self._find_obstacle = find_obstacle
         self._stops = stops
         self._clock = settings.options.clock
         self._coins = settings.options.coins
@@ -106,59 +171,80 @@ class Uploader:
         tried: Collection[str] | None = None,
         is_backlog: bool = False,
     ) -> Step:
-        """Send the upload that is due, one at most, and say when the next step is.
+        """Send one upload if one may be sent now, and return the time of the next step.
 
-        A flush names the uploads that it has `tried`. It waits for no random time, and not for
-        the backoff of any other upload; before its first attempt, not for what the failures in a
-        row have set either. It still waits where the collector asked for it. What an earlier run
-        has left (`is_backlog`) waits for no random time of an interval: the program may end
-        before. Raises BusyError where another process keeps its lock, sqlite3.Error and OSError
-        where the disk fails, nothing for the network.
+        Parameters
+        ----------
+        timeout
+            Longest duration of the step, in seconds.
+        tried
+            A flush passes the ids of the uploads that it has tried, None stands for the background
+            sender. The table above lists the waits that a flush ignores.
+        is_backlog
+            Whether the queue was left by an earlier run of the program. The random part of a
+            cooldown is ignored then, because the program may end before.
+
+        Raises
+        ------
+        BusyError
+            Another process keeps its lock.
+        HungError
+            The disk did not answer in time.
+        sqlite3.Error, OSError
+            The disk failed. A failure of the network is not raised; the step contains it.
         """
         deadline = time.monotonic() + max(timeout, 0.0)
         with contextlib.ExitStack() as inside:
             try:
-                inside.enter_context(self._turn.taken(timeout))
-            except BusyError:  # another thread; or a signal's handler, in the middle of a step
-                return Step(due=self._clock(), reason=FlushReason.BUSY)
+                inside.enter_context(self._turn.acquire(timeout))
+            except BusyError:
+                # Another thread is sending. Or this is the handler of a signal that interrupted a
+                # step of this thread: waiting for that step would never end.
+                return Step(next_at=self._clock(), reason=FlushReason.BUSY)
             if self._is_closed:
-                return Step(due=None)
+                return Step(next_at=None)
             return self._step(tried, deadline, is_backlog=is_backlog)
 
     def _step(self, tried: Collection[str] | None, deadline: float, *, is_backlog: bool) -> Step:
+        """Claim an upload in a transaction, then send it outside of all locks of the folder."""
         now = self._clock()
         seconds = patience_until(deadline)
-        if tried is not None:  # a flush may wait for its whole time, the background for less
+        if tried is not None:  # a flush may wait for its whole timeout, the background for less
             seconds = max(seconds, deadline - time.monotonic())
         try:
             upload = self._writer.run(
                 lambda db: self._claim(db, now, tried, is_backlog=is_backlog),
                 patience=patience_until(deadline),
                 seconds=seconds,
-                at=now,
+                release_until=now,
                 synced=True,
             )
-        except GoneError:
-            return Step(due=None, reason=FlushReason.NO_CONSENT)
+        except GoneError:  # another process has withdrawn consent
+            return Step(next_at=None, reason=FlushReason.NO_CONSENT)
         if isinstance(upload, Step):
             return upload
-        if self._is_closed:  # a withdrawal came while the disk was slow
-            return Step(due=None)
+        # Consent was withdrawn in another thread while the disk was slow. Nothing may be sent.
+        if self._is_closed:
+            return Step(next_at=None)
         return self._attempt(upload, deadline, is_flush=tried is not None)
 
-    def delay(self, *, at_most: float = math.inf) -> float:
-        """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
+    def draw_delay(self, *, at_most: float = math.inf) -> float:
+        """Return a random delay in seconds, which hides the time of the event."""
         return self._coins(1)[0] / ONE * min(self._settings.options.max_delay, at_most)
 
     def close(self, *, seconds: float) -> bool:
-        """Sever the exchange under way and make no other; true if nothing can be sent any more."""
+        """Sever the present exchange and begin no other; return whether sending has ended.
+
+        Returns False if the transport does not end its exchange within some seconds, or if the call
+        is in a signal's handler that has interrupted a step.
+        """
         self._is_closed = True
         deadline = time.monotonic() + seconds
         while True:
             self._transport.close()
-            with contextlib.suppress(BusyError), self._turn.taken(_SEVER_SECONDS):
+            with contextlib.suppress(BusyError), self._turn.acquire(_SEVER_SECONDS):
                 return True
-            if time.monotonic() > deadline or self._turn.is_mine:  # in a signal's handler
+            if time.monotonic() > deadline or self._turn.is_mine:
                 return False
 
     def _claim(
@@ -169,331 +255,424 @@ class Uploader:
         *,
         is_backlog: bool,
     ) -> QueuedUpload | Step:
-        """Return the upload to send now, claimed in the spool, or the step that says why none."""
-        if obstacle := self._obstacle(db):
-            return Step(due=None, reason=obstacle)
+        """Choose and claim the upload to send now, or return the step that waits for it."""
+        if obstacle := self._find_obstacle(db):
+            return Step(next_at=None, reason=obstacle)
         spool.trim_log(db, self._settings.options.queue_limits)
-        spool.hasten(db, latest=now + WEEK)
-        self._stops.recall(db)  # another process may have had the newest answer
-        stopped = self._stops.names(day_of(now))
-        waiting = self._dues(db, now)
-        dues = {name: due for name, due in waiting.items() if name not in stopped}
-        rests = self._rests(db, now, dues, is_hurried=is_backlog or tried is not None)
-        resting = [name for name, until in rests.items() if now < until]
-        upload = _next(db, now, tried, stopped, resting)
+        spool.limit_send_after(db, latest=now + WEEK)
+        self._stops.reload(db)  # another process may have received a newer response
+        stopped = self._stops.list_stopped(day_of(now))
+        untried = self._drop_late(db, now)
+        sendable = {name: after for name, after in untried.items() if name not in stopped}
+        ignore_part = is_backlog or tried is not None
+        cooldowns = self._find_cooldowns(db, now, sendable, ignore_part=ignore_part)
+        cooling = [name for name, until in cooldowns.items() if now < until]
+        upload = _choose_upload(db, now, tried, stopped, cooling)
         if upload is None:
-            moments = [admission.next_end(db)]
-            for name, due in dues.items():
-                moments.append(max(rests.get(name, due), due if tried is None else 0.0))
-            is_all_stopped = not dues and bool(
-                waiting or any(each.metric in stopped for each in spool.pending(db))
-            )
-            if is_all_stopped:
-                moments.append(self._stops.next_end(day_of(now)))
-            return Step(
-                due=min((each for each in moments if each is not None), default=None),
-                reason=FlushReason.ASKED_TO_WAIT if is_all_stopped else None,
-                detail=_RESTS if rests else "",
-            )
-        is_untried = tried is not None and upload.id not in tried
-        backoff_until = 0.0 if is_untried else upload.backoff_until
-        is_urgent = tried is not None and not tried
-        if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
+            return self._plan_next_step(db, now, tried, stopped, untried, cooldowns)
+        is_first_of_flush = tried is not None and not tried
+        is_untried_by_flush = tried is not None and upload.id not in tried
+        backoff_until = 0.0 if is_untried_by_flush else upload.backoff_until
+        pause = _find_pause(db, upload, now, backoff_until, ignore_failures=is_first_of_flush)
+        if pause is not None:
             return pause
         first = now if _is_implausible(upload, now) else upload.first_attempt
         until = now + CLAIM_SECONDS
         spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
-        self._note_attempt(db, upload.metric, now)
+        self._record_attempt(db, upload.metric, now)
         return upload
 
-    def _note_attempt(self, db: sqlite3.Connection, name: str, now: float) -> None:
-        """Keep when a metric let a report leave; a clock that is set back makes it no earlier."""
-        interval = self._interval(db, name)
-        at, _ = self._last(db, name)
-        is_wrong = is_far_ahead(interval_end(interval, at), interval_seconds(interval), now)
-        at = now if is_wrong else max(at, now)
-        write_state(db, f"{_LAST} {name}", json.dumps((at, self._coins(1)[0] / ONE)))
+    def _plan_next_step(
+        self,
+        db: sqlite3.Connection,
+        now: float,
+        tried: Collection[str] | None,
+        stopped: Collection[str],
+        untried: Mapping[str, float],
+        cooldowns: Mapping[str, float],
+    ) -> Step:
+        """Return the step that waits for the first upload that may be sent later.
 
-    def _last(self, db: sqlite3.Connection, name: str) -> tuple[float, float]:
-        """Return when a metric let its last report leave, and which part of an interval it rests.
-
-        It is before 1970 where none has left.
+        Its time is the end of the first interval, send_after or cooldown. If all metrics with
+        uploads are stopped, the end of the first stop counts, too.
         """
-        at, part = json.loads(read_state(db, f"{_LAST} {name}") or "[-1, 0]")
-        return at, part
+        times = [admission.next_end(db)]
+        sendable = {name: after for name, after in untried.items() if name not in stopped}
+        for name, send_after in sendable.items():
+            earliest = send_after if tried is None else 0.0
+            times.append(max(cooldowns.get(name, send_after), earliest))
+        tried_uploads = spool.list_tried_uploads(db)
+        is_all_stopped = not sendable and bool(
+            untried or any(upload.metric in stopped for upload in tried_uploads)
+        )
+        if is_all_stopped:
+            times.append(self._stops.next_end(day_of(now)))
+        return Step(
+            next_at=min((timestamp for timestamp in times if timestamp is not None), default=None),
+            reason=FlushReason.ASKED_TO_WAIT if is_all_stopped else None,
+            detail=_COOLDOWN_DETAIL if cooldowns else "",
+        )
 
-    def _interval(self, db: sqlite3.Connection, name: str) -> str:
-        """Return the longest interval of the waiting reports of a metric.
+    def _record_attempt(self, db: sqlite3.Connection, name: str, now: float) -> None:
+        """Store the time of a metric's attempt, which begins its cooldown.
 
-        A collector judges a report by the interval in its own fingerprint, which an earlier
-        registry may have set.
+        A clock that was set back makes the last attempt no earlier: a retry by such a clock once
+        ended the cooldown, and two reports left in one week. A last attempt that lies too far ahead
+        was stored by a clock that was wrong then, so it is replaced.
         """
-        intervals = {params.interval for params in spool.waiting_params(db, name)}
+        interval = self._find_interval(db, name)
+        last, _ = self._read_last_attempt(db, name)
+        is_wrong = is_far_ahead(interval_end(interval, last), interval_seconds(interval), now)
+        last = now if is_wrong else max(last, now)
+        write_value(db, f"{_LAST_ATTEMPT} {name}", json.dumps((last, self._coins(1)[0] / ONE)))
+
+    def _read_last_attempt(self, db: sqlite3.Connection, name: str) -> tuple[float, float]:
+        """Return the time of a metric's last attempt (-1 without one), and a random part in [0, 1).
+
+        The part was drawn at the attempt. A part that each step drew anew would be the smallest of
+        many, so late reports would leave soon after midnight.
+        """
+        last, part = json.loads(read_value(db, f"{_LAST_ATTEMPT} {name}") or "[-1, 0]")
+        return last, part
+
+    def _find_interval(self, db: sqlite3.Connection, name: str) -> str:
+        """Return the longest interval among the queued reports of a metric.
+
+        A collector judges a report by the interval in the report's own fingerprint. An earlier
+        registry may have had another interval than the present one.
+        """
+        intervals = {params.interval for params in spool.list_queued_params(db, name)}
         return max(intervals, key=INTERVALS.index)
 
     def _is_same_epoch(self, db: sqlite3.Connection, name: str, one: float, other: float) -> bool:
-        epochs = {params.epoch for params in spool.waiting_params(db, name)}
+        """Return whether two times lie in one epoch of a metric's queued reports."""
+        epochs = {params.epoch for params in spool.list_queued_params(db, name)}
         before, after = name_epochs(day_of(one)), name_epochs(day_of(other))
         return any(before[epoch] == after[epoch] for epoch in epochs)
 
-    def _dues(self, db: sqlite3.Connection, now: float) -> dict[str, float]:
-        """Return when the first untried upload of each metric is due.
+    def _drop_late(self, db: sqlite3.Connection, now: float) -> dict[str, float]:
+        """Give up late uploads; return the earliest send_after of each metric's untried uploads.
 
-        Before, what was tried, or was due, more than a week ago by a sound clock is given up, but
-        not the last report that waits: of a program that is seldom used it is the only one.
+        Three kinds of uploads are late:
+
+        - the last time at which the report may leave has passed, for example the end of its epoch;
+        - the first attempt was more than a week ago, by a plausible clock;
+        - the upload is untried, and its send_after was more than a week ago. The newest report of
+          each metric is kept: a program that starts once a month has no other report. A send_after
+          of more than a year ago was set by a wrong clock, and is kept.
         """
-        spool.give_up_late(db, now=now)
-        for upload in spool.pending(db):
+        spool.drop_expired(db, now=now)
+        for upload in spool.list_tried_uploads(db):
             if _is_too_old(upload, now):
-                spool.settle(db, upload.id, "given_up")
-        dues, before = spool.dues(db), now - GIVE_UP_SECONDS
-        late = [name for name, due in dues.items() if due < before]
+                spool.record_result(db, upload.id, "given_up")
+        untried, before = spool.read_send_after(db), now - GIVE_UP_SECONDS
+        late = [name for name, send_after in untried.items() if send_after < before]
         for name in late:
-            spool.give_up(db, name, since=now - _IMPLAUSIBLE_SECONDS, before=before)
-        return spool.dues(db) if late else dues
+            spool.drop_late(db, name, since=now - _IMPLAUSIBLE_SECONDS, before=before)
+        return spool.read_send_after(db) if late else untried
 
-    def _rests(
-        self, db: sqlite3.Connection, now: float, dues: Mapping[str, float], *, is_hurried: bool
+    def _find_cooldowns(
+        self,
+        db: sqlite3.Connection,
+        now: float,
+        sendable: Mapping[str, float],
+        *,
+        ignore_part: bool,
     ) -> dict[str, float]:
-        """Return until when metrics let no other report leave; those absent are free to.
+        """Return until when each metric may send no other report. Absent metrics have no cooldown.
 
-        They rest until the last one is answered and the interval of its last attempt is over, an
-        epoch where one a day is drawn. For what has waited meanwhile the background sender draws a
-        time of the next interval.
+        The cooldown of a metric ends when its last upload has a result and the interval of its last
+        attempt is over. With `interval = "epoch"` it ends with the epoch. `ignore_part` leaves out
+        the random part of the next interval.
         """
-        rests = {}
-        unanswered = {each.metric for each in spool.pending(db)}
-        for name, due in dues.items():
-            interval = self._interval(db, name)
-            at, part = self._last(db, name)
-            if at < 0 and name not in unanswered:
+        cooldowns = {}
+        unanswered = {upload.metric for upload in spool.list_tried_uploads(db)}
+        for name, send_after in sendable.items():
+            interval = self._find_interval(db, name)
+            last, part = self._read_last_attempt(db, name)
+            if last < 0 and name not in unanswered:  # the metric has never sent a report
                 continue
-            if interval == "epoch" and self._is_same_epoch(db, name, at, now):
-                at = now  # tomorrow it is looked at again
+            # A report of last month that leaves this month takes this month's turn, or the
+            # collector would get two reports of one device in one epoch. `last = now` makes the
+            # cooldown end tomorrow, when this function looks again.
+            if interval == "epoch" and self._is_same_epoch(db, name, last, now):
+                last = now
             if name in unanswered:
-                rests[name] = math.inf
+                cooldowns[name] = math.inf
                 continue
-            end, seconds = interval_end(interval, at), interval_seconds(interval)
-            if not is_far_ahead(end, seconds, now):
-                left = min(seconds, max(due + GIVE_UP_SECONDS - end, 0.0))
-                is_late = due < end and not is_hurried
-                rests[name] = end + part * left if is_late else end
-        return rests
+            end, seconds = interval_end(interval, last), interval_seconds(interval)
+            if is_far_ahead(end, seconds, now):  # the clock was wrong at the last attempt
+                continue
+            # A report that could have been sent before the cooldown ended would otherwise leave at
+            # midnight, with the late reports of all other devices. So it waits for a random part of
+            # the next interval, but not beyond the time at which it is given up.
+            spread = min(seconds, max(send_after + GIVE_UP_SECONDS - end, 0.0))
+            is_late = send_after < end and not ignore_part
+            cooldowns[name] = end + part * spread if is_late else end
+        return cooldowns
 
     def _attempt(self, upload: QueuedUpload, deadline: float, *, is_flush: bool) -> Step:
-        """Send an upload once and write down what came of it."""
-        timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
+        """Send a claimed upload once, and record the result in the spool."""
+        timeout = min(max(deadline - time.monotonic(), _MIN_REQUEST_SECONDS), REQUEST_SECONDS)
         try:
             status, stop = self._send(upload, timeout)
         except UploadError as error:
             is_cut_short = is_flush and error.timed_out and time.monotonic() >= deadline
-            return self._failed(upload, error, deadline, is_cut_short=is_cut_short)
+            return self._record_failure(upload, error, deadline, is_cut_short=is_cut_short)
 
-        def settle(db: sqlite3.Connection) -> None:
-            spool.settle(db, upload.id, status)
-            self._stops.follow(db, stop, day_of(self._clock()))
-            _forgive(db)
+        def record(db: sqlite3.Connection) -> None:
+            spool.record_result(db, upload.id, status)
+            self._stops.apply_response(db, stop, day_of(self._clock()))
+            _clear_failures(db)
 
-        self._write_down(settle, deadline)
+        self._change_spool(record, deadline)
         is_refused = status != spool.ACCEPTED
         return Step(
-            due=self._clock(),
+            next_at=self._clock(),
             reason=FlushReason.REFUSED if is_refused else FlushReason.SENT,
             detail=f"the collector {status}" if is_refused else "",
             upload_id=upload.id,
         )
 
-    def _write_down(self, action: Action[None], deadline: float) -> None:
-        """Write down what came of an attempt, now or as soon as the disk answers.
+    def _change_spool(self, action: Action[None], deadline: float) -> None:
+        """Record the result of an attempt, now or as soon as the disk answers.
 
-        Where the process ends before, the upload leaves once more under the same id, and the
-        collector counts it once.
+        If the process ends before the disk answers, the upload is sent once more under the same id,
+        and the collector counts it once.
         """
         with contextlib.suppress(HungError):
             self._writer.change(action, seconds=patience_until(deadline))
 
     def _send(self, upload: QueuedUpload, timeout: float) -> tuple[str, object]:
-        """Return the report's status and what is to stop, or raise the UploadError that says why.
+        """Send an upload; return the status of its report and the stops in the response.
 
-        A host's own transport may raise anything.
+        Raises UploadError for every failure. A transport of the host may raise anything, and a
+        damaged spool may contain any bytes.
         """
         try:
             spool.read_report(upload.body)
         except (ValueError, TypeError, LookupError):
             raise UploadError("the upload is damaged", retryable=False) from None
         try:
-            return _read(self._transport.send(upload.body, timeout=timeout))
+            return _parse_response(self._transport.send(upload.body, timeout=timeout))
         except UploadError:
             raise
-        except Exception as error:  # noqa: BLE001 - also for an answer of any content
+        except Exception as error:  # noqa: BLE001 - also for a response of any content
             raise UploadError(f"the transport failed: {type(error).__name__}") from None
 
-    def _failed(
+    def _record_failure(
         self, upload: QueuedUpload, error: UploadError, deadline: float, *, is_cut_short: bool
     ) -> Step:
-        """Drop an upload that no repetition helps; let any other one wait.
+        """Drop an upload that no repetition helps, or let it wait; return the step.
 
-        Where the caller's own deadline cut the attempt short, the collector has not failed.
+        `is_cut_short` means that the deadline of a flush ended the attempt. Then the collector has
+        not failed, so neither this upload nor any other waits for a backoff.
         """
         now = self._clock()
-        wait = _wait_asked_for(error)
-        answered = error.status is not None
-        reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
-        due = now
+        retry_after = _read_retry_after(error)
+        has_response = error.status is not None
+        reason = FlushReason.COLLECTOR_ERROR if has_response else FlushReason.UNREACHABLE
         if not error.retryable:
             reason = FlushReason.REFUSED
+        next_at = now
 
-        def note(db: sqlite3.Connection) -> None:
-            nonlocal due
+        def record(db: sqlite3.Connection) -> None:
+            nonlocal next_at
             if not error.retryable:
-                spool.settle(db, upload.id, f"refused: status {error.status}")
-                _forgive(db)
+                spool.record_result(db, upload.id, f"refused: status {error.status}")
+                _clear_failures(db)
             elif is_cut_short:
                 spool.postpone(db, upload, until=now)
             else:
-                due = self._postpone(db, upload, now + wait, answered=answered)
+                next_at = self._back_off(db, upload, now + retry_after, has_response=has_response)
 
-        self._write_down(note, deadline)
+        self._change_spool(record, deadline)
         return Step(
-            due=due, reason=reason, status=error.status, detail=str(error), upload_id=upload.id
+            next_at=next_at,
+            reason=reason,
+            status=error.status,
+            detail=str(error),
+            upload_id=upload.id,
         )
 
-    def _postpone(
-        self, db: sqlite3.Connection, upload: QueuedUpload, asked_until: float, *, answered: bool
+    def _back_off(
+        self,
+        db: sqlite3.Connection,
+        upload: QueuedUpload,
+        earliest: float,
+        *,
+        has_response: bool,
     ) -> float:
-        """Let an upload wait, and the others where they would fail too; say when one may go."""
-        until = asked_until + _backoff(upload.attempts, self._coins)
+        """Set the backoff of an upload that has failed; return when the next upload may be sent.
+
+        `earliest` is the end of the wait that the collector asked for. After one failure with a
+        response the other uploads go on: only this upload may be at fault. They wait as well if the
+        collector was not reached, or after a second failure in a row.
+        """
+        until = earliest + _draw_backoff(upload.attempts, self._coins)
         spool.postpone(db, upload, until=until)
-        failures = int(read_state(db, _FAILURES) or 0) + 1
-        write_state(db, _FAILURES, failures)
-        write_state(db, _ASKED_UNTIL, asked_until)
-        if answered and failures == 1:
-            return asked_until
-        pause_until = asked_until + _backoff(failures - 1, self._coins)
-        write_state(db, _PAUSE_UNTIL, pause_until)
+        failures = int(read_value(db, _FAILURES) or 0) + 1
+        write_value(db, _FAILURES, failures)
+        write_value(db, _RETRY_AFTER, earliest)
+        if has_response and failures == 1:
+            return earliest
+        pause_until = earliest + _draw_backoff(failures - 1, self._coins)
+        write_value(db, _PAUSE_UNTIL, pause_until)
         return pause_until
 
 
-def _next(
+def _choose_upload(
     db: sqlite3.Connection,
     now: float,
     tried: Collection[str] | None,
     stopped: Collection[str],
-    resting: Collection[str],
+    cooling: Collection[str],
 ) -> QueuedUpload | None:
-    """Return the oldest upload that is due again, else an untried one, else one new to a flush.
+    """Return the next upload to send, or None if all queued uploads must wait.
 
-    Else it is the one that is due next. After a failure an untried one goes first, so that those
-    that always fail hold up no other. Those of stopped metrics wait, and untried ones of resting
-    metrics.
+    In this order:
+
+    1. the oldest tried upload whose backoff is over, unless the last attempt failed;
+    2. the oldest untried upload, while fewer than `_MAX_TRIED` uploads are tried;
+    3. the oldest tried upload whose backoff is over. After a failure it comes behind an untried
+       upload, so that uploads that always fail hold up no other upload;
+    4. in a flush, the oldest tried upload that this flush has not tried;
+    5. the tried upload whose backoff ends first.
+
+    Uploads of stopped metrics are left out, and untried uploads of metrics in their cooldown.
     """
-    waiting = [each for each in spool.pending(db) if each.metric not in stopped]
-    again = (e for e in waiting if not _is_ahead(e.backoff_until, now, _LONGEST_WAIT_SECONDS))
-    due = next(again, None)
-    if due is not None and not int(read_state(db, _FAILURES) or 0):
-        return due
-    if len(waiting) < _MOST_PENDING:
-        due_by = now if tried is None else math.inf
-        untried = spool.oldest(db, due_by=due_by, stopped=[*stopped, *resting])
+    waiting = [upload for upload in spool.list_tried_uploads(db) if upload.metric not in stopped]
+    ready = [
+        upload for upload in waiting if not _is_ahead(upload.backoff_until, now, _MAX_WAIT_SECONDS)
+    ]
+    has_failed = bool(int(read_value(db, _FAILURES) or 0))
+    if ready and not has_failed:
+        return ready[0]
+    if len(waiting) < _MAX_TRIED:
+        latest = now if tried is None else math.inf
+        untried = spool.find_untried(db, send_after=latest, except_for=[*stopped, *cooling])
         if untried is not None:
             return untried
-    if due is not None:
-        return due
+    if ready:
+        return ready[0]
     if tried is not None:
-        new = next((each for each in waiting if each.id not in tried), None)
+        new = next((upload for upload in waiting if upload.id not in tried), None)
         if new is not None:
             return new
     return min(waiting, key=lambda upload: upload.backoff_until, default=None)
 
 
-def _pause(
+def _find_pause(
     db: sqlite3.Connection,
     upload: QueuedUpload,
     now: float,
     backoff_until: float,
     *,
-    is_urgent: bool,
+    ignore_failures: bool,
 ) -> Step | None:
-    """Return the step that waits for an upload, None if it may be sent now."""
-    asked_until = float(read_state(db, _ASKED_UNTIL) or 0.0)
-    pause_until = float(read_state(db, _PAUSE_UNTIL) or 0.0)
+    """Return the step that waits until an upload may be sent, None if it may be sent now.
+
+    `ignore_failures` ignores the pause after failures in a row.
+    """
+    retry_after = float(read_value(db, _RETRY_AFTER) or 0.0)
+    pause_until = float(read_value(db, _PAUSE_UNTIL) or 0.0)
+    # Another process is sending this upload, or was killed while it did.
     if _is_ahead(upload.claimed_until, now, CLAIM_SECONDS):
-        return Step(due=upload.claimed_until, reason=FlushReason.BUSY)
-    if _is_ahead(asked_until, now, _LONGEST_WAIT_SECONDS):
-        return Step(due=asked_until, reason=FlushReason.ASKED_TO_WAIT)
-    until = max(backoff_until, 0.0 if is_urgent else pause_until)
-    if _is_ahead(until, now, _LONGEST_WAIT_SECONDS):
-        return Step(due=until)
+        return Step(next_at=upload.claimed_until, reason=FlushReason.BUSY)
+    if _is_ahead(retry_after, now, _MAX_WAIT_SECONDS):
+        return Step(next_at=retry_after, reason=FlushReason.ASKED_TO_WAIT)
+    until = max(backoff_until, 0.0 if ignore_failures else pause_until)
+    if _is_ahead(until, now, _MAX_WAIT_SECONDS):
+        return Step(next_at=until)
     return None
 
 
-def _forgive(db: sqlite3.Connection) -> None:
-    """Forget the collector's failures: it has answered."""
-    if read_state(db, _FAILURES):
-        for name in (_FAILURES, _PAUSE_UNTIL, _ASKED_UNTIL):
-            write_state(db, name, 0)
+def _clear_failures(db: sqlite3.Connection) -> None:
+    """End all waits that failures have set, because the collector has responded with a result."""
+    if read_value(db, _FAILURES):
+        for name in (_FAILURES, _PAUSE_UNTIL, _RETRY_AFTER):
+            write_value(db, name, 0)
 
 
-def _wait_asked_for(error: UploadError) -> float:
-    """Return the seconds that a collector asked for; a host's transport may tell it anything."""
+def _read_retry_after(error: UploadError) -> float:
+    """Return the seconds that a collector asked to wait, limited to what `_find_pause` accepts.
+
+    A transport of the host may store anything in `retry_after`.
+    """
     try:
         seconds = float(error.retry_after or 0.0)
     except (TypeError, ValueError, OverflowError):
         return 0.0
-    longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
-    return min(max(0.0, seconds), longest)  # a NaN is none
+    longest = _MAX_WAIT_SECONDS - _MAX_BACKOFF_SECONDS
+    return min(max(0.0, seconds), longest)  # `max` returns 0.0 for a NaN
 
 
-def _is_ahead(moment: float, now: float, longest: float) -> bool:
-    """Return whether a moment is to come; one beyond the longest wait is of a clock set back."""
-    return now < moment <= now + longest
+def _is_ahead(timestamp: float, now: float, longest: float) -> bool:
+    """Return whether a time is in the future, and not by more than the longest possible wait.
+
+    A time that is further ahead was stored before the clock was set back.
+    """
+    return now < timestamp <= now + longest
 
 
 def _is_too_old(upload: QueuedUpload, now: float) -> bool:
-    """Return whether an upload is given up: a week after its first attempt, by a sound clock."""
+    """Return whether the first attempt was more than a week ago, by a plausible clock."""
     if upload.first_attempt is None or _is_implausible(upload, now):
         return False
     return now > upload.first_attempt + GIVE_UP_SECONDS
 
 
 def _is_implausible(upload: QueuedUpload, now: float) -> bool:
-    """Return whether the clock was wrong at the first attempt, or is now: the week starts again."""
+    """Return whether the clock was wrong at the first attempt, or is wrong now.
+
+    The week until an upload is given up starts again then.
+    """
     first = upload.first_attempt
     return first is not None and not 0 <= now - first <= _IMPLAUSIBLE_SECONDS
 
 
-def _backoff(attempts: int, coins: Coins) -> float:
-    """Return the seconds to wait after a number of attempts: exponential, with full jitter."""
-    ceiling = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(attempts, 32), _LONGEST_BACKOFF_SECONDS)
+def _draw_backoff(n_earlier: int, coins: Coins) -> float:
+    """Return the seconds to wait after a failure: exponential backoff with full jitter.
+
+    `n_earlier` is the number of failures before this one. Without jitter all devices that met one
+    outage of the collector would return together.
+    """
+    ceiling = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(n_earlier, 32), _MAX_BACKOFF_SECONDS)
     return coins(1)[0] / ONE * ceiling
 
 
-def read_status(answer: TransportResponse) -> str:
-    """Return the report's status in a collector's answer; UploadError as for a device."""
-    status, _ = _read(answer)
+def read_status(response: TransportResponse) -> str:
+    """Return the status of the report in a collector's response; UploadError as for a device."""
+    status, _ = _parse_response(response)
     return status
 
 
-def _read(answer: TransportResponse) -> tuple[str, object]:
-    """Read the report's status and what is to stop, or raise the UploadError that says why."""
-    if not 200 <= answer.status < 300:
+def _parse_response(response: TransportResponse) -> tuple[str, object]:
+    """Return the status of the report and the stops in a collector's response.
+
+    Raises UploadError for another HTTP status than 2xx, and for a response that is not complete.
+    """
+    if not 200 <= response.status < 300:
         raise UploadError(
-            f"the collector answered with status {answer.status}",
-            status=answer.status,
-            retryable=answer.status not in _DROPPED,
-            retry_after=answer.retry_after,
+            f"the collector answered with status {response.status}",
+            status=response.status,
+            retryable=response.status not in _PERMANENT_STATUSES,
+            retry_after=response.retry_after,
         )
     try:
-        document = json.loads(answer.body)
+        document = json.loads(response.body)
         (entry,) = document["reports"]
-        return _status(entry), document.get("stop")
-    except (ValueError, TypeError, KeyError, RecursionError):  # asked again, it is repeated
-        raise UploadError("the collector's answer was not whole", status=answer.status) from None
+        return _parse_entry(entry), document.get("stop")
+    except (ValueError, TypeError, KeyError, RecursionError):
+        # The upload may have been accepted. It is sent again under the same id, and the collector
+        # repeats its response.
+        raise UploadError("the collector's answer was not whole", status=response.status) from None
 
 
-def _status(entry: dict[str, object]) -> str:
+def _parse_entry(entry: dict[str, object]) -> str:
+    """Return the status of a report: `accepted`, or `refused: REASON`."""
     if entry["status"] == spool.ACCEPTED:
         return spool.ACCEPTED
     reason = entry.get("reason")
-    is_plain = isinstance(reason, str) and _REASON.fullmatch(reason)
+    is_plain = isinstance(reason, str) and _PLAIN_REASON.fullmatch(reason)
     return f"refused: {reason if is_plain else 'no reason given'}"

@@ -1,12 +1,34 @@
-"""The write-behind buffer of a device: events wait in memory, and the folder's thread commits them.
+"""The writer: keeps events in memory, and commits them to the disk in the folder's thread.
 
-`record` only appends an event to memory. A commit holds two locks: one between threads, then one
-between processes. It releases both while it waits for another process, so that a fork never copies
-a half-done commit. Under the locks it reads the state of the device again. If the events change the
-state, the order of writes is: the spool, flushed; both copies of the state, flushed; then the
-reports that may leave. So no report ever leaves whose privacy cost is not on the disk.
+`record` appends an event to memory and returns. The life of an event:
 
-The child of a fork drops the events that its parent has not written: the parent writes them.
+    t = 0 ms     `add` appends the event and wakes the folder's thread
+    t = 20 ms    the thread commits all events in memory, in one transaction
+                 - another process has the folder's lock: next attempt after 50 ms
+                 - the disk fails: the failure is counted, next attempt after 1 s
+    committed    the event is in the spool, as the pending report of its interval, or it was not
+                 chosen and leaves no trace
+
+A commit holds two locks: one between threads, then one between processes. It releases both while
+it waits for another process, so that a fork never copies a commit that is half done. Under the
+locks it reads the state again, because another process may have changed it.
+
+Order of the writes, if the events change the state:
+
+    1. the spool, flushed to the disk, with the number of the state that will follow
+    2. both copies of the state, flushed
+    3. the spool: reports that may leave
+
+So no report leaves whose privacy cost is not on the disk. A reservation of budget goes before all
+of this, in a round of its own: `_commit_events` rolls the spool back, writes the state with the
+reservation, and starts again. Without this round, a process that was killed between 1 and 2 left a
+pending report in the spool without its reservation. The report left later, and a withdrawal then
+renewed the budget.
+
+Invariants: memory has at most `MAX_EVENTS` events, also while commits fail. A commit that fails
+keeps its events. The same events, committed again, lead to the same bytes.
+
+The child of a fork drops the events of its parent, because the parent writes them.
 """
 
 from __future__ import annotations
@@ -28,22 +50,25 @@ from rappor_client.budget.admission import Admission, AdmissionRequest, Moment
 from rappor_client.budget.identity import Identity
 from rappor_client.budget.reservation import Limits, Reserved
 from rappor_client.folder import spool
-from rappor_client.folder.counters import count
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.folder_thread import FolderThread, is_ending, set_ending
 from rappor_client.folder.forking import Shared
-from rappor_client.folder.own_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.identity_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.spool_tables import add_count
 from rappor_client.folder.store import Store
 from rappor_client.outbox.stops import Stops
 from rappor_client.periods import day_of
 from rappor_client.settings import Settings
 
-MOST_EVENTS: Final = 1000
-"""Largest number of events in memory. Further events are dropped and counted (`dropped_full`)."""
+MAX_EVENTS: Final = 1000
+"""Largest number of events in memory. Further events are dropped and counted (`dropped_full`). A
+larger value takes more memory beside a disk that fails."""
 _BUSY_SECONDS: Final = 0.05
-"""Time between two attempts to lock the folder, and longest wait for the lock of the database."""
+"""Time between two attempts to lock the folder, and longest wait for the lock of the database, in
+seconds. A larger value writes later beside another process."""
 _FAILED_SECONDS: Final = 1.0
-"""Seconds that pass between two attempts to write to a disk that fails."""
+"""Time between two attempts to write to a disk that fails, in seconds. A smaller value takes more
+CPU and logs nothing more."""
 _EXIT_SECONDS: Final = 0.5
 """Longest time that the end of the program waits for the last writes."""
 
@@ -53,25 +78,52 @@ Action = Callable[[sqlite3.Connection], _Result]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The report of a value, and its tag.
+    """The report of a value that waits in memory.
 
-    `mark` names the secret that it was prepared under, `now` is when, in seconds since 1970.
+    Attributes
+    ----------
+    secret_id
+        Identifier of the secret under which the report was drawn.
+    metric
+        Entry of the registry.
+    request
+        The report, with the rules of the metric.
+    tag
+        Random tag. The event with the smallest tag becomes the report of its interval.
+    timestamp
+        Time of the event, in seconds since 1970.
     """
 
-    mark: bytes
+    secret_id: bytes
     metric: Metric
-    offered: AdmissionRequest
+    request: AdmissionRequest
     tag: int
-    now: float
+    timestamp: float
 
     @property
     def day(self) -> datetime.date:
-        """The day of the event."""
-        return day_of(self.now)
+        """The day of the event (UTC)."""
+        return day_of(self.timestamp)
 
 
 class Writer(Shared):
-    """Commits the events of one device."""
+    """Keeps the events of one device in memory and commits them.
+
+    Parameters
+    ----------
+    identity
+        The device's secret and state.
+    settings
+        Settings of the client.
+    stops
+        Metrics that the collector has stopped.
+    thread
+        Thread that uses the folder.
+    opted_out
+        The live set of metrics that the person refuses. The client adds to it.
+    on_commit
+        Called after each commit, with whether the commit had events.
+    """
 
     def __init__(
         self,
@@ -80,15 +132,10 @@ class Writer(Shared):
         stops: Stops,
         thread: FolderThread,
         *,
-        refused: Collection[str],
+        opted_out: Collection[str],
         on_commit: Callable[[bool], object],
     ) -> None:
-        """Create the buffer of an identity.
-
-        `refused` is the live set of the metrics that the person refuses. `on_commit` is called
-        after each commit, with whether the commit had events.
-        """
-        self._refused = refused
+        self._opted_out = opted_out
         self.identity = identity
         self._settings = settings
         self._stops = stops
@@ -96,7 +143,7 @@ class Writer(Shared):
         self._limits = Limits.of(settings.registry, settings.options.budget_cap)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
-        self._silent: tuple[Reserved, int, frozenset[str]] | None = None
+        self._unaffordable: tuple[Reserved, int, frozenset[str]] | None = None
         self._is_awake = False  # the thread has been woken since it last took the events
         self._thread = thread
         thread.write_waiting = self._write_waiting
@@ -110,7 +157,7 @@ class Writer(Shared):
 
     def add(self, event: Event) -> bool:
         """Append an event to memory; return False if memory is full and the event was dropped."""
-        if len(self._events) >= MOST_EVENTS:
+        if len(self._events) >= MAX_EVENTS:
             self._counts["dropped_full"] += 1
             self.wake()
             return False
@@ -122,13 +169,13 @@ class Writer(Shared):
         """Add one to a counter, with the next commit."""
         self._counts[name] += 1
 
-    def silent(self, reserved: Reserved, year: int) -> frozenset[str]:
+    def find_unaffordable(self, reserved: Reserved, year: int) -> frozenset[str]:
         """Return the metrics that do not fit into the budget of a year, from a cache."""
-        known = self._silent
-        if known is None or known[0] is not reserved or known[1] != year:
-            silent = reserved.silent_metrics(self._settings.registry, self._limits, year)
-            known = self._silent = (reserved, year, silent)
-        return known[2]
+        cached = self._unaffordable
+        if cached is None or cached[0] is not reserved or cached[1] != year:
+            metrics = reserved.silent_metrics(self._settings.registry, self._limits, year)
+            cached = self._unaffordable = (reserved, year, metrics)
+        return cached[2]
 
     def clear(self) -> None:
         """Drop the events and counts in memory."""
@@ -136,8 +183,10 @@ class Writer(Shared):
         self._counts.clear()
 
     def wake(self) -> None:
-        """Let the folder's thread commit soon; it may be called in a signal's handler."""
-        if is_ending():  # nothing else is to come
+        """Let the folder's thread commit soon. The handler of a signal may call this method."""
+        # At the end of the program no thread may start any more, and nothing calls `commit` later.
+        # An event that was recorded after the last commit would be lost.
+        if is_ending():
             with contextlib.suppress(Exception):
                 self.commit(patience=_BUSY_SECONDS)
             return
@@ -147,12 +196,14 @@ class Writer(Shared):
             else:
                 self._is_awake = True
                 self._thread.wake()
-        except RuntimeError as error:  # no thread can be had: the next call writes what waits
+        except RuntimeError as error:  # no thread can start: the next call commits the events
             self._thread.on_failure(error)
 
     def commit(self, *, patience: float, seconds: float = BUSY_SECONDS) -> None:
-        """Write what waits in memory; `patience`, `seconds` and exceptions as in `run`."""
-        if self or self._turn.is_taken:  # another thread may have taken them
+        """Commit the events in memory; `patience`, `seconds` and exceptions as in `run`."""
+        # Another thread may have taken the events and not committed them yet. Then this call waits
+        # for that commit, so that a durable event is on the disk when `record` returns.
+        if self or self._turn.is_taken:
             self.run(lambda _: None, patience=patience, seconds=seconds)
 
     def run(
@@ -161,20 +212,23 @@ class Writer(Shared):
         *,
         patience: float,
         seconds: float = BUSY_SECONDS,
-        at: float | None = None,
+        release_until: float | None = None,
         synced: bool = False,
         lasting: bool = False,
     ) -> _Result:
-        """Write what waits in memory, and then let an action change the spool, under the lock.
+        """Commit the events in memory, then change the spool by an action, under the lock.
 
         Parameters
         ----------
+        action
+            Called with the open transaction of the spool.
         patience
             Seconds to wait for the lock of another process.
         seconds
             Seconds to wait for the disk.
-        at
-            The reports of intervals that are over by this time leave their interval first.
+        release_until
+            Time, in seconds since 1970. Pending reports of intervals that have ended by this time
+            are queued first.
         synced
             Whether the change must survive a loss of power when this method returns.
         lasting
@@ -185,7 +239,7 @@ class Writer(Shared):
         HungError
             The disk did not answer in time.
         BusyError
-            Somebody else keeps a lock.
+            Another thread or process keeps a lock.
         GoneError
             Consent was withdrawn.
         sqlite3.Error, OSError, DamagedError
@@ -194,29 +248,30 @@ class Writer(Shared):
         deadline = time.monotonic() + patience
 
         def run() -> _Result:
-            result = self._run(action, deadline, at)
+            result = self._run(action, deadline, release_until)
             if synced:
                 self.store.sync()
             return result
 
-        return self._thread.ask(run, seconds=seconds, lasting=lasting)
+        return self._thread.run_within(run, seconds=seconds, lasting=lasting)
 
     def change(self, action: Action[_Result], *, seconds: float) -> _Result:
-        """Let an action change the spool, now or as soon as the disk answers; it raises as `run`.
+        """Change the spool by an action, now or as soon as the disk answers; raises as `run`.
 
-        What waits in memory is not written.
+        The events in memory are not committed.
         """
 
         def change() -> _Result:
             with self.store.transaction() as db:
                 return action(db)
 
-        return self._thread.ask(change, seconds=seconds, lasting=True)
+        return self._thread.run_within(change, seconds=seconds, lasting=True)
 
     def read(self, action: Action[_Result], absent: _Result, *, seconds: float) -> _Result:
-        """Write what waits in memory, and let an action read the spool; it raises as `run`.
+        """Commit the events in memory, and read the spool by an action; raises as `run`.
 
-        Returns `absent` where there is no spool. A failed write does not keep from reading.
+        Returns `absent` without a spool. A failed commit does not prevent the reading: a full disk
+        can still be read.
         """
 
         def read() -> _Result:
@@ -230,21 +285,25 @@ class Writer(Shared):
             with self.store.reading() as db:
                 return action(db)
 
-        return self._thread.ask(read, seconds=seconds)
+        return self._thread.run_within(read, seconds=seconds)
 
-    def _run(self, action: Action[_Result], deadline: float, at: float | None) -> _Result:
-        """Run an action in the folder's thread, once no other process has the lock."""
+    def _run(
+        self, action: Action[_Result], deadline: float, release_until: float | None
+    ) -> _Result:
+        """Commit and run an action in the folder's thread, once no other process has the lock."""
         try:
             while True:
                 with (
                     contextlib.suppress(BusyError),
-                    self._turn.taken(deadline - time.monotonic()),
-                    self.identity.folder.attempt() as is_inside,
+                    self._turn.acquire(deadline - time.monotonic()),
+                    self.identity.folder.try_lock() as is_inside,
                 ):
                     if is_inside:
                         self._thread.is_locked_out = False
-                        return self._mended(action, at)
+                        return self._commit_repaired(action, release_until)
                 self._thread.is_locked_out = True
+                # `is_mine`: this is the handler of a signal that interrupted a commit of this very
+                # thread. Waiting for that commit would never end.
                 if time.monotonic() >= deadline or self._turn.is_mine:
                     raise BusyError
                 time.sleep(RETRY_SECONDS)
@@ -259,33 +318,38 @@ class Writer(Shared):
         self.identity.folder.leave_to_parent()
         self.identity.look_again()
 
-    def _mended(self, action: Action[_Result], at: float | None) -> _Result:
-        """Commit; remove a damaged spool first, and count the loss of its reports."""
+    def _commit_repaired(self, action: Action[_Result], release_until: float | None) -> _Result:
+        """Commit. A damaged spool is removed first, and the loss of its reports is counted.
+
+        Budget and memoized responses are in the state, so the loss costs no privacy.
+        """
         try:
-            return self._write(action, at)
+            return self._commit(action, release_until)
         except DamagedError as error:
             self._thread.on_failure(error)
             self.identity.look_again()
             self.store.remove()
             self._counts["spool_lost"] += 1
-            return self._write(action, at)
+            return self._commit(action, release_until)
 
-    def _write(self, action: Action[_Result], at: float | None) -> _Result:
-        """Commit all events in memory; they stay in memory if the commit fails."""
+    def _commit(self, action: Action[_Result], release_until: float | None) -> _Result:
+        """Commit all events in memory. The events stay in memory if the commit fails."""
         self._is_awake = False
         self._refresh()
         events = self._events.copy()
         counts, self._counts = self._counts, collections.Counter()
-        is_new = bool(events)
+        has_events = bool(events)
         try:
-            result = self._write_all(events, counts, action, at)
+            result = self._commit_events(events, counts, action, release_until)
         except BaseException:
             self._counts.update(counts)
             raise
-        with contextlib.suppress(IndexError):  # a withdrawal forgets them meanwhile
+        # Other threads may have appended events, and a withdrawal may have cleared the deque, while
+        # this commit was running. So only its own events are removed, one by one.
+        with contextlib.suppress(IndexError):
             while events and self._events[0] is events.popleft():
                 self._events.popleft()
-        self._on_commit(is_new)
+        self._on_commit(has_events)
         return result
 
     def _refresh(self) -> None:
@@ -297,76 +361,84 @@ class Writer(Shared):
         if not self.store.exists():
             self.identity.folder.touch(self.store.path.name)
 
-    def _write_all(
+    def _commit_events(
         self,
         events: Sequence[Event],
         counts: collections.Counter[str],
         action: Action[_Result],
-        at: float | None,
+        release_until: float | None,
     ) -> _Result:
+        """Commit events and an action, in the order that the head of this module describes."""
         identity, now = self.identity, self._settings.options.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
             admission.agree(db, identity.number)
-            self._stops.recall(db)  # another process may have been asked
+            self._stops.reload(db)  # another process may have received a newer response
             db.execute("SAVEPOINT before")
             reserved = identity.state.reserved.followed(day_of(now).year)
-            look = Admission(
-                db, identity.state.with_reserved(reserved), self._settings.options.coins
-            )
+            state = identity.state.with_reserved(reserved)
+            entries = Admission(db, state, self._settings.options.coins)
             for event in events:
-                self._enter(look, event, now)
-            if at is not None:
-                look.release(Moment(at, now))
-            reserved, state = look.state.reserved, look.state
+                self._admit(entries, event, now)
+            if release_until is not None:
+                entries.release(Moment(release_until, now))
+            reserved, state = entries.state.reserved, entries.state
             is_reserving = reserved is not identity.state.reserved
-            if is_reserving:  # before the spool has what needs it: it leaves whoever is killed
+            # The reservation must be on the disk before the spool contains a report that needs it.
+            # A process that is killed in between would leave such a report without a reservation.
+            if is_reserving:
                 db.execute("ROLLBACK TO before")
                 state = identity.state.with_reserved(reserved)
             if state is identity.state:
-                return self._finish(db, look, counts, action)
+                return self._finish(db, entries, counts, action)
             admission.follow(db, identity.number + 1)
         self.store.sync()
         identity.write(state)
         if is_reserving:
-            return self._write_all(events, counts, action, at)
+            return self._commit_events(events, counts, action, release_until)
         with self.store.transaction(patience=BUSY_SECONDS) as db:
-            return self._finish(db, look, counts, action)
+            return self._finish(db, entries, counts, action)
 
-    def _enter(self, look: Admission, event: Event, now: float) -> None:
-        """Enter an event, unless the person, the budget or the collector has stopped its metric."""
+    def _admit(self, entries: Admission, event: Event, now: float) -> None:
+        """Offer an event to its interval, and reserve the budget of its metric.
+
+        The event is dropped if anything has changed since it was recorded: another secret, a metric
+        that the person or the collector has stopped, or a budget that is used up. An event whose
+        interval takes no further event reserves nothing.
+        """
         name, year = event.metric.name, event.day.year
-        if event.mark != look.state.mark or name in self._refused:
+        if event.secret_id != entries.state.mark or name in self._opted_out:
             return
         if self._stops.is_stopped(name, event.day):
             return
-        reserved = look.state.reserved
-        if name in self.silent(reserved, year):
+        reserved = entries.state.reserved
+        if name in self.find_unaffordable(reserved, year):
             return
-        moment = Moment(event.now, max(event.now, now))
-        if not look.offer(event.offered, tag=event.tag, moment=moment):
-            return  # what takes no part reserves nothing
-        look.state = look.state.with_reserved(reserved.with_metric(event.metric, year))
+        moment = Moment(event.timestamp, max(event.timestamp, now))
+        if not entries.offer(event.request, tag=event.tag, moment=moment):
+            return
+        entries.state = entries.state.with_reserved(reserved.with_metric(event.metric, year))
 
     def _finish(
         self,
         db: sqlite3.Connection,
-        look: Admission,
+        entries: Admission,
         counts: collections.Counter[str],
         action: Action[_Result],
     ) -> _Result:
-        look.finish(db)
-        for name, n in list(counts.items()):  # a signal may still add to them
-            count(db, name, n)
+        """Queue the decided reports, add the counts, and run the action, in one transaction."""
+        entries.finish(db)
+        for name, n in list(counts.items()):  # the handler of a signal may still add a name
+            add_count(db, name, n)
         spool.trim(db, self._settings.options.queue_limits)
         return action(db)
 
     def close(self, *, seconds: float) -> None:
-        """Close all files, and end the thread; the next use opens them again.
+        """Close all files and end the thread. The next use opens the files again.
 
-        Raises HungError where that is not done within some seconds.
+        Raises HungError if the files are not closed within some seconds.
         """
         deadline = time.monotonic() + seconds
-        self._thread.ask(self.close_files, seconds=seconds, lasting=True)
+        self._thread.run_within(self.close_files, seconds=seconds, lasting=True)
         self._thread.end(deadline - time.monotonic())
 
     def end_thread(self, seconds: float) -> None:
@@ -374,13 +446,13 @@ class Writer(Shared):
         self._thread.end(seconds)
 
     def close_files(self) -> None:
-        """Close all files, in the folder's thread; the next use opens them again."""
-        with self._turn.taken(BUSY_SECONDS):
+        """Close all files, in the folder's thread. The next use opens them again."""
+        with self._turn.acquire(BUSY_SECONDS):
             self.store.close()
             self.identity.folder.close()
 
     def _write_waiting(self) -> float | None:
-        """Commit; return the seconds until the next attempt, None if nothing waits any more."""
+        """Commit; return the seconds until the next attempt, None if memory is empty."""
         self._is_awake = False
         seconds = _BUSY_SECONDS
         try:
@@ -395,12 +467,16 @@ class Writer(Shared):
 
 
 _ALL: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()
-"""All objects whose threads the end of the program ends."""
+"""All writers of the process, whose threads end before the interpreter ends."""
 
 
 @atexit.register
-def _at_exit() -> None:
-    """Write what waits in memory when the program ends, and at once what comes after."""
+def _end_all() -> None:
+    """Commit the events in memory when the program ends, and commit later events at once.
+
+    Half a second is the longest wait in all, however many devices a program has: the end of a
+    program once waited without end for a disk that hung.
+    """
     deadline = time.monotonic() + _EXIT_SECONDS
     writers = list(_ALL)
     for writer in writers:

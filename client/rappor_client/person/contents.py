@@ -21,11 +21,11 @@ from rappor_client.budget.identity import read_state
 from rappor_client.budget.scopes import Scope
 from rappor_client.budget.spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.folder import spool
-from rappor_client.folder.counters import counters
+from rappor_client.folder.access import UnusableError
 from rappor_client.folder.failures import DamagedError, name_failure
-from rappor_client.folder.own_folder import NAME, BusyError
-from rappor_client.folder.place import UnusableError
+from rappor_client.folder.identity_folder import NAME, BusyError
 from rappor_client.folder.spool import QueuedUpload, SentUpload
+from rappor_client.folder.spool_tables import read_counters
 from rappor_client.folder.store import Store
 
 
@@ -90,18 +90,18 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
         try:
             with store.reading() as db:
                 pending = tuple(admission.held(db))
-                rows = spool.waiting_rows(db)
+                rows = spool.list_queued(db)
                 return Contents(
                     has_secret=True,
                     queued_reports=tuple(report for report, _, _ in rows),
                     send_after=tuple(send_after for _, send_after, _ in rows),
-                    tried_uploads=tuple(spool.pending(db)),
+                    tried_uploads=tuple(spool.list_tried_uploads(db)),
                     pending_reports=pending,
                     scopes=scopes,
                     spent=spent,
-                    sent_uploads=tuple(spool.log(db)),
+                    sent_uploads=tuple(spool.list_sent_uploads(db)),
                     bodies=(*(body for _, _, body in rows), *(report.body for report in pending)),
-                    counters=counters(db),
+                    counters=read_counters(db),
                 )
         finally:
             store.close()

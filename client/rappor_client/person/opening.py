@@ -25,13 +25,13 @@ from pathlib import Path
 
 from rappor_client.budget import remainder
 from rappor_client.budget.identity import Identity, begin
-from rappor_client.folder.own_folder import (
+from rappor_client.folder.identity_folder import (
     BUSY_SECONDS,
     NAME,
     RETRY_SECONDS,
     BusyError,
-    OwnFolder,
-    alone_in,
+    IdentityFolder,
+    lock_host_folder,
 )
 from rappor_client.periods import Clock, day_of
 from rappor_client.person import withdrawal
@@ -48,13 +48,13 @@ def open_identity(host: Path, clock: Clock) -> Identity:
         if _is_settled(host):  # true also as soon as another process has created the identity
             with contextlib.suppress(FileNotFoundError):  # a withdrawal was faster than this call
                 return Identity(host, clock)
-        with alone_in(host, patience=0.0) as is_inside:
+        with lock_host_folder(host, patience=0.0) as is_inside:
             if is_inside:
                 return _settle(host, clock)
         if time.monotonic() > deadline:
-            # `alone_in` also yields False for a folder that the system does not let us open. Then
-            # this line raises OSError, and the host reads the true reason.
-            OwnFolder(host).close()
+            # `lock_host_folder` also yields False for a folder that the system does not let us
+            # open. Then this line raises OSError, and the host reads the true reason.
+            IdentityFolder(host).close()
             raise BusyError
         time.sleep(RETRY_SECONDS)
 

@@ -50,9 +50,9 @@ from rappor_client.budget import remainder
 from rappor_client.budget.identity import BEGUN
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
+from rappor_client.folder.access import ForeignError
 from rappor_client.folder.folder_thread import FolderThread
-from rappor_client.folder.own_folder import NAME, BusyError, OwnFolder, alone_in
-from rappor_client.folder.place import ForeignError
+from rappor_client.folder.identity_folder import NAME, BusyError, IdentityFolder, lock_host_folder
 from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.folder.store import Store
 from rappor_client.folder.system import read_file
@@ -149,7 +149,7 @@ def erase_within(
         return erase(host, now=now)
 
     try:
-        return thread.ask(run, seconds=_ERASE_SECONDS, lasting=True)
+        return thread.run_within(run, seconds=_ERASE_SECONDS, lasting=True)
     except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
         thread.on_failure(error)
         left = UNVERIFIED if isinstance(error, BusyError) else host.name
@@ -167,7 +167,7 @@ def erase(host: Path, *, now: float) -> Withdrawal:
         return Withdrawal(secret_gone=True)
     # The erasure goes on without the lock if another process does not release it: that process may
     # have been stopped (SIGSTOP), and a withdrawal must not wait for it.
-    with alone_in(host):
+    with lock_host_folder(host):
         return finish(host, now=now)
 
 
@@ -241,13 +241,13 @@ def _overwrite_secret(path: Path, year: int) -> dict[int, float]:
     # An incomplete identity has recorded nothing, so it has reserved nothing.
     is_known = path.name == BEGUN
     with contextlib.suppress(OSError, ForeignError):
-        folder = OwnFolder(path)
+        folder = IdentityFolder(path)
         try:
             for copy in copies.read(folder):
                 if (state := State.from_text(copy.text)) is not None:
                     is_known = True
                     years = remainder.greater(years, state.reserved.by_year())
-                    data = copies.written(copy.number, state.ended().to_text())
+                    data = copies.format_copy(copy.number, state.ended().to_text())
                     for copy_path in _copy_paths(path):
                         overwrite(copy_path, data)
         finally:
@@ -271,8 +271,8 @@ def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bo
         wipe(draft)
     is_written = _write_record(host, years)
     # The disk is full. All files go but the copies of the state, which contain the same reserved
-    # nats, and the record is tried again in the freed space. Before, the old record was erased to
-    # gain space, and a kill at that moment renewed the budget.
+    # nats, and the record is tried again in the freed space. Earlier versions erased the old record
+    # before there was space for the new one, so a kill in between lost the reservations.
     if not is_written:
         for folder in folders:
             _remove_files(folder, except_copies=True)
@@ -350,7 +350,7 @@ def _has_claimed_upload(path: Path, now: float) -> bool:
                 with contextlib.suppress(Exception), look() as db:  # damaged in whatever way
                     if any(
                         now < upload.claimed_until <= now + CLAIM_SECONDS
-                        for upload in spool.pending(db)
+                        for upload in spool.list_tried_uploads(db)
                     ):
                         return True
                     break
@@ -371,7 +371,7 @@ def _may_contain_secret(path: Path) -> bool:
     except OSError:  # a file that cannot be read may contain anything
         return True
     try:
-        state = copies.parsed(data)
+        state = copies.parse_copy(data)
     except ForeignError:  # a state in the format of another version may have a secret
         return True
     ended = state is not None and State.from_text(state.text)

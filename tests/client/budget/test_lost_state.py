@@ -8,7 +8,7 @@ import pytest
 from devices import Home, metric_of, own
 from rappor_client import Outcome, SkipReason
 from rappor_client.folder import copies
-from rappor_client.folder.spool import latest_year
+from rappor_client.folder.spool import find_latest_year
 
 
 def queue(home: Home) -> None:
@@ -52,7 +52,7 @@ def test_metrics_are_skipped_until_the_latest_year_that_the_spool_names_is_over(
 def test_a_spool_that_cannot_be_read_names_no_year(home: Home) -> None:
     """Whatever is in its place."""
     path = home.place / "spool-00.sqlite3"
-    assert latest_year(path) == 0
+    assert find_latest_year(path) == 0
     for data in (b"", b"no database", b"SQLite format 3\0" + bytes(200)):
         path.write_bytes(data)
-        assert latest_year(path) == 0
+        assert find_latest_year(path) == 0

@@ -24,11 +24,11 @@ from rappor_client import (
     testing,
 )
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
-from rappor_client.folder.own_folder import BusyError
+from rappor_client.folder.identity_folder import BusyError
 from rappor_client.folder.store import Store
 from rappor_client.folder.system import SYSTEM
 from rappor_client.network.transport import UploadError
-from rappor_client.outbox.writer import _at_exit
+from rappor_client.outbox.writer import _end_all
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
@@ -340,7 +340,7 @@ def test_a_signals_handler_does_not_wait_for_what_it_interrupted(home: Home) -> 
     client.record("page0", "x")
     writer = client._writer
     assert writer is not None
-    with writer._turn.taken(patience=5.0):
+    with writer._turn.acquire(patience=5.0):
         client.record("page1", "y")
         with pytest.raises(BusyError):
             writer.commit(patience=0.05)
@@ -348,7 +348,7 @@ def test_a_signals_handler_does_not_wait_for_what_it_interrupted(home: Home) -> 
     assert client.queued_count() == 2
 
 
-@pytest.mark.parametrize("end", [Client.close, _at_exit], ids=["close", "exit"])
+@pytest.mark.parametrize("end", [Client.close, _end_all], ids=["close", "exit"])
 def test_a_disk_that_hangs_lets_the_program_end(
     end: Callable[..., object], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

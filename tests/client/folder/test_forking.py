@@ -18,7 +18,7 @@ from programs import run_python
 from rappor_client import Client, testing
 from rappor_client.folder import forking
 from rappor_client.folder.failures import Failures
-from rappor_client.folder.forking import Shared, unforked
+from rappor_client.folder.forking import Shared, block_forks
 from rappor_client.testing import MemoryTransport
 from registries import toml_of
 
@@ -44,10 +44,10 @@ def test_a_child_is_another_process_for_the_folders_lock(home: Home) -> None:
     folder = client._writer.identity.folder
 
     def attempt() -> bool:
-        with folder.attempt() as is_inside:
+        with folder.try_lock() as is_inside:
             return is_inside
 
-    with folder.attempt() as is_inside:
+    with folder.try_lock() as is_inside:
         assert is_inside
         assert in_child(attempt) == 0
     assert in_child(attempt) == 1
@@ -131,7 +131,7 @@ def test_no_late_import_begins_beside_a_fork() -> None:
     told: list[bool] = []
 
     def look() -> None:
-        with unforked() as is_kept:
+        with block_forks() as is_kept:
             told.append(is_kept)
 
     class Looking(Shared):
@@ -179,7 +179,7 @@ def senders_of(client: Client, n_threads: int) -> set[int]:
     def work() -> None:
         start.wait()
         client.record("page", "x")
-        sender = client._sender()
+        sender = client._get_sender()
         assert sender is not None
         met.add(id(sender))
 
@@ -219,7 +219,7 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     inside: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A child has no database if a thread was inside; in the parent nothing is lost."""
-    monkeypatch.setattr(forking, "_SECONDS", 0.05)
+    monkeypatch.setattr(forking, "_FORK_SECONDS", 0.05)
     client = home.open()
     record_days(client, "page", "x")
     assert client.queued_count() == 1
@@ -228,7 +228,7 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     is_inside, may_end = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with writer.store.transaction() if inside == "database" else writer._turn.taken(1.0):
+        with writer.store.transaction() if inside == "database" else writer._turn.acquire(1.0):
             is_inside.set()
             may_end.wait(300)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from rappor_client.outbox.flushed import FlushReason
+from rappor_client.outbox.flush_result import FlushReason
 from tools import need
 
 SUPPORT: Final = Path(__file__).parents[2] / "support"

@@ -12,7 +12,7 @@ from devices import Home, own, peek, state_of
 from rappor_client import SkipReason, Withdrawal
 from rappor_client.budget import remainder
 from rappor_client.folder import copies
-from rappor_client.folder.copies import check_of
+from rappor_client.folder.copies import compute_checksum
 from rappor_client.testing import MemoryTransport
 
 from rappor.base.errors import FileError
@@ -22,7 +22,7 @@ METRIC_ROWS = {"reserved": [[2026, "page", "life", 4.0]], "mark": "", "lost": [9
 
 def write_checked(path: Path, body: bytes) -> None:
     """Write a file that is whole: its last line is the checksum of all others."""
-    path.write_bytes(body + check_of(body))
+    path.write_bytes(body + compute_checksum(body))
 
 
 def change_state(folder: Path, change: Callable[[bytes], bytes], *, names: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rappor_client.folder.own_folder import OwnFolder
+from rappor_client.folder.identity_folder import IdentityFolder
 from rappor_client.folder.system import SYSTEM, Posix, Windows
 from rappor_client.testing import peek
 from registries import entry_of, toml_of
@@ -119,7 +119,7 @@ def test_only_one_module_asks_which_system_it_is() -> None:
 
 def test_a_folder_that_nobody_needs_any_more_is_closed(tmp_path: Path) -> None:
     """A host may open one device after another and close none."""
-    folder = OwnFolder(tmp_path)
+    folder = IdentityFolder(tmp_path)
     handle = folder._handle
     assert handle is not None
     os.fstat(handle)
@@ -131,14 +131,14 @@ def test_a_folder_that_nobody_needs_any_more_is_closed(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="it has no handles of folders")
 def test_a_lock_that_an_exception_has_left_is_given_back_by_the_next_one(tmp_path: Path) -> None:
     """Ctrl-C comes between any two steps; another process is kept out until then only."""
-    folder, other = OwnFolder(tmp_path), OwnFolder(tmp_path)
+    folder, other = IdentityFolder(tmp_path), IdentityFolder(tmp_path)
     lock = SYSTEM.lock(str(tmp_path), folder._handle)
     assert lock is not None
-    with other.attempt() as is_inside:
+    with other.try_lock() as is_inside:
         assert not is_inside
-    with folder.attempt() as is_inside:
+    with folder.try_lock() as is_inside:
         assert is_inside
-    with other.attempt() as is_inside:
+    with other.try_lock() as is_inside:
         assert is_inside
 
 
@@ -148,13 +148,13 @@ def test_a_handle_that_the_host_has_closed_is_of_no_other_folder(tmp_path: Path)
     own, strange = tmp_path / "own", tmp_path / "strange"
     own.mkdir()
     strange.mkdir()
-    folder = OwnFolder(own)
+    folder = IdentityFolder(own)
     assert folder._handle is not None
     os.close(folder._handle)
     taken = os.open(strange, os.O_RDONLY)
     try:
         assert taken == folder._handle
-        with folder.attempt() as is_inside:
+        with folder.try_lock() as is_inside:
             assert is_inside
             folder.replace("state", b"text")
         assert folder.read("state") == b"text"

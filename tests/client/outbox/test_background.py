@@ -14,7 +14,7 @@ from days import finish, metrics_of, record_days
 from devices import Home, Opener, metric_of, open_device, senders
 from programs import run_python, until
 from rappor_client import Client, TransportResponse
-from rappor_client.outbox.background import wait
+from rappor_client.outbox.background import limit_sleep
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 from rappor.base.threads import start_thread
@@ -95,7 +95,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: 
 )
 def test_a_delay_longer_than_an_hour_is_kept(seconds: float, delay: float, expected: float) -> None:
     """The hour bounds what a clock says that may be set, never the random delay."""
-    assert wait(seconds, delay=delay) == expected
+    assert limit_sleep(seconds, delay=delay) == expected
 
 
 @pytest.mark.parametrize(("hours", "n_sent"), [(18, 0), (19, 1)])
@@ -107,7 +107,7 @@ def test_reports_of_an_interval_leave_spread_over_the_next_one(
     client.record("page", "x")
     clock.set("2026-11-19T00:00:00")
     clock.advance(hours=hours, seconds=-1)
-    sender = client._sender()
+    sender = client._get_sender()
     assert sender is not None
     assert sender.uploader.step().is_attempt is bool(n_sent)
     assert client.flush()  # which waits for nothing
@@ -292,7 +292,7 @@ session.client = open_device(folder, background=False, coins=FallingCoins())
 atexit._clear()  # as if that of the host had been registered first, and so ran last
 atexit.register(session.client.record, "page", "x")
 from rappor_client.outbox import writer
-atexit.register(writer._at_exit)
+atexit.register(writer._end_all)
 session.client.record("page", "x")
 session.client.queued_count()
 session.first = session.tag()

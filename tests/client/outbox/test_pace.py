@@ -30,10 +30,10 @@ def send(client: Client, *, is_flush: bool) -> float | None:
     """Send what may go now, and return when the next may."""
     if is_flush:
         return client.flush(timeout=2.0).retry_at
-    sender = client._sender()
+    sender = client._get_sender()
     assert sender is not None
     steps = iter(sender.uploader.step, None)
-    return next(step.due for step in steps if not step.upload_id)
+    return next(step.next_at for step in steps if not step.upload_id)
 
 
 def lived(
@@ -92,12 +92,12 @@ def test_a_first_report_is_not_said_to_rest(home: Home, clock: FixedClock) -> No
     client.record("page", "x")
     clock.advance(days=1)
     assert client.queued_count() == 0
-    sender = client._sender()
+    sender = client._get_sender()
     assert sender is not None
     step = sender.uploader.step()
     assert (step.upload_id, step.detail) == ("", "")
-    assert step.due is not None
-    assert step.due > clock()
+    assert step.next_at is not None
+    assert step.next_at > clock()
 
 
 @PATHS
@@ -134,7 +134,7 @@ def test_a_program_of_few_hours_a_day_loses_nothing(
         clock.now = start + day * 24 * HOUR
         client = home.open(metric_of(interval="day"), collector=MemoryTransport())
         client.record("page", "x")
-        sender = client._sender()
+        sender = client._get_sender()
         assert sender is not None
         sender._n_backlog = client.queued_count()
         while clock() < (end := start + (day * 24 + hours) * HOUR):

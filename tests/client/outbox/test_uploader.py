@@ -235,10 +235,10 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
     for metric in metrics:
         client.record(metric.name, "x")
     finish(client, days=2)  # all may leave now, also by the background sender
-    sender = client._sender()
+    sender = client._get_sender()
     assert sender is not None
     end = home.clock() + DAY
-    while (due := sender.uploader.step().due) is not None and due < end:
+    while (due := sender.uploader.step().next_at) is not None and due < end:
         home.clock.now = max(due, home.clock())
     assert 24 <= len(transport.bodies) < 100
     assert client.queued_count() == 100
@@ -250,7 +250,7 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
 
 def claim(client: Client, clock: FixedClock) -> None:
     """Claim an upload, as a step does that sends it next."""
-    sender, writer = client._sender(), client._writer
+    sender, writer = client._get_sender(), client._writer
     assert sender is not None
     assert writer is not None
     claimed = writer.run(
@@ -303,7 +303,7 @@ def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> N
     home.clock.advance(days=7)
     client.record("page", "x")  # its week is over: it is to leave in the next one
     home.clock.advance(days=-1007)
-    sender = client._sender()
+    sender = client._get_sender()
     assert sender is not None
     assert not sender.uploader.step().is_attempt
     home.clock.advance(days=7)

@@ -1,8 +1,19 @@
-"""The open folder of one identity, which names its files by the handle of the folder.
+"""The open folder of one identity, its files and its lock.
 
-A withdrawal of consent renames the folder, empties it and removes it. Another process may be paused
-meanwhile with the folder open. Its later writes go to the renamed folder, or fail. So they never
-bring back an erased file, and never write into the folder of a later identity.
+Where the system has handles of folders, files are named relative to the handle, not by their path.
+This matters after a withdrawal of consent, which renames the folder, empties it and removes it:
+
+    process A                              process B
+    opens device/ (inode 7)
+    is paused                              withdraws: renames device/, empties and removes it
+                                           consent again: creates device/ (inode 9)
+    resumes and writes state.1             state.1 of inode 9 is not touched: A writes into the
+                                           removed folder, and the write fails
+
+`check` compares the inode of the path with the inode of the handle, and raises GoneError here.
+
+The lock belongs to the handle, too. It excludes other processes. Threads of one process exclude
+each other by a `Turn` (see `forking`).
 """
 
 from __future__ import annotations
@@ -20,13 +31,15 @@ from rappor_client.folder.system import BINARY, NO_LINK, PRIVATE, read_file
 
 NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
-"""Default for the longest wait for a lock, or for the disk. A longer wait holds up the host."""
+"""Default for the longest wait for a lock or for the disk, in seconds. A larger value holds the
+host longer."""
 RETRY_SECONDS: Final = 0.01
-"""Seconds that pass between two attempts to lock the folder."""
+"""Time between two attempts to lock the folder, in seconds. A smaller value takes more CPU."""
 _CLOSED: Final = -1
 """Stands for the handle of a folder that was closed."""
 _GRACE_SECONDS: Final = 0.5
-"""Shortest wait of a flush for a lock or the disk. Shorter: `flush(timeout=0)` fails more often."""
+"""Shortest wait of a flush for a lock or the disk, in seconds. With a smaller value
+`flush(timeout=0)` fails more often, because the client's own thread is writing."""
 
 
 class GoneError(Exception):
@@ -50,21 +63,26 @@ def patience_until(deadline: float) -> float:
     return min(BUSY_SECONDS, max(deadline - time.monotonic(), _GRACE_SECONDS))
 
 
-class OwnFolder:
-    """The open folder of one identity."""
+class IdentityFolder:
+    """The open folder of one identity.
+
+    Parameters
+    ----------
+    path
+        Path of the folder. A path without a folder raises FileNotFoundError.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Open a folder; FileNotFoundError if there is none."""
         self.path = path
         self._locked: int | None = None
         self._handle: int | None = None
         self._open()
-        self._seen = _number(path.stat() if self._handle is None else os.fstat(self._handle))
+        self._inode = _identify(path.stat() if self._handle is None else os.fstat(self._handle))
 
     def is_current(self) -> bool:
         """Return whether the folder still has its name."""
         try:
-            return _number(self.path.lstat()) == self._seen
+            return _identify(self.path.lstat()) == self._inode
         except (FileNotFoundError, NotADirectoryError):
             return False
 
@@ -74,7 +92,7 @@ class OwnFolder:
             raise GoneError
 
     def stamp(self, name: str) -> Stamp | None:
-        """Return the stamp of a file, None if there is no file."""
+        """Return the stamp of a file, None without such a file."""
         try:
             status = os.stat(self._at(name), **self._here())  # noqa: PTH116 - by its handle
         except (FileNotFoundError, NotADirectoryError):
@@ -82,7 +100,7 @@ class OwnFolder:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, None if there is no file; symbolic links are not followed."""
+        """Return the bytes of a file, None without such a file. A symbolic link is not followed."""
         try:
             return read_file(self._at(name), NO_LINK, **self._here())
         except FileNotFoundError:
@@ -103,7 +121,7 @@ class OwnFolder:
         return True
 
     def touch(self, name: str) -> None:
-        """Create an empty file if there is none of this name."""
+        """Create an empty file, unless a file has this name."""
         flags = os.O_WRONLY | os.O_CREAT | NO_LINK
         os.close(os.open(self._at(name), flags, PRIVATE, **self._here()))
 
@@ -118,7 +136,7 @@ class OwnFolder:
             os.unlink(self._at(name), **self._here())
 
     @contextlib.contextmanager
-    def attempt(self) -> Iterator[bool]:
+    def try_lock(self) -> Iterator[bool]:
         """Lock the folder against other processes while the block runs; do not wait.
 
         Yields False if another process holds the lock. Only one thread of a process may call this
@@ -130,18 +148,18 @@ class OwnFolder:
             self._locked = system.SYSTEM.lock(os.fspath(self.path), self._handle)
             yield self._locked is not None
         finally:
-            held, self._locked = self._locked, None
-            if held is not None:
-                system.SYSTEM.unlock(held)
+            locked, self._locked = self._locked, None
+            if locked is not None:
+                system.SYSTEM.unlock(locked)
 
     @contextlib.contextmanager
-    def alone(self, patience: float) -> Iterator[bool]:
-        """Lock the folder as `attempt` does, and wait for the lock for `patience` seconds."""
+    def lock(self, patience: float) -> Iterator[bool]:
+        """Lock the folder as `try_lock` does, and wait for the lock for `patience` seconds."""
         deadline = time.monotonic() + patience
         while True:
-            with self.attempt() as is_inside:
-                if is_inside or time.monotonic() >= deadline:
-                    yield is_inside
+            with self.try_lock() as is_locked:
+                if is_locked or time.monotonic() >= deadline:
+                    yield is_locked
                     return
             time.sleep(RETRY_SECONDS)
 
@@ -161,17 +179,22 @@ class OwnFolder:
 
     def _open(self) -> None:
         self._handle = system.SYSTEM.open_folder(os.fspath(self.path))
-        if self._handle is not None:  # a host may close nothing
+        # A host may never close its clients. Thirty devices then left thirty handles open.
+        if self._handle is not None:
             self._at_end = weakref.finalize(self, os.close, self._handle)
             self._at_end.atexit = False
 
     def _renew(self) -> None:
-        """Open the folder again if it was closed, or if the host has closed every handle."""
+        """Open the folder again if it was closed.
+
+        A daemon closes all handles at its start, also this one. The number may belong to another
+        file by now, so it is compared with the folder.
+        """
         with contextlib.suppress(OSError):
-            if self._handle is None or _number(os.fstat(self._handle)) == self._seen:
+            if self._handle is None or _identify(os.fstat(self._handle)) == self._inode:
                 return
         self.check()
-        self._at_end.detach()  # the number is a handle of something else by now
+        self._at_end.detach()  # the finalizer would close the handle of another file
         self._open()
 
     @contextlib.contextmanager
@@ -190,34 +213,38 @@ class OwnFolder:
             self.remove(draft)
 
     def _at(self, name: str) -> str:
+        """Return the name for a system call: relative to the handle, or a path without one."""
         return name if self._handle is not None else str(self.path / name)
 
     def _here(self) -> dict[str, Any]:
+        """Return the argument that makes a name relative to the folder's handle."""
         return {} if self._handle is None else {"dir_fd": self._handle}
 
     def _both(self) -> dict[str, Any]:
+        """Return the arguments that make two names relative to the folder's handle."""
         if self._handle is None:
             return {}
         return {"src_dir_fd": self._handle, "dst_dir_fd": self._handle}
 
 
 @contextlib.contextmanager
-def alone_in(host: Path, patience: float = BUSY_SECONDS) -> Iterator[bool]:
+def lock_host_folder(host: Path, patience: float = BUSY_SECONDS) -> Iterator[bool]:
     """Lock a host's folder against other processes that create or erase an identity.
 
     Yields False if the lock is not free within `patience` seconds, or the folder cannot be opened.
     """
     try:
-        place = OwnFolder(host)
-    except OSError:  # it may be locked away from us
+        folder = IdentityFolder(host)
+    except OSError:  # the system does not allow the access
         yield False
         return
     try:
-        with place.alone(patience) as is_inside:
-            yield is_inside
+        with folder.lock(patience) as is_locked:
+            yield is_locked
     finally:
-        place.close()
+        folder.close()
 
 
-def _number(status: os.stat_result) -> tuple[int, int]:
+def _identify(status: os.stat_result) -> tuple[int, int]:
+    """Return device and inode, which identify a folder under any name."""
     return status.st_dev, status.st_ino

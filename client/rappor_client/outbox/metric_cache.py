@@ -1,0 +1,192 @@
+"""Cache of everything that `record` needs to know about a metric.
+
+`record` must return within microseconds. So it looks at one object, which is valid until midnight
+or the end of the interval, and does not look up registry, budget, sample and scope for each event.
+
+A cache is built from one state of the device. It is stale, and is built anew, when
+
+- the clock leaves the period of the cache: the next day, the next interval, or a clock set back;
+- another state was committed: the metric may be memoized now, or its budget reserved;
+- the collector has stopped other metrics than before.
+
+A cache either has a reason to skip the metric, or everything from which a report is drawn. It
+decides nothing for good: the writer decides again, under its lock, from the state on the disk.
+
+An interval needs one event only. Before a scope is memoized, every event draws a 64-bit tag, and
+only an event with a smaller tag than all earlier ones is written. After a scope is memoized, the
+first event of an interval is written and all further events are ignored, because each of them would
+report the same permanent response.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from rappor.encode import takes_part
+from rappor.protocol.encodings import Encoding, encoder
+from rappor.protocol.randomizer import Coins
+from rappor.protocol.wire import Upload
+from rappor.registry.metric import Metric
+from rappor_client.budget import scopes
+from rappor_client.budget.admission import TAGS, AdmissionRequest
+from rappor_client.budget.prepared import is_early, is_last_day, own_params, prepare, prepare_again
+from rappor_client.budget.scopes import Scope
+from rappor_client.budget.state import State
+from rappor_client.budget.terms import MetricRules
+from rappor_client.outbox.outcome import SkipReason
+from rappor_client.outbox.stops import Stops
+from rappor_client.outbox.writer import Event
+from rappor_client.periods import DAY, day_of, interval_end
+
+_TWO_TO_32: Final = 1 << 32
+
+
+@dataclass(slots=True)
+class MetricCache:
+    """Everything that `record` needs to know about a metric, for a period.
+
+    Attributes
+    ----------
+    state
+        State of the device from which the cache was built.
+    valid_from, valid_until
+        The period, in seconds since 1970.
+    metric
+        Entry of the registry.
+    encoding
+        Encoding of the metric, which checks values.
+    stopped_until
+        The stops from which the cache was built.
+    skip_reason
+        Reason to skip the metric, None if it is recorded.
+    epoch
+        Name of the epoch, such as 2026-Q4.
+    part
+        Memoized part of a metric with parts, None if the value decides.
+    rules
+        The metric's rules of the day.
+    memoized
+        The scope that has reported already, None before its first report.
+    smallest_tag
+        Smallest tag of this process's events in the interval.
+    is_complete
+        Whether the interval needs no further event.
+    """
+
+    state: State
+    valid_from: float
+    valid_until: float
+    metric: Metric
+    encoding: Encoding
+    stopped_until: object = field(repr=False)
+    skip_reason: SkipReason | None = None
+    epoch: str = ""
+    part: str | None = None
+    rules: MetricRules | None = None
+    memoized: Scope | None = None
+    smallest_tag: int = TAGS
+    is_complete: bool = False
+
+    def is_valid(self, state: State, now: float, stopped_until: object) -> bool:
+        """Return whether the cache is valid for a state of the device, a time and the stops."""
+        is_same = self.state is state and self.stopped_until is stopped_until
+        return is_same and self.valid_from <= now < self.valid_until
+
+    def needs_event(self, tag: int) -> bool:
+        """Return whether an event with a tag may become the report of the interval."""
+        return not self.is_complete and tag < self.smallest_tag
+
+    def draw_event(self, value: object, now: float, tag: int, coins: Coins) -> Event:
+        """Draw the report of a value, and return it as an event for the writer."""
+        secret, metric, part = self.state.secret, self.metric, self.part
+        assert secret is not None
+        assert self.rules is not None
+        if self.memoized is not None:
+            prepared = prepare_again(self.memoized.memoized, coins)
+        else:
+            prepared = prepare(secret, metric, value, epoch=self.epoch, part=part, coins=coins)
+        request = AdmissionRequest(terms=self.rules, prepared=prepared, upload_id=Upload.new_id())
+        return Event(
+            secret_id=self.state.mark, metric=metric, request=request, tag=tag, timestamp=now
+        )
+
+    def note_event(self, tag: int) -> None:
+        """Remember that an event with a tag is in the writer's memory."""
+        self.smallest_tag = min(self.smallest_tag, tag)
+        self.is_complete = self.memoized is not None
+
+
+def draw_tag(coins: Coins) -> int:
+    """Draw a uniform integer of 64 bits."""
+    high, low = coins(2)
+    return high * _TWO_TO_32 + low
+
+
+def build_cache(
+    metric: Metric,
+    state: State,
+    now: float,
+    stops: Stops,
+    find_unaffordable: Callable[[State, int], frozenset[str]],
+) -> MetricCache:
+    """Build the cache of a metric.
+
+    Parameters
+    ----------
+    metric
+        Entry of the registry.
+    state
+        State of the device.
+    now
+        Time of the event, in seconds since 1970.
+    stops
+        Metrics that the collector has stopped.
+    find_unaffordable
+        Returns the metrics that do not fit into the budget of a year.
+    """
+    day = day_of(now)
+    midnight = (now // DAY + 1) * DAY
+    cache = MetricCache(state, now, midnight, metric, encoder(metric.params), stops.until)
+    if day > metric.expires:
+        cache.skip_reason = SkipReason.EXPIRED
+    elif metric.name in find_unaffordable(state, day.year):
+        cache.skip_reason = SkipReason.NO_BUDGET
+    elif stops.is_stopped(metric.name, day):
+        cache.skip_reason = SkipReason.STOPPED
+    else:
+        _look_up_scope(cache, day, now)
+    return cache
+
+
+def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
+    """Fill the fields of a cache that depend on the metric's scopes."""
+    state, metric = cache.state, cache.metric
+    secret = state.secret
+    assert secret is not None
+    known = state.scopes.values()
+    cache.epoch = metric.epoch_at(day)
+    is_begun = scopes.is_begun(known, metric.name, day)
+    # A device that has reported stays in its sample until the epoch ends, also after a change of
+    # the sampling rate.
+    if not (is_begun or takes_part(secret, metric, cache.epoch)):
+        cache.skip_reason = SkipReason.NOT_IN_SAMPLE
+        return
+    cache.part = scopes.memoized_part(known, metric, cache.epoch)
+    cache.rules = MetricRules.of(metric, day)
+    params = own_params(secret, metric, cache.epoch, cache.part)
+    scope = scopes.in_force(state.scopes, cache.rules, params, metric.name, cache.epoch)
+    is_once = metric.interval == "epoch" and not is_begun
+    if is_once and is_early(secret, metric, cache.epoch, params, day):
+        cache.skip_reason = SkipReason.EARLY
+    elif is_once and is_last_day(metric, day):
+        cache.skip_reason = SkipReason.LATE
+    # The scope has its own interval. It differs from the metric's if a new registry has changed the
+    # interval within an epoch.
+    if scope is not None and scope.interval == "epoch":
+        cache.skip_reason = SkipReason.ANSWERED
+    cache.memoized = scope
+    interval = metric.interval if scope is None else scope.interval
+    cache.valid_until = min(cache.valid_until, interval_end(interval, now))
