@@ -32,7 +32,7 @@ class CollectionPace:
 
     interval: str
     epoch: str
-    mean_reports: float = 1.0
+    mean_reports: float = 1
     epochs: int = 1
 
     @property
@@ -48,7 +48,8 @@ class CollectionPace:
     @property
     def reports_per_device(self) -> float:
         """Mean number of reports of a device that has reported."""
-        return max(1.0, self.mean_reports)
+        # A whole number stays an integer, and JSON writes it without a fraction.
+        return max(1, self.mean_reports)
 
 
 def choose_pace(
@@ -94,8 +95,7 @@ def choose_pace(
                 "give the days of several epochs"
             )
     if days is None:
-        reports = float(reports_per_device or 1)
-        return CollectionPace(interval=interval, epoch=epoch, mean_reports=reports)
+        return CollectionPace(interval=interval, epoch=epoch, mean_reports=reports_per_device or 1)
     once = interval == "epoch"
     return CollectionPace(
         interval=interval,

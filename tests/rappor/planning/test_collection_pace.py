@@ -46,3 +46,10 @@ def test_contradictions_are_refused(options: dict[str, object], said: str) -> No
     """The sentence names the argument."""
     with pytest.raises(ParamsError, match=said):
         choose_pace(None, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("days", "reports"), [(None, None), (None, 30), (30, None)])
+def test_a_whole_number_of_reports_is_an_integer(days: int | None, reports: int | None) -> None:
+    """JSON has 30 and not 30.0."""
+    pace = choose_pace(None, is_bare=False, days=days, reports_per_device=reports)
+    assert isinstance(pace.reports_per_device, int)
