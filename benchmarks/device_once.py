@@ -35,7 +35,7 @@ profile = "balanced"
 """
 _TOML = f"[budget]\ntotal = inf\n[metrics.page]{_ENTRY}"
 _SENT = tuple(f"sent{i}" for i in range(200))
-"""Metrics of which a thread sends one report each. One report of a metric leaves in a day."""
+"""Metrics that have one report each to send, because one report of a metric leaves in a day."""
 _DAY = 86_400.0
 """Seconds in a day. The client's clock is moved by whole days."""
 _CALLS = 1000

@@ -1,7 +1,7 @@
 """client/HOSTS.md: each of its programs, in its host, loses and doubles nothing.
 
 A day has one report of a metric, however many events. So that each event has a report of its own,
-the programs record metrics `theme0`, `theme1` ... in turn, over all processes of a host.
+the programs record one metric after the other, counted over all processes of a host.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ METRICS = next(
 )
 HEAD, THEME = METRICS.split("[metrics.theme]")
 N_EVENTS = 40
-"""Largest number of events of a host."""
+"""Limits the events of a host, each of which has a metric of its own."""
 REGISTRY = HEAD.replace("total = 24", "total = inf") + "".join(
     f"[metrics.theme{i}]{THEME}" for i in range(N_EVENTS)
 )

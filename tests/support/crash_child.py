@@ -33,9 +33,9 @@ CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 _LAST = datetime.date(2099, 12, 31)
 DAILY = metric_of("daily", CLEAR, epoch="month", expires=_LAST)
 N_NUMBERED = 30
-"""Numbered records of a host, and of its fork."""
+"""Number of records that a host makes with a metric of their own, and its fork as well."""
 SPEED = 20_000
-"""Days of the clock for each day: an interval ends after four seconds."""
+"""Factor by which the clock runs too fast. An interval ends after four seconds."""
 VALUES = [f"value {i}" for i in range(5)]
 OFF = (0.0, 0.0, 3650 * 86400.0, -3650 * 86400.0)
 

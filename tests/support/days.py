@@ -12,7 +12,7 @@ from rappor_client import Client
 from rappor import Metric
 
 _LOCK_SECONDS = 5.0
-"""Longest wait for the lock of another process on the folder."""
+"""Limits the wait for another process that has the lock of the folder. It never takes that long."""
 
 
 def release(client: Client) -> None:
