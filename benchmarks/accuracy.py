@@ -166,7 +166,7 @@ def plain_least_squares(
     n = np.repeat(counts.cohort_reports, params.k)
     observed = counts.bit_counts.ravel() / n
     noise = observed * (1 - observed) / n / gap**2
-    cells = Candidates.from_list(candidates).cells(params, 0, len(candidates))
+    cells = Candidates.from_list(candidates).compute_cells(params, 0, len(candidates))
     design = np.zeros((params.m * params.k, len(candidates)))
     for column, rows in enumerate(cells):
         design[rows[rows >= 0], column] = 1

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
-from rappor.protocol.encodings import ENCODINGS, encoder
+from rappor.protocol.encodings import ENCODINGS, get_encoder
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import PROFILES
 from rappor.simulation.population import Population
@@ -234,7 +234,7 @@ def _make_params(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Para
     """Return parameters with the noise of a cell."""
     if cell["noise"] in PROFILES:
         return Params.profile(str(cell["noise"]), encoding=encoding, categories=categories)
-    k = ENCODINGS[encoding].implied_bits(categories) or 128
+    k = ENCODINGS[encoding].count_bits(categories) or 128
     return Params(encoding=encoding, k=k, categories=categories, f=0.0, p=0.225, q=0.775)
 
 
@@ -262,11 +262,11 @@ def _ask_answers(cell: Cell, seed: int) -> Question:
     name, categories = _ENCODINGS[str(cell["encoding"])]
     params = _make_params(cell, name, categories)
     population = Population(_VALUES[name], _WEIGHTS[str(cell["held"])])
-    encoding = encoder(params)
-    shares = dict.fromkeys(encoding.answers, 0.0)
+    encoding = get_encoder(params)
+    shares = dict.fromkeys(encoding.category_labels, 0.0)
     for value, share in zip(population.values, population.weights.tolist(), strict=True):
-        for i in encoding.bits(encoding.parse_value(value), 0):
-            shares[encoding.answers[i]] += share
+        for i in encoding.find_set_bits(encoding.parse_value(value), 0):
+            shares[encoding.category_labels[i]] += share
     return Question(counts=_collect(population, params, cell, seed), candidates=None, shares=shares)
 
 

@@ -27,7 +27,7 @@ from rappor.comparison.comparison import Comparison
 from rappor.comparison.sample_contrasts import SampleContrast
 from rappor.comparison.trend import trend
 from rappor.counts.counts import Counts
-from rappor.counts.released import Period, Released
+from rappor.counts.released_counts import Period, ReleasedCounts
 from rappor.protocol.params import Params
 from rappor.simulation.collection import draw_ones
 from rappor.simulation.population import Population
@@ -215,7 +215,9 @@ def compare(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleCon
         for first, sample in zip(weeks, counts, strict=True)
     )
     panel = trend(
-        Released(metric="", first=weeks[0], last=periods[-1].last, periods=periods, withheld=()),
+        ReleasedCounts(
+            metric="", first=weeks[0], last=periods[-1].last, periods=periods, withheld=()
+        ),
         candidates,
     )
     return panel, panel.contrasts[0]

@@ -66,7 +66,7 @@ def measure(n_records: int) -> dict[str, float]:
     from rappor_client.budget.prepared import prepare  # noqa: PLC0415
 
     from rappor import Registry  # noqa: PLC0415
-    from rappor.protocol.randomizer import system_coins  # noqa: PLC0415
+    from rappor.protocol.randomizer import draw_system_coins  # noqa: PLC0415
 
     registry = Registry.loads(_TOML)
     now = [time.time()]
@@ -89,7 +89,7 @@ def measure(n_records: int) -> dict[str, float]:
         secret = bytes(32)
         results |= time_calls(
             "make",
-            lambda: prepare(secret, registry["page"], "x", epoch="", coins=system_coins),
+            lambda: prepare(secret, registry["page"], "x", epoch="", coins=draw_system_coins),
             n_records,
         )
         client.close()

@@ -23,7 +23,7 @@ from benchmarks.tables import Table
 from rappor.discovery.part_by_part import discover
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
-from rappor.protocol.parts import WHOLE, Part, cut, prefix_length
+from rappor.protocol.parts import WHOLE, Part, extract_part, parse_prefix_length
 from rappor.simulation.collection import simulate
 from rappor.simulation.part_collections import simulate_parts, split_devices
 from rappor.simulation.population import Population
@@ -202,9 +202,9 @@ def count_oracle_detections(case: Case, population: Population, seed: int) -> tu
         shares: dict[str, float] = {}
         for text, n_held in zip(population.values, own.devices, strict=True):
             if text[:before] in kept:
-                piece = cut(part.name, text)
+                piece = extract_part(part.name, text)
                 shares[piece] = shares.get(piece, 0.0) + n_held / n
-        length = LENGTH if part.name == WHOLE else prefix_length(part.name)
+        length = LENGTH if part.name == WHOLE else parse_prefix_length(part.name)
         n_candidates = n_kept * sum(len(LETTERS) ** added for added in range(length - before + 1))
         z = _draw_scores(np.array(list(shares.values())), params, n, rng)
         if part.name == WHOLE:

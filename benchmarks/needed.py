@@ -21,7 +21,7 @@ from scipy import stats
 
 from benchmarks.discovery import LENGTH, LETTERS, N_STRINGS, detect, draw_strings
 from benchmarks.tables import Table
-from rappor.protocol.parts import cut
+from rappor.protocol.parts import extract_part
 
 EPSILON: Final = 2.0
 """Privacy loss of one report, in nats. All ways have the same budget."""
@@ -79,7 +79,7 @@ def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
             pieces: dict[str, float] = {}
             for text, share in zip(strings, shares, strict=True):
                 if text[:before] in kept:
-                    piece = cut(f"prefix:{length}", text)
+                    piece = extract_part(f"prefix:{length}", text)
                     pieces[piece] = pieces.get(piece, 0.0) + share
             n_absent = n_kept * len(LETTERS) ** (length - before) - len(pieces)
             z = _draw_scores(np.array(list(pieces.values())), EPSILON, part * n_reports, rng)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.tables import Table
 from rappor.base.errors import ReportError
-from rappor.counts.popcounts import popcount_range
+from rappor.counts.popcounts import compute_popcount_range
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, parse_upload
 
@@ -116,7 +116,7 @@ def _make_reader() -> Callable[[bytes], object]:
 
 def _read_strictly(body: bytes) -> object:
     _, entries = parse_upload(body, lambda name, _: _PARAMS if name == "page" else None)
-    least, most = popcount_range(_PARAMS)
+    least, most = compute_popcount_range(_PARAMS)
     ones = [int.from_bytes(e.bits, "little").bit_count() for e in entries if isinstance(e, Report)]
     return [not least <= n <= most for n in ones]
 

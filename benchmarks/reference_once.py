@@ -71,7 +71,7 @@ def _their_rows(path: Path) -> list[dict[str, str]] | None:
 
 def _hash(candidates: Candidates, params: Params) -> files.MappedCandidates:
     """Find all cells of all candidates."""
-    cells = candidates.cells(params, 0, len(candidates))
+    cells = candidates.compute_cells(params, 0, len(candidates))
     shape = (params.k, params.h, params.m)
     return files.MappedCandidates(candidates.strings, cells, shape=shape)
 

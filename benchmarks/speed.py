@@ -22,7 +22,7 @@ from benchmarks.record import read_processor
 from benchmarks.tables import Cell, Table
 from rappor.candidates.candidates import Candidates
 from rappor.counts.bit_sums import sum_bits
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts, simulate_reports
 from rappor.simulation.keystream import Keystream
@@ -136,7 +136,7 @@ def draw(*, quick: bool) -> list[Table]:
 
 def _bit_table(population: Population, params: Params) -> NDArray[np.uint8]:
     """Return the true bits of each value in each cohort, (values, m, k) uint8."""
-    encode = encoder(params).encode
+    encode = get_encoder(params).encode
     rows = [encode(value, j) for value in population.values for j in range(params.m)]
     packed = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, params.n_bytes)
     bits = np.unpackbits(packed, axis=1, count=params.k, bitorder="little")
@@ -199,11 +199,11 @@ def hash_candidates(*, quick: bool) -> list[Table]:
     n = 10_000 if quick else 200_000
     strings = [f"example.org/{i}" for i in range(n)]
     few = strings[: n // 100]
-    encode = encoder(PARAMS).encode
+    encode = get_encoder(PARAMS).encode
     table = _rates("hash: candidates in 64 cohorts, k = 128, h = 1, one core", "candidates")
 
     def ours() -> object:
-        return Candidates.from_list(strings).cells(PARAMS, 0, n)
+        return Candidates.from_list(strings).compute_cells(PARAMS, 0, n)
 
     def one_by_one() -> object:
         return [encode(text, j) for text in few for j in range(PARAMS.m)]

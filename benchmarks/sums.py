@@ -32,7 +32,7 @@ from rappor.decoding.bucket_quantiles import LEVELS, describe_numbers
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.decoder import decode
 from rappor.decoding.post_stratification import weigh
-from rappor.protocol.encodings.buckets import edge_text
+from rappor.protocol.encodings.buckets import format_edge
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -282,7 +282,7 @@ def measure_buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
     shares = np.diff(below, prepend=0.0, append=1.0)
     values = [repr(float(number)) for number in (edges[0] - 1, *inner, edges[-1] + 1)]
     params = dataclasses.replace(
-        CLOSED, k=12, encoding="buckets", categories=tuple(map(edge_text, edges))
+        CLOSED, k=12, encoding="buckets", categories=tuple(map(format_edge, edges))
     )
     counts = simulate_counts(Population(values, shares), params, n_reports=n_reports, seed=seed)
     *band, mean = (contrasts := describe_numbers(decode(counts)))[: len(edges) + 1]

@@ -17,7 +17,7 @@ from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Cell, Table
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.trend import trend
-from rappor.counts.released import Period, Released
+from rappor.counts.released_counts import Period, ReleasedCounts
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -55,7 +55,7 @@ class Run:
     steps: bool
 
 
-def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> Released:
+def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> ReleasedCounts:
     """Draw the counts of the weeks. Each week has other devices."""
     rest = np.exp(-np.arange(len(STEADY)) / 10)
     periods = []
@@ -71,7 +71,7 @@ def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) 
         periods.append(
             Period(first=first, last=first + datetime.timedelta(6), collections=(counts,))
         )
-    return Released(
+    return ReleasedCounts(
         metric="", first=MONDAY, last=periods[-1].last, periods=tuple(periods), withheld=()
     )
 

@@ -1,33 +1,44 @@
-"""A value of a metric on its whole way to a report."""
+"""From a value of a metric to a report: all steps of a device, in order.
+
+    value -> part -> cohort -> true bits -> permanent response -> report
+
+The functions store nothing. A device program (`rappor_client`) adds the memory: it checks consent,
+budget, interval and sampling, and repeats the permanent response of the first value of a scope.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.encodings import encoder
-from rappor.protocol.params import Params, threshold
+from rappor.protocol.encodings import get_encoder
+from rappor.protocol.params import Params, compute_threshold
 from rappor.protocol.parts import choose_part
 from rappor.protocol.randomizer import (
     Coins,
     Secret,
-    cohort,
-    instantaneous_response,
-    part_coin,
-    permanent,
-    sample_coin,
-    system_coins,
+    derive_cohort,
+    derive_part_coin,
+    derive_permanent_response,
+    derive_sampling_coin,
+    draw_instantaneous_response,
+    draw_system_coins,
 )
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Encoded:
-    """A value on its whole way to a report; only `report` may leave the device.
+class EncodedValue:
+    """A value after each step of the encoding. Only `report` may leave the device.
 
-    `params` are those of the device's part, `bits` the packed true bits, `permanent` their
-    permanent response.
+    Attributes
+    ----------
+    params : parameter set of the metric, with the part of the device.
+    cohort : cohort of the device in the scope.
+    bits : packed true bits of the value. They reveal the value.
+    permanent : packed permanent response to the true bits.
+    report : the report, with instantaneous noise.
     """
 
     params: Params
@@ -37,7 +48,8 @@ class Encoded:
     report: Report
 
     def __repr__(self) -> str:
-        return f"Encoded(metric={self.report.metric!r}, params={self.report.params!r})"
+        # A log must not contain true bits or the permanent response.
+        return f"EncodedValue(metric={self.report.metric!r}, params={self.report.params!r})"
 
 
 def encode_value(
@@ -47,38 +59,90 @@ def encode_value(
     *,
     epoch: str = "",
     part: str | None = None,
-    coins: Coins = system_coins,
-) -> Encoded:
-    """Make one report of a value, in the epoch of the metric's calendar.
+    coins: Coins = draw_system_coins,
+) -> EncodedValue:
+    """Encode a value of a metric as a report of a device.
 
-    `part` is the part that a device has answered for before in this epoch; without one the
-    secret chooses. It keeps no account: whether the metric is active, may be reported and has the
-    device in its sample is the caller's to ask.
+    The function has no memory and checks no rules. The caller decides whether the metric is active,
+    whether the device takes part (`is_sampled`) and whether the budget allows a report.
+
+    Parameters
+    ----------
+    secret : 32 random bytes, always the same for a device.
+    metric : the metric of the value.
+    value : a str for strings and categories, a bool for yes or no, an int or float for buckets.
+    epoch : name of the epoch, such as "2026-Q4"; empty for a metric with an epoch for life.
+    part : name of the part that the device has reported in this epoch before. If None, the secret
+        chooses the part.
+    coins : source of the coins of the instantaneous response. The default is the generator of the
+        operating system; tests pass fixed coins.
+
+    Returns
+    -------
+    EncodedValue
+        The report, and the intermediate results, which must not leave the device.
+
+    Raises
+    ------
+    ParamsError
+        `metric` is not a Metric, or the secret is not 32 bytes.
+    MetricError
+        The epoch is not an epoch of the metric.
+    ReportError
+        The value has the wrong type. The message does not contain the value.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> from rappor import Metric
+    >>> metric = Metric(
+    ...     name="theme",
+    ...     params=Params.profile("balanced", encoding="onehot", categories=("dark", "light")),
+    ...     epoch="life",
+    ...     interval="day",
+    ...     owner="ui@example.com",
+    ...     description="colour theme",
+    ...     expires=datetime.date(2027, 12, 31),
+    ... )
+    >>> encoded = encode_value(bytes(range(32)), metric, "light")
+    >>> encoded.report.metric, f"{encoded.bits[0]:02b}", f"{encoded.permanent[0]:02b}"
+    ('theme', '10', '10')
     """
     if not isinstance(metric, Metric):
         raise ParamsError(
             f"metric must be a Metric, got {type(metric).__name__}; "
             "call encode_value(secret, metric, value)"
         )
+    # A wrong epoch would give a permanent response outside the budget of any epoch.
     metric.check_epoch(epoch)
-    params = metric.part_params(device_part(secret, metric, epoch) if part is None else part)
-    own_cohort = cohort(secret, metric.name, epoch, params)
-    bits = encoder(params).encode(value, own_cohort)
-    memoised = permanent(secret, metric.name, epoch, params, bits)
-    shown = instantaneous_response(memoised, params, coins)
-    report = Report(metric=metric.name, params=params.fingerprint, cohort=own_cohort, bits=shown)
-    return Encoded(params=params, cohort=own_cohort, bits=bits, permanent=memoised, report=report)
+    params = metric.part_params(derive_part(secret, metric, epoch) if part is None else part)
+    cohort = derive_cohort(secret, metric.name, epoch, params)
+    bits = get_encoder(params).encode(value, cohort)
+    # The same value gives the same permanent response in every report of the epoch.
+    permanent = derive_permanent_response(secret, metric.name, epoch, params, bits)
+    noisy_bits = draw_instantaneous_response(permanent, params, coins)
+    report = Report(metric=metric.name, params=params.fingerprint, cohort=cohort, bits=noisy_bits)
+    return EncodedValue(params=params, cohort=cohort, bits=bits, permanent=permanent, report=report)
 
 
-def takes_part(secret: bytes | Secret, metric: Metric, epoch: str) -> bool:
-    """Return whether a device is in the metric's sample in an epoch: always, if there is none."""
+def is_sampled(secret: bytes | Secret, metric: Metric, epoch: str) -> bool:
+    """Return whether a device takes part in a metric in an epoch.
+
+    Without a sampling rate, every device takes part. The decision depends on the secret and never
+    on a value.
+    """
     if metric.sampling_rate == 1:
         return True
-    return sample_coin(secret, metric.name, epoch, metric.params) < threshold(metric.sampling_rate)
+    coin = derive_sampling_coin(secret, metric.name, epoch, metric.params)
+    return coin < compute_threshold(metric.sampling_rate)
 
 
-def device_part(secret: bytes | Secret, metric: Metric, epoch: str) -> str:
-    """Return the part of a metric that a device without one answers for; empty if it has none."""
+def derive_part(secret: bytes | Secret, metric: Metric, epoch: str) -> str:
+    """Return the part that the secret chooses for an epoch; empty for a metric without parts.
+
+    A device that has reported a part in the epoch keeps that part, even if the registry changes
+    the shares. The caller remembers it.
+    """
     if not metric.parts:
         return ""
-    return choose_part(metric.parts, part_coin(secret, metric.name, epoch, metric.params))
+    return choose_part(metric.parts, derive_part_coin(secret, metric.name, epoch, metric.params))

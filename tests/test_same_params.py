@@ -16,7 +16,7 @@ from rappor.cli.planning.plan_options import PlannedMetric
 from rappor.google.files import write_params
 from rappor.planning.entry import apply_numbers, replace_numbers, write_registry
 from rappor.planning.noise import format_forced_probabilities, format_probability
-from rappor.protocol.params import NOISE
+from rappor.protocol.params import NOISE_LETTERS
 from rappor.protocol.parts import Part
 from rappor.protocol.profiles import PROFILES
 from rappor.registry.sealed_json import format_sealed_json
@@ -39,7 +39,7 @@ def metric(params: Params) -> Metric:
         owner="o",
         expires=EXPIRES,
         epoch=params.epoch or "quarter",
-        interval=params.interval or ("epoch" if params.is_bare else "day"),
+        interval=params.interval or ("day" if params.has_instantaneous_noise else "epoch"),
     )
 
 
@@ -57,7 +57,7 @@ LETTERS = {f"{letter} = " for letter in "khmfgpq"}
 
 
 def noise(params: Params) -> tuple[float, ...]:
-    return tuple(getattr(params, letter) for letter in NOISE)
+    return tuple(getattr(params, letter) for letter in NOISE_LETTERS)
 
 
 def typed(params: Params) -> Params:
@@ -110,7 +110,7 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
     "other numbers": lambda _, params: replaced(params),
     "a plan's": lambda _, params: apply_numbers(dataclasses.replace(params, f=0.5, g=0.5), params),
     "a plan": lambda name, params: in_calendar_of(params, planned(name, params)),
-    "a segment": lambda _, params: params.in_segment((("version", "1"),)).unsegmented,
+    "a segment": lambda _, params: params.with_segment((("version", "1"),)).without_segment,
     "sealed": lambda _, params: sealed(params),
     "a subject": lambda _, params: in_calendar_of(
         params, ExaminedParams(params=params).metric_or_placeholder.params

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_choice, check_integer, check_number
-from rappor.protocol.randomizer import Coins, system_coins
+from rappor.protocol.randomizer import Coins, draw_system_coins
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
 from rappor_client.periods import Clock
@@ -84,7 +84,7 @@ class ClientOptions:
     raise_errors: bool = False
     respect_environment: bool = False
     clock: Clock = time.time
-    coins: Coins = system_coins
+    coins: Coins = draw_system_coins
 
     def __post_init__(self) -> None:
         """Check what types alone do not."""

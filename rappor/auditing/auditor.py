@@ -33,7 +33,7 @@ from rappor.base.display import DisplayedRecord
 from rappor.base.errors import ParamsError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins
@@ -343,7 +343,7 @@ def _loss_check(
     detail = f"at least {bound:.4f} of {claim:.4f}"
     if 0 < claim < math.inf:
         detail += f" ({100 * bound / claim:.1f} %)"
-    if encoding_of(params).hashed and params.k >= 2 * params.h:
+    if get_encoding(params).is_hashed and params.k >= 2 * params.h:
         reach = estimate_reachable_bound(params, n, evidence.trials, level=level)
         detail += f"; {evidence.trials:,} trials can reach about {reach:.4f}"
     check = check_condition(name, detail, is_fault=bound > claim)

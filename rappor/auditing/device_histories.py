@@ -33,8 +33,8 @@ from rappor.auditing.pairs import list_special_values
 from rappor.base.errors import ReportError
 from rappor.base.progress import Progress
 from rappor.counts.arrays import Integers
-from rappor.protocol.encodings import encoding_of
-from rappor.protocol.randomizer import UNDRAWN_DAYS
+from rappor.protocol.encodings import get_encoding
+from rappor.protocol.randomizer import EXCLUDED_DAYS
 from rappor.protocol.wire import decode_base64url
 from rappor.registry.metric import Metric
 
@@ -209,7 +209,7 @@ class Calendar:
         starts = [_epoch_after(metric, metric.expires - _BEFORE_THE_END)]
         for _ in range(2):
             starts.append(_epoch_after(metric, starts[-1]))
-        one, two = (start - datetime.timedelta(days=UNDRAWN_DAYS + 1) for start in starts[1:])
+        one, two = (start - datetime.timedelta(days=EXCLUDED_DAYS + 1) for start in starts[1:])
         next_day = datetime.timedelta(days=1)
         first = [Day(one, 0), Day(one + next_day, 0)]
         evening = _HOURS[1]
@@ -229,8 +229,8 @@ def _epoch_after(metric: Metric, day: datetime.date) -> datetime.date:
 def choose_values(metric: Metric, rng: np.random.Generator) -> list[str]:
     """Choose the values of devices as pairs: ordinary values first, then special values."""
     params = metric.params
-    texts = [text for pair in encoding_of(params).contrasts for text in pair]
-    if encoding_of(params).hashed:
+    texts = [text for pair in get_encoding(params).most_different_pairs for text in pair]
+    if get_encoding(params).is_hashed:
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
         texts = ["".join(rng.choice(letters, 12)) + ".com" for _ in range(_RANDOM_STRINGS)]
     special = [] if metric.complete else list_special_values(params, rng)

@@ -19,7 +19,7 @@ from rappor.auditing.encoder_under_test import JsonLines
 from rappor.auditing.pairs import draw_random_values
 from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs, compute_reference_outputs
 from rappor.base.ranges import read_count
-from rappor.protocol.encodings import ENCODINGS, encoding_of
+from rappor.protocol.encodings import ENCODINGS, get_encoding
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import ONE, Noise, Params
 from rappor.protocol.randomizer import SECRET_BYTES
@@ -138,7 +138,7 @@ def _first_difference(inputs: DeviceInputs, output: DeviceOutputs) -> tuple[int,
 def _draw_any_inputs(rng: np.random.Generator) -> DeviceInputs:
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
     params = draw_random_params(rng)
-    if encoding_of(params).hashed:
+    if get_encoding(params).is_hashed:
         part = str(rng.choice(("", "", "prefix:1", "prefix:7", "whole")))
         params = dataclasses.replace(params, part=part)
     return _draw_inputs(rng, params, name)
@@ -172,7 +172,7 @@ def draw_random_params(rng: np.random.Generator) -> Params:
     }
     kind = ENCODINGS[str(rng.choice(list(ENCODINGS)))]
     k = int(rng.integers(2, 64))
-    if kind.hashed:
+    if kind.is_hashed:
         return Params(
             encoding=kind.name,
             k=int(rng.choice([k, 128, 2040], p=[0.8, 0.15, 0.05])),
@@ -183,13 +183,13 @@ def draw_random_params(rng: np.random.Generator) -> Params:
         )
     # Numbers are names of categories as well as edges.
     names = tuple(str(number) for number in range(1, k + 1)) if kind.categories_key else ()
-    k = kind.implied_bits(names) or k
+    k = kind.count_bits(names) or k
     return Params(k=k, encoding=kind.name, categories=names, **noise)
 
 
 def _draw_value(rng: np.random.Generator, params: Params) -> str:
-    encoding = encoding_of(params)
-    if encoding.hashed:
+    encoding = get_encoding(params)
+    if encoding.is_hashed:
         return draw_random_values(params, 1, rng)[0]
-    texts = [text for pair in encoding.contrasts for text in pair]
+    texts = [text for pair in encoding.most_different_pairs for text in pair]
     return str(rng.choice([*texts, *params.categories]))  # categories and edges are values too

@@ -33,7 +33,7 @@ from rappor.auditing.check import (
 from rappor.auditing.evidence import ResponseBatch
 from rappor.auditing.pairs import TrueBits
 from rappor.counts.arrays import Booleans, Integers
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 _NAMES: Final = (
@@ -60,7 +60,7 @@ _MAX_ACCIDENTAL_REPEATS: Final = 1e-3
 
 def choose_n_values(params: Params, devices: int) -> int:
     """Choose the number of values after which chance repeats among `devices` devices are rare."""
-    pairs, true_bits = devices**2 / 2, encoding_of(params).true_bits
+    pairs, true_bits = devices**2 / 2, get_encoding(params).true_bit_counts
     match_probability = max(
         _compute_max_probability(params, ones) for ones in (true_bits[0], true_bits[-1])
     )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.counts.arrays import Booleans, Floats, Integers
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 LEVEL: Final = 1e-4
@@ -46,7 +46,7 @@ def compute_game_keys(
     only_own, only_other = own & ~other, other & ~own
     ones_own, ones_other = (np.where(bits, ones, 0).sum(axis=1) for bits in (only_own, only_other))
     n_own, n_other = only_own.sum(axis=1), only_other.sum(axis=1)
-    max_ones = encoding_of(params).true_bits[-1]
+    max_ones = get_encoding(params).true_bit_counts[-1]
     shape = (n * max_ones + 1, n * max_ones + 1, max_ones + 1, max_ones + 1)
     right = np.ravel_multi_index((ones_own, ones_other, n_own, n_other), shape)
     wrong = np.ravel_multi_index((ones_other, ones_own, n_other, n_own), shape)

@@ -23,7 +23,7 @@ from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_integer, read_count
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.privacy.report_linkage import reports_to_recover
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.loss import epsilon_1, epsilon_n, posterior_bound
 from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
@@ -207,8 +207,8 @@ class _Group:
 def _draw_devices(
     params: Params, devices: int, candidates: int, rng: np.random.Generator
 ) -> _Group:
-    encode = encoder(params)
-    if encode.hashed:
+    encode = get_encoder(params)
+    if encode.is_hashed:
         texts = [f"candidate{number:06}.com" for number in range(candidates)]
     else:
         texts = list(dict.fromkeys(text for pair in choose_pairs(params) for text in pair))

@@ -14,12 +14,12 @@ from typing import Final
 
 import numpy as np
 
-from rappor.candidates.murmur3 import bloom_cells
-from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.compiled_hashing import compute_cells
 from rappor.candidates.texts import Texts
+from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.counts.arrays import Booleans, Integers
-from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.normalizers import LONGEST, NORMALIZERS, normalize
+from rappor.protocol.encodings import get_encoder, get_encoding
+from rappor.protocol.normalizers import MAX_TEXT_BYTES, NORMALIZERS, normalize
 from rappor.protocol.params import Params
 
 _MIN_PAIRS: Final = 8
@@ -50,14 +50,14 @@ def choose_pairs(params: Params) -> list[tuple[str, str]]:
 
     For strings, pairs are added in the order of their difference until some value sets each bit.
     """
-    if contrasts := encoding_of(params).contrasts:
+    if contrasts := get_encoding(params).most_different_pairs:
         return contrasts
     pool = 2 * max(_MIN_POOL, _POOL_PER_BIT * params.k)
     texts = [f"audit{number:06}.com" for number in range(pool)]  # of one length, and a domain
-    values = Texts.of([normalize(params.normalize, text).encode() for text in texts])
+    values = Texts.from_bytes([normalize(params.normalize, text).encode() for text in texts])
     cohorts = min(params.m, max(1, _MAX_HASH_COLUMNS // params.h))
     few = dataclasses.replace(params, m=cohorts)
-    cells = bloom_cells(digest_texts(values), few).reshape(pool, cohorts, params.h)
+    cells = compute_cells(hash_texts(values), few).reshape(pool, cohorts, params.h)
     differing = np.zeros(pool // 2, dtype=np.int64)
     covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
     for j in range(cohorts):
@@ -80,7 +80,7 @@ def choose_pairs(params: Params) -> list[tuple[str, str]]:
 
 def draw_random_values(params: Params, n: int, rng: np.random.Generator) -> list[str]:
     """Draw n texts of 1 to 64 characters; return none for encodings that take no strings."""
-    if not encoding_of(params).hashed:
+    if not get_encoding(params).is_hashed:
         return []
     sizes = rng.integers(1, 65, size=n)
     return ["".join(rng.choice(_LETTERS, size=size)) for size in sizes]
@@ -92,11 +92,11 @@ def list_special_values(params: Params, rng: np.random.Generator) -> list[str]:
     For strings: the empty text, 257 characters, the longest text, and a category. For other
     encodings: values outside all categories.
     """
-    if encoding_of(params).hashed:
+    if get_encoding(params).is_hashed:
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-        long = ["".join(rng.choice(letters, size)) for size in (257, LONGEST)]
+        long = ["".join(rng.choice(letters, size)) for size in (257, MAX_TEXT_BYTES)]
         return ["", *long, *params.categories[:1]]
-    return list(encoding_of(params).unlisted)
+    return list(get_encoding(params).unlisted_values)
 
 
 _LETTERS: Final = tuple("abcdefghijXYZ0123.-\u00e9\u00df\u6f22\U0001f600")
@@ -121,7 +121,7 @@ class TrueBits:
         """Store the values. Their bits are computed on demand."""
         self.values = list(values)
         self._params = params
-        self._encoder = encoder(params)
+        self._encoder = get_encoder(params)
         self._cache: dict[int, bytes] = {}
 
     def check(self) -> None:

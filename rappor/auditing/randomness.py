@@ -30,7 +30,7 @@ from rappor.auditing.check import (
 )
 from rappor.counts.arrays import Booleans
 from rappor.protocol.params import ONE, Params
-from rappor.protocol.randomizer import SECRET_BYTES, Coins, permanent_coins
+from rappor.protocol.randomizer import SECRET_BYTES, Coins, derive_permanent_coins
 
 WORDS: Final = 1 << 17
 """Number of coins that the tests draw.
@@ -73,7 +73,11 @@ def create_permanent_source(params: Params, secret: bytes) -> Coins:
 
     def coins(n: int) -> Sequence[int]:
         rows = (each.to_bytes(params.n_bytes + 8, "little") for each in numbers)
-        drawn = (coin for row in rows for coin in permanent_coins(secret, "audit", "", params, row))
+        drawn = (
+            coin
+            for row in rows
+            for coin in derive_permanent_coins(secret, "audit", "", params, row)
+        )
         return list(islice(drawn, n))
 
     return coins

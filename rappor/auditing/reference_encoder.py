@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rappor.encode import encode_value
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import system_coins
+from rappor.protocol.randomizer import draw_system_coins
 from rappor.registry.metric import Metric
 
 SECOND_METRIC: Final = "audit.second"
@@ -77,7 +77,7 @@ def create_reference_function(metric: Metric) -> Respond:
         name: dataclasses.replace(metric, name=name, epoch="life")
         for name in (metric.name, SECOND_METRIC)
     }
-    parse = encoder(metric.params).parse_value
+    parse = get_encoder(metric.params).parse_value
 
     def respond(secret: bytes, name: str, value: str) -> Response:
         encoded = encode_value(secret, metrics[name], parse(value))
@@ -132,9 +132,9 @@ def compute_reference_outputs(inputs: DeviceInputs) -> DeviceOutputs:
     encoded = encode_value(
         secret,
         _create_metric(name, _epoch_kind(epoch), params),
-        encoder(params).parse_value(value),
+        get_encoder(params).parse_value(value),
         epoch=epoch,
-        coins=system_coins if fixed_coins is None else lambda n: fixed_coins[:n],
+        coins=draw_system_coins if fixed_coins is None else lambda n: fixed_coins[:n],
     )
     return DeviceOutputs(encoded.cohort, encoded.bits, encoded.permanent, encoded.report.bits)
 

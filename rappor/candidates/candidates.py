@@ -1,4 +1,15 @@
-"""Candidates: the strings whose frequencies a decode estimates, as blocks of bytes."""
+"""Candidates: the strings whose shares a decode estimates.
+
+Hashed bits cannot be read back, so an analyst lists candidates, and this package hashes them as
+devices do, for all cohorts at once. There are two kinds:
+
+- in memory: lists, lines, and files of up to 64 MB. Each string is present once, and the number of
+  strings is known.
+- streamed: longer files, functions that return strings, and products. They are read again for every
+  pass of a decode, so a repeated string counts as two candidates. Their number is unknown.
+
+Strings are bytes (`Texts`). Python strings exist only where a program looks at them.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +24,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.base.errors import DecodeError, FileError, ParamsError
-from rappor.candidates import google_hashing, product
-from rappor.candidates.few import FEW, few_cells
-from rappor.candidates.lines import Lines, read_chunks
-from rappor.candidates.sha256 import digest_texts
+from rappor.candidates import google_hashing, string_product
+from rappor.candidates.candidate_lines import CandidateLines, read_chunks
 from rappor.candidates.texts import Texts
-from rappor.protocol.encodings.bloom import LAYOUT
+from rappor.candidates.uncompiled_hashing import (
+    MAX_UNCOMPILED_CELLS,
+    compute_cells_uncompiled,
+    hash_texts,
+)
+from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 from rappor.protocol.normalizers import normalize as normalize_text
 from rappor.protocol.params import Params
 
-_HELD: Final = 1 << 26
-"""Bytes of a file up to which it is held: some five million strings, with as much for their hashes.
-A longer one is read again for every pass."""
+_MAX_BYTES_IN_MEMORY: Final = 1 << 26
+"""Largest size of a file, in bytes, that is read into memory: about five million strings, with as
+many bytes for their hashes. A longer file is read again for every pass."""
 
-_BLOCK: Final = 1 << 14
-"""Strings of a block."""
+_BLOCK_STRINGS: Final = 1 << 14
+"""Number of strings in a block. It bounds the memory of a pass over streamed candidates."""
 
 
 class Candidates:
-    """Strings in their order, as the devices normalise them.
+    """Strings in their order, normalized as devices normalize values.
 
-    `from_file`, `from_lines`, `from_list`, `from_stream`, `product` and `chain` make them. They are
-    bytes and become texts of Python only where somebody looks at them. Lists, lines and files of up
-    to 64 MB are held, each string once. All others are read again for every pass of a decode,
-    repeated strings included. An empty list is allowed here; a decode refuses it.
+    `from_file`, `from_lines`, `from_list`, `from_stream`, `product` and `chain` build candidates.
+    An empty list is allowed here. A decode refuses it.
 
     Attributes
     ----------
     name : where the strings come from, for messages.
-    normalize : the normalizer's name.
-    n_blank : lines of nothing but white space, which were skipped; 0 where they are not held.
-    n_duplicates : repeated strings, which were skipped.
-    n_spaced, n_marked : lines that begin or end with white space, or begin with a byte-order mark
-        after the first line. They are strings as they are. 0 where they are not held.
+    normalize : name of the normalizer.
+    n_blank : number of blank lines, which were skipped. This and the following numbers are 0 for
+        streamed candidates.
+    n_duplicates : number of repeated strings, which were skipped.
+    n_spaced : number of lines that begin or end with white space. They are candidates as they are.
+    n_marked : number of lines after the first that begin with a byte-order mark. They are
+        candidates as they are.
+
+    Examples
+    --------
+    >>> candidates = Candidates.from_list(["Cat", "dog", "cat"], normalize="casefold")
+    >>> candidates.strings, candidates.n_duplicates
+    (('cat', 'dog'), 1)
     """
 
     __slots__ = (
-        *("_read", "_texts", "_words", "name", "normalize"),
+        *("_hash_words", "_read", "_texts", "name", "normalize"),
         *("n_blank", "n_duplicates", "n_marked", "n_spaced"),
     )
 
@@ -59,67 +79,135 @@ class Candidates:
         *,
         name: str = "candidates",
         normalize: str = "none",
-        words: NDArray[np.uint32] | None = None,
+        hash_words: NDArray[np.uint32] | None = None,
     ) -> None:
-        """Take distinct strings, perhaps with their digests, or what reads blocks of strings."""
+        """Build candidates from normalized strings, without any check.
+
+        Parameters
+        ----------
+        source : distinct strings in memory, or a function that yields blocks of strings.
+        hash_words : (n, 4) uint32. Hash words of strings in memory, if they are known.
+        """
         self._texts = source if isinstance(source, Texts) else None
         self._read = None if isinstance(source, Texts) else source
-        self._words = words
+        self._hash_words = hash_words
         self.name, self.normalize = name, normalize
         self.n_blank = self.n_duplicates = self.n_spaced = self.n_marked = 0
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, normalize: str = "none") -> Candidates:
-        """Read a UTF-8 file of one candidate a line, also packed by gzip; see `from_lines`.
+        r"""Read a UTF-8 file with one candidate in each line, also packed by gzip.
 
-        Raises FileError, with path and line, where the file or a line cannot be read; of a file
-        that is not held a decode raises it.
+        Parameters
+        ----------
+        path : the file. Its lines are read as in `from_lines`.
+        normalize : name of the normalizer of the metric.
+
+        Raises
+        ------
+        FileError
+            The file or a line cannot be read. A file of more than 64 MB is streamed, and the decode
+            raises this error. The error contains the line.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "words.txt")
+        >>> _ = path.write_text("cat\n\ndog\n")
+        >>> candidates = Candidates.from_file(path)
+        >>> candidates.strings, candidates.n_blank
+        (('cat', 'dog'), 1)
         """
         name = os.fspath(path)
-        lines = Lines(lambda: read_chunks(name), name, normalize)
-        most = _HELD if Path(name).is_file() else sys.maxsize  # a pipe is read only once
-        is_long = most == _HELD and Path(name).stat().st_size > most
-        texts = None if is_long else _join(lines(), lambda block: len(block.data), most)
+        lines = CandidateLines(lambda: read_chunks(name), name, normalize)
+        # A pipe can be read only once, so it is read into memory whatever its size.
+        is_regular = Path(name).is_file()
+        most = _MAX_BYTES_IN_MEMORY if is_regular else sys.maxsize
+        is_long = is_regular and Path(name).stat().st_size > most
+        # A small file packed by gzip may be long after unpacking: then `texts` is None as well.
+        texts = None if is_long else _join_blocks(lines(), lambda block: len(block.data), most)
         if texts is None:
             return cls(lines, name=name, normalize=normalize)
-        return cls._once(texts, name=name, normalize=normalize).with_notes_of(lines)
+        candidates = cls._without_duplicates(texts, name=name, normalize=normalize)
+        return candidates.copy_line_counts(lines)
 
     @classmethod
     def from_lines(
         cls, lines: Iterable[str | bytes], *, name: str = "standard input", normalize: str = "none"
     ) -> Candidates:
-        r"""Read one candidate a line, of any length, ending with \n, \r\n, \r or nothing.
+        r"""Read one candidate from each line.
 
-        Spaces are part of a candidate unless the normalizer says otherwise. Lines that have
-        nothing but the white space of ASCII are skipped. A byte-order mark is tolerated on the
-        first line. `n_blank`, `n_spaced`, `n_marked` and `n_duplicates` of the result say how many
-        lines were skipped, begin or end with white space, begin with a later mark, or came again.
+        Lines end with \n, \r\n, \r or nothing. Spaces are part of a candidate unless the normalizer
+        removes them. Lines with nothing but the white space of ASCII are skipped. A byte-order mark
+        before the first line is removed. The attributes `n_blank`, `n_spaced`, `n_marked` and
+        `n_duplicates` count suspicious lines.
 
-        Raises FileError, with name and line, where a line is not UTF-8 or has a lone surrogate.
+        Parameters
+        ----------
+        lines : for example an open file. They are read once, into memory.
+        name : name of the source, for error messages.
+        normalize : name of the normalizer of the metric.
+
+        Raises
+        ------
+        FileError
+            A line is not UTF-8 or has a lone surrogate. The error contains the line.
+
+        Examples
+        --------
+        >>> candidates = Candidates.from_lines(["cat\n", "dog \n"])
+        >>> candidates.strings, candidates.n_spaced
+        (('cat', 'dog '), 1)
         """
-        read = Lines(lambda: _encoded(lines, name), name, normalize)
-        texts = Texts.join(list(read()))
-        return cls._once(texts, name=name, normalize=normalize).with_notes_of(read)
+        reader = CandidateLines(lambda: _encode_lines(lines, name), name, normalize)
+        texts = Texts.join(list(reader()))
+        candidates = cls._without_duplicates(texts, name=name, normalize=normalize)
+        return candidates.copy_line_counts(reader)
 
     @classmethod
     def from_list(cls, strings: Iterable[str], *, normalize: str = "none") -> Candidates:
-        """Take strings as they are, from a list, a column or any iterable.
+        """Build candidates from a list, a column or any iterable of strings.
 
-        An empty string is a candidate, too. Raises ParamsError for one text in place of a list, and
-        ReportError where a string is not a text, or has a lone surrogate.
+        Parameters
+        ----------
+        strings : texts. The empty string is a candidate as well.
+        normalize : name of the normalizer of the metric.
+
+        Raises
+        ------
+        ParamsError
+            `strings` is a single text.
+        ReportError
+            A string is not a str, or has a lone surrogate.
+
+        Examples
+        --------
+        >>> len(Candidates.from_list(["cat", "dog", "cat"]))
+        2
         """
-        texts = Texts.join(list(_blocks(strings, normalize)))
-        return cls._once(texts, name="candidates", normalize=normalize)
+        texts = Texts.join(list(_encode_blocks(strings, normalize)))
+        return cls._without_duplicates(texts, name="candidates", normalize=normalize)
 
     @classmethod
     def from_stream(
         cls, read: Callable[[], Iterable[str]], *, normalize: str = "none"
     ) -> Candidates:
-        """Take strings from a function that returns a new iterator for every pass.
+        """Build candidates from a function that returns a new iterable for every pass.
 
-        While it is read, a decode raises the errors of `from_list`.
+        A decode raises the errors of `from_list` when it reads the strings.
+
+        Parameters
+        ----------
+        read : returns the strings, the same in every pass.
+        normalize : name of the normalizer of the metric.
+
+        Examples
+        --------
+        >>> candidates = Candidates.from_stream(lambda: (f"example.org/{i}" for i in range(3)))
+        >>> [text for block in candidates.read_blocks() for text in block.to_strings()]
+        ['example.org/0', 'example.org/1', 'example.org/2']
         """
-        return cls(lambda: _blocks(read(), normalize), normalize=normalize)
+        return cls(lambda: _encode_blocks(read(), normalize), normalize=normalize)
 
     @classmethod
     def product(
@@ -133,147 +221,202 @@ class Candidates:
     ) -> Candidates:
         """Continue every prefix by `least` to `most` characters of an alphabet, in all ways.
 
-        The shortest come first. Every string is taken as it is: the normalizer's name only says
-        what the devices used. Raises ParamsError where a character comes twice, `least` is negative
-        or above `most`, or there are more strings than 1e9.
+        The shortest strings come first. Strings are not normalized: `normalize` is only the name of
+        the normalizer that devices used.
 
-        >>> found = Candidates.product(["a", "b"], "xy", 0, 1)
-        >>> [text for block in found.blocks() for text in block.pick()]
+        Parameters
+        ----------
+        prefixes : distinct beginnings of the strings.
+        alphabet : distinct characters.
+        least, most : smallest and largest number of characters after a prefix.
+        normalize : name of the normalizer of the metric.
+
+        Raises
+        ------
+        ParamsError
+            A prefix or a character is repeated, `least` is negative or above `most`, or there are
+            more than 1e9 strings.
+
+        Examples
+        --------
+        >>> candidates = Candidates.product(["a", "b"], "xy", 0, 1)
+        >>> [text for block in candidates.read_blocks() for text in block.to_strings()]
         ['a', 'b', 'ax', 'ay', 'bx', 'by']
         """
-        parts = product.Product.of(prefixes, alphabet, least, most)
-        return cls(parts.blocks, name="product", normalize=normalize)
+        product = string_product.StringProduct.from_strings(prefixes, alphabet, least, most)
+        return cls(product.read_blocks, name="product", normalize=normalize)
 
     @classmethod
     def chain(cls, *parts: Candidates) -> Candidates:
-        """Read one after the other; all have one normalizer, or ParamsError is raised."""
-        names = {part.normalize for part in parts}
-        if len(names) != 1:
-            raise ParamsError(f"candidates must share one normalizer, got {sorted(names)}")
+        """Build streamed candidates that read several candidates one after the other.
+
+        Parameters
+        ----------
+        parts : candidates with one normalizer.
+
+        Raises
+        ------
+        ParamsError
+            The normalizers differ.
+
+        Examples
+        --------
+        >>> chain = Candidates.chain(Candidates.from_list(["cat"]), Candidates.from_list(["dog"]))
+        >>> chain.load_into_memory(10).strings
+        ('cat', 'dog')
+        """
+        normalizers = {part.normalize for part in parts}
+        if len(normalizers) != 1:
+            raise ParamsError(f"candidates must share one normalizer, got {sorted(normalizers)}")
         return cls(
-            lambda: itertools.chain.from_iterable(part.blocks() for part in parts),
+            lambda: itertools.chain.from_iterable(part.read_blocks() for part in parts),
             name=", ".join(part.name for part in parts),
-            normalize=names.pop(),
+            normalize=normalizers.pop(),
         )
 
     @classmethod
-    def _once(cls, texts: Texts, *, name: str, normalize: str) -> Candidates:
-        """Hold strings, each once, at the place of the first."""
-        words = digest_texts(texts)
-        heads = words.view(np.uint64)[:, 0]
+    def _without_duplicates(cls, texts: Texts, *, name: str, normalize: str) -> Candidates:
+        """Build candidates in memory, each string once, at the position of its first occurrence."""
+        hash_words = hash_texts(texts)
+        # Two strings are equal if their hash words are, so no strings need to be compared. Sorting
+        # by the first two words brings equal strings together, in a stable order.
+        heads = hash_words.view(np.uint64)[:, 0]
         order = np.argsort(heads, kind="stable")
         heads = heads[order]
-        again = np.flatnonzero(heads[1:] == heads[:-1]) + 1
-        again = again[(words[order[again]] == words[order[again - 1]]).all(axis=1)]
-        if len(again):
-            kept = np.sort(np.delete(order, again))
-            texts, words = texts.take(kept), words[kept]
-        held = cls(texts, name=name, normalize=normalize, words=words)
-        held.n_duplicates = len(again)
-        return held
+        repeated = np.flatnonzero(heads[1:] == heads[:-1]) + 1
+        is_equal = hash_words[order[repeated]] == hash_words[order[repeated - 1]]
+        repeated = repeated[is_equal.all(axis=1)]
+        if len(repeated):
+            kept = np.sort(np.delete(order, repeated))
+            texts, hash_words = texts.select(kept), hash_words[kept]
+        candidates = cls(texts, name=name, normalize=normalize, hash_words=hash_words)
+        candidates.n_duplicates = len(repeated)
+        return candidates
 
-    def with_notes_of(self, read: Lines | Candidates) -> Candidates:
-        """Take over what was counted while the lines were read; return the candidates."""
-        self.n_blank, self.n_spaced, self.n_marked = read.n_blank, read.n_spaced, read.n_marked
+    def copy_line_counts(self, source: CandidateLines | Candidates) -> Candidates:
+        """Copy the numbers of blank, spaced and marked lines from a source; return self."""
+        self.n_blank, self.n_spaced = source.n_blank, source.n_spaced
+        self.n_marked = source.n_marked
         return self
 
     @property
-    def is_held(self) -> bool:
+    def is_in_memory(self) -> bool:
         """Whether all strings are in memory, so that their number is known."""
         return self._texts is not None
 
     @property
     def strings(self) -> tuple[str, ...]:
-        """All strings; DecodeError where they are not held."""
-        return tuple(self._whole.pick())
+        """All strings; raises DecodeError for streamed candidates."""
+        return tuple(self._texts_in_memory.to_strings())
 
     def __len__(self) -> int:
-        return len(self._whole)
+        """Return the number of strings; raise DecodeError for streamed candidates."""
+        return len(self._texts_in_memory)
 
     def __repr__(self) -> str:
-        number = f"n={len(self)}" if self.is_held else repr(self.name)
+        number = f"n={len(self)}" if self.is_in_memory else repr(self.name)
         return f"Candidates({number}, normalize={self.normalize!r})"
 
-    def blocks(self) -> Iterator[Texts]:
-        """Read from the beginning; raises as the method that made the candidates says."""
+    def read_blocks(self) -> Iterator[Texts]:
+        """Yield all strings in blocks, from the beginning.
+
+        Raises
+        ------
+        FileError, ParamsError, ReportError
+            Streamed strings cannot be read (`from_file`, `from_stream`).
+        """
         if self._read is not None:
             return self._read()
-        starts = range(0, len(self), _BLOCK)
-        return (self._whole.take(slice(start, start + _BLOCK)) for start in starts)
+        starts = range(0, len(self), _BLOCK_STRINGS)
+        texts = self._texts_in_memory
+        return (texts.select(slice(start, start + _BLOCK_STRINGS)) for start in starts)
 
-    def digested(self) -> Iterator[tuple[Texts, NDArray[np.uint32] | None]]:
-        """Read from the beginning, with the digests of each block, (b, 4), where they are held."""
+    def read_blocks_with_hashes(self) -> Iterator[tuple[Texts, NDArray[np.uint32] | None]]:
+        """Yield all strings in blocks, with their hash words, (b, 4).
+
+        The hash words are None for streamed candidates.
+        """
         start = 0
-        for texts in self.blocks():
-            some = slice(start, start := start + len(texts))
-            yield texts, self._known_words[some] if self.is_held else None
+        for texts in self.read_blocks():
+            block = slice(start, start := start + len(texts))
+            yield texts, self._hash_words_in_memory[block] if self.is_in_memory else None
 
-    def hold(self, most: int) -> Candidates | None:
-        """Return all strings, each once, if there are at most `most`; else None, soon."""
-        if self.is_held:
+    def load_into_memory(self, most: int) -> Candidates | None:
+        """Return candidates in memory, each once; None if there are more than `most` strings.
+
+        The strings are read only until their number exceeds `most`.
+        """
+        if self.is_in_memory:
             return self if len(self) <= most else None
-        if (texts := _join(self.blocks(), len, most)) is None:
+        if (texts := _join_blocks(self.read_blocks(), len, most)) is None:
             return None
-        return self._once(texts, name=self.name, normalize=self.normalize)
+        return self._without_duplicates(texts, name=self.name, normalize=self.normalize)
 
-    def subset(self, chosen: Sequence[int]) -> Candidates:
-        """Return the chosen candidates, in the given order."""
-        some = np.array(chosen, dtype=np.int64)
+    def select(self, chosen: Sequence[int]) -> Candidates:
+        """Return the candidates of some indices, in the order of the indices."""
+        indices = np.array(chosen, dtype=np.int64)
         return Candidates(
-            self._whole.take(some), normalize=self.normalize, words=self._known_words[some]
+            self._texts_in_memory.select(indices),
+            normalize=self.normalize,
+            hash_words=self._hash_words_in_memory[indices],
         )
 
-    def cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
-        """Find the cells that the candidates start to stop - 1 set, in every cohort.
+    def compute_cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the cells that the candidates `start` to `stop` - 1 set in all cohorts.
+
+        A cell is one bit of one cohort. Bit i of cohort j has the number j k + i.
 
         Returns
         -------
-        (stop - start, m * h) int32, as `rappor.candidates.murmur3.bloom_cells` writes them.
+        (stop - start, m h) int32
+            Entry [s, j h + l] is the cell of hash function l in cohort j. It is -1 if an earlier
+            hash function of the cohort sets the same bit.
 
         Raises
         ------
         ParamsError
             The hash layout is unknown.
         """
-        if params.layout == google_hashing.LAYOUT:
-            values = self._whole.take(slice(start, stop)).raw()
-            return google_hashing.google_cells(values, params)
-        if params.layout != LAYOUT:
-            raise ParamsError(f"layout must be {LAYOUT} or google, got {params.layout!r}")
-        words = self._known_words[start:stop]
-        if len(self) * params.m * params.h <= FEW:
-            return few_cells(words, params)
-        # Imported here: it loads the compiler.
-        from rappor.candidates import murmur3  # noqa: PLC0415
+        if params.layout == google_hashing.GOOGLE_LAYOUT:
+            values = self._texts_in_memory.select(slice(start, stop)).to_bytes()
+            return google_hashing.compute_google_cells(values, params)
+        if params.layout != DEFAULT_LAYOUT:
+            raise ParamsError(f"layout must be {DEFAULT_LAYOUT} or google, got {params.layout!r}")
+        hash_words = self._hash_words_in_memory[start:stop]
+        if len(self) * params.m * params.h <= MAX_UNCOMPILED_CELLS:
+            return compute_cells_uncompiled(hash_words, params)
+        # This import loads the compiler, which takes longer than the hashes of few strings.
+        from rappor.candidates import compiled_hashing  # noqa: PLC0415
 
-        return murmur3.bloom_cells(words, params)
+        return compiled_hashing.compute_cells(hash_words, params)
 
     @property
-    def _whole(self) -> Texts:
+    def _texts_in_memory(self) -> Texts:
         if self._texts is None:
             raise DecodeError(f"candidates must be held in memory, got a stream: {self.name}")
         return self._texts
 
     @property
-    def _known_words(self) -> NDArray[np.uint32]:
-        if self._words is None:
-            self._words = digest_texts(self._whole)
-        return self._words
+    def _hash_words_in_memory(self) -> NDArray[np.uint32]:
+        """Hash words of all strings, (n, 4), computed once."""
+        if self._hash_words is None:
+            self._hash_words = hash_texts(self._texts_in_memory)
+        return self._hash_words
 
 
-def _join(blocks: Iterable[Texts], size: Callable[[Texts], int], most: int) -> Texts | None:
-    """Join blocks whose sizes add up to at most `most`; None, soon, for more."""
-    held, total = [], 0
+def _join_blocks(blocks: Iterable[Texts], size: Callable[[Texts], int], most: int) -> Texts | None:
+    """Join blocks; return None as soon as the sum of their sizes exceeds `most`."""
+    joined, total = [], 0
     for block in blocks:
         total += size(block)
         if total > most:
             return None
-        held.append(block)
-    return Texts.join(held)
+        joined.append(block)
+    return Texts.join(joined)
 
 
-def _encoded(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
-    """Yield lines that all end."""
+def _encode_lines(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
+    """Yield lines as bytes that end with a newline; raise FileError for a lone surrogate."""
     for number, line in enumerate(lines, 1):
         try:
             value = line.encode() if isinstance(line, str) else line
@@ -282,13 +425,14 @@ def _encoded(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
         yield value if value.endswith(b"\n") else value + b"\n"
 
 
-def _blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
-    """Write strings as the devices do, block by block."""
+def _encode_blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
+    """Yield blocks of normalized strings."""
+    # A single text is an iterable of its characters, which is never meant.
     if isinstance(strings, str | bytes):
         raise ParamsError(
             f"candidates must be a list of strings, got a {type(strings).__name__}; "
             "to read a file use Candidates.from_file(path)"
         )
     texts = iter(strings)
-    while block := list(itertools.islice(texts, _BLOCK)):
-        yield Texts.of([normalize_text(normalize, text).encode() for text in block])
+    while block := list(itertools.islice(texts, _BLOCK_STRINGS)):
+        yield Texts.from_bytes([normalize_text(normalize, text).encode() for text in block])

@@ -1,9 +1,9 @@
-"""The hash layout of google/rappor's Python and C++ clients, for data collected by them.
+"""The hash layout of google/rappor's Python and C++ clients, to decode data that they collected.
 
-Hash i of a string in a cohort is byte i of MD5(cohort as 4 bytes big-endian, then the string
-in UTF-8), modulo k. A byte is little for an index: with k > 256 higher bits are never set, and
-unless k divides 256 lower bits are set more often. So parameters with this layout are decoded,
-but never offered for new metrics.
+Hash i of a string in a cohort is byte i of MD5(cohort as 4 bytes big-endian, then the string in
+UTF-8), modulo k. A byte is a poor index: with k > 256 the higher bits are never set, and unless k
+divides 256, the lower bits are set more often. Hence the layout is supported for decoding and never
+offered for new metrics.
 """
 
 from __future__ import annotations
@@ -15,41 +15,44 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.few import drop_repeats
+from rappor.candidates.uncompiled_hashing import mark_repeated_cells
 from rappor.protocol.params import Params
 
-LAYOUT: Final = "google"
+GOOGLE_LAYOUT: Final = "google"
+"""Name of the hash layout in a parameter set. Counts with this name never mix with other counts."""
 
-_HASHED: Final = 1 << 16
-"""Messages hashed at a time: 1 MB of digests stay in a core's cache."""
+_BLOCK_MESSAGES: Final = 1 << 16
+"""Number of messages that are hashed at a time. Their digests, 1 MB, stay in the cache of a
+core."""
 
 
-def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
-    """Find the cells that each string sets, in every cohort.
+def compute_google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
+    """Return the cells that each string sets in all cohorts, under google/rappor's layout.
 
     Returns
     -------
-    (n, m * h) int32 as `candidates.murmur3.bloom_cells` writes them: the cell j * k + bit that
-    hash i sets in cohort j, or -1 where an earlier hash of that cohort has set the same bit.
+    (n, m h) int32
+        Entry [s, j h + i] is the cell j k + bit that hash i sets in cohort j. It is -1 if an
+        earlier hash of the cohort sets the same bit (`compiled_hashing.compute_cells`).
     """
     k, h, m = params.k, params.h, params.m
     cells = np.empty((len(values), m * h), dtype=np.int32)
-    firsts = np.arange(m, dtype=np.int32)[:, None] * np.int32(k)
-    step = max(_HASHED // m, 1)
+    first_cells = np.arange(m, dtype=np.int32)[:, None] * np.int32(k)
+    step = max(_BLOCK_MESSAGES // m, 1)
     for start in range(0, len(values), step):
-        digests = _digest_each(values[start : start + step], m)
-        block = digests[:, :, :h] % np.int32(k) + firsts
+        digests = _compute_md5_digests(values[start : start + step], m)
+        block = digests[:, :, :h] % np.int32(k) + first_cells
         cells[start : start + step] = block.reshape(-1, m * h)
-    drop_repeats(cells, h)
+    mark_repeated_cells(cells, h)
     return cells
 
 
-def _digest_each(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
-    """Hash strings one by one in each of m cohorts, (n, m, 16) uint8."""
-    heads = [cohort.to_bytes(4, "big") for cohort in range(m)]
+def _compute_md5_digests(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
+    """Return the MD5 of each string in each of m cohorts, (n, m, 16) uint8."""
+    cohorts = [cohort.to_bytes(4, "big") for cohort in range(m)]
     digests = b"".join(
-        hashlib.md5(head + value, usedforsecurity=False).digest()
+        hashlib.md5(cohort + value, usedforsecurity=False).digest()
         for value in values
-        for head in heads
+        for cohort in cohorts
     )
     return np.frombuffer(digests, dtype=np.uint8).reshape(len(values), m, 16)

@@ -24,8 +24,8 @@ def add_to_list(
     if candidates is None:
         return first
     both = Candidates.chain(first, candidates)
-    if candidates.is_held:
+    if candidates.is_in_memory:
         # Both lists fit into memory, and a list in memory is decoded without a second pass.
-        both = both.hold(len(first) + len(candidates)) or both
-        both.with_notes_of(candidates).n_duplicates = candidates.n_duplicates
+        both = both.load_into_memory(len(first) + len(candidates)) or both
+        both.copy_line_counts(candidates).n_duplicates = candidates.n_duplicates
     return both

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.profiles import PROFILES, profile_named
+from rappor.protocol.profiles import PROFILES, get_profile
 
 _RANGE: Final = re.compile(r"(.)-(.)", re.DOTALL)
 """Pattern of a range of characters, such as a-z."""
@@ -61,7 +61,7 @@ class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late ve
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name. An unknown name is a usage error."""
         try:
-            profile_named(value)
+            get_profile(value)
         except ParamsError as error:
             raise click.BadParameter(str(error), ctx, param) from None
         return value

@@ -15,7 +15,7 @@ from rappor.comparison.sample_contrasts import RequestedContrast
 from rappor.comparison.samples import Samples
 from rappor.counts.counts import Counts
 from rappor.estimator.error_control import ErrorControl
-from rappor.protocol.segments import Segment, segment_name
+from rappor.protocol.segments import Segment, format_segment
 
 
 @explain_error_control
@@ -64,7 +64,7 @@ def compare_segments(
     >>> old, new = (
     ...     simulate_counts(
     ...         Population(["cat", "dog"], weights),
-    ...         params.in_segment((("version", version),)),
+    ...         params.with_segment((("version", version),)),
     ...         n_reports=1e5,
     ...         seed=1,
     ...     )
@@ -90,7 +90,7 @@ def compare_segments(
         progress=progress,
     )
     described = [
-        Sample.from_added(segment_name(segment), added, segment=dict(segment))
+        Sample.from_added(format_segment(segment), added, segment=dict(segment))
         for segment, added in zip(by_segment, decoded.added, strict=True)
     ]
     return build_comparison(
@@ -141,7 +141,7 @@ def _group_by_segment(
         segment = tuple(
             pair for pair in collection.params.segment if dimension is None or pair[0] == dimension
         )
-        by_segment.setdefault(segment, []).append(collection.unsegmented)
+        by_segment.setdefault(segment, []).append(collection.without_segment)
     reports = {
         segment: sum(collection.n_reports for collection in members)
         for segment, members in by_segment.items()

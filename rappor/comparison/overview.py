@@ -11,7 +11,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.trend import trend
 from rappor.counts.counts import Counts
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.estimator.error_control import ErrorControl
@@ -114,7 +114,7 @@ class Overview:
 
 
 def compute_overview(  # noqa: PLR0913 - what is decoded, and how
-    released: Released,
+    released: ReleasedCounts,
     latest: Sequence[Counts],
     candidates: Candidates | None = None,
     *,

@@ -25,7 +25,7 @@ from rappor.decoding.estimates import Estimates
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import PValues
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 
 _COLUMNS: Final = ("share", "std_error", "ci_low", "ci_high")
 """Attributes of `Estimates` that a table of all samples repeats."""
@@ -137,7 +137,7 @@ def decode_separately(
     complete : True if every value is in one of the categories.
     """
     error_control = error_control.for_several_tests()
-    all_counts = [counts.unsegmented for collection in samples for counts in collection]
+    all_counts = [counts.without_segment for collection in samples for counts in collection]
     # The other half of the error rate is for strings that a single sample detects. _detect_overall
     # combines both tests with the factor 2.
     half_level = replace(error_control, alpha=error_control.alpha / 2)
@@ -191,11 +191,11 @@ def listed_candidates(
     DecodeError
         The samples mix strings and categories, or the candidates are too many to keep in memory.
     """
-    hashed = {encoding_of(collection.params).hashed for collection in counts}
+    hashed = {get_encoding(collection.params).is_hashed for collection in counts}
     if len(hashed) > 1:
         raise DecodeError("samples must have the same kind of values: strings or categories")
     normalized = normalize_candidates(candidates, (), counts, MOST_ROWS)
-    if normalized is not None and not normalized.is_held:
+    if normalized is not None and not normalized.is_in_memory:
         raise DecodeError(
             f"candidates of several samples must number at most {MOST_ROWS:,}, got more: "
             f"{normalized.name}"

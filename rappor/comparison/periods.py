@@ -9,9 +9,9 @@ from typing import Final
 
 from rappor.base.errors import DecodeError
 from rappor.base.ranges import check_choice
-from rappor.counts.calendar import STRETCHES, Days, stretch_of
+from rappor.counts.calendar_periods import PERIOD_KINDS, DayRange, find_period
 from rappor.counts.counts import Counts
-from rappor.counts.released import Period, Released
+from rappor.counts.released_counts import Period, ReleasedCounts
 
 MOST_PERIODS: Final = 1000
 """Largest number of periods in one trend: more than two years of days. Bounds time and memory."""
@@ -44,7 +44,7 @@ class CalendarPeriod:
         return Period(first=self.first, last=self.last, collections=()).name
 
 
-def split_periods(released: Released, by: str | None) -> tuple[str, list[CalendarPeriod]]:
+def split_periods(released: ReleasedCounts, by: str | None) -> tuple[str, list[CalendarPeriod]]:
     """Return the length of the periods ("day", "week", ...), and all periods in order.
 
     Parameters
@@ -59,7 +59,7 @@ def split_periods(released: Released, by: str | None) -> tuple[str, list[Calenda
         There are no reports, a period spans several days, weeks or months, or there are too many.
     """
     if by is not None:
-        check_choice("by", by, STRETCHES, error=DecodeError)
+        check_choice("by", by, PERIOD_KINDS, error=DecodeError)
     periods = [period for period in released.periods if period.n_reports]
     if not periods:
         raise DecodeError("counts must have at least 1 report, got 0")
@@ -72,7 +72,7 @@ def split_periods(released: Released, by: str | None) -> tuple[str, list[Calenda
     by_first_day = {calendar_period.first: calendar_period for calendar_period in calendar}
     daily = kind is not None and all(period.first == period.last for period in periods)
     for period in periods:
-        first, last = stretch_of(period.first, kind, within=within) if kind else _days_of(period)
+        first, last = find_period(period.first, kind, within=within) if kind else _days_of(period)
         if period.last > last:
             raise DecodeError(
                 f"by must not be finer than the counts, got {by} for the period {period.name}"
@@ -91,12 +91,12 @@ def split_periods(released: Released, by: str | None) -> tuple[str, list[Calenda
     return kind or "period", calendar
 
 
-def _days_of(period: Period) -> Days:
+def _days_of(period: Period) -> DayRange:
     """Return the first and the last day of a period."""
     return period.first, period.last
 
 
-def _resolve_range(released: Released, periods: Sequence[Period]) -> Days:
+def _resolve_range(released: ReleasedCounts, periods: Sequence[Period]) -> DayRange:
     """Return the requested days; an open end is replaced by the first or last day with reports.
 
     Collectors write a range without a beginning or an end with the first and the last possible
@@ -110,24 +110,24 @@ def _resolve_range(released: Released, periods: Sequence[Period]) -> Days:
     return first, last
 
 
-def _common_kind(periods: Sequence[Period], within: Days) -> str | None:
+def _common_kind(periods: Sequence[Period], within: DayRange) -> str | None:
     """Return the length that all periods have; None if lengths differ or fit no calendar unit."""
-    for kind in STRETCHES:
+    for kind in PERIOD_KINDS:
         if all(
-            stretch_of(period.first, kind, within=within) == _days_of(period) for period in periods
+            find_period(period.first, kind, within=within) == _days_of(period) for period in periods
         ):
             return kind
     return None
 
 
-def _generate_calendar(kind: str, within: Days) -> Iterator[CalendarPeriod]:
+def _generate_calendar(kind: str, within: DayRange) -> Iterator[CalendarPeriod]:
     """Yield every period of the range, with or without reports.
 
     Raises DecodeError if there are more than `MOST_PERIODS`.
     """
     day, n_periods = within[0], 0
     while day <= within[1]:
-        first, last = stretch_of(day, kind, within=within)
+        first, last = find_period(day, kind, within=within)
         if n_periods == MOST_PERIODS:
             raise DecodeError(
                 f"a trend has at most {MOST_PERIODS:,} {kind}s, from {within[0]}: ask for less"

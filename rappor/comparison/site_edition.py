@@ -23,7 +23,7 @@ from rappor.base.errors import DecodeError, FileError
 from rappor.base.ranges import format_value
 from rappor.candidates.candidates import Candidates
 from rappor.comparison.comparison import Comparison
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 
 _ID_DIGITS: Final = 16
 """Hexadecimal digits of an ID: 64 bits of the hash."""
@@ -92,7 +92,7 @@ class SiteEdition:
     """
 
     trend: Comparison
-    released: Released
+    released: ReleasedCounts
     candidates: Candidates | None
     notice: tuple[str, ...]
 

@@ -20,14 +20,14 @@ from rappor.comparison.per_sample import SampleEstimates
 from rappor.comparison.periods import CalendarPeriod, split_periods
 from rappor.comparison.sample_contrasts import RequestedContrast
 from rappor.comparison.samples import Samples
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.error_control import ErrorControl
 
 
 @explain_error_control
 def trend(  # noqa: PLR0913 - all that a caller may know of the counts
-    released: Released,
+    released: ReleasedCounts,
     candidates: Candidates | Iterable[str] | None = None,
     *,
     by: str | None = None,
@@ -46,7 +46,7 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     Parameters
     ----------
     released : counts with their days, as `CollectorClient.counts(..., by="day")` and
-        `Released.load` return them.
+        `ReleasedCounts.load` return them.
     candidates : strings to test, as for `decode`, at most 131,072. Encodings of categories take no
         candidates.
     by : "day", "week" or "month", no finer than the counts. By default the length of the counts'
@@ -73,7 +73,7 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     --------
     >>> import datetime
     >>> from rappor import Params, Population, trend
-    >>> from rappor.counts.released import Period, Released
+    >>> from rappor.counts.released_counts import Period, ReleasedCounts
     >>> from rappor.simulation import simulate_days
     >>> population = Population(["cat", "dog"], [3, 1])
     >>> counts = simulate_days(
@@ -85,7 +85,7 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     ...     for day, collection in zip(days, counts, strict=True)
     ... )
     >>> comparison = trend(
-    ...     Released(metric="", first=days[0], last=days[-1], periods=periods, withheld=()),
+    ...     ReleasedCounts(metric="", first=days[0], last=days[-1], periods=periods, withheld=()),
     ...     ["cat", "dog", "emu"],
     ... )
     >>> [comparison.candidates[i] for i in comparison.shown_rows]
@@ -94,7 +94,9 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     [100000, 100000, 0, 100000]
     """
     # Counts have no days: a trend needs the days that a collector stores beside the counts.
-    check_type("released", released, Released, "compare_samples compares collections without days")
+    check_type(
+        "released", released, ReleasedCounts, "compare_samples compares collections without days"
+    )
     check_integer("smooth", smooth, 1, error=DecodeError)
     kind, periods = split_periods(released, by)
     collections = [period.collections for period in periods]

@@ -1,4 +1,4 @@
-"""Short names for the arrays that the analyst's rooms hand to each other."""
+"""Names for the types of arrays that the analyst's packages pass to each other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The sum of the bits of many reports: compiled, or without a compiler by numpy alone.
+"""Sums of the bits of many packed reports, by cohort.
 
-Reports are packed: bit i of a report is bit i mod 8 (least significant first) of byte i div 8,
-and the unused bits of the last byte are 0.
+Reports are packed: bit i of a report is bit i mod 8 (least significant first) of byte i div 8, and
+the unused bits of the last byte are 0. Two implementations return equal sums: a compiled loop
+(`compiled_bit_sums`), and numpy alone (`numpy_bit_sums`), which is several times slower.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 
 from rappor.base.errors import ReportError
 
+# A worker of a cluster may have numpy without the compiler.
 try:
-    from rappor.counts.compiled_sums import add_rows
-except ImportError:  # a worker of a cluster may have no compiler: several times slower, and equal
-    from rappor.counts.plain_sums import add_rows
+    from rappor.counts.compiled_bit_sums import add_rows
+except ImportError:
+    from rappor.counts.numpy_bit_sums import add_rows
 
 
 def sum_bits(
@@ -26,35 +28,45 @@ def sum_bits(
     k: int,
     m: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count, in every cohort, the reports and the ones at every bit.
+    """Count the reports of each cohort, and the ones at each bit.
 
     Parameters
     ----------
-    packed : (n, ceil(k/8)) uint8, packed reports.
-    cohorts : (n,) of any integer dtype, each in [0, m); the order is free.
-    k, m : bits of a report, and cohorts.
+    packed : (n, ceil(k/8)) uint8. Packed reports.
+    cohorts : (n,) of any integer dtype. Cohort of each report, in [0, m), in any order.
+    k, m : number of bits of a report, and number of cohorts.
 
     Returns
     -------
-    ones : (m, k) int64, reports of cohort j that have a 1 at bit i.
-    reports : (m,) int64, reports of cohort j.
+    bit_counts : (m, k) int64
+        Number of reports of cohort j that have a 1 at bit i.
+    cohort_reports : (m,) int64
+        Number of reports of cohort j.
 
     Raises
     ------
     ReportError
-        The arrays are not packed reports, or a report names a cohort outside [0, m) or sets
-        one of the unused bits; the message has the row.
+        The arrays have a wrong dtype or shape, or a report has a cohort outside [0, m) or a 1 in
+        an unused bit. The message contains the row.
+
+    Examples
+    --------
+    >>> packed = np.array([[0b01], [0b11], [0b10]], dtype=np.uint8)
+    >>> bit_counts, cohort_reports = sum_bits(packed, np.array([0, 0, 1]), k=2, m=2)
+    >>> bit_counts.tolist(), cohort_reports.tolist()
+    ([[2, 1], [0, 1]], [2, 1])
     """
     _check_reports(packed, cohorts, k)
-    ones = np.zeros((m, k), dtype=np.int64)
-    reports = np.zeros(m, dtype=np.int64)
-    bad = add_rows(np.ascontiguousarray(packed), cohorts, ones, reports)
-    if bad >= 0:
-        raise ReportError(_complaint(int(cohorts[bad]), bad, k, m))
-    return ones, reports
+    bit_counts = np.zeros((m, k), dtype=np.int64)
+    cohort_reports = np.zeros(m, dtype=np.int64)
+    bad_row = add_rows(np.ascontiguousarray(packed), cohorts, bit_counts, cohort_reports)
+    if bad_row >= 0:
+        raise ReportError(_explain_bad_row(int(cohorts[bad_row]), bad_row, k, m))
+    return bit_counts, cohort_reports
 
 
 def _check_reports(packed: NDArray[np.uint8], cohorts: NDArray[np.integer[Any]], k: int) -> None:
+    """Raise ReportError for a wrong dtype or shape, on which the compiled loop would crash."""
     n_bytes = (k + 7) // 8
     if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != n_bytes:
         raise ReportError(
@@ -67,8 +79,8 @@ def _check_reports(packed: NDArray[np.uint8], cohorts: NDArray[np.integer[Any]],
         )
 
 
-def _complaint(cohort: int, row: int, k: int, m: int) -> str:
-    """Say what is wrong with a row that the kernel has refused."""
+def _explain_bad_row(cohort: int, row: int, k: int, m: int) -> str:
+    """Return the reason for which `add_rows` refused a row."""
     if not 0 <= cohort < m:
         return f"cohort must be in [0, {m - 1}], got {cohort} in row {row}"
     return f"the bits from {k} on must be 0, got a 1 in row {row}"

@@ -1,7 +1,8 @@
-"""Counts: how many reports of each cohort have a 1 at each bit. Adding them is aggregation.
+"""Counts: for each cohort, the number of reports and the number of ones at each bit.
 
-Counts of one metric and one parameter set form a commutative monoid: every batch, day, shard
-or worker has one, and their sum is what the analyst decodes.
+Counts of one metric and one parameter set form a commutative monoid: adding them in any order gives
+the same counts. Each batch, day, shard or worker has counts of its own, and the analyst decodes
+their sum.
 """
 
 from __future__ import annotations
@@ -18,36 +19,38 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rappor.base.errors import FileError, MetricError, ParamsError, ReportError
-from rappor.counts import counts_file, devices, tables
+from rappor.counts import counts_file, counts_tables, squared_reports
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
 
-_BATCH: Final = 1 << 16
-"""Reports that `from_reports` holds at a time: 1 MB of bits at k = 128."""
+_BATCH_REPORTS: Final = 1 << 16
+"""Number of reports that `from_reports` has in memory at a time: 1 MB of bits at k = 128."""
 
 
 @dataclass(init=False, frozen=True, slots=True, eq=False, repr=False)
-class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
-    """Sums of reports; immutable, comparable, not hashable.
+class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no hash)
+    """Sums of the reports of one metric under one parameter set. Immutable and not hashable.
 
     Parameters
     ----------
     params : the parameter set of every report.
-    bit_counts : (m, k) of integers (or integral floats); at [j, i] the reports of cohort j that
-        have a 1 at bit i.
-    cohort_reports : (m,) likewise, the reports of each cohort.
-    metric : the name of the metric; empty where there is none.
-    sum_squared_reports : the sum, over all devices, of the squared number of a device's reports,
-    or a bound above it; None where nobody knows. `with_devices` sets it from simpler numbers.
+    bit_counts : (m, k) of integers, or of floats that are integers. Entry [j, i] is the number of
+        reports of cohort j that have a 1 at bit i.
+    cohort_reports : (m,) likewise. Number of reports of each cohort.
+    metric : name of the metric; empty if there is none.
+    sum_squared_reports : sum over all devices of the squared number of a device's reports, or an
+        upper bound of it. None if it is unknown. `with_devices` computes it from simpler numbers.
 
-    The attributes have the same names; `bit_counts` and `cohort_reports` are read-only int64
-    copies.
+    Attributes
+    ----------
+    params, bit_counts, cohort_reports, metric, sum_squared_reports
+        The arguments. The arrays are read-only int64 copies.
 
     Raises
     ------
     ReportError
-        A shape is wrong, an entry is negative or not a whole number, a bit has more ones
-        than its cohort has reports, or squares is impossible for that number of reports.
+        A shape is wrong, an entry is negative or not a whole number, a bit has more ones than its
+        cohort has reports, or the sum of squared reports is impossible for the number of reports.
     MetricError
         The metric is not a text.
 
@@ -73,36 +76,43 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         metric: str = "",
         sum_squared_reports: int | None = None,
     ) -> None:
-        """Copy and check the tables."""
+        """Copy and check the arrays."""
         if not isinstance(metric, str):
             raise MetricError(f"metric must be a text, got {type(metric).__name__}")
         object.__setattr__(self, "params", params)
         object.__setattr__(
-            self, "bit_counts", _whole_numbers("bit_counts", bit_counts, (params.m, params.k))
+            self,
+            "bit_counts",
+            _copy_whole_numbers("bit_counts", bit_counts, (params.m, params.k)),
         )
         object.__setattr__(
-            self, "cohort_reports", _whole_numbers("cohort_reports", cohort_reports, (params.m,))
+            self,
+            "cohort_reports",
+            _copy_whole_numbers("cohort_reports", cohort_reports, (params.m,)),
         )
         object.__setattr__(self, "metric", metric)
-        _check_bounds(self.bit_counts, self.cohort_reports)
+        _check_ones(self.bit_counts, self.cohort_reports)
         n_reports = self.n_reports
-        known = devices.check_squares(sum_squared_reports, n_reports) if n_reports else 0
-        object.__setattr__(self, "sum_squared_reports", known)
+        # No reports come from no devices, so S = 0 is known.
+        squares: int | None = 0
+        if n_reports:
+            squares = squared_reports.check_squares(sum_squared_reports, n_reports)
+        object.__setattr__(self, "sum_squared_reports", squares)
 
     @property
-    def unsegmented(self) -> Counts:
-        """The same counts under parameters that name no segment."""
-        params = self.params.unsegmented
+    def without_segment(self) -> Counts:
+        """The same counts under the parameter set without a segment, to add segments."""
+        params = self.params.without_segment
         return Counts(
             params, self.bit_counts, self.cohort_reports, self.metric, self.sum_squared_reports
         )
 
     @property
     def reports_per_device(self) -> float | None:
-        """`squares` over reports: how many a device sent, in the mean over reports; None: unknown.
+        """Reports per device, averaged over reports: `sum_squared_reports` / `n_reports`.
 
-        Where all devices sent equally many, it is that number; otherwise it is larger than the
-        mean over devices. It is 0 without reports.
+        It is the number of reports of each device if all devices sent equally many. Otherwise it is
+        larger than the average over devices. It is 0 without reports, and None if it is unknown.
         """
         if self.sum_squared_reports is None:
             return None
@@ -111,22 +121,36 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def with_devices(
         self, n_devices: float | None = None, *, reports_per_device: float | None = None
     ) -> Counts:
-        """Return the same counts, known to come from this number of devices.
+        """Return the same counts with a known number of devices.
 
-        One number is given: devices, or reports of each; the reports are taken to be evenly
-        spread over the devices. Where they are not, `squares` of the constructor says it.
+        The reports are assumed to be evenly spread over the devices. For any other distribution,
+        pass `sum_squared_reports` to the constructor.
 
-        Raises ReportError where both numbers are given, or none, and for more devices than reports,
-        less than one device, or less than one report of each.
+        Parameters
+        ----------
+        n_devices : number of devices, in [1, n_reports].
+        reports_per_device : number of reports of each device, in [1, n_reports]. Pass exactly one
+            of the two.
+
+        Raises
+        ------
+        ReportError
+            Both numbers are passed or none, or the number is outside its range.
+
+        Examples
+        --------
+        >>> params = Params(k=2, m=1, f=0.5, p=0.25, q=0.75)
+        >>> Counts(params, [[3, 1]], [4]).with_devices(2).sum_squared_reports
+        8
         """
-        squares = devices.squares_of(
+        squares = squared_reports.compute_squares(
             self.n_reports, n_devices=n_devices, reports_per_device=reports_per_device
         )
         return Counts(self.params, self.bit_counts, self.cohort_reports, self.metric, squares)
 
     @classmethod
     def zero(cls, params: Params, metric: str = "") -> Counts:
-        """Return the counts of no reports."""
+        """Return the counts of no reports, the neutral element of addition."""
         return cls(
             params, np.zeros((params.m, params.k), np.int64), np.zeros(params.m, np.int64), metric
         )
@@ -143,29 +167,53 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
 
         Parameters
         ----------
-        packed : (n, ceil(k/8)) uint8.
-        cohorts : (n,) of any integer dtype.
+        packed : (n, ceil(k/8)) uint8. Bit i of a report is bit i mod 8 of byte i div 8.
+        cohorts : (n,) of any integer dtype. Cohort of each report.
+        params, metric : parameter set and metric of all reports.
 
         Raises
         ------
         ReportError
-            See `rappor.counts.bit_sums.sum_bits`.
+            An array has a wrong dtype or shape, or a report has a cohort outside [0, m) or a 1 in
+            an unused bit.
+
+        Examples
+        --------
+        >>> params = Params(k=2, m=1, f=0.5, p=0.25, q=0.75)
+        >>> packed = np.array([[0b01], [0b11]], dtype=np.uint8)
+        >>> Counts.from_packed(packed, np.array([0, 0]), params).bit_counts.tolist()
+        [[2, 1]]
         """
-        # Imported here: it loads the compiler, which a decode does not need.
+        # This import loads the compiler, which takes a second. Decoding does not need it.
         from rappor.counts.bit_sums import sum_bits  # noqa: PLC0415
 
         return cls(params, *sum_bits(packed, cohorts, k=params.k, m=params.m), metric)
 
     @classmethod
     def from_reports(cls, reports: Iterable[Report], params: Params, metric: str = "") -> Counts:
-        """Count reports, read once from any iterable, in bounded memory.
+        """Count reports from any iterable, in bounded memory.
 
-        Raises ReportError where a report has another fingerprint or metric.
+        Parameters
+        ----------
+        reports : reports of one metric and one parameter set. They are read once.
+        params, metric : parameter set and metric of all reports.
+
+        Raises
+        ------
+        ReportError
+            A report has another fingerprint or metric.
+
+        Examples
+        --------
+        >>> params = Params(k=2, m=1, f=0.5, p=0.25, q=0.75)
+        >>> report = Report(metric="page", params=params.fingerprint, cohort=0, bits=bytes([0b01]))
+        >>> Counts.from_reports([report, report], params, "page").bit_counts.tolist()
+        [[2, 0]]
         """
         fingerprint = params.fingerprint
         total = cls.zero(params, metric)
         stream = iter(reports)
-        while batch := list(itertools.islice(stream, _BATCH)):
+        while batch := list(itertools.islice(stream, _BATCH_REPORTS)):
             for report in batch:
                 _check_report(report, fingerprint, metric)
             bits = b"".join(report.bits for report in batch)
@@ -176,34 +224,54 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
 
     @property
     def n_reports(self) -> int:
-        """Reports in all cohorts."""
+        """Number of reports in all cohorts."""
+        # Python integers: the sum of int64 could overflow.
         return sum(self.cohort_reports.tolist())
 
     @property
     def sha256(self) -> str:
-        """Hash of metric, parameters, devices and sums: equal counts have it, in any file."""
-        known = {
+        """Hash of metric, parameters, devices and sums. Equal counts have equal hashes."""
+        header = {
             "metric": self.metric,
             "params": self.params.fingerprint,
             "squares": self.sum_squared_reports,
         }
         integers = np.concatenate([self.cohort_reports, self.bit_counts.ravel()]).astype("<i8")
-        digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode() + b"\n")
+        digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode() + b"\n")
         digest.update(integers.tobytes())
         return digest.hexdigest()
 
     def __add__(self, other: Counts) -> Counts:
-        """Add as `add` does, for devices that may be the same."""
+        """Add counts whose devices may be the same (`add` with `same_devices=True`)."""
         if not isinstance(other, Counts):
             return NotImplemented
         return self.add(other, same_devices=True)
 
     def add(self, other: Counts, *, same_devices: bool) -> Counts:
-        """Add counts whose devices may be the same, as on two days, or are other ones.
+        """Add counts of the same metric and parameter set.
 
-        What is known of the devices is added too: unless they are others, the sum of squares is
-        at most what the same devices could make of both, (sqrt(a) + sqrt(b))^2. Where one of the
-        two is unknown, so is the sum's.
+        Parameters
+        ----------
+        other : the counts to add.
+        same_devices : whether a device may have reports in both, as on two days. The sum of squared
+            reports then becomes its upper bound, (sqrt(a) + sqrt(b))^2. With False, the sums of
+            squared reports add. The result is unknown if one of them is unknown.
+
+        Raises
+        ------
+        MetricError
+            The metrics differ.
+        ParamsError
+            The parameter sets differ.
+
+        Examples
+        --------
+        >>> params = Params(k=2, m=1, f=0.5, p=0.25, q=0.75)
+        >>> day = Counts(params, [[3, 1]], [4]).with_devices(4)
+        >>> day.add(day, same_devices=True).reports_per_device
+        2.0
+        >>> day.add(day, same_devices=False).reports_per_device
+        1.0
         """
         self._check_same_collection(other, "added")
         return Counts(
@@ -211,7 +279,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
             self.bit_counts + other.bit_counts,
             self.cohort_reports + other.cohort_reports,
             self.metric,
-            devices.add_squares(
+            squared_reports.add_squares(
                 self.sum_squared_reports, other.sum_squared_reports, same_devices=same_devices
             ),
         )
@@ -221,29 +289,31 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         return self if other == 0 else NotImplemented
 
     def __sub__(self, other: Counts) -> Counts:
+        """Subtract counts that are part of these counts."""
         if not isinstance(other, Counts):
             return NotImplemented
         self._check_same_collection(other, "subtracted")
-        reports = self.cohort_reports - other.cohort_reports
+        cohort_reports = self.cohort_reports - other.cohort_reports
         n_left = self.n_reports - other.n_reports
         squares = None
+        # No device has more reports after the subtraction, so the old sum stays an upper bound. A
+        # negative number of reports is refused by the constructor.
         if self.sum_squared_reports is not None and n_left >= 0:
-            squares = min(
-                self.sum_squared_reports, n_left**2
-            )  # whatever is taken away, no sum grows
+            squares = min(self.sum_squared_reports, n_left**2)
         return Counts(
-            self.params, self.bit_counts - other.bit_counts, reports, self.metric, squares
+            self.params, self.bit_counts - other.bit_counts, cohort_reports, self.metric, squares
         )
 
     def _check_same_collection(self, other: Counts, verb: str) -> None:
+        """Raise MetricError or ParamsError unless both have one metric and one parameter set."""
         if self.metric != other.metric:
             raise MetricError(
                 f"counts of metric {self.metric!r} and of metric {other.metric!r} cannot be {verb}"
             )
-        ours, theirs = self.params.fingerprint, other.params.fingerprint
-        if ours != theirs:
+        own, others = self.params.fingerprint, other.params.fingerprint
+        if own != others:
             raise ParamsError(
-                f"counts under parameters {ours} and under parameters {theirs} cannot be {verb}"
+                f"counts under parameters {own} and under parameters {others} cannot be {verb}"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -264,10 +334,13 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file, whole or not at all; `load` reads exactly the same counts."""
-        counts_file.write(
+        """Write a counts file that `load` reads (`rappor.counts.counts_file`).
+
+        After a crash, the file is either complete or absent.
+        """
+        counts_file.write_counts_file(
             path,
-            counts_file.Contents(
+            counts_file.CountsFields(
                 self.params,
                 self.bit_counts,
                 self.cohort_reports,
@@ -278,127 +351,156 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Counts:
-        """Read what `save` wrote, or what a collector answers for its counts.
+        """Read a counts file, or the JSON in which a collector returns counts.
 
-        Raises FileError, with the reason, for any other file, and for several parameter sets.
+        Raises
+        ------
+        FileError
+            The file is of another kind, damaged, or contains several parameter sets. The message is
+            the reason.
         """
-        return cls._of_file(path, counts_file.read(path))
+        return cls._from_fields(path, counts_file.read_counts_file(path))
 
     @classmethod
     def load_all(cls, path: str | os.PathLike[str]) -> list[Counts]:
-        """Read as `load` does, but all parameter sets of what a collector answers."""
-        return [cls._of_file(path, contents) for contents in counts_file.read_all(path)]
+        """Read the counts of all parameter sets of a file; raise FileError as `load` does."""
+        return [cls._from_fields(path, fields) for fields in counts_file.read_all_counts(path)]
 
     @classmethod
-    def _of_file(cls, path: str | os.PathLike[str], contents: counts_file.Contents) -> Counts:
+    def _from_fields(cls, path: str | os.PathLike[str], fields: counts_file.CountsFields) -> Counts:
         try:
-            return cls(*contents)
+            return cls(*fields)
         except (ReportError, MetricError) as error:
             raise FileError(path, str(error)) from None
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a table with the columns cohort, reports, bit_0, bit_1 and so on.
+        """Write a CSV with the columns cohort, reports, bit_0, bit_1 and so on.
 
-        Where `squares` is known, it is a last column, the same in every row. The parameters and
-        the metric are not in the table.
+        If `sum_squared_reports` is known, it is a last column "squares" with the same number in
+        every row. The table does not contain the parameters and the metric.
         """
-        tables.write_csv(path, self.bit_counts, self.cohort_reports, self.sum_squared_reports)
+        counts_tables.write_csv(
+            path, self.bit_counts, self.cohort_reports, self.sum_squared_reports
+        )
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str], params: Params, metric: str = "") -> Counts:
-        """Read a table as `to_csv` writes it; the rows and the columns may come in any order.
+        """Read a CSV that `to_csv` or a database wrote.
 
-        Headings may be in upper case, and the column squares may be missing.
+        Rows and columns may have any order, headings may be in upper case, and the column squares
+        may be missing.
 
-        Raises FileError, with path and line, where a column, a cohort or a number is missing,
-        doubled, out of place or impossible.
+        Raises
+        ------
+        FileError
+            A column, a cohort or a number is missing, repeated or impossible. The error contains
+            the path and the line.
         """
-        ones, reports, squares = tables.read_csv(path, params)
+        bit_counts, cohort_reports, squares = counts_tables.read_csv(path, params)
         try:
-            return cls(params, ones, reports, metric, squares)
-        except ReportError as error:  # of the number of reports, the squares are impossible
+            return cls(params, bit_counts, cohort_reports, metric, squares)
+        # The sum of squared reports may be impossible for the number of reports.
+        except ReportError as error:
             raise FileError(path, str(error)) from None
 
     def to_arrow(self) -> Any:
-        """Return a pyarrow.Table of cohort, reports and ones (a list of k integers).
+        """Return a pyarrow.Table of cohort, reports and ones (lists of k integers).
 
-        Metric, parameters and squares go into the schema's metadata. Raises MissingExtraError
-        where the extra 'arrow' is not installed.
+        The schema's metadata contain the metric, the parameters and the sum of squared reports.
+
+        Raises
+        ------
+        MissingExtraError
+            The extra "arrow" is not installed.
         """
-        return tables.to_arrow(
+        return counts_tables.build_arrow_table(
             self.params, self.bit_counts, self.cohort_reports, self.metric, self.sum_squared_reports
         )
 
     @classmethod
     def from_arrow(cls, table: Any) -> Counts:
-        """Read a pyarrow.Table as `to_arrow` makes it; the rows may come in any order.
+        """Read a pyarrow.Table that `to_arrow` built. The rows may have any order.
 
-        Raises FileError where columns, types, metadata, cohorts or numbers are not those of one
-        Counts, and MissingExtraError where the extra 'arrow' is not installed.
+        Raises
+        ------
+        FileError
+            Columns, types, metadata, cohorts or numbers are not those of counts.
+        MissingExtraError
+            The extra "arrow" is not installed.
         """
         return cls._from_arrow(table, "Arrow table")
 
     @classmethod
     def _from_arrow(cls, table: Any, name: str | os.PathLike[str]) -> Counts:
         try:
-            return cls(*tables.from_arrow(table))
+            return cls(*counts_tables.parse_arrow_table(table))
         except (ParamsError, ReportError, MetricError) as error:
             raise FileError(name, str(error)) from None
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write the table of `to_arrow` as one Parquet file, whole or not at all."""
-        tables.write_parquet(path, self.to_arrow())
+        """Write the table of `to_arrow` as a Parquet file."""
+        counts_tables.write_parquet(path, self.to_arrow())
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike[str]) -> Counts:
-        """Read a Parquet file as `to_parquet` writes it; raises what `from_arrow` raises.
+        """Read a Parquet file that `to_parquet` wrote.
 
-        A file of reports is refused: `rappor.engines.aggregate_parquet` adds them up.
+        Raises
+        ------
+        FileError
+            The file does not contain counts. A file of reports is refused as well:
+            `rappor.engines.aggregate_parquet` adds its reports.
+        MissingExtraError
+            The extra "arrow" is not installed.
         """
-        return cls._from_arrow(tables.read_parquet(path), path)
+        return cls._from_arrow(counts_tables.read_parquet(path), path)
 
 
-def _whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
+def _copy_whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return a read-only int64 copy of a table of non-negative whole numbers."""
     rows = table if isinstance(table, list | tuple) else [table]
+    # numpy would copy the numbers under the mask, which the caller has declared invalid.
     if any(isinstance(row, np.ma.MaskedArray) for row in rows):
-        # numpy would take the numbers under the mask, which somebody has declared invalid.
         raise ReportError(f"{name} must not be a masked array: fill or leave out what it masks")
     array = np.asarray(table)
     if array.shape != shape:
         raise ReportError(f"{name} must have shape {shape}, got {array.shape}")
     if array.dtype.kind not in "iuf":
         raise ReportError(f"{name} must be integers, got {array.dtype}")
-    bad = ~((array >= 0) & (array < 1 << 63))  # a NaN fails both
+    is_bad = ~((array >= 0) & (array < 1 << 63))  # both comparisons are False for a NaN
     if array.dtype.kind == "f":
-        bad |= array != np.floor(array)
-    if bad.any():
-        place = tuple(int(index) for index in np.argwhere(bad)[0])
+        is_bad |= array != np.floor(array)
+    if is_bad.any():
+        index = tuple(int(i) for i in np.argwhere(is_bad)[0])
         raise ReportError(
-            f"{name} must be whole numbers in [0, 2^63), got {array[place]} at {_place(*place)}"
+            f"{name} must be whole numbers in [0, 2^63), got {array[index]} "
+            f"at {_format_index(*index)}"
         )
-    whole = array.astype(np.int64, order="C")
-    whole.flags.writeable = False
-    return whole
+    numbers = array.astype(np.int64, order="C")
+    numbers.flags.writeable = False
+    return numbers
 
 
-def _place(cohort: int, bit: int | None = None) -> str:
+def _format_index(cohort: int, bit: int | None = None) -> str:
     return f"cohort {cohort}" if bit is None else f"cohort {cohort}, bit {bit}"
 
 
-def _check_bounds(ones: NDArray[np.int64], reports: NDArray[np.int64]) -> None:
-    over = ones > reports[:, None]
-    if over.any():  # looking for the places costs more than all other checks
-        j, i = np.argwhere(over)[0].tolist()
+def _check_ones(bit_counts: NDArray[np.int64], cohort_reports: NDArray[np.int64]) -> None:
+    """Raise ReportError if a bit has more ones than its cohort has reports."""
+    is_over = bit_counts > cohort_reports[:, None]
+    # Searching the index costs more than all other checks, so it happens for an error only.
+    if is_over.any():
+        j, i = np.argwhere(is_over)[0].tolist()
         raise ReportError(
-            f"ones must be at most the reports of their cohort, got {ones[j, i]} ones "
-            f"in {reports[j]} reports at {_place(j, i)}"
+            f"ones must be at most the reports of their cohort, got {bit_counts[j, i]} ones "
+            f"in {cohort_reports[j]} reports at {_format_index(j, i)}"
         )
 
 
 def _check_report(report: Report, fingerprint: str, metric: str) -> None:
+    """Raise ReportError for a report of another parameter set or metric."""
     if report.params != fingerprint:
         raise ReportError(f"params must be {fingerprint}, got a report under {report.params}")
     if report.metric != metric:
-        mend = "" if metric else f"; give metric={report.metric!r}"
-        raise ReportError(f"metric must be {metric!r}, got a report of {report.metric!r}{mend}")
+        remedy = "" if metric else f"; give metric={report.metric!r}"
+        raise ReportError(f"metric must be {metric!r}, got a report of {report.metric!r}{remedy}")

@@ -1,17 +1,20 @@
-"""The file of one Counts: three lines of text, then integers.
+"""The file format of counts, and the JSON in which a collector returns counts.
+
+A counts file contains one collection of counts. It has three lines of text, then integers:
 
     RAPPOR COUNTS 1
     {"devices":null|{"squares":...},"metric":...,"packing":"raw"|"zlib","params":{...},
      "shape":[m,k]}                                               in one line
     SHA-256, as hex digits, of everything else in the file
-    reports (m) and then ones (m, k), as little-endian 64-bit integers
+    cohort reports (m) and then bit counts (m, k), as little-endian integers of 64 bits
 
-`squares` is the sum of a device's squared reports over all devices, or a bound above it; without
-`devices`, or with null, nobody knows. The integers are compressed where that makes them shorter.
-Any changed, missing or added byte is an error, and nothing is unpacked before the digest has
-matched.
+`squares` is the sum over all devices of the squared number of a device's reports, or an upper bound
+of this sum. It is unknown if `devices` is null or absent. The integers are compressed if that makes
+the file shorter. Any changed, missing or added byte is an error, and nothing is unpacked before the
+digest matches.
 
-What a collector answers to GET /v1/metrics/NAME/counts is read too, an entry a parameter set:
+The JSON of GET /v1/metrics/NAME/counts can be read as well. It has an entry for each parameter set,
+and for each period if periods were requested:
 
     {"metric":..., "from":..., "to":..., "collections":[{"fingerprint":..., "params":{...},
     "reports":[m], "ones":[[k], ...], "devices":..., "from":..., "to":...}, ...], ...}
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 
 from rappor.base.atomic_files import replace_file
 from rappor.base.errors import FileError, ParamsError
-from rappor.counts.tables import is_table_of_counts
+from rappor.counts.counts_tables import is_table_of_counts
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "
@@ -41,127 +44,153 @@ _PARQUET: Final = b"PAR1"
 _JSON: Final = b"{"
 _GZIP: Final = b"\x1f\x8b"
 _REGISTRY: Final = re.compile(rb"(?m)^\s*\[(budget|metrics\.)")
-_SHOWING: Final = 4096
-"""Bytes of another file that are read to say what it looks like."""
+_EXAMINED_BYTES: Final = 4096
+"""Number of bytes of a foreign file that are read to recognise its kind for the error message."""
 
 
-class Contents(NamedTuple):
-    """What a file contains: the arguments of Counts, read but not yet checked for consistency.
+class CountsFields(NamedTuple):
+    """The arguments of `Counts` as a file contains them, not yet checked against each other.
 
-    `ones` is (m, k) int64, `reports` (m,) int64.
+    Attributes
+    ----------
+    bit_counts : (m, k) integers.
+    cohort_reports : (m,) integers.
+    squares : the sum of squared reports of devices; None if it is unknown.
     """
 
     params: Params
-    ones: NDArray[np.int64]
-    reports: NDArray[np.int64]
+    bit_counts: NDArray[np.int64]
+    cohort_reports: NDArray[np.int64]
     metric: str
     squares: int | None = None
 
 
-def write(path: str | os.PathLike[str], contents: Contents) -> None:
-    """Write the file, whole or not at all."""
-    integers = np.concatenate([contents.reports, contents.ones.ravel()]).astype("<i8").tobytes()
-    packed = zlib.compress(integers, level=6)
-    packing, payload = ("zlib", packed) if len(packed) < len(integers) else ("raw", integers)
+def write_counts_file(path: str | os.PathLike[str], fields: CountsFields) -> None:
+    """Write a counts file. After a crash, the file is either complete or absent."""
+    integers = np.concatenate([fields.cohort_reports, fields.bit_counts.ravel()]).astype("<i8")
+    raw = integers.tobytes()
+    compressed = zlib.compress(raw, level=6)
+    packing, payload = ("zlib", compressed) if len(compressed) < len(raw) else ("raw", raw)
     document = {
-        "devices": None if contents.squares is None else {"squares": contents.squares},
-        "metric": contents.metric,
+        "devices": None if fields.squares is None else {"squares": fields.squares},
+        "metric": fields.metric,
         "packing": packing,
-        "params": json.loads(contents.params.to_json()),
-        "shape": list(contents.ones.shape),
+        "params": json.loads(fields.params.to_json()),
+        "shape": list(fields.bit_counts.shape),
     }
     header = json.dumps(document, sort_keys=True, separators=(",", ":")).encode() + b"\n"
     with replace_file(path) as file:
-        file.writelines([_MAGIC, header, _digest(header, payload), payload])
+        file.writelines([_MAGIC, header, _compute_digest_line(header, payload), payload])
 
 
-def read(path: str | os.PathLike[str]) -> Contents:
-    """Read a file of one parameter set; FileError for several or none, and as `read_all`."""
-    contents = read_all(path)
-    if len(contents) != 1:
+def read_counts_file(path: str | os.PathLike[str]) -> CountsFields:
+    """Read a file with counts of exactly one parameter set.
+
+    Raises
+    ------
+    FileError
+        The file contains several parameter sets or none, or `read_all_counts` raises.
+    """
+    fields = read_all_counts(path)
+    if len(fields) != 1:
         raise FileError(
             path,
-            f"it must have counts under one parameter set, got {len(contents)}: "
+            f"it must have counts under one parameter set, got {len(fields)}: "
             "ask the collector for one of them with params=FINGERPRINT",
         )
-    return contents[0]
+    return fields[0]
 
 
-def read_all(path: str | os.PathLike[str]) -> list[Contents]:
-    """Read the file, or the JSON that a collector answers, which may hold several.
+def read_all_counts(path: str | os.PathLike[str]) -> list[CountsFields]:
+    """Read a counts file, or the JSON of a collector, which may contain several parameter sets.
 
-    Raises FileError where it is missing, foreign, of another version, truncated, extended, changed,
-    or its header and its integers do not fit each other.
+    Raises
+    ------
+    FileError
+        The file is missing, of another kind or version, truncated, extended or changed, or its
+        header contradicts its integers.
     """
     try:
         with Path(path).open("rb") as file:
             start = file.read(len(_MAGIC))
             if start.startswith(_JSON):
-                return parse_document(start + file.read())[1]
+                return parse_collector_response(start + file.read())[1]
             if not start.startswith(_FAMILY):
-                raise ValueError(_name_other_file(start + file.read(_SHOWING)))
+                raise ValueError(_describe_other_file(start + file.read(_EXAMINED_BYTES)))
             if start != _MAGIC:
                 raise ValueError("it is a counts file of another version than 1, or cut off")
-            return [_parse(file.read())]
+            return [_parse_after_magic(file.read())]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FileError(path, reason or type(error).__name__) from None
 
 
-def _digest(header: bytes, payload: bytes) -> bytes:
+def _compute_digest_line(header: bytes, payload: bytes) -> bytes:
     return hashlib.sha256(_MAGIC + header + payload).hexdigest().encode() + b"\n"
 
 
-def _name_other_file(start: bytes) -> str:
-    """Say what a file looks like that is not a counts file, by how it begins."""
+def _describe_other_file(start: bytes) -> str:
+    """Return an error message that names the kind of a foreign file, and how to read it."""
     if start.startswith(_PARQUET):
         return (
             "it is a Parquet file, not a counts file: read counts with Counts.from_parquet, "
             "add reports up with `rappor aggregate` or rappor.engines.aggregate_parquet"
         )
     first_line = start.partition(b"\n")[0]
-    looks = ""
+    resemblance = ""
     if not start:
-        looks = ": it is empty"
+        resemblance = ": it is empty"
     elif start.startswith(_GZIP):
-        looks = " but packed by gzip: unpack it first"
+        resemblance = " but packed by gzip: unpack it first"
     elif start.startswith(b"[{"):
-        looks = " but looks like an array of JSON"
+        resemblance = " but looks like an array of JSON"
     elif _REGISTRY.search(start):
-        looks = " but looks like a registry, which --registry names"
+        resemblance = " but looks like a registry, which --registry names"
     elif is_table_of_counts(first_line.decode(errors="replace")):
-        looks = (
+        resemblance = (
             " but looks like a table of counts in CSV: read it with Counts.from_csv, or give "
             "--registry and --metric"
         )
     elif b"," in first_line and first_line.isascii():
-        looks = " but looks like CSV: `rappor aggregate` adds reports up"
-    return f"it is not a counts file{looks}"
+        resemblance = " but looks like CSV: `rappor aggregate` adds reports up"
+    return f"it is not a counts file{resemblance}"
 
 
-def _parse(data: bytes) -> Contents:
+def _parse_after_magic(data: bytes) -> CountsFields:
+    """Parse a counts file after its first line; raise ValueError with the reason."""
     header, newline, rest = data.partition(b"\n")
-    digest, payload = rest[:65], rest[65:]
-    if digest != _digest(header + newline, payload):
+    digest_line, payload = rest[:65], rest[65:]
+    if digest_line != _compute_digest_line(header + newline, payload):
         raise ValueError("it is damaged: its SHA-256 does not match its contents")
     try:
         document = json.loads(header)
         params = Params.from_json(json.dumps(document["params"]))
         metric, packing, shape = (document[key] for key in ("metric", "packing", "shape"))
-        squares = _squares(document)
+        squares = _read_squares(document)
     except (ParamsError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"its header is wrong: {error}") from None
     if shape != [params.m, params.k]:
         raise ValueError(f"shape must be {[params.m, params.k]} as its parameters say, got {shape}")
-    integers = _unpack(packing, payload, n=params.m * (params.k + 1))
-    reports, ones = np.split(integers, [params.m])
-    return Contents(params, ones.reshape(params.m, params.k), reports, metric, squares)
+    integers = _unpack_integers(packing, payload, n=params.m * (params.k + 1))
+    cohort_reports, bit_counts = np.split(integers, [params.m])
+    bit_counts = bit_counts.reshape(params.m, params.k)
+    return CountsFields(params, bit_counts, cohort_reports, metric, squares)
 
 
-def parse_document(data: bytes) -> tuple[dict[str, Any], list[Contents]]:
-    """Read the counts that a collector answers: the document, and what each entry contains.
+def parse_collector_response(data: bytes) -> tuple[dict[str, Any], list[CountsFields]]:
+    """Parse the JSON in which a collector returns counts.
 
-    Raises ValueError with the reason; the days are not read here.
+    Returns
+    -------
+    document : dict
+        The whole document. Its days are not checked.
+    fields : list of CountsFields
+        Counts of each entry of `collections`.
+
+    Raises
+    ------
+    ValueError
+        The JSON does not contain the counts of a collector. The message is the reason.
     """
     try:
         document = json.loads(data)
@@ -171,40 +200,42 @@ def parse_document(data: bytes) -> tuple[dict[str, Any], list[Contents]]:
         raise ValueError(f"its parameters are wrong: {error}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
         first_line = data.partition(b"\n")[0]
-        looks = ""
+        resemblance = ""
         if b'"id"' in first_line and b'"reports"' in first_line:
-            looks = ", and looks like uploads: add them up with `rappor aggregate`"
-        reason = f"it is neither a counts file nor the counts of a collector{looks}"
+            resemblance = ", and looks like uploads: add them up with `rappor aggregate`"
+        reason = f"it is neither a counts file nor the counts of a collector{resemblance}"
         raise ValueError(reason) from None
 
 
-def _parse_entry(entry: Any, metric: Any) -> Contents:
+def _parse_entry(entry: Any, metric: Any) -> CountsFields:
+    """Parse one entry of `collections`; raise ParamsError for a wrong fingerprint."""
     params = Params.from_json(json.dumps(entry["params"]))
     if entry["fingerprint"] != params.fingerprint:
         raise ParamsError(f"fingerprint must be {params.fingerprint}, got {entry['fingerprint']!r}")
-    ones, reports = (_read_integers(entry, key) for key in ("ones", "reports"))
-    return Contents(params, ones, reports, metric, _squares(entry))
+    bit_counts, cohort_reports = (_read_integers(entry, key) for key in ("ones", "reports"))
+    return CountsFields(params, bit_counts, cohort_reports, metric, _read_squares(entry))
 
 
 def _read_integers(entry: Any, key: str) -> NDArray[Any]:
-    """Return the numbers under this key; Counts checks their shape and size."""
+    """Return the numbers of a key. `Counts` checks their shape and range."""
     numbers = np.array(entry[key])
     if numbers.dtype.kind not in "iuf":
         raise ValueError(f"{key} must be integers, got {numbers.dtype}")
     return numbers
 
 
-def _squares(document: Any) -> Any:
-    """Return what is written of the devices, not yet checked; None where nothing is."""
+def _read_squares(document: Any) -> Any:
+    """Return the sum of squared reports, unchecked; None if the document has no devices."""
     devices = document.get("devices")
     return None if devices is None else devices["squares"]
 
 
-def _unpack(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int64]:
-    """Return exactly n integers; never unpack more than that."""
+def _unpack_integers(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int64]:
+    """Return exactly n integers; raise ValueError for any other payload."""
     if packing == "zlib":
         inflate = zlib.decompressobj()
         try:
+            # The limit stops a small file that would unpack to gigabytes.
             payload = inflate.decompress(payload, 8 * n + 1)
         except zlib.error:
             raise ValueError("its integers are not a zlib stream") from None

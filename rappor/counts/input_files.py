@@ -4,7 +4,7 @@ An analyst has counts in three kinds of files:
 
 - a counts file (`Counts.save`), which contains its parameters, and the name of its metric if it has
   one;
-- the JSON that a collector returns (`Released`), which also contains days;
+- the JSON that a collector returns (`ReleasedCounts`), which also contains days;
 - a CSV table, the result of `rappor sql`, which contains neither. The caller names the metric.
 
 Files of reports are refused with a hint, because they look alike and are not sums yet.
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from rappor.base.errors import DecodeError, FileError, MetricError
-from rappor.counts.calendar import stretch_of
+from rappor.counts.calendar_periods import find_period
 from rappor.counts.counts import Counts
-from rappor.counts.released import Period, Released
-from rappor.counts.tables import is_table_of_counts
-from rappor.protocol.encodings import encoding_of
+from rappor.counts.counts_tables import is_table_of_counts
+from rappor.counts.released_counts import Period, ReleasedCounts
+from rappor.protocol.encodings import get_encoding
 from rappor.registry.metric import Metric
 
 _PARQUET: Final = b"PAR1"
@@ -67,10 +67,10 @@ def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
     return Counts.load_all(path)
 
 
-def read_released(path: str, metric: Metric | None = None) -> Released | None:
+def read_released(path: str, metric: Metric | None = None) -> ReleasedCounts | None:
     """Read a collector's result with its days; return None for a file of counts without days."""
     try:
-        return Released.load(path)
+        return ReleasedCounts.load(path)
     except FileError:
         # A file that is not a counts file at all has an error of its own, which `read_counts`
         # raises.
@@ -95,7 +95,7 @@ def list_epochs(paths: Iterable[str], metric: Metric) -> list[str]:
     return sorted({metric.epoch_at(day) for path in paths for day in read_days(path)})
 
 
-def join_released(results: Sequence[Released]) -> Released:
+def join_released(results: Sequence[ReleasedCounts]) -> ReleasedCounts:
     """Join the periods of several results of a collector, in the order of their days.
 
     Raises
@@ -115,7 +115,7 @@ def join_released(results: Sequence[Released]) -> Released:
     for before, after in itertools.pairwise(periods):
         if after.first <= before.last:
             raise DecodeError(f"periods must not overlap, got {before.name} and {after.name}")
-    return Released(
+    return ReleasedCounts(
         metric=results[0].metric,
         first=min(result.first for result in results),
         last=max(result.last for result in results),
@@ -126,7 +126,7 @@ def join_released(results: Sequence[Released]) -> Released:
 
 def assign_periods(
     files: Sequence[tuple[str, list[Counts]]], first: datetime.date, by: str
-) -> Released:
+) -> ReleasedCounts:
     """Assign consecutive days, weeks or months to counts of files without days.
 
     Parameters
@@ -146,11 +146,11 @@ def assign_periods(
     for path, counts in files:
         if following is None:
             raise DecodeError(f"the days of {path} must be before the year 10000")
-        last = stretch_of(following, by, within=(following, datetime.date.max))[1]
+        last = find_period(following, by, within=(following, datetime.date.max))[1]
         periods.append(Period(first=following, last=last, collections=tuple(counts)))
         following = None if last == datetime.date.max else last + datetime.timedelta(1)
     names = {counts.metric for _, collections in files for counts in collections}
-    return Released(
+    return ReleasedCounts(
         metric=names.pop() if len(names) == 1 else "",
         first=first,
         last=periods[-1].last,
@@ -183,7 +183,7 @@ def check_counts(counts: Sequence[Counts], metric: Metric) -> None:
     for collection in counts:
         if collection.metric not in ("", metric.name):
             raise MetricError(f"counts must be of {metric.name}, got {collection.metric}")
-        if not encoding_of(metric.params).takes_values_of(collection.params):
+        if not get_encoding(metric.params).has_same_encoding(collection.params):
             raise MetricError(
                 f"counts must have encoding {metric.params.encoding}, "
                 f"got {collection.params.encoding}"

@@ -1,8 +1,12 @@
-"""Popcounts that no honest device sends.
+"""The range of popcounts of honest reports, to recognise forged or broken reports.
 
-The number of ones in an honest report with B true bits is the sum of Binomial(B, q*) and
-Binomial(k - B, p*). A popcount that no B of its encoding has with a probability of 1e-9 or more
-means a report that is forged or broken. Forgeries with a plausible popcount are not found.
+The popcount, the number of ones in a report, is the sum of two independent binomial numbers for an
+honest report with B true bits:
+
+    Binomial(B, q*) + Binomial(k - B, p*)
+
+A popcount that is less likely than 1e-9 for every possible B belongs to a forged or broken report.
+A forger who knows the range can stay inside it, so the check does not find every forgery.
 """
 
 from __future__ import annotations
@@ -13,33 +17,48 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 FALSE_ALARM: Final = 1e-9
-"""Probability that an honest report is called suspicious, half of it at either end: one false
-alarm in a billion reports."""
+"""Probability that an honest report has a popcount outside the range, half at either end: one false
+alarm in a billion reports. A larger value finds more forgeries and accuses more devices."""
 
 
 @functools.lru_cache(maxsize=1024)
-def popcount_range(params: Params) -> tuple[int, int]:
-    """Return the range of ones that honest reports have with probability 1 - FALSE_ALARM."""
-    true_bits = encoding_of(params).true_bits  # the more of them, the more ones
-    low = np.cumsum(_distribution(params, true_bits[0]))
-    high = np.cumsum(_distribution(params, true_bits[-1])[::-1])
+def compute_popcount_range(params: Params) -> tuple[int, int]:
+    """Return the smallest and the largest popcount that is plausible for an honest report.
+
+    An honest report is inside the range with probability 1 - `FALSE_ALARM` or more.
+
+    Examples
+    --------
+    >>> compute_popcount_range(Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75))
+    (38, 105)
+    """
+    # Since p* < q*, more true bits give more ones. So the least number of true bits decides the
+    # lower end, and the largest number the upper end.
+    true_bit_counts = get_encoding(params).true_bit_counts
+    low = np.cumsum(_compute_popcount_distribution(params, true_bit_counts[0]))
+    high = np.cumsum(_compute_popcount_distribution(params, true_bit_counts[-1])[::-1])
     least = int(np.searchsorted(low, FALSE_ALARM / 2, side="right"))
     return least, params.k - int(np.searchsorted(high, FALSE_ALARM / 2, side="right"))
 
 
-def _distribution(params: Params, n_true: int) -> NDArray[np.float64]:
-    """Return the probabilities of 0 to k ones, (k + 1,) float64, if n_true bits are true."""
+def _compute_popcount_distribution(params: Params, n_true_bits: int) -> NDArray[np.float64]:
+    """Return the probabilities of 0 to k ones for a number of true bits, (k + 1,) float64."""
     return np.convolve(
-        _binomial(n_true, params.q_star), _binomial(params.k - n_true, params.p_star)
+        _compute_binomial(n_true_bits, params.q_star),
+        _compute_binomial(params.k - n_true_bits, params.p_star),
     )
 
 
-def _binomial(n: int, probability: float) -> NDArray[np.float64]:
-    """Return the distribution of n coins by adding one at a time: exact to rounding."""
+def _compute_binomial(n: int, probability: float) -> NDArray[np.float64]:
+    """Return the binomial probabilities of 0 to n successes, (n + 1,) float64.
+
+    Adding one trial at a time adds positive numbers only, so the tails are exact up to rounding.
+    Formulas with factorials lose the digits of tails near 1e-9.
+    """
     distribution = np.ones(1)
     for _ in range(n):
         distribution = np.convolve(distribution, (1 - probability, probability))

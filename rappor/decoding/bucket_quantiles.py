@@ -32,7 +32,7 @@ from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Floats
 from rappor.decoding.contrasts import Contrast, normal_reach
 from rappor.decoding.estimates import Estimates
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 
 LEVELS: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Levels of the quantiles in the result."""
@@ -60,7 +60,7 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     DecodeError
         The encoding has no buckets, or hardly any report has a number in a bucket.
     """
-    edges = np.array(encoding_of(estimates.collections[0].params).edges)
+    edges = np.array(get_encoding(estimates.collections[0].params).edges)
     if not len(edges):
         raise DecodeError("counts must be of buckets: other values have no quantiles")
     k = len(edges) + 1

@@ -33,7 +33,7 @@ from rappor.decoding.contrasts import add_sampling
 from rappor.estimator.debias import Target
 from rappor.estimator.fit import LEAST_NOISE
 from rappor.estimator.proportion_tests import Proportions
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 
@@ -161,7 +161,7 @@ def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
     """
     for counts in target.counts:
         # Bit i of two collections with different categories has different meanings.
-        if not encoding_of(params).answers_like(counts.params):
+        if not get_encoding(params).has_same_categories(counts.params):
             raise DecodeError("counts must share one encoding and its categories")
     shape = (len(target.counts), params.k)
     proportions = target.proportions.reshape(shape)

@@ -40,7 +40,7 @@ from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.score_tests import NullTail, normal_tail, null_tail, ones_variance
 from rappor.estimator.selection import SCREENED, Selection, select
 from rappor.estimator.shrinkage import ShrunkenFit
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 
 MOST_ROWS: Final = 1 << 17
 """Largest number of candidates that all have rows. A longer list is read as a stream, and only the
@@ -194,7 +194,7 @@ def normalize_candidates(
     collections : the counts. All must have one normalizer.
     most : largest number of candidates that are read into memory.
     """
-    if not all(encoding_of(collection.params).hashed for collection in collections):
+    if not all(get_encoding(collection.params).is_hashed for collection in collections):
         if candidates is not None or first:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
@@ -217,12 +217,14 @@ def normalize_candidates(
         first_candidates = Candidates.product(first, "", 0, 0, normalize=normalizer)
         all_candidates = Candidates.chain(first_candidates, candidates)
         in_memory = (
-            all_candidates.hold(len(first) + len(candidates)) if candidates.is_held else None
+            all_candidates.load_into_memory(len(first) + len(candidates))
+            if candidates.is_in_memory
+            else None
         )
         candidates = all_candidates if in_memory is None else in_memory
-    if (in_memory := candidates.hold(most)) is not None:
+    if (in_memory := candidates.load_into_memory(most)) is not None:
         candidates = in_memory
-    if candidates.is_held and len(candidates) == 0:
+    if candidates.is_in_memory and len(candidates) == 0:
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
@@ -231,12 +233,12 @@ def normalize_candidates(
 
 def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution: bool) -> bool:
     """Return whether the candidates are read as a stream, so that only the best have a row."""
-    if listed.is_held and len(listed) <= most:
+    if listed.is_in_memory and len(listed) <= most:
         return False
     # Import the stream only here. The import loads the compiler, which categories do not need.
     from rappor.estimator.streamed_design_matrix import can_stream  # noqa: PLC0415
 
-    if listed.is_held and (distribution or not can_stream(target, len(listed))):
+    if listed.is_in_memory and (distribution or not can_stream(target, len(listed))):
         return False
     if distribution:
         raise DecodeError(
@@ -318,7 +320,7 @@ def _collect_diagnostics(
         "capacity": describe_capacity(
             target, selection, strings.design.columns(selection.chosen), misfit=misfit
         ),
-        "groups": [list(strings.candidates.subset(group).strings) for group in strings.groups],
+        "groups": [list(strings.candidates.select(group).strings) for group in strings.groups],
     }
 
 
@@ -409,19 +411,19 @@ def _decode_closed(
 ) -> Estimates:
     """Decode categories, booleans and buckets by the closed form."""
     categories = estimate_categories(target, target.counts[0].params)
-    encoding = encoding_of(target.counts[0].params)
+    encoding = get_encoding(target.counts[0].params)
     findings = diagnostics.describe_cohorts(target)
     if complete:
         # The encoding `boolean` has one share, so there is no sum to constrain.
-        if not encoding.exclusive:
+        if not encoding.is_exclusive:
             raise DecodeError("complete must be false for yes or no: a no sets no bit")
         categories = CompleteCategoryEstimates.of(categories)
         findings["complete"] = categories.describe()
     thresholds = Thresholds(detection, PValues(rows=categories.proportions.p_values()))
-    share = categories.shares(exclusive=encoding.exclusive)
+    share = categories.shares(exclusive=encoding.is_exclusive)
     rows = answer_rows(target, categories.proportions, thresholds)
     raw = Raw(
-        names=tuple(encoding.answers),
+        names=tuple(encoding.category_labels),
         entry=np.arange(len(categories.estimate)),
         group=np.zeros(len(categories.estimate), dtype=np.int64),
         estimate=categories.estimate,

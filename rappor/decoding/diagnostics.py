@@ -35,7 +35,7 @@ from rappor.estimator.debias import Target
 from rappor.estimator.fit import Fit
 from rappor.estimator.p_values import least_p_value
 from rappor.estimator.tail_probabilities import upper_tail
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 
 FALSE_ALARM: Final = 1e-9
 """Probability of a warning about the popcounts of an honest collection, at each end."""
@@ -162,7 +162,7 @@ def true_bits(target: Target, number: int) -> TrueBits:
     """
     counts = target.counts[number]
     params = counts.params
-    possible = encoding_of(params).true_bits
+    possible = get_encoding(params).true_bit_counts
     gap = params.q_star - params.p_star
     n = np.where(counts.cohort_reports > 0, counts.cohort_reports, np.nan)
     # The variance of a popcount of independent bits is at most k/4. In the worst case a device

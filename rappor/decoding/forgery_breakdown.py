@@ -47,7 +47,7 @@ from typing import Final
 import numpy as np
 
 from rappor.counts.arrays import Booleans, Floats, Integers
-from rappor.counts.popcounts import popcount_range
+from rappor.counts.popcounts import compute_popcount_range
 from rappor.decoding.closed_form import pool
 from rappor.estimator.debias import Target
 from rappor.estimator.design_matrix import Design
@@ -152,7 +152,7 @@ def _compute_forged_variance(target: Target) -> float:
     variances = []
     for counts in target.counts:
         params = counts.params
-        ones = popcount_range(params)[1] / params.k
+        ones = compute_popcount_range(params)[1] / params.k
         variances.append(ones * (1 - ones) / (params.q_star - params.p_star) ** 2)
     return float(np.average(variances, weights=[counts.n_reports for counts in target.counts]))
 
@@ -168,7 +168,7 @@ def _find_best_reports(influence: Floats, target: Target) -> Floats:
         params = counts.params
         rows = slice(*np.searchsorted(target.group, [number, number + 1]))
         ranked = np.sort(influence[:, rows].reshape(-1, params.m, params.k), axis=2)
-        least, most = popcount_range(params)
+        least, most = compute_popcount_range(params)
         noise = params.p_star * ranked.sum(axis=(1, 2))
         for side, sign in enumerate((1, -1)):
             bits = sign * ranked[..., ::-sign][..., :most]

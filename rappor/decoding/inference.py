@@ -18,7 +18,7 @@ from rappor.estimator.debias import Target
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.device_assumptions import describe_assumption
 from rappor.estimator.score_tests import NullTail
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 
 Interval = Callable[[float], tuple[Floats, Floats]]
 """Function from an error probability to the ends of two-sided intervals."""
@@ -67,7 +67,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
 
     Strings are sorted by their estimates.
     """
-    encoding = encoding_of(target.counts[0].params)
+    encoding = get_encoding(target.counts[0].params)
     detection, p_values = raw.thresholds.detection, raw.thresholds.p_values
     detected = raw.thresholds.detected
     low, high = raw.interval(1 - detection.confidence)
@@ -76,11 +76,11 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
     # because they are high miss too often.
     chosen_share = max(int(detected.sum()), 1) / p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
-    sizes = -raw.estimate[raw.entry] if encoding.hashed else np.zeros(len(raw.entry))
+    sizes = -raw.estimate[raw.entry] if encoding.is_hashed else np.zeros(len(raw.entry))
     order = np.argsort(sizes, kind="stable")
     entry = raw.entry[order]
     detected_rows, totals = None, [_UNKNOWN]
-    if encoding.exclusive:
+    if encoding.is_exclusive:
         detected_rows = _compute_detected_rows(raw)
         totals = list(_compute_remaining(detected_rows, entry[detected[entry]]))
     total, *remaining = totals

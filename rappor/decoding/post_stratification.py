@@ -29,8 +29,8 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.error_control import ErrorControl
-from rappor.protocol.encodings import encoding_of
-from rappor.protocol.segments import segment_name
+from rappor.protocol.encodings import get_encoding
+from rappor.protocol.segments import format_segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def read_weights(path: str) -> dict[str, float]:
         except ValueError:
             # Tables from spreadsheets begin with titles. A title cannot be confused with a segment,
             # whose name contains a property and its value, such as country=DE.
-            if number == 0 and "=" not in name and name != segment_name(()):
+            if number == 0 and "=" not in name and name != format_segment(()):
                 continue
             comma = ""
         if not comma or name in weights:
@@ -141,8 +141,8 @@ def group_by_segment(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     """
     by_segment: dict[str, list[Counts]] = {}
     for collection in counts:
-        name = segment_name(collection.params.segment)
-        by_segment.setdefault(name, []).append(collection.unsegmented)
+        name = format_segment(collection.params.segment)
+        by_segment.setdefault(name, []).append(collection.without_segment)
     empty = [
         name
         for name, collections in by_segment.items()
@@ -177,7 +177,7 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     first = next(iter(segments.values()))
     # Categories are a fixed list. Strings are selected because a segment detects them, so their
     # intervals are widened (Benjamini and Yekutieli 2005).
-    has_categories = bool(encoding_of(first.collections[0].params).answers)
+    has_categories = bool(get_encoding(first.collections[0].params).category_labels)
     detected = {name for estimates in segments.values() for name in estimates.detected_candidates}
     names = [name for name in first.candidates if has_categories or name in detected]
     confidence = first.error_control.confidence

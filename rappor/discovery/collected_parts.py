@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
-from rappor.protocol.parts import WHOLE, prefix_length
+from rappor.protocol.parts import WHOLE, parse_prefix_length
 
 
 def group_parts(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
@@ -25,7 +25,7 @@ def group_parts(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
     _check_kinds(collections)
     _check_one_metric(collections)
     prefixes = {counts.params.part for counts in collections} - {WHOLE}
-    parts = [*sorted(prefixes, key=prefix_length), WHOLE]
+    parts = [*sorted(prefixes, key=parse_prefix_length), WHOLE]
     by_part = {
         part: [counts for counts in collections if counts.params.part == part] for part in parts
     }

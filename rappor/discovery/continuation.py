@@ -10,7 +10,7 @@ import numpy as np
 from rappor.base.errors import DecodeError
 from rappor.candidates.candidates import Candidates
 from rappor.decoding.estimates import Estimates
-from rappor.protocol.parts import cut
+from rappor.protocol.parts import extract_part
 
 _CANDIDATES: Final = 20_000_000
 """Default number of candidates of a part, which determines the number of kept prefixes. More
@@ -33,7 +33,7 @@ def continue_prefixes(
     ParamsError
         The stream has more than 1e9 strings.
     """
-    unextended = [cut(part, string) for string in known.strings]
+    unextended = [extract_part(part, string) for string in known.strings]
     unextended += [prefix for prefix in kept if len(prefix) < length]
     stems = [prefix for prefix in kept if len(prefix) == length]
     normalize = known.normalize

@@ -24,7 +24,7 @@ from rappor.discovery.continuation import (
 )
 from rappor.discovery.discoveries import DiscoveredStrings, Prefixes, Unfinished
 from rappor.estimator.error_control import ErrorControl
-from rappor.protocol.parts import WHOLE, cut, prefix_length
+from rappor.protocol.parts import WHOLE, extract_part, parse_prefix_length
 
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 """Printable ASCII characters."""
@@ -152,7 +152,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
 
 def _compute_lengths(prefix_parts: Sequence[str], longest: int | None) -> list[int]:
     """Return 0, the lengths of the prefixes, and the length of the longest string."""
-    lengths = [0, *map(prefix_length, prefix_parts)]
+    lengths = [0, *map(parse_prefix_length, prefix_parts)]
     # By default the strings are one step longer than the last prefix.
     if longest is None:
         return [*lengths, 2 * lengths[-1] - lengths[-2]]
@@ -178,7 +178,7 @@ def _find_unfinished(part: str, prefixes: Estimates, strings: Estimates) -> tupl
     # Sum the detected strings of each prefix. Variances are added as for independent estimates.
     shares: dict[str, tuple[float, float]] = {}
     for i in np.flatnonzero(strings.detected):
-        prefix = cut(part, strings.candidates[i])
+        prefix = extract_part(part, strings.candidates[i])
         share, variance = shares.get(prefix, (0.0, 0.0))
         shares[prefix] = (share + strings.share[i], variance + strings.std_error[i] ** 2)
     compared = [

@@ -14,7 +14,7 @@ from typing import Final
 from rappor.base.errors import ReportError
 from rappor.counts.counts import Counts
 from rappor.protocol.params import Params
-from rappor.protocol.wire import Lookup, Report, parse_upload
+from rappor.protocol.wire import ParamsLookup, Report, parse_upload
 
 Collection = tuple[str, str]
 """Reports that are added together: name of the metric, and fingerprint."""
@@ -60,7 +60,7 @@ class Aggregation:
         return sum(counts.n_reports for counts in self.counts.values())
 
 
-def aggregate_jsonl(lines: Iterable[bytes], lookup: Lookup) -> Aggregation:
+def aggregate_jsonl(lines: Iterable[bytes], lookup: ParamsLookup) -> Aggregation:
     """Add the reports of uploads, one JSON document in each line.
 
     Empty lines are skipped. The ids of all uploads are stored, about 200 bytes each. Reports are
@@ -88,7 +88,7 @@ def aggregate_jsonl(lines: Iterable[bytes], lookup: Lookup) -> Aggregation:
 class _Tally:
     """Sums of the uploads that were read, and reports that are not summed yet."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: ParamsLookup) -> None:
         self._lookup = lookup
         self._bodies: dict[str, bytes] = {}
         self._params: dict[Collection, Params] = {}

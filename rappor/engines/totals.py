@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rappor.counts.counts import Counts
-from rappor.counts.devices import squares_by_pace
+from rappor.counts.squared_reports import compute_max_squares_by_pace
 from rappor.engines.sums import Key, Shape, Shapes, Sums, Total
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -66,4 +66,4 @@ def _bound_squares(metric: Metric, days: dict[datetime.date | None, int]) -> int
     if not all(days):
         return None
     dated = ((day, day, n) for day, n in days.items() if day)
-    return squares_by_pace(metric.pace, metric.epoch, dated)
+    return compute_max_squares_by_pace(metric.pace, metric.epoch, dated)

@@ -298,7 +298,7 @@ def decode_group(
     """
     from rappor.decoding.decoder import decode  # noqa: PLC0415  # only workers that decode have it
     from rappor.engines.totals import counts_of, shapes_of  # noqa: PLC0415
-    from rappor.protocol.encodings import encoding_of  # noqa: PLC0415
+    from rappor.protocol.encodings import get_encoding  # noqa: PLC0415
 
     labels = dict(zip(("metric", "params", *by), (value.as_py() for value in key), strict=True))
     sums = Sums(shapes_of(registry), by)
@@ -306,7 +306,7 @@ def decode_group(
         sums.add_sums(batch)
     try:
         (counts,) = counts_of(sums, registry).values()
-        hashed = encoding_of(counts.params).hashed
+        hashed = get_encoding(counts.params).is_hashed
         decoded = decode(counts, candidates.get(counts.metric) if hashed else None, **options)
     except DecodeError as error:
         return _rows(labels, {"reports": [0], "error": [str(error)]}, by)

@@ -24,7 +24,7 @@ class CandidateRows:
     Attributes
     ----------
     index : (r,) int64, increasing. Position of each candidate in the stream.
-    words : (r, 4) uint32, from `rappor.candidates.sha256.digest_texts`.
+    words : (r, 4) uint32, from `rappor.candidates.uncompiled_hashing.hash_texts`.
     strings : (r,) of bytes.
     copies : (r,) int64. Number of times that each string was read.
     z : (r,) float64. Z score of each candidate.
@@ -40,7 +40,7 @@ class CandidateRows:
     def of(cls, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> CandidateRows:
         """Create rows for all strings of a block. `start` is the position of the first string."""
         strings = np.empty(len(texts), dtype=object)
-        strings[:] = texts.raw()
+        strings[:] = texts.to_bytes()
         return cls(
             index=np.arange(start, start + len(texts)),
             words=words,
@@ -52,7 +52,7 @@ class CandidateRows:
     @classmethod
     def empty(cls) -> CandidateRows:
         """Create an empty table."""
-        return cls.of(0, Texts.of([]), np.zeros((0, 4), dtype=np.uint32), np.array([]))
+        return cls.of(0, Texts.from_bytes([]), np.zeros((0, 4), dtype=np.uint32), np.array([]))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -110,7 +110,7 @@ class Best:
         """
         good = np.flatnonzero(z > self.least)
         if len(good):
-            block = CandidateRows.of(0, texts.take(good), words[good], z[good])
+            block = CandidateRows.of(0, texts.select(good), words[good], z[good])
             block.index[:] = start + good
             self._rows = self._rows.append(block)
         # Sort only when enough candidates have accumulated: sorting after every block would take

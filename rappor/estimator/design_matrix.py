@@ -83,7 +83,7 @@ class Design:
             # Reuse stored cells: hashing the candidates again takes longer than copying.
             cells = self._whole[chosen]
         else:
-            cells = self._cells(self._candidates.subset(chosen.tolist()), 0, len(chosen))
+            cells = self._cells(self._candidates.select(chosen.tolist()), 0, len(chosen))
         is_set = cells >= 0
         ends = np.concatenate([[0], np.cumsum(is_set.sum(axis=1))])
         rows = cells[is_set]
@@ -94,7 +94,7 @@ class Design:
         stop = min(stop, len(candidates))
         parts = []
         for params, first in zip(self._params, self._starts, strict=False):
-            cells = candidates.cells(params, start, stop)
+            cells = candidates.compute_cells(params, start, stop)
             parts.append(cells if first == 0 else np.where(cells < 0, cells, cells + first))
         return parts[0] if len(parts) == 1 else np.hstack(parts).astype(np.int32)
 

@@ -2,7 +2,7 @@
 
 Collections of one metric and one parameter set are added before anything is estimated, so a decode
 does not distinguish days, shards and workers. The sum has one number R: the reports per device,
-averaged over reports (`rappor.counts.devices`). R has one of four sources:
+averaged over reports (`rappor.counts.squared_reports`). R has one of four sources:
 
 - `given`: the analyst passed it.
 - `counts`: the counts contain it.
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from rappor.base.errors import DecodeError
 from rappor.base.ranges import check_number
 from rappor.counts.counts import Counts
-from rappor.counts.devices import squares_of_days
+from rappor.counts.squared_reports import compute_max_squares_of_days
 from rappor.estimator.device_correlation import estimate_reports_per_device
 from rappor.registry.metric import Metric
 
@@ -239,5 +239,5 @@ def _bound_repetition(group: Sequence[Counts], repeated: Sequence[float]) -> tup
     # With one report per device and day, a device reports at most once a day. The bound is then
     # smaller.
     if max(repeated) == 1:
-        most = float(squares_of_days(reports))
+        most = float(compute_max_squares_of_days(reports))
     return sum(squares) / sum(reports), most / sum(reports)

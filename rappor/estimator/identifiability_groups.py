@@ -59,7 +59,7 @@ class Strings:
         for group in self.groups:
             self.entry[group] = self.entry[group[0]]
         if self.groups:
-            self.design = Design(candidates.subset(self.first.tolist()), params)
+            self.design = Design(candidates.select(self.first.tolist()), params)
 
 
 def find_identifiability_groups(

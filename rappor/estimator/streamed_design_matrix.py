@@ -15,16 +15,16 @@ from scipy import sparse
 from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.murmur3 import add_rows
-from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.compiled_hashing import add_row_values
 from rappor.candidates.texts import Texts
+from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.best_candidates import Best, CandidateRows
 from rappor.estimator.debias import Target
 from rappor.estimator.identifiability_groups import Strings
 from rappor.estimator.p_values import EDGES, count_p_values, least_p_value
 from rappor.estimator.screening import Screening, Tail, Task
-from rappor.protocol.encodings.bloom import LAYOUT
+from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 
 _FEW_PATTERNS: Final = 1e-3
 """Largest number of candidates for each pattern of bits that a string can have. A longer stream is
@@ -36,7 +36,7 @@ _KEPT: Final = 10_000_000
 
 def can_stream(target: Target, n_candidates: int) -> bool:
     """Return whether the best of these candidates can represent all of them."""
-    is_supported = all(counts.params.layout == LAYOUT for counts in target.counts)
+    is_supported = all(counts.params.layout == DEFAULT_LAYOUT for counts in target.counts)
     return is_supported and n_candidates <= _FEW_PATTERNS * _count_patterns(target)
 
 
@@ -81,9 +81,10 @@ class StreamedDesign:
         self._keep = keep
         self._params = [counts.params for counts in target.counts]
         # Only this layout computes the bits of all parameter sets from one digest.
-        if any(params.layout != LAYOUT for params in self._params):
+        if any(params.layout != DEFAULT_LAYOUT for params in self._params):
             raise DecodeError(
-                f"a stream of candidates must use the hash layout {LAYOUT}: pass a list instead"
+                f"a stream of candidates must use the hash layout {DEFAULT_LAYOUT}: pass a list "
+                "instead"
             )
         self.n_terms = sum(params.m * params.h for params in self._params)
         self.n_streamed = self.n_candidates = 0
@@ -158,11 +159,11 @@ class StreamedDesign:
 
         The digests of the first candidates are stored for later passes.
         """
-        for number, (texts, words) in enumerate(self._candidates.digested()):
+        for number, (texts, words) in enumerate(self._candidates.read_blocks_with_hashes()):
             if words is None and number < len(self._words):
                 words = self._words[number]  # noqa: PLW2901
             if words is None or len(words) != len(texts):
-                words = digest_texts(texts)  # noqa: PLW2901
+                words = hash_texts(texts)  # noqa: PLW2901
                 if number == len(self._words) and sum(map(len, self._words)) < _KEPT:
                     self._words.append(words)
             yield texts, words
@@ -175,7 +176,7 @@ class StreamedDesign:
         start = 0
         for params in self._params:
             stop = start + params.m * params.k
-            add_rows(words, params, values[start:stop], sums)
+            add_row_values(words, params, values[start:stop], sums)
             start = stop
         return task.judge(sums[:, 0], sums[:, 1])
 
@@ -186,9 +187,9 @@ class StreamedDesign:
         """
         self._rows = rows
         candidates = Candidates(
-            Texts.of(rows.strings.tolist()),
+            Texts.from_bytes(rows.strings.tolist()),
             normalize=self._candidates.normalize,
-            words=rows.words,
+            hash_words=rows.words,
         )
         self.strings = Strings(
             candidates, self._target, stands_back=lambda place: rows.index[place] not in always

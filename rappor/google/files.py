@@ -35,7 +35,7 @@ from rappor.base.atomic_files import read_text, replace_file
 from rappor.base.errors import FileError, ParamsError, ReportError
 from rappor.base.text_lines import WHITE_SPACE, read_whole_number, split_lines
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.google_hashing import LAYOUT
+from rappor.candidates.google_hashing import GOOGLE_LAYOUT
 from rappor.candidates.texts import Texts
 from rappor.counts.counts import Counts
 from rappor.google.effective_noise import Client, compute_effective_f
@@ -86,12 +86,12 @@ class MappedCandidates(Candidates):
         shape : k, h and m of the numbering
         n_duplicates : number of rows of the map that repeat a candidate
         """
-        super().__init__(Texts.of([text.encode() for text in strings]), name="map.csv")
+        super().__init__(Texts.from_bytes([text.encode() for text in strings]), name="map.csv")
         self.n_duplicates = n_duplicates
         self._cells = cells
         self._shape = shape
 
-    def cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
+    def compute_cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
         """Return the cells of the candidates start to stop - 1.
 
         Raises ParamsError if k, h or m is another one than that of the map.
@@ -100,9 +100,9 @@ class MappedCandidates(Candidates):
             raise ParamsError(f"k, h, m must be the map's {self._shape}")
         return self._cells[start:stop]
 
-    def subset(self, chosen: Sequence[int]) -> MappedCandidates:
+    def select(self, chosen: Sequence[int]) -> MappedCandidates:
         """Return some candidates with their cells. `chosen` contains their indices."""
-        strings = tuple(self._whole.take(np.array(chosen, dtype=np.int64)).pick())
+        strings = tuple(self._texts_in_memory.select(np.array(chosen, dtype=np.int64)).to_strings())
         return MappedCandidates(strings, self._cells[list(chosen)], shape=self._shape)
 
 
@@ -141,7 +141,7 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
         raise FileError(path, "k, h, m must be integers and p, q, f numbers", line=line) from None
     if client is not None:
         f = compute_effective_f(f, client)
-    return Params(k=k, h=h, m=m, f=f, p=p, q=q, layout=LAYOUT)
+    return Params(k=k, h=h, m=m, f=f, p=p, q=q, layout=GOOGLE_LAYOUT)
 
 
 def write_params(path: PathLike, params: Params) -> None:
@@ -357,9 +357,9 @@ def _read_cohort(cell: str) -> int:
 
 def _check_layout(params: Params) -> None:
     """Raise ParamsError if the bits were not hashed as google/rappor hashes."""
-    if params.layout != LAYOUT:
+    if params.layout != GOOGLE_LAYOUT:
         raise ParamsError(
-            f"layout must be {LAYOUT} to be written for google/rappor, got {params.layout}"
+            f"layout must be {GOOGLE_LAYOUT} to be written for google/rappor, got {params.layout}"
         )
 
 

@@ -32,7 +32,7 @@ from rappor.planning.noise import (
     find_best_high,
     round_to_thresholds,
 )
-from rappor.protocol.encodings import encoding_named, encoding_of
+from rappor.protocol.encodings import get_encoding, get_encoding_class
 from rappor.protocol.params import Noise, Params
 
 _MAX_BIT_LOSS: Final = 40.0
@@ -87,7 +87,7 @@ def choose_category_noise(
     ParamsError
         The encoding is unknown or hashes its values, or the categories do not fit the encoding.
     """
-    k = encoding_named(encoding).implied_bits(categories)
+    k = get_encoding_class(encoding).count_bits(categories)
     if k is None:
         raise ParamsError(f"encoding must answer for every bit, got {encoding}")
 
@@ -119,5 +119,5 @@ def compute_best_variance(params: Params, epsilon_1: float) -> float:
 
 def _count_differing_bits(params: Params) -> tuple[bool, float]:
     """Return whether two values differ in both directions, and in how many bits at most."""
-    worst = encoding_of(params).worst_difference
+    worst = get_encoding(params).compute_largest_loss
     return worst(1.0, 1.0) > worst(1.0, 0.0), worst(1.0, 1.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rappor.base.errors import ParamsError
 from rappor.planning.detection_limit import compute_standard_error
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 
@@ -32,7 +32,7 @@ class JointError:
 def can_decode_together(old: Params, new: Params) -> bool:
     """Return whether counts before and after can be decoded in one regression."""
     is_same_layout = old.normalize == new.normalize and old.layout == new.layout
-    return is_same_layout and encoding_of(old).answers_like(new)
+    return is_same_layout and get_encoding(old).has_same_categories(new)
 
 
 def compute_joint_error(old: Params, new: Params, *, before: int, after: int) -> JointError:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from rappor.base.errors import FileError, MetricError
 from rappor.planning.noise import format_forced_probabilities, format_probability
 from rappor.protocol import loss
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import Part
 from rappor.registry.budget import reserve
@@ -78,7 +78,7 @@ def _format_parts(parts: Sequence[Part]) -> list[str]:
 
 def format_params_lines(params: Params) -> list[str]:
     """Return the lines of an entry that set its parameters; they are read back exactly."""
-    key = encoding_of(params).categories_key
+    key = get_encoding(params).categories_key
     lines = [f'encoding = "{params.encoding}"']
     if key == "edges":
         lines.append(f"edges = [{', '.join(params.categories)}]")
@@ -91,7 +91,7 @@ def format_params_lines(params: Params) -> list[str]:
 
 def _format_numbers(params: Params) -> list[str]:
     """Return the lines of dimensions and noise."""
-    letters = "khm" if encoding_of(params).hashed else ""
+    letters = "khm" if get_encoding(params).is_hashed else ""
     f, g = format_forced_probabilities(params)
     return [
         *(f"{letter} = {getattr(params, letter)}" for letter in letters),

@@ -31,7 +31,7 @@ from typing import Final
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_number
 from rappor.protocol import loss
-from rappor.protocol.params import ONE, Noise, Params, noise_of, threshold
+from rappor.protocol.params import ONE, Noise, Params, compute_noise, compute_threshold
 
 LOSS_RANGE: Final = "[0.001, 40]"
 """Losses that can be planned, in nats.
@@ -131,15 +131,15 @@ def round_to_thresholds(
     )
     t_1, t_0 = math.ceil(f1 * ONE), math.ceil((1 - b) * ONE)
     # Rounding in binary64 may exceed the budget by a few thresholds, so the exact loss decides.
-    while loss.epsilon_inf(build_params(noise_of(t_1, t_0, 0, ONE))) > budget.epsilon_inf:
+    while loss.epsilon_inf(build_params(compute_noise(t_1, t_0, 0, ONE))) > budget.epsilon_inf:
         t_1, t_0 = t_1 + 1, t_0 + 1
     gap = (q_star - p_star) * ONE / (ONE - t_1 - t_0)  # q - p
     p = p_star - gap * t_1 / ONE
     t_p = 0 if p < _PROBABILITY_TOLERANCE else math.ceil(p * ONE)
     t_q = ONE if p + gap > 1 - _PROBABILITY_TOLERANCE else math.floor((p + gap) * ONE)
-    while loss.epsilon_1(build_params(noise_of(t_1, t_0, t_p, t_q))) > budget.epsilon_1:
+    while loss.epsilon_1(build_params(compute_noise(t_1, t_0, t_p, t_q))) > budget.epsilon_1:
         t_p, t_q = t_p + 1, t_q - 1
-    return build_params(noise_of(t_1, t_0, t_p, t_q))
+    return build_params(compute_noise(t_1, t_0, t_p, t_q))
 
 
 def compute_low_probability(high: float, epsilon: float) -> float:
@@ -198,7 +198,7 @@ def format_probability(probability: float) -> str:
     """Return a probability as the shortest decimal with the same 32-bit threshold."""
     for digits in range(1, 18):
         text = f"{probability:.{digits}f}"
-        if threshold(float(text)) == threshold(probability):
+        if compute_threshold(float(text)) == compute_threshold(probability):
             return text
     return repr(probability)
 
@@ -207,7 +207,10 @@ def format_forced_probabilities(params: Params) -> tuple[str, str]:
     """Return f and g as the shortest decimals of equal length with the same thresholds."""
     for digits in range(1, 18):
         f, g = f"{params.f:.{digits}f}", f"{params.g:.{digits}f}"
-        forced = threshold(float(f) * float(g)), threshold(float(f) * (1 - float(g)))
+        forced = (
+            compute_threshold(float(f) * float(g)),
+            compute_threshold(float(f) * (1 - float(g))),
+        )
         if forced == (params.t_1, params.t_0):
             return f, g
     return repr(params.f), repr(params.g)

@@ -15,7 +15,7 @@ from rappor.planning.noise import Budget
 from rappor.planning.plans import Plan, build_plan
 from rappor.planning.power import DetectionTarget, predict
 from rappor.protocol import loss
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 MAX_REPORTS: Final = 10**15
@@ -183,7 +183,7 @@ def _plan_for_params(
 
 
 def _check_candidates(params: Params, n_candidates: int) -> None:
-    if not encoding_of(params).hashed:
+    if not get_encoding(params).is_hashed:
         if n_candidates != params.k:
             raise ParamsError(
                 f"candidates must number {params.k}, as the answers of the encoding, "

@@ -17,7 +17,7 @@ from rappor.planning.power import DetectionTarget, Prediction, predict
 from rappor.privacy.small_cohorts import CohortFilling
 from rappor.privacy.unchanged_values import list_unchanged_losses
 from rappor.protocol import loss
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import MIN_COHORT, Metric
 
@@ -141,7 +141,7 @@ class Plan(DisplayedRecord):
                 description=description,
                 owner=owner,
                 epoch=epoch,
-                interval=interval or ("epoch" if self.params.is_bare else "day"),
+                interval=interval or ("day" if self.params.has_instantaneous_noise else "epoch"),
             )
         )
 
@@ -235,7 +235,7 @@ def build_plan(params: Params, n_reports: int, question: DetectionTarget, budget
 def _list_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
     """Yield names and parameters of designs with this budget, the planned design first."""
     yield "this one", params
-    if not encoding_of(params).hashed:
+    if not get_encoding(params).is_hashed:
         yield from _list_categorical_alternatives(params, budget)
         return
     losses = (budget.epsilon_1, budget.epsilon_inf)

@@ -49,7 +49,7 @@ from rappor.estimator.score_tests import ones_variance
 from rappor.estimator.selection import ENTER
 from rappor.planning.category_noise import CategoryNoise
 from rappor.planning.frequencies import Frequencies, compute_bit_levels
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 _SHARE_GRID: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
@@ -125,7 +125,7 @@ class DetectionTarget:
 
         The decoder replaces the adaptive correction if a row has too few ones.
         """
-        if not encoding_of(params).hashed:
+        if not get_encoding(params).is_hashed:
             return self
         ones = ones_variance(params, n_reports / self.reports_per_device)
         return replace(self, error_control=self.error_control.for_ones(ones))
@@ -201,7 +201,7 @@ def _choose_error_model(
     params: Params, n_reports: int, target: DetectionTarget
 ) -> CategoryNoise | _Collection:
     """Return the object that computes the errors of the encoding."""
-    if encoding_of(params).hashed:
+    if get_encoding(params).is_hashed:
         return _collection(params, n_reports, target).settle()
     return CategoryNoise(params=params, n_reports=n_reports, repeated=target.reports_per_device)
 

@@ -14,7 +14,7 @@ from typing import Final
 from rappor.base.sentence_numbers import format_belief, format_count
 from rappor.privacy.report_linkage import linkability
 from rappor.privacy.unchanged_values import compute_unchanged_loss
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, posterior_bound
 from rappor.protocol.params import Params
 from rappor.registry.budget import most_reports, scope_loss
@@ -65,7 +65,7 @@ def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_format_expiry(metric, today)}.",
         f"Recorded{_format_frequency(metric)}{_describe_sampling(metric)}: "
-        f"{encoding_of(metric.params).described}.{_describe_noise(metric.params)}",
+        f"{get_encoding(metric.params).description}.{_describe_noise(metric.params)}",
         *describe_late_days(metric),
         *describe_segments(metric),
         *describe_losses(metric),

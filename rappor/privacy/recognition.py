@@ -42,7 +42,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 _MOST_PAIRS: Final = 50_000
@@ -135,7 +135,7 @@ def binomial_probability(n: int, x: int, probability: float) -> float:
 
 def count_true_bits(params: Params) -> int:
     """Return the number of true bits that the assumed value of a device sets."""
-    return round(params.k * params.density) if encoding_of(params).hashed else 0
+    return round(params.k * params.density) if get_encoding(params).is_hashed else 0
 
 
 def _compute_ones(params: Params, n: int, density: float) -> _OnesOfBit:

@@ -16,7 +16,7 @@ from rappor.privacy.documents import Document, Section
 from rappor.privacy.notice import describe_promise, describe_segments, privacy_notice
 from rappor.privacy.report_linkage import linkability
 from rappor.privacy.unchanged_values import UnchangedValueLoss, list_unchanged_losses
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, posterior_bound
 from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
@@ -300,7 +300,7 @@ def _write_metric(metric: Metric) -> Section:
     """
     first = [describe_promise(metric), *describe_segments(metric)]
     remaining = [line for line in privacy_notice(metric).splitlines()[1:] if line not in first]
-    described = encoding_of(metric.params).described
+    described = get_encoding(metric.params).description
     # The first two remaining lines are owner and interval, which are in the table of purposes.
     return Section(
         title=f"Metric {metric.name}",

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.privacy.recognition import binomial_probability
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_inf, posterior_bound
 from rappor.protocol.params import EPOCHS, Params
 from rappor.registry.budget import most_reports, scope_loss
@@ -100,7 +100,7 @@ def _compute_row(
     """Compute the loss over several years from the loss of one epoch, in nats."""
     # One permanent response for life, whatever the number of years.
     epochs = years * _EPOCHS_A_YEAR[epoch] if epoch != "life" else 1
-    n = CANDIDATES if encoding_of(params).hashed else params.k
+    n = CANDIDATES if get_encoding(params).is_hashed else params.k
     return UnchangedValueLoss(
         epoch=epoch,
         years=years,
@@ -128,10 +128,10 @@ def naming_probability(
     -------
     The probability, or None for encodings whose values share bits, such as "boolean".
     """
-    encoding = encoding_of(params)
+    encoding = get_encoding(params)
     # With one value there is nothing to name. "yes" and "no" share one bit, so the observer's rule
     # (the most ones) does not apply.
-    if n < 2 or not (encoding.hashed or encoding.exclusive):
+    if n < 2 or not (encoding.is_hashed or encoding.is_exclusive):
         return None
     # h bits of the value in each epoch. An observer adds up the ones over all epochs.
     bits = epochs * params.h

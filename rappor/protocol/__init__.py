@@ -1,1 +1,1 @@
-"""What a device and a collector must agree on, to the last bit."""
+"""The protocol: encodings, noise, fingerprints and wire format of devices and collectors."""

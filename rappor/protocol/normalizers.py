@@ -1,9 +1,21 @@
-"""The named normalizers: what is the same value, on the device and for candidates alike.
+"""Normalizers: functions that map different spellings of a value to one spelling.
 
-`host` uses the IDNA of 2003 that comes with Python: frozen at Unicode 3.2, so every version
-of Python agrees, where the later standard would change with its tables. What Unicode did not have
-then is in no host, for Python would fold it by its own tables. It differs from browsers for few
-names: it maps the sharp s to "ss" and the final sigma to the usual one.
+A metric of strings or of categories names its normalizer. The device normalizes a value before it
+encodes the value, and the analyst normalizes candidates by the same function. Without a normalizer,
+`Example.com` and `example.com` are two strings with different bits.
+
+Every normalizer is idempotent: normalizing a second time changes nothing. Results depend on tables,
+so device and analyst may disagree if their tables have different versions:
+
+- `none` and `strip` use no table that changes.
+- `nfc` and `casefold` use the Unicode tables of the Python interpreter.
+- `host` uses IDNA 2003 [RFC 3490], whose tables are frozen at Unicode 3.2. All versions of Python
+  therefore agree. The later standard, IDNA 2008, would change with each version of Unicode.
+  Browsers differ from IDNA 2003 in a few names: `host` maps the sharp s to "ss", and the final
+  sigma to the ordinary sigma.
+- `domain` uses the installed public-suffix list.
+
+[RFC 3490] Faltstrom, Hoffman, Costello. Internationalizing domain names in applications. 2003.
 """
 
 from __future__ import annotations
@@ -17,38 +29,69 @@ from typing import Any, Final, NamedTuple
 from rappor.base.errors import MissingExtraError, ParamsError, ReportError
 from rappor.base.ranges import format_value
 
-LONGEST: Final = 8192
-"""Bytes of UTF-8 that a normalizer takes: composing marks takes time that grows with the square."""
+MAX_TEXT_BYTES: Final = 8192
+"""Longest text that a normalizer reads or returns, in bytes of UTF-8. A longer text becomes the
+empty text. Composing marks takes time that grows with the square of the length, so the limit bounds
+the time of one value."""
 
 _SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?", re.ASCII)
 _AUTHORITY_END: Final = re.compile(r"[/?#\\]")
 _PORT: Final = re.compile(r":0*[0-9]{0,5}\Z", re.ASCII)
-"""Port of a URL, which may be empty or begin with zeros (RFC 3986 section 3.2.3)."""
+"""Matches the port of a URL. The port may be empty or begin with zeros (RFC 3986 section 3.2.3)."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?:\Z|[?#\\]|/(?!/))")
-"""Start of a path of Windows, such as C:\\Users, which is no host with an empty port."""
+"""Matches the start of a Windows path such as C:\\Users. Without this pattern, "C:" would be read
+as a host with an empty port."""
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 
 
 class Normalizer(NamedTuple):
-    """What a normalizer does, and what others have to know of it.
+    """A normalizer, and two facts about it for audits and privacy notices.
 
-    `rewrite` makes equal spellings one value. `respell` spells a text of lower-case letters and
-    dots in another way that `rewrite` undoes, or returns it as it is; an audit asks for both.
-    `described` says for people what is kept of a text; empty if all of it is.
+    Attributes
+    ----------
+    rewrite : maps a text to its normal spelling.
+    respell : maps a text of lower-case letters and dots to another spelling that `rewrite` maps
+        back. An audit encodes both spellings and expects equal bits. The normalizer `none` has no
+        other spelling, so its `respell` returns the text unchanged.
+    description : the kept information in words, for a privacy notice. It is empty if the normalizer
+        keeps the whole text.
     """
 
     rewrite: Callable[[str], str]
     respell: Callable[[str], str]
-    described: str
+    description: str
 
 
 def normalize(name: str, text: object) -> str:
-    """Return the text as the normalizer `name` writes it; normalising again changes nothing.
+    """Map a text to its normal spelling.
 
-    A text of more than LONGEST bytes in UTF-8, before or after, fits nowhere: like a text without
-    a host it becomes the empty text, under every normalizer but none.
+    Parameters
+    ----------
+    name : a key of `NORMALIZERS`.
+    text : the value. Its type is checked, because the value comes from a host program.
 
-    Raises ReportError for what is no text or holds a lone surrogate, and for no other text.
+    Returns
+    -------
+    str
+        The normal spelling. The result is the empty text if the text or its normal spelling has
+        more than `MAX_TEXT_BYTES` bytes. `none` returns a text of any length unchanged.
+
+    Raises
+    ------
+    ParamsError
+        The normalizer is unknown.
+    ReportError
+        The value is not a str, or contains a lone surrogate. No other text raises an error. The
+        message contains the type or the length of the value and never the value.
+
+    Examples
+    --------
+    >>> normalize("casefold", "STRASSE"), normalize("casefold", "Straße")
+    ('strasse', 'strasse')
+    >>> normalize("host", "https://user@Example.COM:8080/path")
+    'example.com'
+    >>> normalize("host", "two words")
+    ''
     """
     if name not in NORMALIZERS:
         raise ParamsError(
@@ -57,14 +100,15 @@ def normalize(name: str, text: object) -> str:
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
     if name == "none":
-        _size(text)
+        _count_bytes(text)  # raises ReportError for a lone surrogate
         return text
-    normal = NORMALIZERS[name].rewrite(text) if _size(text) <= LONGEST else ""
-    return normal if _size(normal) <= LONGEST else ""
+    # A rewritten text can be longer than its input: NFC decomposes some characters for good.
+    normal = NORMALIZERS[name].rewrite(text) if _count_bytes(text) <= MAX_TEXT_BYTES else ""
+    return normal if _count_bytes(normal) <= MAX_TEXT_BYTES else ""
 
 
-def _size(text: str) -> int:
-    """Return the bytes of a text; ReportError for a lone surrogate."""
+def _count_bytes(text: str) -> int:
+    """Return the length of a text in bytes of UTF-8; raise ReportError for a lone surrogate."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -73,86 +117,104 @@ def _size(text: str) -> int:
         ) from None
 
 
-def _keep(text: str) -> str:
+def _keep_unchanged(text: str) -> str:
     return text
 
 
-def _nfc(text: str) -> str:
-    import unicodedata  # noqa: PLC0415 - tables that a metric without a normalizer does not need
+def _compose(text: str) -> str:
+    """Return a text in Unicode's composed form, NFC."""
+    # Loading the tables takes time that a metric without a normalizer need not spend.
+    import unicodedata  # noqa: PLC0415
 
     return unicodedata.normalize("NFC", text)
 
 
-def _nfd(text: str) -> str:
+def _decompose(text: str) -> str:
+    """Return a text in Unicode's decomposed form, NFD."""
     import unicodedata  # noqa: PLC0415
 
     return unicodedata.normalize("NFD", text)
 
 
-def _casefold(text: str) -> str:
-    """Fold case as in Unicode's definition D145: of the decomposed text, composed at the end.
+def _fold_case(text: str) -> str:
+    """Fold the case of a text as in definition D145 of the Unicode standard, then compose it.
 
-    The composed text has U+0345, which folds to the letter iota, before another mark in some
-    spellings and after it in others. Decomposed, all of them have one order.
+    Folding must start from the decomposed text. In a composed text, U+0345 (a subscript iota, which
+    folds to the letter iota) stands before another mark in some spellings and after it in others.
+    Case folding of the composed text gave these spellings different results.
     """
-    return _nfc(_nfd(text).casefold())
+    return _compose(_decompose(text).casefold())
 
 
-def _host(text: str) -> str:
-    """Return the lower-case ASCII host of a URL or of a bare host; empty if there is none.
+def _extract_host(text: str) -> str:
+    """Return the lower-case ASCII host of a URL or of a bare host name; empty if there is no host.
 
-    Port, user and a trailing dot are dropped, address literals stay as they are written.
+    The result has no port, no user name and no trailing dot. An address literal stays unchanged.
     """
     text = text.strip()
-    host = "" if _DRIVE.match(text) else _PORT.sub("", _authority(text))
+    # A Windows path looks like a scheme or a host with a port. It has no host.
+    host = "" if _DRIVE.match(text) else _PORT.sub("", _extract_authority(text))
     if host.startswith("["):
-        return _ipv6_literal(host)
-    if not host.isascii() and any(map(_is_later, host)):
+        return _read_ipv6_literal(host)
+    # Python folds a character that IDNA 2003 does not know by the tables of its own Unicode
+    # version, so the result would depend on the version of Python.
+    if not host.isascii() and any(map(_is_newer_than_unicode_3_2, host)):
         return ""
     try:
         ascii_host = host.encode("idna").decode("ascii").lower().removesuffix(".")
     except UnicodeError:  # an empty, over-long or prohibited label
         return ""
+    # IDNA encodes spaces, "@" and other characters of ASCII as they are, so check the result.
     return ascii_host if _HOST.fullmatch(ascii_host) else ""
 
 
-def _is_later(character: str) -> bool:
-    """Return whether Unicode 3.2 had no such character."""
+def _is_newer_than_unicode_3_2(character: str) -> bool:
+    """Return whether Unicode 3.2, the version of IDNA 2003, lacks a character."""
     import unicodedata  # noqa: PLC0415
 
     return unicodedata.ucd_3_2_0.category(character) == "Cn"
 
 
-def _shout(host: str) -> str:
+def _write_url(host: str) -> str:
+    """Return a URL of a host in upper case, with a port and a path: another spelling of `host`."""
     return f"https://{host.upper()}:443/x"
 
 
-def _authority(text: str) -> str:
-    """Return what stands where a URL names its host; without // only a host and its port do."""
+def _extract_authority(text: str) -> str:
+    """Return the host and port of a URL (RFC 3986 section 3.2), or the start of any other text.
+
+    A text without "//" has no user name, so an "@" in it stays and later makes the host invalid.
+    Hence a mail address has no host.
+    """
     scheme, slashes, rest = text.partition("//")
+    # The user name may contain "@", so the host follows the last "@".
     if slashes and _SCHEME.fullmatch(scheme):
         return _AUTHORITY_END.split(rest, maxsplit=1)[0].rpartition("@")[2]
     return _AUTHORITY_END.split(text, maxsplit=1)[0]
 
 
-def _ipv6_literal(host: str) -> str:
+def _read_ipv6_literal(host: str) -> str:
+    """Return an IPv6 literal in lower case; empty if the literal is invalid or has a zone."""
     try:
         ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
         return ""
+    # ipaddress accepts a literal without "]", and a zone such as %eth0, which names a network
+    # interface of one machine.
     return host.lower() if host.endswith("]") and "%" not in host else ""
 
 
-def _domain(text: str) -> str:
-    """Return the registrable domain of a host; public suffixes and addresses stay whole."""
-    host = _host(text)
+def _extract_domain(text: str) -> str:
+    """Return the registrable domain of a host. A public suffix or an address stays unchanged."""
+    host = _extract_host(text)
+    # An IPv4 address ends with digits, which no domain does.
     if host.startswith("[") or host.rpartition(".")[2].isdigit():
         return host
-    return _public_suffixes().privatesuffix(host) or host
+    return _load_public_suffixes().privatesuffix(host) or host
 
 
 @functools.cache
-def _public_suffixes() -> Any:
+def _load_public_suffixes() -> Any:
     try:
         from publicsuffixlist import PublicSuffixList  # noqa: PLC0415  (an extra, slow to load)
     except ModuleNotFoundError:
@@ -161,23 +223,30 @@ def _public_suffixes() -> Any:
 
 
 NORMALIZERS: Final[Mapping[str, Normalizer]] = {
-    "none": Normalizer(rewrite=_keep, respell=_keep, described=""),
-    "nfc": Normalizer(rewrite=_nfc, respell=_nfd, described="in Unicode's composed form"),
+    "none": Normalizer(rewrite=_keep_unchanged, respell=_keep_unchanged, description=""),
+    "nfc": Normalizer(
+        rewrite=_compose, respell=_decompose, description="in Unicode's composed form"
+    ),
     "casefold": Normalizer(
-        rewrite=_casefold,
+        rewrite=_fold_case,
         respell=str.upper,
-        described="upper and lower case count as the same",
+        description="upper and lower case count as the same",
     ),
     "strip": Normalizer(
         rewrite=str.strip,
         respell=" {} ".format,
-        described="without spaces around it",
+        description="without spaces around it",
     ),
-    "host": Normalizer(rewrite=_host, respell=_shout, described="only the host of a web address"),
+    "host": Normalizer(
+        rewrite=_extract_host,
+        respell=_write_url,
+        description="only the host of a web address",
+    ),
     "domain": Normalizer(
-        rewrite=_domain,
+        rewrite=_extract_domain,
         respell="https://www.{}/".format,
-        described="only the domain of a web address",
+        description="only the domain of a web address",
     ),
 }
-"""The one list of normalizers."""
+"""All normalizers by name. The names are part of the fingerprint of a parameter set, so a name
+never changes its meaning."""

@@ -1,13 +1,35 @@
-"""Params: what every device and every decoder of one metric must share, to the last bit.
+"""Params: the parameter set of a metric, its thresholds, effective probabilities and fingerprints.
 
-Probabilities are 32-bit thresholds. A uniform 32-bit integer u hits when u < t, so the
-probability that really happens is t / 2^32; Params keeps that one and forgets the decimal
-that was typed. Accounting, simulation and decoding all read it from here.
+How to think about a parameter set
+----------------------------------
+A device turns a value into noisy bits in three steps, and `Params` contains the numbers of all
+three:
 
-One letter, one meaning, as in [EPK14] (arXiv 1407.6981): k bits, h hash functions,
-m cohorts; f the permanent noise, p and q the probabilities that a 0 and a 1 are sent as a 1.
-g is not the paper's: of the bits that the permanent noise forces, the share that becomes 1. In
-the paper it is a half. A smaller one finds more rare strings at the same privacy.
+1. The encoding sets some of k bits ([EPK14] section 2, "Signal"). Strings are hashed by h hash
+   functions, which differ between m cohorts.
+2. The permanent response forces a bit with probability f, whatever the true bit is. The share g of
+   the forced bits becomes 1, and the rest becomes 0. The device repeats this response in all its
+   reports ([EPK14] section 2, "Permanent randomized response", with g = 1/2).
+3. The instantaneous response sends a permanent 0 as 1 with probability p, and a permanent 1 as 1
+   with probability q. Each report draws it anew ([EPK14] section 2, "Instantaneous randomized
+   response").
+
+Together, a true 0 arrives as 1 with probability p*, and a true 1 with probability q*. Example: with
+f = 0.5, g = 0.5, p = 0.25 and q = 0.75, p* = 0.375 and q* = 0.625.
+
+All letters but g are those of [EPK14]. A smaller g detects more rare strings at the same
+privacy loss, because almost all true bits of a rare string's cohort are 0 and fewer of them become
+1.
+
+Probabilities are integers. A coin is a uniform integer u of 32 bits, and an event of threshold t
+happens if u < t. Its probability is exactly t / 2^32. `Params` rounds f, g, p and q to thresholds
+and keeps the effective probabilities, so privacy accounting, simulation and decoding use the
+probabilities of the real device, and devices in different languages agree.
+
+Equal parameter sets have equal fingerprints. A report carries the fingerprint, so a collector
+recognises a report that was made under other parameters.
+
+[EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014, arXiv 1407.6981.
 """
 
 from __future__ import annotations
@@ -22,45 +44,48 @@ from typing import Any, Final, TypedDict
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_choice, check_integer, check_number, format_value
-from rappor.protocol.encodings import encoding_named
-from rappor.protocol.encodings.bloom import LAYOUT
+from rappor.protocol.encodings import get_encoding_class
+from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
-from rappor.protocol.parts import check_part
-from rappor.protocol.profiles import profile_named
+from rappor.protocol.parts import check_part_name
+from rappor.protocol.profiles import get_profile
 from rappor.protocol.segments import Segment, check_segment
 
 ONE: Final = 1 << 32
-"""The threshold of probability one."""
+"""Threshold of the probability 1, and the number of values of a coin."""
 
 MAX_BITS: Final = 2040
-"""Most bits of a report: HKDF-Expand-SHA256 yields 255 * 32 bytes, four for each bit."""
+"""Largest number of bits of a report, k. The permanent response needs four bytes of HKDF output for
+each bit, and HKDF-Expand-SHA256 returns at most 255 * 32 bytes."""
 
 MAX_HASHES: Final = 16
-MAX_COHORTS: Final = 65536
+"""Largest number of hash functions, h. The privacy loss grows in proportion to h."""
 
+MAX_COHORTS: Final = 65536
+"""Largest number of cohorts, m. Collectors keep counts for each cohort, so it bounds their
+memory."""
 
 LETTERS: Final = ("k", "h", "m", "f", "g", "p", "q")
-"""The dimensions of a parameter set, and its noise."""
+"""Names of the numbers of a parameter set: its dimensions, then its noise."""
 
-NOISE: Final = LETTERS[3:]
+NOISE_LETTERS: Final = LETTERS[3:]
+"""Names of the probabilities of a parameter set."""
 
 EPOCHS: Final = ("life", "year", "quarter", "month")
-"""Times for which a device repeats one permanent response."""
+"""Kinds of epochs. In each epoch a device has one permanent response of its value. The losses of
+several epochs add up, so shorter epochs lose more over a year."""
 
 INTERVALS: Final = ("day", "week", "epoch")
-"""Times in which a device sends at most one report of a metric."""
+"""Kinds of intervals. A device sends at most one report of a metric in each interval, so shorter
+intervals give more reports of the same devices."""
 
-_PUBLIC: Final = ("p", "q", "segment", "interval", "epoch")
-"""Keys of the canonical JSON that the permanent response does not depend on."""
-
-
-def threshold(probability: float) -> int:
-    """Turn a probability into its 32-bit threshold, floor(x * 2^32 + 0.5) in binary64."""
-    return math.floor(probability * ONE + 0.5)
+_KEYS_OF_REPORTS_ONLY: Final = ("p", "q", "segment", "interval", "epoch")
+"""Keys of the canonical JSON that do not change the permanent response. The permanent fingerprint
+leaves them out."""
 
 
 class Noise(TypedDict):
-    """The noise of a parameter set, as keywords."""
+    """The probabilities of a parameter set, as keyword arguments of `Params`."""
 
     f: float
     g: float
@@ -68,27 +93,66 @@ class Noise(TypedDict):
     q: float
 
 
-def noise_of(t_1: int, t_0: int, t_p: int, t_q: int) -> Noise:
-    """Return the f, g, p and q that have these thresholds."""
+def compute_threshold(probability: float) -> int:
+    """Round a probability to its 32-bit threshold: floor(x 2^32 + 0.5), computed in binary64."""
+    return math.floor(probability * ONE + 0.5)
+
+
+def compute_noise(t_1: int, t_0: int, t_p: int, t_q: int) -> Noise:
+    """Return the probabilities f, g, p and q of four thresholds.
+
+    Parameters
+    ----------
+    t_1, t_0 : thresholds with which the permanent response forces a bit to 1 and to 0.
+    t_p, t_q : thresholds with which the instantaneous response sends a 0 and a 1 as 1.
+    """
     forced = t_1 + t_0
+    # Without forced bits (f = 0), g has no meaning. The default 1/2 makes equal sets equal.
     g = 0.5 if t_1 == t_0 else t_1 / forced
     return {"f": forced / ONE, "g": g, "p": t_p / ONE, "q": t_q / ONE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """The parameter set of one metric; equal sets have equal fingerprints.
+    """The parameter set of a metric: device and decoder must agree on it to the last bit.
 
-    A permanent response forces a bit with probability `f`; the share `g` of the forced bits becomes
-    1, the others 0. `f`, `g`, `p` and `q` read back as what the 32-bit thresholds make of them.
-    `categories` are the names of a one-hot encoding, or the edges of buckets as
-    decimal text, in bit order. `part` is what of a string is told, where a metric asks its
-    devices for parts: "prefix:N", "whole", or empty. `segment` is what devices tell of themselves
-    in the clear; empty where they tell nothing. `interval` and `epoch` are the calendar of a
-    metric of a registry; both are empty for parameters outside a registry. `insecure=True`
-    admits parameters that promise nothing.
+    After construction, f, g, p and q are the effective probabilities of the 32-bit thresholds.
+    They differ from the arguments by 2^-33 at most.
 
-    Raises ParamsError, one sentence, for whatever is outside its range.
+    Parameters
+    ----------
+    k : number of bits of a report, 1 to 2040; at least 2 for strings.
+    h : number of hash functions, 1 to 16; 1 for encodings that do not hash.
+    m : number of cohorts, 1 to 65536; 1 for encodings that do not hash.
+    f : probability that the permanent response forces a bit, in [0, 1).
+    g : share of the forced bits that become 1, in [0, 1]. [EPK14] has 1/2.
+    p : probability that a 0 of the permanent response is sent as 1, in [0, 1].
+    q : probability that a 1 of the permanent response is sent as 1, in [0, 1] and above p.
+    encoding : "bloom" for strings, "onehot" for categories, "boolean", or "buckets" for numbers.
+    categories : names of the categories of a one-hot encoding, or edges of buckets as decimal
+        texts (`buckets.format_edge`), in bit order.
+    normalize : name of the normalizer that device and analyst apply to texts.
+    layout : name of the hash layout. Devices support "rappor-1" only; counts of other software
+        have other layouts.
+    part : part of a string that the reports contain: "prefix:N", "whole", or empty for metrics
+        without parts.
+    segment : public properties of the devices, sent without noise. Empty if devices send none.
+    interval, epoch : interval and epoch of a metric in a registry. Both are empty outside a
+        registry.
+    insecure : whether to allow parameters under which one report can reveal the value.
+
+    Raises
+    ------
+    ParamsError
+        An argument is outside its range, or one report can reveal the value.
+
+    Examples
+    --------
+    >>> params = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
+    >>> params.p_star, params.q_star
+    (0.375, 0.625)
+    >>> params.fingerprint
+    'f17fbbc225b4229f'
     """
 
     k: int
@@ -101,7 +165,7 @@ class Params:
     encoding: str = "bloom"
     categories: tuple[str, ...] = ()
     normalize: str = "none"
-    layout: str = LAYOUT
+    layout: str = DEFAULT_LAYOUT
     part: str = ""
     segment: Segment = ()
     interval: str = ""
@@ -109,24 +173,26 @@ class Params:
     insecure: InitVar[bool] = False
 
     def __post_init__(self, insecure: bool) -> None:
-        """Check every field once; what passes here is trusted everywhere."""
-        encoding = encoding_named(self.encoding)
+        """Check every field. All other code trusts the fields without further checks."""
+        # An unknown encoding is refused first, because it decides which other fields are allowed.
+        encoding = get_encoding_class(self.encoding)
         check_choice("normalize", self.normalize, NORMALIZERS)
         _check_layout(self.layout)
-        check_part(self.part)
+        check_part_name(self.part)
         check_segment(self.segment)
         _check_calendar(self.interval, self.epoch)
-        check_integer("k", self.k, encoding.least_bits, MAX_BITS)
+        check_integer("k", self.k, encoding.min_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)
         check_integer("m", self.m, 1, MAX_COHORTS)
-        encoding.check(self)
+        encoding.check_params(self)
         check_number("f", self.f, "[0, 1)")
         check_number("g", self.g, "[0, 1]")
         check_number("p", self.p, "[0, 1]")
         check_number("q", self.q, "[0, 1]")
         _check_thresholds(self)
-        # From here on only what the 32-bit coins can really do.
-        noise = noise_of(self.t_1, self.t_0, self.t_p, self.t_q)
+        # Replace the arguments by the probabilities that 32-bit coins really produce. Losses and
+        # estimates that used the arguments would describe a device that does not exist.
+        noise = compute_noise(self.t_1, self.t_0, self.t_p, self.t_q)
         for name, probability in noise.items():
             object.__setattr__(self, name, probability)
         if not insecure:
@@ -141,18 +207,35 @@ class Params:
         categories: tuple[str, ...] = (),
         normalize: str = "none",
     ) -> Params:
-        """Return the best response of an encoding that keeps a profile's promise.
+        """Return the parameters of a named profile for an encoding.
 
-        Strings have k = 128, h = 1 and m = 128. Raises ParamsError for any other name of a profile
-        or encoding.
+        A profile promises two privacy losses. Its parameters have the least variance of all
+        parameters that keep the promise. Strings have k = 128, h = 1 and m = 128.
+
+        Parameters
+        ----------
+        name : "strict", "balanced", "low-noise" or "once".
+        encoding, categories, normalize : as for `Params`.
+
+        Raises
+        ------
+        ParamsError
+            The profile or the encoding is unknown, or the categories do not fit the encoding.
+
+        Examples
+        --------
+        >>> from rappor import epsilon_1, epsilon_inf
+        >>> params = Params.profile("balanced")
+        >>> round(epsilon_1(params), 4), round(epsilon_inf(params), 4)
+        (2.0, 4.0)
         """
-        profile = profile_named(name)
-        kind = encoding_named(encoding)
-        k = kind.implied_bits(categories)
+        profile = get_profile(name)
+        encoding_class = get_encoding_class(encoding)
+        k = encoding_class.count_bits(categories)
         return cls(
             k=128 if k is None else k,
             m=128 if k is None else 1,
-            **noise_of(*profile.thresholds(k)),
+            **compute_noise(*profile.select_thresholds(k)),
             encoding=encoding,
             categories=categories,
             normalize=normalize,
@@ -160,70 +243,84 @@ class Params:
 
     @property
     def t_1(self) -> int:
-        """Threshold of f g, by which the permanent response forces a bit to 1."""
-        return threshold(self.f * self.g)
+        """Threshold of f g, the probability that the permanent response forces a bit to 1."""
+        return compute_threshold(self.f * self.g)
 
     @property
     def t_0(self) -> int:
-        """Threshold of f (1 - g), by which it forces a bit to 0."""
-        return threshold(self.f * (1 - self.g))
+        """Threshold of f (1 - g), the probability that it forces a bit to 0."""
+        return compute_threshold(self.f * (1 - self.g))
 
     @property
     def t_p(self) -> int:
         """Threshold of p."""
-        return threshold(self.p)
+        return compute_threshold(self.p)
 
     @property
     def t_q(self) -> int:
-        """Threshold of q; it may be 2^32, so compare in more than 32 bits."""
-        return threshold(self.q)
+        """Threshold of q. It may be 2^32, which does not fit into 32 bits."""
+        return compute_threshold(self.q)
 
     @property
     def f1(self) -> float:
-        """Probability that a true 0 is a permanent 1, f/2 in the paper."""
+        """Probability that a true 0 becomes a permanent 1: f g, and f/2 in [EPK14]."""
         return self.t_1 / ONE
 
     @property
     def f0(self) -> float:
-        """Probability that a true 1 is a permanent 0, f/2 in the paper."""
+        """Probability that a true 1 becomes a permanent 0: f (1 - g), and f/2 in [EPK14]."""
         return self.t_0 / ONE
 
     @property
     def p_star(self) -> float:
-        """Probability that a report shows 1 for a true 0 ([EPK14] Lemma 1 where g is a half)."""
+        """Probability p* that a true 0 is sent as 1: p + (q - p) f g.
+
+        For g = 1/2 it is f (p + q) / 2 + (1 - f) p ([EPK14] Lemma 1).
+        """
         return self.p + (self.q - self.p) * self.f1
 
     @property
     def q_star(self) -> float:
-        """Probability that a report shows 1 for a true 1 ([EPK14] Lemma 1 where g is a half)."""
+        """Probability q* that a true 1 is sent as 1: q - (q - p) f (1 - g).
+
+        For g = 1/2 it is f (p + q) / 2 + (1 - f) q ([EPK14] Lemma 1).
+        """
         return self.q - (self.q - self.p) * self.f0
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of one report's bits: ceil(k / 8)."""
+        """Length of the bits of a report, in bytes: ceil(k / 8)."""
         return (self.k + 7) // 8
 
     @property
-    def is_bare(self) -> bool:
-        """Whether a report is the permanent response itself, without fresh noise."""
-        return self.t_p == 0 and self.t_q == ONE
+    def has_instantaneous_noise(self) -> bool:
+        """Whether reports differ from the permanent response: False for p = 0 and q = 1.
+
+        Without instantaneous noise, every report shows the permanent response itself, and one
+        report loses epsilon_inf. [EPK14] calls this One-time RAPPOR.
+        """
+        return self.t_p > 0 or self.t_q < ONE
 
     @property
     def density(self) -> float:
-        """Probability that a random string sets a given bit, 1 - (1 - 1/k)^h."""
+        """Probability that a random string sets a given bit: 1 - (1 - 1/k)^h."""
         return float(-math.expm1(self.h * math.log1p(-1 / self.k))) if self.k > 1 else 1.0
 
-    def in_segment(self, segment: Segment) -> Params:
-        """Return the same parameters of devices that tell this segment."""
+    def with_segment(self, segment: Segment) -> Params:
+        """Return the same parameters for the devices of a segment."""
         return dataclasses.replace(self, segment=segment, insecure=True)
 
     @property
-    def unsegmented(self) -> Params:
-        """The same parameters of devices that tell no segment."""
-        return self.in_segment(()) if self.segment else self
+    def without_segment(self) -> Params:
+        """The same parameters for devices that send no segment."""
+        return self.with_segment(()) if self.segment else self
 
     def __hash__(self) -> int:
-        """Hash what sets differ in most: a device looks them up two dozen times a report."""
+        """Hash the fields in which parameter sets differ most.
+
+        A device looks parameter sets up two dozen times for each report. Hashing all fields took a
+        noticeable part of that time.
+        """
         return hash((self.k, self.f, self.p, self.q, self.part))
 
     @property
@@ -236,21 +333,28 @@ class Params:
 
     @property
     def fingerprint(self) -> str:
-        """The first 8 bytes of SHA-256 over the canonical JSON, as 16 hex digits."""
-        return _fingerprints(self)[0]
+        """First 8 bytes of the SHA-256 of the canonical JSON, as 16 hex digits."""
+        return _compute_fingerprints(self)[0]
 
     @property
     def permanent_fingerprint(self) -> str:
-        """SHA-256 over the canonical JSON without p, q, segment and calendar, as 64 hex digits.
+        """SHA-256 of the canonical JSON without p, q, segment, interval and epoch: 64 hex digits.
 
-        It names what the permanent response depends on: sets that differ in these only have
-        one permanent response, and any other two have nothing in common. It is whole because
-        two sets of one scope with eight bytes in common could be found in 2^32 tries.
+        Two parameter sets with equal permanent fingerprints have one permanent response, so their
+        reports together lose epsilon_inf at most. Any other two sets have independent permanent
+        responses.
+
+        The hash is not truncated. An attacker who writes registries could find two sets with eight
+        equal bytes in about 2^32 attempts, and devices would reuse coins under other parameters.
         """
-        return _fingerprints(self)[1]
+        return _compute_fingerprints(self)[1]
 
     def _check_secure(self) -> None:
-        """Refuse the sets under which a bit of one report can be certain."""
+        """Raise ParamsError if one report can reveal a true bit with certainty.
+
+        - If no bit is forced to 1 and p = 0, a true 0 is never sent as 1: a 1 proves a true 1.
+        - If no bit is forced to 0 and q = 1, a true 1 is always sent as 1: a 0 proves a true 0.
+        """
         if self.t_1 == 0 and self.t_p == 0:
             forced = "f g must be greater than 0 where p is 0"
         elif self.t_0 == 0 and self.t_q == ONE:
@@ -259,11 +363,16 @@ class Params:
             return
         raise ParamsError(
             f"{forced}, got f = {self.f:g} and g = {self.g:g}, under which one report reveals the "
-            "value; say insecure to allow it"
+            "value; set insecure to allow it"
         )
 
-    def _identity(self) -> dict[str, Any]:
-        """Return what must match for two reports to be added: the fingerprint's preimage."""
+    def _build_canonical_object(self) -> dict[str, Any]:
+        """Return the object whose canonical JSON the fingerprints hash.
+
+        A key whose field has its default is absent, so a later version can add fields without a
+        change of existing fingerprints.
+        """
+        # Thresholds and not probabilities: integers have one spelling in every language.
         identity: dict[str, Any] = {
             "v": 1,
             "encoding": self.encoding,
@@ -277,43 +386,59 @@ class Params:
         if self.t_0 != self.t_1:
             identity["f0"] = self.t_0
         if self.categories:
+            # A hash keeps the canonical JSON short. Names contain no line feed, so the joined text
+            # is unambiguous.
             names = "\n".join(self.categories).encode()
             identity["categories"] = hashlib.sha256(names).hexdigest()
         if self.normalize != "none":
             identity["normalize"] = self.normalize
-        if self.layout != LAYOUT:
+        if self.layout != DEFAULT_LAYOUT:
             identity["layout"] = self.layout
         if self.part:
             identity["part"] = self.part
         if self.segment:
             identity["segment"] = dict(self.segment)
         if self.interval:
-            # A device with an older registry may report daily where the new one says weekly. Under
-            # a fingerprint of its own, a collector judges it by its own interval.
+            # A device with an older registry may report daily where the new registry has weekly
+            # reports. Under a fingerprint of its own, a collector judges the older device by the
+            # interval that it has.
             identity |= {"interval": self.interval, "epoch": self.epoch}
         return identity
 
     def to_json(self) -> str:
-        """Write the set as one line of JSON with integer thresholds, exact in every language."""
-        document = self._identity()
+        """Return the parameter set as one line of JSON with integer thresholds.
+
+        Integers are exact in every language, where decimals would be rounded differently.
+
+        Examples
+        --------
+        >>> Params(k=8, f=0.5, p=0.25, q=0.75).to_json()
+        '{"encoding":"bloom","f":1073741824,"h":1,"k":8,"m":1,"p":1073741824,"q":3221225472,"v":1}'
+        """
+        document = self._build_canonical_object()
         if self.categories:
             document["categories"] = list(self.categories)
-        return _canonical(document)
+        return _write_canonical_json(document)
 
     @classmethod
     def from_json(cls, text: str) -> Params:
-        """Read what `to_json` wrote.
+        """Read a parameter set that `to_json` wrote.
 
-        Insecure sets are admitted: whoever wrote this one had to say so then.
+        Insecure parameters are allowed: their author had to allow them when he made them.
+
+        Raises
+        ------
+        ParamsError
+            The text is not exactly what `to_json` writes, up to the order of keys and spaces.
         """
         try:
-            document = json.loads(text, object_pairs_hook=_distinct_keys)
-            written = _canonical(document)
+            document = json.loads(text, object_pairs_hook=_refuse_repeated_keys)
+            written = _write_canonical_json(document)
             if not isinstance(document, dict) or document.pop("v", None) != 1:
                 raise ParamsError("parameters must be a JSON object of version 1")
             t_1 = document["f"]
-            t_0 = document.pop("f0", t_1)
-            document |= noise_of(t_1, t_0, document["p"], document["q"])
+            t_0 = document.pop("f0", t_1)  # absent if both forced probabilities are equal
+            document |= compute_noise(t_1, t_0, document["p"], document["q"])
             document["categories"] = tuple(document.get("categories", ()))
             document["segment"] = tuple(sorted(dict(document.get("segment", ())).items()))
             params = cls(**document, insecure=True)
@@ -323,30 +448,35 @@ class Params:
             raise ParamsError(
                 f"parameters must be JSON as written by Params.to_json, got {type(error).__name__}"
             ) from None
-        if params.to_json() != written:  # 1.0 or true for 1, a text for a list, a fraction
+        # Python accepts more than `to_json` writes: 1.0 or true for 1, a text for a list of
+        # letters, a threshold with a fraction. Each would be a second spelling of one set.
+        if params.to_json() != written:
             raise ParamsError("parameters must be JSON as written by Params.to_json")
         return params
 
 
 @functools.lru_cache(maxsize=1024)
-def _fingerprints(params: Params) -> tuple[str, str]:
-    """Return both fingerprints; a device asks for them a dozen times a report."""
-    identity = params._identity()
-    whole = _sha256(identity)[:16]
-    for public in _PUBLIC:
-        identity.pop(public, None)
-    return whole, _sha256(identity)
+def _compute_fingerprints(params: Params) -> tuple[str, str]:
+    """Return fingerprint and permanent fingerprint; a device needs them a dozen times a report."""
+    identity = params._build_canonical_object()
+    fingerprint = _hash_object(identity)[:16]
+    # What remains decides the permanent response.
+    for key in _KEYS_OF_REPORTS_ONLY:
+        identity.pop(key, None)
+    return fingerprint, _hash_object(identity)
 
 
-def _sha256(document: dict[str, Any]) -> str:
-    return hashlib.sha256(_canonical(document).encode()).hexdigest()
+def _hash_object(document: dict[str, Any]) -> str:
+    return hashlib.sha256(_write_canonical_json(document).encode()).hexdigest()
 
 
-def _canonical(document: dict[str, Any]) -> str:
+def _write_canonical_json(document: dict[str, Any]) -> str:
+    # ensure_ascii=False: JavaScript's JSON.stringify escapes no letters either.
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object from its pairs; raise ParamsError if a key occurs twice."""
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise ParamsError("parameters must be a JSON object in which no key stands twice")
@@ -354,6 +484,7 @@ def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_calendar(interval: str, epoch: str) -> None:
+    """Raise ParamsError unless interval and epoch are both empty or both valid."""
     if (interval, epoch) == ("", ""):
         return
     check_choice("interval", interval, INTERVALS)
@@ -361,6 +492,7 @@ def _check_calendar(interval: str, epoch: str) -> None:
 
 
 def _check_layout(layout: object) -> None:
+    """Raise ParamsError unless a hash layout has a name that can be hashed."""
     if not isinstance(layout, str) or not layout:
         raise ParamsError(f"layout must be a non-empty name, got {format_value(layout)}")
     if any(0xD800 <= ord(c) < 0xE000 for c in layout):
@@ -368,12 +500,16 @@ def _check_layout(layout: object) -> None:
 
 
 def _check_thresholds(params: Params) -> None:
+    """Raise ParamsError if rounding to thresholds destroys the order or the sign of the noise."""
+    # With t(p) = t(q) a report says nothing about the value, and q* - p* = 0 divides the counts.
     if params.t_p >= params.t_q:
         raise ParamsError(
             f"p must be less than q by at least 2^-32, got p = {params.p!r} and q = {params.q!r}"
         )
     forced = params.t_1 + params.t_0
+    # A tiny f rounds to no noise at all, which would break the promise of the caller silently.
     if forced == 0 and params.f != 0:
         raise ParamsError(f"f must be 0 or at least 2^-32, got {params.f!r}")
+    # With all coins forced, the permanent response would not depend on the value.
     if forced >= ONE:
         raise ParamsError(f"f must be less than 1 by at least 2^-31, got {params.f!r}")

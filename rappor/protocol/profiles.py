@@ -1,8 +1,16 @@
-"""Named noise levels of version 1: promises, and the thresholds that keep them. Never changed.
+"""Profiles: named noise levels of protocol version 1, and the thresholds that keep their promises.
 
-A profile promises two losses: of one report, and of any number of reports of one value. For each
-encoding it has the response of least variance that loses no more. The planner made this table
-(`rappor.planning.noise`), and a test holds it to the planner.
+A profile promises two privacy losses: epsilon_1 for one report, and epsilon_inf for any number of
+reports of one value. For each encoding, the table below has the response with the least variance
+among all responses that keep the promise. The planner computed the table (`rappor.planning.noise`),
+and a test compares the table with the planner.
+
+A released profile never changes. Its thresholds are part of fingerprints, and devices in use have
+reserved their privacy budget by its losses.
+
+Example: "balanced" promises epsilon_1 = 2 and epsilon_inf = 4 nats. For strings it has the
+thresholds t_1 = 114842485 (a bit is forced to 1 with probability 0.027), t_0 = 1717986919 (to 0
+with 0.40), t_p = 435686857 (a 0 is sent as 1 with 0.10) and t_q = 3288681509 (a 1 with 0.77).
 """
 
 from __future__ import annotations
@@ -15,37 +23,49 @@ from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_choice
 
 Thresholds = tuple[int, int, int, int]
-"""t_1, t_0, t(p) and t(q)."""
+"""The type of a row of the table: t_1, t_0, t_p and t_q as `rappor.protocol.params.Params` defines
+them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a profile promises, in nats, and its responses.
+    """The promise of a profile and the thresholds that keep it.
 
-    `strings` is the response of one hash function, k = 128 and m = 128. `categories` has a response
-    for each number of categories from 2.
+    Attributes
+    ----------
+    epsilon_1 : largest privacy loss of one report, in nats.
+    epsilon_inf : largest privacy loss of any number of reports of one value, in nats.
+    strings : thresholds for strings with h = 1, k = 128 and m = 128.
+    categories : thresholds for 2, 3, 4 ... categories or buckets. They are optimal for a category
+        of the mean share 1/k.
+    boolean : thresholds for yes or no.
     """
 
     epsilon_1: float
     epsilon_inf: float
     strings: Thresholds
     categories: tuple[Thresholds, ...]
-    yes_or_no: Thresholds
+    boolean: Thresholds
 
-    def thresholds(self, k: int | None) -> Thresholds:
-        """Return the response of values that imply k bits; None stands for strings.
+    def select_thresholds(self, k: int | None) -> Thresholds:
+        """Return the thresholds of an encoding with k bits.
 
-        One bit is yes or no. Several bits are categories, of which a value sets one.
+        Parameters
+        ----------
+        k : 1 for yes or no, at least 2 for categories or buckets, None for strings.
         """
         if k == 1:
-            return self.yes_or_no
+            return self.boolean
         if k is not None and k < 2 + len(self.categories):
             return self.categories[k - 2]
-        return self.strings  # one of many categories is as rare as a string
+        # One of many categories is as rare as a string, and the optimum for a rare value is the
+        # same: two categories differ in one bit in each direction, like strings with h = 1.
+        return self.strings
 
 
-def profile_named(name: object) -> Profile:
-    """Return a profile; ParamsError for another name."""
+def get_profile(name: object) -> Profile:
+    """Return a profile by name; raise ParamsError for an unknown name."""
+    # "accurate" was a profile before "low-noise" replaced it. Registries may still contain it.
     if name == "accurate":
         raise ParamsError(
             f"profile must be one of {', '.join(PROFILES)}, got 'accurate': low-noise loses less "
@@ -55,8 +75,8 @@ def profile_named(name: object) -> Profile:
     return PROFILES[str(name)]
 
 
-def _bare(*rows: Thresholds) -> tuple[Thresholds, ...]:
-    """Return responses with the same permanent noise and no other."""
+def _remove_instantaneous_noise(*rows: Thresholds) -> tuple[Thresholds, ...]:
+    """Return responses with the same permanent noise, p = 0 and q = 1."""
     return tuple((t_1, t_0, 0, 1 << 32) for t_1, t_0, _, _ in rows)
 
 
@@ -91,7 +111,7 @@ _NOISY: Final = {
             (579408591, 1995563317, 859770646, 3365215811),
             (576725750, 2001293898, 859121981, 3367944826),
         ),
-        yes_or_no=(511972652, 511972652, 844441824, 3450525472),
+        boolean=(511972652, 511972652, 844441824, 3450525472),
     ),
     "balanced": Profile(
         epsilon_1=2,
@@ -122,7 +142,7 @@ _NOISY: Final = {
             (141876540, 1499030021, 487463825, 3270868079),
             (139735341, 1514408796, 485875946, 3278275722),
         ),
-        yes_or_no=(77250184, 77250184, 450944016, 3844023280),
+        boolean=(77250184, 77250184, 450944016, 3844023280),
     ),
     "low-noise": Profile(
         epsilon_1=4,
@@ -153,7 +173,7 @@ _NOISY: Final = {
             (46308699, 795774826, 106281337, 3407609970),
             (45354297, 809512430, 104918720, 3401987766),
         ),
-        yes_or_no=(10619836, 10619836, 66961489, 4228005807),
+        boolean=(10619836, 10619836, 66961489, 4228005807),
     ),
 }
 # fmt: on
@@ -162,8 +182,10 @@ PROFILES: Final[Mapping[str, Profile]] = _NOISY | {
         epsilon_1=4,
         epsilon_inf=4,
         strings=(77250184, 2147483648, 0, 4294967296),
-        categories=_bare(*_NOISY["balanced"].categories),
-        yes_or_no=_bare(_NOISY["balanced"].yes_or_no)[0],
+        categories=_remove_instantaneous_noise(*_NOISY["balanced"].categories),
+        boolean=_remove_instantaneous_noise(_NOISY["balanced"].boolean)[0],
     ),
 }
-"""By name; "once" has the permanent noise of "balanced", whose epsilon_inf is its own."""
+"""All profiles by name. "once" is for metrics with one report in each epoch. It has no
+instantaneous noise, so one report loses epsilon_inf. Its epsilon_inf is that of "balanced", and so
+is the permanent noise of its categories."""

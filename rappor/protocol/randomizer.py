@@ -1,9 +1,39 @@
-"""The device's two randomized responses and what decides them: coins and one secret.
+r"""The randomizer of a device: coins, the secret, and the permanent and instantaneous response.
 
-A coin is a uniform 32-bit integer u; it hits a threshold t when u < t. No
-floating-point number takes part. The coins of the permanent response are a function of the
-secret and the true bits, so that it is always the same without being stored; those of the
-instantaneous response come fresh from the system.
+How to think about it
+---------------------
+A coin is a uniform integer u of 32 bits. Each random decision compares a coin with a threshold t,
+and the event happens if u < t, with probability t / 2^32. No floating-point number takes part: the
+low bits of floating-point noise can reveal the true value (Mironov, CCS 2012).
+
+There are two kinds of coins:
+
+1. Derived coins come from the device's secret by HKDF, with a text as input that names their use.
+   Equal input gives equal coins. The permanent response, the cohort, the part, the sampling and the
+   report day use derived coins. The device can therefore repeat them for years without storing
+   anything for each value.
+2. System coins come from the generator of the operating system. The instantaneous response uses
+   system coins, so every report has new noise.
+
+The input of derived coins contains the scope: metric, epoch and permanent fingerprint. Each scope
+has independent coins, so an observer cannot link a device between metrics or epochs by its cohort
+or its permanent response. The input of the permanent response also contains the true bits.
+Otherwise two values of one scope would have the same noise, and the difference of their permanent
+responses would reveal the difference of the true bits.
+
+Example, with the secret s and the metric "page" of an epoch for life:
+
+    scope  = "page" \0 "" \0 permanent fingerprint
+    cohort = (first coin of HKDF(s, "rappor/1/cohort" \0 scope)) * m >> 32
+    bits   = encoding of the value in this cohort
+    coins  = k coins of HKDF(s, "rappor/1/permanent" \0 scope \0 bits)
+    permanent response = bits, each forced to 1 or 0 by its coin, or kept
+    report = permanent response, each bit sent with a new system coin
+
+Functions that take `coins` as an argument are pure. Tests enumerate all outcomes of the coins and
+compare the exact distribution with the formulas of [EPK14].
+
+[EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014, arXiv 1407.6981.
 """
 
 from __future__ import annotations
@@ -19,63 +49,81 @@ from rappor.base.errors import ParamsError
 from rappor.protocol.params import Params
 
 Coins = Callable[[int], Sequence[int]]
-"""n -> n uniform 32-bit integers."""
+"""A source of coins: a function that returns n uniform integers of 32 bits."""
 
 SECRET_BYTES: Final = 32
-UNDRAWN_DAYS: Final = 8
-"""Days at the end of an epoch on which no device begins: one until its report leaves, and seven
-for retries.
+"""Length of a device's secret, in bytes. It equals the output of SHA-256, so HKDF needs no extract
+step."""
 
-A report that was drawn on the last day would leave in the next epoch, take the turn of that epoch's
-report there, and so on for good.
-"""
+EXCLUDED_DAYS: Final = 8
+"""Number of days at the end of an epoch that `choose_day` never returns: one day until the report
+leaves, and seven days for retries. Without them, a report of the last day would leave in the next
+epoch. It would take the turn of the next epoch's report, which would then be late as well."""
+
 _HASH_BYTES: Final = 32
 _BLOCK_BYTES: Final = 64
-_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
+# XOR with the constants of HMAC (RFC 2104 section 2), as tables for bytes.translate.
+_INNER_PAD: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER_PAD: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
-def system_coins(n: int) -> Sequence[int]:
-    """Draw n coins from the operating system's generator."""
-    return _coins_from(os.urandom(4 * n))
+def draw_system_coins(n: int) -> Sequence[int]:
+    """Draw n coins from the generator of the operating system."""
+    return _read_coins(os.urandom(4 * n))
 
 
 class Secret:
-    """A device's secret that shows nothing of itself: not printed, and not in a traceback.
+    """The secret of a device, in a form that no log and no traceback can show.
 
-    Every function here takes it in place of the bytes. What it holds are hashes that have taken
-    them in, so no local variable shows them.
+    Every function of this module accepts a `Secret` in place of the 32 bytes. The object keeps two
+    SHA-256 states that have absorbed the padded secret, and not the bytes. Hence no local variable
+    of a traceback contains the secret, and `repr` shows nothing of it.
+
+    Parameters
+    ----------
+    secret : 32 uniform random bytes.
+
+    Raises
+    ------
+    ParamsError
+        The secret is not exactly 32 bytes. The message does not contain the secret.
     """
 
     __slots__ = ("_inner", "_outer")
 
     def __init__(self, secret: bytes) -> None:
-        """Take in the bytes of a secret."""
+        """Absorb the secret into the two hashes of HMAC."""
         if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
             raise ParamsError(f"secret must be exactly {SECRET_BYTES} bytes")
-        self._inner = hashlib.sha256(secret.ljust(_BLOCK_BYTES, b"\0").translate(_INNER))
-        self._outer = hashlib.sha256(secret.ljust(_BLOCK_BYTES, b"\0").translate(_OUTER))
+        self._inner = hashlib.sha256(secret.ljust(_BLOCK_BYTES, b"\0").translate(_INNER_PAD))
+        self._outer = hashlib.sha256(secret.ljust(_BLOCK_BYTES, b"\0").translate(_OUTER_PAD))
 
     def __repr__(self) -> str:
         return "Secret(...)"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and hmac.compare_digest(self._name, other._name)
+        # The time of a comparison with == depends on the first byte that differs.
+        return isinstance(other, Secret) and hmac.compare_digest(
+            self._comparison_key, other._comparison_key
+        )
 
     def __hash__(self) -> int:
-        return hash(self._name)
+        return hash(self._comparison_key)
 
     def __reduce__(self) -> NoReturn:
+        """Raise TypeError: a pickled copy of the secret could reach a file or another process."""
         raise TypeError("a secret is not copied")
 
     @property
-    def _name(self) -> bytes:
-        return self.digest(b"rappor/1/same secret")
+    def _comparison_key(self) -> bytes:
+        """Keyed digest that is equal for equal secrets and does not reveal the secret."""
+        return self.compute_hmac(b"rappor/1/same secret")
 
-    def digest(self, message: bytes) -> bytes:
-        """Return the HMAC-SHA256 of a message under the secret (RFC 2104 section 2).
+    def compute_hmac(self, message: bytes) -> bytes:
+        """Return the HMAC-SHA256 of a message with the secret as key (RFC 2104 section 2).
 
-        A device asks twenty times a report, and `hmac` takes nearly twice as long.
+        A device computes about twenty for each report. The standard library's `hmac` wraps the same
+        two hashes in a Python object and takes nearly twice as long.
         """
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(message)
@@ -84,103 +132,170 @@ class Secret:
 
 
 def expand(secret: bytes | Secret, info: bytes, n: int) -> bytes:
-    """Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3) with the secret as PRK."""
+    """Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3).
+
+    HKDF-Extract is left out, because the secret is uniform already.
+
+    Parameters
+    ----------
+    secret : the pseudorandom key of HKDF.
+    info : a text that names the use of the output. Different texts give independent outputs.
+    n : number of bytes, in [0, 8160].
+
+    Raises
+    ------
+    ParamsError
+        n is outside its range, or the secret is not 32 bytes.
+    """
     if not isinstance(secret, Secret):
         secret = Secret(secret)
     if not 0 <= n <= 255 * _HASH_BYTES:
         raise ParamsError(f"n must be an integer in [0, {255 * _HASH_BYTES}], got {n!r}")
+    # T(i) = HMAC(secret, T(i - 1) + info + i), and the output is T(1) + T(2) + ...
     block = output = b""
     for counter in range(1, -(-n // _HASH_BYTES) + 1):
-        block = secret.digest(block + info + bytes([counter]))
+        block = secret.compute_hmac(block + info + bytes([counter]))
         output += block
     return output[:n]
 
 
-def scope(metric_name: str, epoch: str, params: Params) -> bytes:
-    """Return the name of what one permanent response answers for, as it enters the coins.
+def encode_scope(metric_name: str, epoch: str, params: Params) -> bytes:
+    """Return the bytes that name a scope in the input of derived coins.
 
-    Metric, epoch and everything of the parameters but p, q, segment, interval and epoch. A change
-    of any of it gives another cohort and other coins, for every value alike.
+    A scope is one metric in one epoch under one permanent response. A change of the metric, the
+    epoch or the permanent fingerprint gives other bytes, hence another cohort and other coins for
+    every value. A change of p, q, segment or interval keeps the scope.
+
+    Parameters
+    ----------
+    epoch : name of the epoch, such as "2026-Q4"; empty for life.
     """
     return f"{metric_name}\0{epoch}\0{params.permanent_fingerprint}".encode()
 
 
-def cohort(secret: bytes | Secret, metric_name: str, epoch: str, params: Params) -> int:
-    """Return the device's cohort in a scope; it links neither metrics nor epochs."""
-    info = b"rappor/1/cohort\0" + scope(metric_name, epoch, params)
-    (u,) = _coins_from(expand(secret, info, 4))
+def derive_cohort(secret: bytes | Secret, metric_name: str, epoch: str, params: Params) -> int:
+    """Return the cohort of a device in a scope, an integer in [0, m).
+
+    Cohorts of different metrics and epochs are independent. A cohort for life in all metrics would
+    be a pseudonym by which an observer could link the reports of a device.
+    """
+    info = b"rappor/1/cohort\0" + encode_scope(metric_name, epoch, params)
+    (u,) = _read_coins(expand(secret, info, 4))
+    # The product is uniform up to m / 2^32, without the bias and the division of a modulo.
     return u * params.m >> 32
 
 
-def part_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
-    """Return the coin that chooses the device's part; `base` are the parameters without one."""
-    (u,) = _coins_from(expand(secret, b"rappor/1/part\0" + scope(metric_name, epoch, base), 4))
+def derive_part_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
+    """Return the coin that chooses the part of a device (`rappor.protocol.parts.choose_part`).
+
+    Parameters
+    ----------
+    base : the parameter set of the metric without a part.
+    """
+    info = b"rappor/1/part\0" + encode_scope(metric_name, epoch, base)
+    (u,) = _read_coins(expand(secret, info, 4))
     return u
 
 
-def sample_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
-    """Return the coin that decides whether the device takes part; `base` is without a part."""
-    (u,) = _coins_from(expand(secret, b"rappor/1/sample\0" + scope(metric_name, epoch, base), 4))
+def derive_sampling_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
+    """Return the coin that decides whether a device takes part in a metric in an epoch.
+
+    A device takes part if the coin is below the threshold of the sampling rate. A larger rate
+    therefore keeps all devices of a smaller rate.
+
+    Parameters
+    ----------
+    base : the parameter set of the metric without a part.
+    """
+    info = b"rappor/1/sample\0" + encode_scope(metric_name, epoch, base)
+    (u,) = _read_coins(expand(secret, info, 4))
     return u
 
 
-def drawn_day(
+def derive_report_day(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, days: int
 ) -> int:
-    """Return the day of an epoch, counted from 0, from which on the device reports once.
+    """Return the first day on which a device may report, for metrics with one report in an epoch.
 
-    `days` is the number of days of the epoch. The last eight of them are never drawn.
+    Parameters
+    ----------
+    days : number of days of the epoch, more than `EXCLUDED_DAYS`.
+
+    Returns
+    -------
+    int
+        Day of the epoch, counted from 0.
     """
-    (u,) = _coins_from(expand(secret, b"rappor/1/day\0" + scope(metric_name, epoch, params), 4))
+    info = b"rappor/1/day\0" + encode_scope(metric_name, epoch, params)
+    (u,) = _read_coins(expand(secret, info, 4))
     return choose_day(u, days)
 
 
 def choose_day(u: int, days: int) -> int:
-    """Return the day that a coin chooses among all but the last eight days of an epoch."""
-    return u * (days - UNDRAWN_DAYS) >> 32
+    """Return the day of an epoch that the coin u chooses: uniform in [0, days - EXCLUDED_DAYS)."""
+    return u * (days - EXCLUDED_DAYS) >> 32
 
 
-def permanent(
+def derive_permanent_response(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> bytes:
-    """Return the permanent response to packed true bits, always the same for the same input."""
-    coins = permanent_coins(secret, metric_name, epoch, params, bits)
-    return permanent_response(bits, params, lambda n: coins[:n])
+    """Return the permanent response to true bits. Equal arguments give equal responses.
+
+    Parameters
+    ----------
+    bits : packed true bits of a value in the cohort of the device, `params.n_bytes` bytes.
+
+    Returns
+    -------
+    bytes
+        Packed bits of the permanent response, `params.n_bytes` bytes.
+    """
+    # Coins depend on all true bits together: one changed bit gives independent coins for all bits.
+    coins = derive_permanent_coins(secret, metric_name, epoch, params, bits)
+    return draw_permanent_response(bits, params, lambda n: coins[:n])
 
 
-def permanent_coins(
+def derive_permanent_coins(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> Sequence[int]:
-    """Return the k coins that decide the permanent response to packed true bits."""
-    info = b"rappor/1/permanent\0" + scope(metric_name, epoch, params) + b"\0" + bits
-    return _coins_from(expand(secret, info, 4 * params.k))
+    """Return the k coins of the permanent response to packed true bits."""
+    info = b"rappor/1/permanent\0" + encode_scope(metric_name, epoch, params) + b"\0" + bits
+    return _read_coins(expand(secret, info, 4 * params.k))
 
 
-def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
-    """Replace each bit by 1 with probability f g and by 0 with f (1 - g).
+def draw_permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
+    """Force each bit to 1 with probability f g and to 0 with f (1 - g), and keep it otherwise.
 
     [EPK14] section 2 has f/2 for both.
     """
+    # The coin's range is divided into [0, t_1): 1, [t_1, t_1 + t_0): 0, and the rest: the true bit.
     always, never = params.t_1, params.t_1 + params.t_0
-    truth = int.from_bytes(bits, "little")
-    answer = 0
+    true_bits = int.from_bytes(bits, "little")
+    response = 0
     for i, u in zip(range(params.k), coins(params.k), strict=True):
-        bit = 1 if u < always else 0 if u < never else truth >> i & 1
-        answer |= bit << i
-    return answer.to_bytes(params.n_bytes, "little")
+        if u < always:
+            bit = 1
+        elif u < never:
+            bit = 0
+        else:
+            bit = true_bits >> i & 1
+        response |= bit << i
+    return response.to_bytes(params.n_bytes, "little")
 
 
-def instantaneous_response(permanent: bytes, params: Params, coins: Coins = system_coins) -> bytes:
-    """Show each bit as 1 with probability q where it is 1, and p where it is 0 ([EPK14] 2)."""
+def draw_instantaneous_response(
+    permanent: bytes, params: Params, coins: Coins = draw_system_coins
+) -> bytes:
+    """Send each bit as 1 with probability q if it is 1, and with p if it is 0 ([EPK14] 2)."""
     thresholds = params.t_p, params.t_q
-    memoised = int.from_bytes(permanent, "little")
-    answer = 0
+    permanent_bits = int.from_bytes(permanent, "little")
+    response = 0
     for i, u in zip(range(params.k), coins(params.k), strict=True):
-        bit = u < thresholds[memoised >> i & 1]
-        answer |= bit << i
-    return answer.to_bytes(params.n_bytes, "little")
+        bit = u < thresholds[permanent_bits >> i & 1]
+        response |= bit << i
+    return response.to_bytes(params.n_bytes, "little")
 
 
-def _coins_from(data: bytes) -> Sequence[int]:
-    """Read bytes as little-endian 32-bit integers."""
+def _read_coins(data: bytes) -> Sequence[int]:
+    """Read bytes as little-endian integers of 32 bits."""
     return struct.unpack(f"<{len(data) // 4}I", data)

@@ -1,8 +1,24 @@
-"""Report and Upload: what leaves the device, its wire form and the strict reading of it.
+"""The wire format: reports and uploads as JSON, and a strict parser of what a collector receives.
 
-Reading trusts nothing. A fault of the upload itself sinks it whole; a fault of one report is
-returned in that report's place. Messages depend on the parameters and never on what was
-sent, so a collector can count refusals by them.
+An upload is the body of POST /v1/reports. Example with one report:
+
+    {"v":1,"id":"AAECAwQFBgcICQoLDA0ODw","reports":[
+      {"metric":"home.page","params":"f17fbbc225b4229f","cohort":3,"bits":"AQ"}]}
+
+`metric` and `params` (a fingerprint) name the parameter set, and `bits` contains the packed noisy
+bits in base64url. The id is the same in all retries of an upload, so that a collector counts an
+upload once.
+
+The parser trusts nothing:
+
+- If the upload itself is malformed, `parse_upload` raises ReportError and no report is accepted.
+- If a single report is malformed, `parse_upload` returns its ReportError in place of the report,
+  and the other reports are accepted.
+- Two byte strings never parse to the same upload, except by the order of keys and by white space.
+  Lenient parsers would accept a second spelling, such as base64 with spare bits.
+
+An error message depends on the parameters and never on the received bytes. Messages therefore enter
+logs safely, and a collector can count refusals by them.
 """
 
 from __future__ import annotations
@@ -18,10 +34,13 @@ from typing import Any, Final, NoReturn
 from rappor.base.errors import ReportError
 from rappor.protocol.params import Params
 
-Lookup = Callable[[str, str], Params | None]
-"""(metric, fingerprint) -> the parameters that reports of it carry, None if it is unknown."""
+ParamsLookup = Callable[[str, str], Params | None]
+"""A function that returns the parameter set of a metric's name and a fingerprint, or None if the
+collector does not know the combination."""
 
 METRIC_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+"""Matches the name of a metric. A name contains no character that needs escapes in JSON, in TOML or
+in an address."""
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 _ID_BYTES: Final = 16
@@ -31,7 +50,21 @@ _REPORT_KEYS: Final = ("metric", "params", "cohort", "bits")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One device's noisy bits for one metric; `params` is the parameters' fingerprint."""
+    r"""A report: the noisy bits that one device sends for one metric.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    params : fingerprint of the parameter set, 16 hex digits.
+    cohort : cohort of the device, in [0, m).
+    bits : packed noisy bits, ceil(k/8) bytes. They are hidden from `repr`, because a log of many
+        reports of a device would undo the instantaneous noise.
+
+    Examples
+    --------
+    >>> Report(metric="theme", params="f7a3e0a85a6e7c4b", cohort=0, bits=b"\x05")
+    Report(metric='theme', params='f7a3e0a85a6e7c4b', cohort=0)
+    """
 
     metric: str
     params: str
@@ -41,18 +74,30 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """Reports sent together; the id stays the same over all retries."""
+    r"""An upload: the reports of one request. A device sends one report in each upload.
+
+    Attributes
+    ----------
+    id : 16 random bytes in base64url. All retries of an upload have the same id.
+    reports : at least one report.
+
+    Examples
+    --------
+    >>> report = Report(metric="theme", params="f7a3e0a85a6e7c4b", cohort=0, bits=b"\x05")
+    >>> Upload(id="AAECAwQFBgcICQoLDA0ODw", reports=(report,)).to_json()[:43]
+    b'{"v":1,"id":"AAECAwQFBgcICQoLDA0ODw","repor'
+    """
 
     id: str
     reports: tuple[Report, ...]
 
     @staticmethod
     def new_id() -> str:
-        """Return 16 fresh random bytes as 22 characters of base64url."""
+        """Return the id of a new upload: 16 random bytes as 22 characters of base64url."""
         return encode_base64url(os.urandom(_ID_BYTES))
 
     def to_json(self) -> bytes:
-        """Write the body of POST /v1/reports, the same bytes each time."""
+        """Return the body of POST /v1/reports. Equal uploads give equal bytes."""
         reports = [
             {
                 "metric": report.metric,
@@ -66,24 +111,60 @@ class Upload:
         return json.dumps(document, separators=(",", ":")).encode()
 
 
-def parse_upload(data: bytes, lookup: Lookup) -> tuple[str, list[Report | ReportError]]:
-    """Read an upload: its id and, in order, each report or what is wrong with it.
+def parse_upload(data: bytes, lookup: ParamsLookup) -> tuple[str, list[Report | ReportError]]:
+    r"""Parse the body of POST /v1/reports.
 
-    Raises ReportError when the bytes are no upload: not strict UTF-8 JSON, a key that is
-    doubled (at any level), missing or unknown, another version, a malformed id, or an empty
-    or missing list of reports.
+    Parameters
+    ----------
+    data : the received bytes, without content coding.
+    lookup : returns the parameter set of a metric and a fingerprint, or None.
+
+    Returns
+    -------
+    id : str
+        The id of the upload.
+    reports : list of Report or ReportError
+        Each report in the order of the upload, or the reason for which it is refused.
+
+    Raises
+    ------
+    ReportError
+        The bytes are not an upload: they are not strict UTF-8 JSON, a key is repeated (at any
+        level), missing or unknown, the version or the id is wrong, or there is no report.
+
+    Examples
+    --------
+    >>> params = Params(k=8, f=0.5, p=0.25, q=0.75)
+    >>> report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\x05")
+    >>> body = Upload(id=Upload.new_id(), reports=(report,)).to_json()
+    >>> parse_upload(body, lambda metric, fingerprint: params)[1] == [report]
+    True
+    >>> _, (error,) = parse_upload(body, lambda metric, fingerprint: None)
+    >>> error
+    ReportError('metric and params must be known here')
     """
-    upload_id, entries = open_upload(data)
-    return upload_id, [_report_or_error(entry, lookup) for entry in entries]
+    upload_id, entries = parse_upload_entries(data)
+    return upload_id, [_parse_report_or_return_error(entry, lookup) for entry in entries]
 
 
-def open_upload(data: bytes) -> tuple[str, list[Any]]:
-    """Read an upload's id, and its entries as they stand, none of which is judged yet.
+def parse_upload_entries(data: bytes) -> tuple[str, list[Any]]:
+    """Parse an upload without its reports.
 
-    Raises ReportError as `parse_upload` does.
+    Returns
+    -------
+    id : str
+        The id of the upload.
+    entries : list
+        The entries of `reports`, unchecked. `parse_report` parses an entry.
+
+    Raises
+    ------
+    ReportError
+        The bytes are not an upload (`parse_upload`).
     """
-    document = _load(data)
+    document = _load_strict_json(data)
     _check_keys("an upload", document, _UPLOAD_KEYS)
+    # In Python, True == 1 and 1.0 == 1. Both would be second spellings of the version.
     if type(document["v"]) is not int or document["v"] != 1:
         raise ReportError("v must be the integer 1")
     if len(decode_base64url("id", document["id"])) != _ID_BYTES:
@@ -99,22 +180,33 @@ def encode_base64url(data: bytes) -> str:
 
 
 def decode_base64url(name: str, text: object) -> bytes:
-    """Read the one spelling that `encode_base64url` writes; `name` is for the message."""
+    """Read the single base64url spelling of bytes that `encode_base64url` writes.
+
+    Parameters
+    ----------
+    name : name of the field, for the error message.
+
+    Raises
+    ------
+    ReportError
+        The text is any other spelling: padding, foreign characters, or spare bits that are not 0.
+    """
     if isinstance(text, str):
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         except ValueError:
             data = b""
-        if encode_base64url(data) == text:  # base64 skips foreign characters and spare bits
+        # Python's decoder skips foreign characters and ignores spare bits, so encode again.
+        if encode_base64url(data) == text:
             return data
     raise ReportError(f"{name} must be a text in base64url without padding or spare bits")
 
 
-def _load(data: bytes) -> Any:
-    """Read strict JSON: UTF-8 without a mark, no key twice, no NaN, nothing after the end."""
+def _load_strict_json(data: bytes) -> Any:
+    """Parse JSON in UTF-8 without byte-order mark, repeated keys, NaN, or text after the end."""
     try:
         return json.loads(
-            data.decode(), object_pairs_hook=_distinct_keys, parse_constant=_refuse_constant
+            data.decode(), object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant
         )
     except ReportError:
         raise
@@ -122,11 +214,13 @@ def _load(data: bytes) -> Any:
         raise ReportError("an upload must be UTF-8") from None
     except json.JSONDecodeError:
         raise ReportError("an upload must be JSON") from None
-    except (ValueError, RecursionError):  # thousands of digits or of brackets
+    # Python refuses integers of thousands of digits, and arrays of thousands of levels.
+    except (ValueError, RecursionError):
         raise ReportError("an upload must be JSON of reasonable depth and numbers") from None
 
 
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object from its pairs; raise ReportError if a key occurs twice."""
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise ReportError("keys must be distinct in each JSON object")
@@ -134,23 +228,38 @@ def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
+    """Raise ReportError for NaN and infinity, which Python reads although JSON lacks them."""
     raise ReportError(f"numbers must be JSON's, got {name}")
 
 
 def _check_keys(what: str, document: object, keys: tuple[str, ...]) -> None:
+    """Raise ReportError unless a document is a JSON object with exactly these keys."""
     if not isinstance(document, dict) or document.keys() != set(keys):
         raise ReportError(f"{what} must be a JSON object with the keys {', '.join(keys)}")
 
 
-def _report_or_error(entry: object, lookup: Lookup) -> Report | ReportError:
+def _parse_report_or_return_error(entry: object, lookup: ParamsLookup) -> Report | ReportError:
     try:
         return parse_report(entry, lookup)
     except ReportError as error:
-        return error.with_traceback(None)  # it would hold the entry, and every frame
+        # The traceback would keep every frame in memory, and the received entry with them.
+        return error.with_traceback(None)
 
 
-def parse_report(entry: Any, lookup: Lookup) -> Report:
-    """Read one entry of an upload; ReportError, with its code, for what is no report."""
+def parse_report(entry: Any, lookup: ParamsLookup) -> Report:
+    """Parse one entry of an upload.
+
+    Parameters
+    ----------
+    entry : an entry of `parse_upload_entries`.
+    lookup : returns the parameter set of a metric and a fingerprint, or None.
+
+    Raises
+    ------
+    ReportError
+        The entry is not a report. `code` is the kind of fault: "malformed", "unknown" parameters,
+        "cohort" outside [0, m), wrong "length" of the bits, or non-zero "padding".
+    """
     _check_keys("a report", entry, _REPORT_KEYS)
     metric, fingerprint, cohort = entry["metric"], entry["params"], entry["cohort"]
     if not isinstance(metric, str) or not METRIC_NAME.fullmatch(metric):
@@ -168,6 +277,7 @@ def parse_report(entry: Any, lookup: Lookup) -> Report:
 
 
 def _check_bits(bits: bytes, params: Params) -> None:
+    """Raise ReportError unless packed bits have the right length and zero padding."""
     if len(bits) != params.n_bytes:
         raise ReportError(f"bits must be {params.n_bytes} bytes", code="length")
     if int.from_bytes(bits, "little") >> params.k:

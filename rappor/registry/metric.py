@@ -14,17 +14,17 @@ from typing import Final
 
 from rappor.base.errors import MetricError, ParamsError
 from rappor.base.ranges import check_choice, format_value
-from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.encodings.encoding import check_name
+from rappor.protocol.encodings import get_encoder, get_encoding
+from rappor.protocol.encodings.encoding import check_category_name
 from rappor.protocol.normalizers import normalize
-from rappor.protocol.params import EPOCHS, INTERVALS, Params, threshold
+from rappor.protocol.params import EPOCHS, INTERVALS, Params, compute_threshold
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.segments import (
     Dimension,
     check_dimensions,
     choose_segment,
     is_listed,
-    segments_of,
+    list_segments,
 )
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.toml_file import metric_error
@@ -155,7 +155,7 @@ class Metric:
             self._check_segments()
             # Creating an encoder refuses parameters under which recording would fail, such as a
             # normalizer whose library is missing.
-            encoder(self.params)
+            get_encoder(self.params)
             self._check_candidates()
         except ParamsError as error:
             raise MetricError(f"metric {self.name!r}: {error}") from None
@@ -208,7 +208,7 @@ class Metric:
         """
         if not self.segments:
             return self
-        params = self.params.in_segment(choose_segment(self.segments, properties))
+        params = self.params.with_segment(choose_segment(self.segments, properties))
         return dataclasses.replace(self, params=params)
 
     def part_params(self, part: str) -> Params:
@@ -264,7 +264,7 @@ class Metric:
         """Check that candidates are strings that the metric can report."""
         if self.candidates is None:
             return
-        if not encoding_of(self.params).hashed:
+        if not get_encoding(self.params).is_hashed:
             raise MetricError(
                 f"metric {self.name!r}: candidates must be absent for encoding "
                 f"{self.params.encoding}, whose values are all known"
@@ -292,7 +292,7 @@ class Metric:
         for candidate in candidates:
             if not isinstance(candidate, str):
                 raise metric_error(self.name, "candidates", "a list of texts", candidate)
-            check_name(candidate, "candidates")
+            check_category_name(candidate, "candidates")
             text = normalize(normalizer, candidate)
             # Devices report an empty text for every value of which the normalizer leaves nothing,
             # so an empty candidate would count all these values.
@@ -320,13 +320,13 @@ class Metric:
         share = self.sampling_rate
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         # A share whose threshold is 0 would be below every coin: no device would take part.
-        if not is_number or not 0 < share <= 1 or threshold(share) == 0:
+        if not is_number or not 0 < share <= 1 or compute_threshold(share) == 0:
             raise metric_error(self.name, "sampling_rate", "a share of devices in (0, 1]", share)
 
     def _check_complete(self) -> None:
         self._check_flag("complete", self.complete)
-        encoding = encoding_of(self.params)
-        if self.complete and (encoding.hashed or not encoding.exclusive):
+        encoding = get_encoding(self.params)
+        if self.complete and (encoding.is_hashed or not encoding.is_exclusive):
             raise MetricError(
                 f"metric {self.name!r}: complete must be false unless each value is in one of its "
                 "categories or buckets"
@@ -356,9 +356,9 @@ def _list_accepted_params(
     The result is cached, because a collector looks up the fingerprint of every report.
     """
     # With segments, devices with an older registry still report without a segment.
-    sets = [params.unsegmented for params in part_sets] if segments else list(part_sets)
-    for segment in segments_of(segments):
-        sets += [params.in_segment(segment) for params in part_sets]
+    sets = [params.without_segment for params in part_sets] if segments else list(part_sets)
+    for segment in list_segments(segments):
+        sets += [params.with_segment(segment) for params in part_sets]
     return MappingProxyType({params.fingerprint: params for params in sets})
 
 

@@ -14,8 +14,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rappor.protocol.encodings.buckets import edge_text
-from rappor.protocol.params import threshold
+from rappor.protocol.encodings.buckets import format_edge
+from rappor.protocol.params import compute_threshold
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -37,7 +37,7 @@ def format_sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
     """
     document = {
         "v": 1,
-        "total": "Infinity" if math.isinf(registry.total) else edge_text(registry.total),
+        "total": "Infinity" if math.isinf(registry.total) else format_edge(registry.total),
         "metrics": [_format_metric(metric, notices[name]) for name, metric in registry.items()],
     }
     seal = hashlib.sha256(_dump(document).encode()).hexdigest()
@@ -54,7 +54,7 @@ def _format_metric(metric: Metric, notice: str) -> _Document:
         "interval": metric.interval,
         "durable": metric.durable,
         # JavaScript compares 32-bit coins with this integer, so both devices decide alike.
-        "sampling_rate": threshold(metric.sampling_rate),
+        "sampling_rate": compute_threshold(metric.sampling_rate),
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,
         "parts": _format_parts(metric),

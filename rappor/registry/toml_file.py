@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from rappor.base.errors import FileError, MetricError, ParamsError
 from rappor.base.ranges import format_value
-from rappor.protocol.encodings import Encoding, encoding_named
-from rappor.protocol.encodings.buckets import edge_text
-from rappor.protocol.params import LETTERS, NOISE, Params
+from rappor.protocol.encodings import Encoding, get_encoding_class
+from rappor.protocol.encodings.buckets import format_edge
+from rappor.protocol.params import LETTERS, NOISE_LETTERS, Params
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 
@@ -194,7 +194,8 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
     params = _read_params(name, entry)
     # Without noise in a report (p = 0 and q = 1) every report of an epoch shows the same permanent
     # response. A second report would add no information, and would link both with certainty.
-    if params.is_bare and entry.get("interval") != "epoch" and not entry.get("insecure"):
+    is_once = entry.get("interval") == "epoch"
+    if not (params.has_instantaneous_noise or is_once or entry.get("insecure")):
         noise = "profile = 'once'" if entry.get("profile") == "once" else "p = 0 with q = 1"
         raise MetricError(f"metric {format_value(name)}: {noise} needs interval = 'epoch'")
     fields = {
@@ -263,7 +264,7 @@ def _read_date(value: object) -> object:
 
 
 def _read_params(name: str, entry: _Entry) -> Params:
-    encoding = encoding_named(entry["encoding"])
+    encoding = get_encoding_class(entry["encoding"])
     if not isinstance(insecure := entry.get("insecure", False), bool):
         raise metric_error(name, "insecure", "true or false", insecure)
     categories = _read_categories(name, entry, encoding)
@@ -285,7 +286,7 @@ def _read_letters(
         profile = Params.profile(
             entry["profile"], encoding=entry["encoding"], categories=categories
         )
-        for key in LETTERS if encoding.hashed else NOISE:
+        for key in LETTERS if encoding.is_hashed else NOISE_LETTERS:
             # m may stand beside a profile: the losses of a profile do not depend on the number of
             # cohorts, and small collections need fewer cohorts.
             if key == "m" and key in letters:
@@ -295,7 +296,7 @@ def _read_letters(
                     f"metric {format_value(name)}: {key} must be absent with a profile"
                 )
             letters[key] = getattr(profile, key)
-    if (k := encoding.implied_bits(categories)) is not None:
+    if (k := encoding.count_bits(categories)) is not None:
         # `Params` compares a k in the entry with the number of categories.
         letters.setdefault("k", k)
     for key in ("k", "f", "p", "q"):
@@ -333,7 +334,7 @@ def _read_category(name: str, category: object) -> str:
 def _read_edge(name: str, edge: object) -> str:
     try:
         if isinstance(edge, int | float) and not isinstance(edge, bool) and math.isfinite(edge):
-            return edge_text(edge)
+            return format_edge(edge)
     except OverflowError:
         # An integer beyond the range of a float has no edge, like an infinite number.
         pass

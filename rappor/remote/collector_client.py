@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 
 from rappor.base.errors import CollectorError, FileError, ParamsError
 from rappor.base.ranges import check_choice
-from rappor.counts.calendar import STRETCHES
-from rappor.counts.released import Released
+from rappor.counts.calendar_periods import PERIOD_KINDS
+from rappor.counts.released_counts import ReleasedCounts
 from rappor.remote.http_exchange import (
     Exchange,
     HttpExchange,
@@ -126,7 +126,7 @@ class CollectorClient:
         *,
         by: str | None = None,
         segments: bool = False,
-    ) -> Released:
+    ) -> ReleasedCounts:
         """Return the released counts of a metric.
 
         Parameters
@@ -145,12 +145,12 @@ class CollectorClient:
             The collector cannot be reached, refuses, or its counts cannot be read.
         """
         if by is not None:
-            check_choice("by", by, STRETCHES)
+            check_choice("by", by, PERIOD_KINDS)
         query = _format_days(first, last) | ({} if by is None else {"by": by})
         query |= {"segments": "true"} if segments else {}
         response = self.send("GET", f"{_metric_path(metric)}/counts?{urlencode(query)}", _OK)
         try:
-            return Released.from_json(response.body)
+            return ReleasedCounts.from_json(response.body)
         except FileError as error:
             raise CollectorError(f"the collector's counts cannot be read: {error.reason}") from None
 

@@ -16,7 +16,7 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
 from rappor.planning.plans import Plan
 from rappor.privacy.assessment import PrivacyReport
-from rappor.protocol.params import NOISE, Params
+from rappor.protocol.params import NOISE_LETTERS, Params
 from rappor.reporting.checks_table import checks_table
 from rappor.reporting.comparison_tables import changes_table
 from rappor.reporting.footnotes import list_comparison_footnotes, list_footnotes
@@ -93,6 +93,6 @@ def _list_letters(params: Params) -> tuple[tuple[str, str], ...]:
     return (
         ("encoding", params.encoding),
         ("k, h, m", f"{params.k:,}, {params.h}, {params.m:,}"),
-        ("f, g, p, q", ", ".join(f"{getattr(params, letter):.6g}" for letter in NOISE)),
+        ("f, g, p, q", ", ".join(f"{getattr(params, letter):.6g}" for letter in NOISE_LETTERS)),
         ("fingerprint", params.fingerprint),
     )

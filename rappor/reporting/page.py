@@ -16,7 +16,7 @@ from rappor.decoding.estimates_report import (
     report,
 )
 from rappor.privacy.assessment import Loss
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.reporting.cohort_charts import draw_cohort_bits, draw_cohort_reports, draw_residuals
 from rappor.reporting.document import Content, collapsible, header
 from rappor.reporting.estimates_tables import (
@@ -296,7 +296,7 @@ def _draw_cohorts(part: CollectionReport, balance: Mapping[str, Any]) -> Iterato
             f"empty.{_describe_neighbours(part)}",
         )
     if any(cohort.least_bits is not None for cohort in part.cohorts):
-        possible = encoding_of(part.params).true_bits
+        possible = get_encoding(part.params).true_bit_counts
         least, most = possible[0], possible[-1]
         numbers = f"{least}" if least == most else f"{least} to {most}"
         chart = draw_cohort_bits("How many true bits a report of each cohort has.", part.cohorts)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from rappor.base.sentence_numbers import format_count
 from rappor.planning.plans import ERROR_REMEDIES, Alternative, Plan
 from rappor.planning.repeats import RepeatedReports
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import LETTERS, NOISE, Params
+from rappor.protocol.params import LETTERS, NOISE_LETTERS, Params
 from rappor.protocol.profiles import PROFILES
 from rappor.reporting.numbers import (
     format_even_odds,
@@ -72,7 +72,11 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
     def column_of_letter(title: str, letter: str) -> Column[Alternative]:
         return Column(title, lambda design: f"{getattr(design.params, letter):.4f}")
 
-    letters = {**dict(zip(NOISE, NOISE, strict=True)), "p*": "p_star", "q*": "q_star"}
+    letters = {
+        **dict(zip(NOISE_LETTERS, NOISE_LETTERS, strict=True)),
+        "p*": "p_star",
+        "q*": "q_star",
+    }
     return Table(
         title=(
             "Other designs with the same epsilon, k and m (variance of a rare string's count by "
@@ -137,7 +141,7 @@ def layouts_table(plan: DiscoveryPlan) -> Table[Sequence[str]]:
 def _list_params(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the parameters and what they promise."""
     params = plan.params
-    letters = LETTERS if encoding_of(params).hashed else ("k", *NOISE)
+    letters = LETTERS if get_encoding(params).is_hashed else ("k", *NOISE_LETTERS)
     yield "encoding", params.encoding
     yield "parameters", _format_letters(params, letters)
     for name in PROFILES:
@@ -174,7 +178,7 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         f"{format_percent(prediction.adjusted_width, 3)} wide when adjusted "
         "for selection (FCR)",
     )
-    if not encoding_of(plan.params).hashed:
+    if not get_encoding(plan.params).is_hashed:
         yield (
             "largest answer",
             f"a share of {format_percent(prediction.largest, 3)} has a standard error of "
@@ -235,7 +239,8 @@ def _has_noise_of_profile(params: Params, name: str) -> bool:
     """Return whether a profile has the same noise, in the digits of the output."""
     profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
     return all(
-        abs(getattr(params, letter) - getattr(profile, letter)) < _SAME_NOISE for letter in NOISE
+        abs(getattr(params, letter) - getattr(profile, letter)) < _SAME_NOISE
+        for letter in NOISE_LETTERS
     )
 
 

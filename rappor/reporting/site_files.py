@@ -30,7 +30,7 @@ from rappor.comparison.site_edition import (
     SiteEdition,
     sort_newest_first,
 )
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 from rappor.privacy.notice import describe_other_params, privacy_notice
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
@@ -53,7 +53,7 @@ class PublishedEdition:
 def write_edition(
     site: Path,
     trend: Comparison,
-    released: Released,
+    released: ReleasedCounts,
     candidates: Candidates | None,
     metric: Metric,
 ) -> PublishedEdition:
@@ -95,7 +95,7 @@ def write_edition(
     return PublishedEdition(metric=name, edition=edition.id, page=page, new=is_new)
 
 
-def _describe_other_params(released: Released, metric: Metric) -> Iterator[str]:
+def _describe_other_params(released: ReleasedCounts, metric: Metric) -> Iterator[str]:
     """Yield the protection of reports under parameters that the metric's entry does not accept."""
     params = {
         counts.params.fingerprint: counts.params

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.base.jit import compile_kernel
-from rappor.candidates.murmur3 import hash_words
+from rappor.candidates.compiled_hashing import hash_words
 
 
 @compile_kernel
@@ -20,8 +20,9 @@ def set_hashed_bits(
 ) -> None:
     """Set the Bloom filter of each device's value in its cohort.
 
-    `words` are from `rappor.candidates.sha256.digest_texts`, (n_values, 4). `packed` contains
-    reports of zeros. The bit is the high half of a 32-bit hash times k, as in the protocol.
+    `words` are from `rappor.candidates.uncompiled_hashing.hash_texts`, (n_values, 4). `packed`
+    contains reports of zeros. The bit is the high half of a 32-bit hash times k, as in the
+    protocol.
     """
     for row in range(len(values)):
         string = words[values[row]]

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.base.errors import ParamsError
-from rappor.candidates.murmur3 import bloom_cells
-from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.compiled_hashing import compute_cells
 from rappor.candidates.texts import Texts
-from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.encodings.bloom import LAYOUT, Bloom
+from rappor.candidates.uncompiled_hashing import hash_texts
+from rappor.protocol.encodings import get_encoder, get_encoding
+from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT, Bloom
 from rappor.protocol.params import Params
 from rappor.simulation.compiled_loops import add_hashed_devices, set_hashed_bits
 from rappor.simulation.population import Population
@@ -44,7 +44,7 @@ def compute_true_bits(population: Population, params: Params) -> TrueBits:
     ReportError
         The encoding cannot encode a value.
     """
-    if encoding_of(params).hashed:
+    if get_encoding(params).is_hashed:
         return _BloomBits(population, params)
     return _TableBits(population, params)
 
@@ -58,17 +58,17 @@ class _BloomBits:
 
     def __init__(self, population: Population, params: Params) -> None:
         # The compiled loops know the hash functions of the project's own layout only.
-        if params.layout != LAYOUT:
-            raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
-        reported_part = Bloom(params).reported_part
-        self._digests = digest_texts(
-            Texts.of([reported_part(value).encode() for value in population.values])
+        if params.layout != DEFAULT_LAYOUT:
+            raise ParamsError(f"layout must be {DEFAULT_LAYOUT} to simulate, got {params.layout!r}")
+        reported_part = Bloom(params).extract_reported_part
+        self._digests = hash_texts(
+            Texts.from_bytes([reported_part(value).encode() for value in population.values])
         )
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
         # The cells of all cohorts at once: a block of values has few megabytes of cells.
-        cells = bloom_cells(self._digests[values], self._params)
+        cells = compute_cells(self._digests[values], self._params)
         add_hashed_devices(cells, devices, self._params.h, ones.reshape(-1))
 
     def of_devices(
@@ -86,7 +86,7 @@ class _TableBits:
     """
 
     def __init__(self, population: Population, params: Params) -> None:
-        encoding = encoder(params)
+        encoding = get_encoder(params)
         rows = b"".join(
             encoding.encode(encoding.parse_value(value), 0) for value in population.values
         )

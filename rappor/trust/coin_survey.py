@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from rappor.base.errors import MissingExtraError, ParamsError
 from rappor.base.ranges import check_integer, check_number
-from rappor.protocol.params import ONE, threshold
+from rappor.protocol.params import ONE, compute_threshold
 from rappor.protocol.randomizer import Coins
 
 MOST_LOCAL: Final = 20.0
@@ -63,10 +63,10 @@ class CoinSurvey:
         """Check both probabilities, and round them to 32-bit coins."""
         check_number("alpha", self.alpha, "(0, 1]")
         check_number("beta", self.beta, "[0, 1]")
-        if threshold(self.alpha) == 0:
+        if compute_threshold(self.alpha) == 0:
             raise ParamsError(f"alpha must be at least 2^-32, a coin's step, got {self.alpha!r}")
         for name in ("alpha", "beta"):
-            object.__setattr__(self, name, threshold(getattr(self, name)) / ONE)
+            object.__setattr__(self, name, compute_threshold(getattr(self, name)) / ONE)
 
     @classmethod
     def at(cls, epsilon: float, beta: float = 0.5) -> Self:
@@ -88,7 +88,7 @@ class CoinSurvey:
         check_epsilon(epsilon, most=MOST_LOCAL)
         check_number("beta", beta, "(0, 1)")
         # Probability of the rarer random answer, as 32-bit coins draw it.
-        rarer = min(threshold(beta), ONE - threshold(beta)) / ONE
+        rarer = min(compute_threshold(beta), ONE - compute_threshold(beta)) / ONE
         gain = math.expm1(epsilon) * rarer
         # Rounded down, so that the loss is at most epsilon.
         t_alpha = math.floor(gain / (1 + gain) * ONE)
@@ -125,7 +125,9 @@ class CoinSurvey:
         """
         # Both coins are always drawn, so that the number of coins does not depend on the first one.
         first, second = coins(2)
-        return truth if first < threshold(self.alpha) else second < threshold(self.beta)
+        if first < compute_threshold(self.alpha):
+            return truth
+        return second < compute_threshold(self.beta)
 
     def estimate(self, n_yes: int, n: int) -> float:
         """Estimate the share of people with the property. The estimate is not clipped to [0, 1].

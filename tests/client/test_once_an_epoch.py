@@ -15,7 +15,7 @@ from rappor_client.periods import DAY, HOUR
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, MetricError, Params, Registry, epsilon_1
-from rappor.protocol.randomizer import drawn_day
+from rappor.protocol.randomizer import derive_report_day
 
 ONCE = Params.profile("once")
 START = "2026-10-01T12:00:00"
@@ -28,7 +28,7 @@ def once(params: Params = ONCE, **fields: Any) -> Metric:
 
 def drawn(secret: bytes) -> int:
     """Return the day of the quarter that a secret draws."""
-    return drawn_day(secret, "page", "2026-Q4", ONCE, DAYS)
+    return derive_report_day(secret, "page", "2026-Q4", ONCE, DAYS)
 
 
 def secret_that_draws(day: int) -> bytes:
@@ -241,4 +241,4 @@ def test_a_bare_permanent_response_is_for_it(noise: str, said: str) -> None:
         Registry.loads(text)
     for allowed in ("interval = 'epoch'\n", "insecure = true\n"):
         metric = Registry.loads(text + allowed, today=datetime.date(2026, 1, 1))["page"]
-        assert metric.params.is_bare
+        assert not metric.params.has_instantaneous_noise

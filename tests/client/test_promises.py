@@ -20,15 +20,15 @@ import numpy as np
 import pytest
 from days import release
 from devices import UNCAPPED, metric_of, peek, write_device
-from enumeration import histories_of
+from enumeration import enumerate_reports
 from rappor_client import Client, ClientOptions, Outcome
 from rappor_client.testing import FixedClock
 from registries import registry_of
 
 from rappor import Metric, Params
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.loss import epsilon_n
-from rappor.protocol.randomizer import cohort, permanent
+from rappor.protocol.randomizer import derive_cohort, derive_permanent_response
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 ONEHOT = Params(k=2, encoding="onehot", categories=("a", "b"), **NOISE)
@@ -85,8 +85,8 @@ def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[
 
 def true_bits(secret: bytes, metric: Metric, epoch: str, value: object) -> bytes:
     """Return the true bits of a value in the device's cohort."""
-    own = cohort(secret, metric.name, epoch, metric.params)
-    return encoder(metric.params).encode(value, own)
+    own = derive_cohort(secret, metric.name, epoch, metric.params)
+    return get_encoder(metric.params).encode(value, own)
 
 
 def responses_of(
@@ -94,7 +94,10 @@ def responses_of(
 ) -> dict[bytes, bytes]:
     """Return the permanent response of each value's true bits, by the protocol alone."""
     all_bits = {true_bits(secret, metric, epoch, value) for value in values}
-    return {bits: permanent(secret, metric.name, epoch, metric.params, bits) for bits in all_bits}
+    return {
+        bits: derive_permanent_response(secret, metric.name, epoch, metric.params, bits)
+        for bits in all_bits
+    }
 
 
 def telling_secret(metric: Metric, values: Sequence[object], days: Sequence[str]) -> bytes:
@@ -121,7 +124,7 @@ def step_of(
 def distribution_of_one(bits: bytes, params: Params, n: int) -> np.ndarray:
     """Return the distribution of n reports of one permanent response: shape (2^k,) * n."""
     distribution = np.zeros((2**params.k,) * n)
-    for reports, probability in histories_of(bits, params, n).items():
+    for reports, probability in enumerate_reports(bits, params, n).items():
         exact = float(probability)
         assert probability == exact  # halves and quarters: no rounding
         distribution[tuple(reports)] = exact

@@ -33,8 +33,8 @@ from rappor_client.folder.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Params, RapporError
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import cohort, system_coins
+from rappor.protocol.encodings import get_encoder
+from rappor.protocol.randomizer import derive_cohort, draw_system_coins
 from rappor.protocol.wire import Report
 
 VALUES = ("telltale-value-one", "Telltale Ünicode Zwei", "x" * 5 + "telltale-three")
@@ -70,8 +70,8 @@ def true_things(secret: bytes) -> list[bytes]:
             things += [data, *digests, murmur, murmur[:8], murmur[8:]]
             things += [mmh3.hash_bytes(data)]
         for metric in METRICS:
-            own = cohort(secret, metric.name, "", metric.params)
-            things.append(encoder(metric.params).encode(value, own))
+            own = derive_cohort(secret, metric.name, "", metric.params)
+            things.append(get_encoder(metric.params).encode(value, own))
     return [spelled for thing in things for spelled in spellings(thing)]
 
 
@@ -119,7 +119,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
             repr(peek(folder)),
         ]
         said += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]
-        prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=system_coins)
+        prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=draw_system_coins)
         said += [repr(prepared), repr(prepared.report)]
         client.close()
     return said
@@ -143,8 +143,8 @@ def test_the_search_finds_what_is_there(home: Home) -> None:
     secret = secret_of(home.folder)
     assert client.queued_count() == 1
     assert secret.hex().encode() in (own_folder(home.folder) / "state.1").read_bytes()
-    own = cohort(secret, "plain", "", WIDE)
-    bits = encoder(WIDE).encode(VALUES[0], own)
+    own = derive_cohort(secret, "plain", "", WIDE)
+    bits = get_encoder(WIDE).encode(VALUES[0], own)
     with database(home.folder) as db:
         db.execute("INSERT INTO state VALUES ('planted', ?)", (bits.hex(),))
     written = everything_written(home.folder)

@@ -47,7 +47,7 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
         metric,
         collector=transport,
         clock=FixedClock(day),
-        coins=partial(make_vectors.coins, bytes.fromhex(row["coins_seed"])),
+        coins=partial(make_vectors.make_coins, bytes.fromhex(row["coins_seed"])),
     ) as client:
         assert client.record(row["metric"], row["value"]) == Outcome.RECORDED
         finish(client)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from rappor.base.errors import RapporError, ReportError
 from rappor.encode import encode_value
-from rappor.protocol.encodings import encoder, parse_value
+from rappor.protocol.encodings import get_encoder, parse_value
 from rappor.protocol.normalizers import NORMALIZERS, normalize
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import cohort, permanent
+from rappor.protocol.randomizer import derive_cohort, derive_permanent_response
 from rappor.protocol.wire import Upload, encode_base64url, parse_upload
 from rappor.registry.metric import Metric
 
@@ -82,7 +82,7 @@ WRONG: list[tuple[Params, object]] = [
 def test_refused_value_is_in_no_message_of_encoder_or_randomizer(number: int) -> None:
     """Type and length are told, whether the encoder is asked or the whole way is gone."""
     params, value = WRONG[number]
-    shown = told(lambda: encoder(params).encode(value, 0))
+    shown = told(lambda: get_encoder(params).encode(value, 0))
     shown += told(lambda: encode_value(SECRET, metric_of(params), value))
     assert "a value must be" in shown
     assert TELLTALE not in shown
@@ -107,8 +107,8 @@ def test_refused_text_of_a_command_line_is_in_no_message(params: Params) -> None
 @given(st.text(min_size=3, alphabet="XYZ"))
 def test_no_text_is_ever_repeated(text: str) -> None:
     """Whatever the text, where none is expected it is told by its length."""
-    assert text not in told(lambda: encoder(BUCKETS).encode(text, 0))
-    assert f"{len(text)} characters" in told(lambda: encoder(BUCKETS).encode(text, 0))
+    assert text not in told(lambda: get_encoder(BUCKETS).encode(text, 0))
+    assert f"{len(text)} characters" in told(lambda: get_encoder(BUCKETS).encode(text, 0))
 
 
 @pytest.mark.parametrize("size", [31, 33, 64])
@@ -116,8 +116,8 @@ def test_refused_secret_is_in_no_message(size: int) -> None:
     """Wrong secrets are told by the length that they should have."""
     secret = (TELLTALE.encode() * 8)[:size]
     for refused in (
-        lambda: cohort(secret, "page", "", BLOOM),
-        lambda: permanent(secret, "page", "", BLOOM, b"\0\0"),
+        lambda: derive_cohort(secret, "page", "", BLOOM),
+        lambda: derive_permanent_response(secret, "page", "", BLOOM, b"\0\0"),
         lambda: encode_value(secret, metric_of(BLOOM), "a"),
     ):
         shown = told(refused)
@@ -196,7 +196,7 @@ def test_what_is_accepted_shows_nothing_either() -> None:
     """Representations of values under way hold no value, bits, permanent response or secret."""
     encoded = encode_value(SECRET, metric_of(BLOOM), TELLTALE)
     upload = Upload(id="A" * 22, reports=(encoded.report,))
-    shown = f"{encoded} {encoded!r} {upload} {upload!r} {encoder(BLOOM)!r}"
+    shown = f"{encoded} {encoded!r} {upload} {upload!r} {get_encoder(BLOOM)!r}"
     for hidden in (encoded.bits, encoded.permanent, encoded.report.bits, SECRET):
         assert repr(hidden)[2:-1] not in shown
         assert encode_base64url(hidden) not in shown

@@ -14,7 +14,7 @@ from rappor_server.storage.database import open_database
 
 from rappor import CollectorClient, Counts, decode
 from rappor.base.errors import CollectorError
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 
 DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 
@@ -88,7 +88,7 @@ def test_pull_writes_a_counts_file(running: Running, token: str, tmp_path: Path)
         ["2026-11-03", "20"],
     ]
     assert [each.n_reports for each in Counts.load_all(path)] == [10, 20]
-    assert Released.load(path).last == datetime.date(2026, 11, 5)
+    assert ReleasedCounts.load(path).last == datetime.date(2026, 11, 5)
 
 
 def test_pull_without_counts_writes_no_file(running: Running, token: str, tmp_path: Path) -> None:

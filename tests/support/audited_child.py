@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from rappor import Metric, Registry, encode_value
-from rappor.encode import Encoded
+from rappor.encode import EncodedValue
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.loss import epsilon_inf
-from rappor.protocol.randomizer import cohort, instantaneous_response, system_coins
+from rappor.protocol.randomizer import derive_cohort, draw_instantaneous_response, draw_system_coins
 from rappor.protocol.wire import encode_base64url
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -92,7 +92,7 @@ def record(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
         return
     held = state["held"]
     if held and moment // 86_400 != held[0][0] // 86_400:
-        place = 0 if FAULT == "first event" else (system_coins(1)[0] * len(held)) >> 32
+        place = 0 if FAULT == "first event" else (draw_system_coins(1)[0] * len(held)) >> 32
         chosen = max(held, key=lambda each: each[1]) if FAULT == "last value" else held[place]
         state["held"] = held = []
         report(state, metric, chosen[0], chosen[1][::-1])
@@ -106,7 +106,7 @@ def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     latch = state["latched"].get(epoch, value[::-1])
     if FAULT == "silent once changed" and latch != value[::-1]:
         return
-    if FAULT == "odd values dropped" and is_odd(value) and system_coins(1)[0] % 3 == 0:
+    if FAULT == "odd values dropped" and is_odd(value) and draw_system_coins(1)[0] % 3 == 0:
         return
     is_repeat = epoch in state["latched"]
     if FAULT == "ended epochs forgotten" and not is_repeat:
@@ -114,7 +114,7 @@ def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     state["latched"][epoch] = latch
     kept = value if FAULT == "no latch" else latch[::-1]
     encoded = encode_value(secret, metric, parse_value(metric.params, kept), epoch=epoch)
-    due = system_coins(1)[0] % 1000 + 1000 * (FAULT == "late" and is_odd(value))
+    due = draw_system_coins(1)[0] % 1000 + 1000 * (FAULT == "late" and is_odd(value))
     bits = shown(encoded, kept, len(state["waiting"]) + 1, is_repeat=is_repeat)
     made = {
         "params": encoded.report.params,
@@ -146,7 +146,7 @@ def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> 
     while FAULT == "cohort by value" and not state["latched"]:
         secret = os.urandom(32)
         state["secret"] = secret.hex()
-        if cohort(secret, metric.name, epoch, metric.params) % 2 == is_odd(value):
+        if derive_cohort(secret, metric.name, epoch, metric.params) % 2 == is_odd(value):
             break
     if FAULT == "cohort by length":
         # The cohort stays uniform: the length of the value only chooses between secrets.
@@ -161,7 +161,7 @@ def state_value(state: dict[str, Any], epoch: str, value: str) -> str:
     return str(state["latched"].get(epoch, value[::-1]))[::-1]
 
 
-def shown(encoded: Encoded, value: str, number: int, *, is_repeat: bool) -> bytes:
+def shown(encoded: EncodedValue, value: str, number: int, *, is_repeat: bool) -> bytes:
     """Return the bits of a device's first, second, ... report."""
     is_first = not STARTED
     STARTED.append(encoded.report.params)
@@ -169,14 +169,14 @@ def shown(encoded: Encoded, value: str, number: int, *, is_repeat: bool) -> byte
         "no fresh coins": True,
         "each 1,000th report without fresh coins": number % 1000 == 0,
         "each 100th report without fresh coins": number % 100 == 0,
-        "fresh coins left out at times": is_repeat and system_coins(1)[0] % 5 == 0,
+        "fresh coins left out at times": is_repeat and draw_system_coins(1)[0] % 5 == 0,
     }
     if without.get(FAULT):
         return encoded.permanent
     if FAULT == "empty text without permanent noise" and not value:
-        return instantaneous_response(encoded.bits, encoded.params)
+        return draw_instantaneous_response(encoded.bits, encoded.params)
     if FAULT == "fresh coins repeated by each run":
-        return instantaneous_response(encoded.permanent, encoded.params, seeded_coins)
+        return draw_instantaneous_response(encoded.permanent, encoded.params, seeded_coins)
     clear = {"first report in the clear": is_first, "empty text in the clear": not value}
     return encoded.bits if clear.get(FAULT) else encoded.report.bits
 

@@ -1,4 +1,4 @@
-"""Audits as the tests make them: small metrics, and a false-alarm rate of 1e-9."""
+"""Audits for tests: small metrics, and a false-alarm rate of 1e-9."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rappor import Metric, Params
 from rappor.auditing import Audit, Check, audit
 from rappor.auditing.check import FALSE_ALARM_RATE
 from rappor.auditing.encoder_under_test import EncoderUnderTest
-from rappor.protocol.encodings.buckets import edge_text
+from rappor.protocol.encodings.buckets import format_edge
 
 
 def metric(**fields: object) -> Metric:
-    """Return a metric with these parameters and medium noise."""
+    """Return a metric with medium noise and these parameters."""
     chosen: dict[str, object] = {"k": 32, "f": 0.5, "p": 0.25, "q": 0.75, **fields}
     params = Params(**chosen)  # type: ignore[arg-type]
     return metric_of(params, "audited", epoch="year")
@@ -25,14 +25,14 @@ ENCODINGS = {
     "cohorts": metric(k=64, m=16),
     "onehot": metric(k=5, encoding="onehot", categories=("a", "b", "c", "d", "e")),
     "boolean": metric(k=1, encoding="boolean"),
-    "buckets": metric(k=4, encoding="buckets", categories=tuple(map(edge_text, (0.5, 1, 2)))),
+    "buckets": metric(k=4, encoding="buckets", categories=tuple(map(format_edge, (0.5, 1, 2)))),
 }
 
 
 def run_audit(
     subject: EncoderUnderTest, audited: Metric, trials: int = 1000, n_reports: int = 2
 ) -> Audit:
-    """Audit at the false-alarm rate of the tests."""
+    """Audit an encoder at the false-alarm rate of the tests."""
     return audit(subject, audited, trials=trials, n_reports=n_reports, level=FALSE_ALARM_RATE)
 
 

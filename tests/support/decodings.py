@@ -1,4 +1,4 @@
-"""Collections for tests of what decodes them, and how far estimates may be off."""
+"""Collections for tests of decoders, and bounds on the errors of estimates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.candidates.murmur3 import bloom_cells
-from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.compiled_hashing import compute_cells
 from rappor.candidates.texts import Texts
+from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.counts.counts import Counts
-from rappor.counts.released import Period, Released
+from rappor.counts.released_counts import Period, ReleasedCounts
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -33,16 +33,18 @@ _Days = TypeVar("_Days", bound=datetime.date | tuple[datetime.date, datetime.dat
 
 
 def counted(params: Params = PARAMS, *, n: int = N, seed: int = 1) -> Counts:
+    """Return simulated counts of `POPULATION`."""
     return simulate_counts(POPULATION, params, n_reports=n, seed=seed)
 
 
 def by_name(estimates: Estimates, column: NDArray[Any]) -> dict[str, Any]:
+    """Return a column of estimates by the names of the candidates."""
     return dict(zip(estimates.candidates, column.tolist(), strict=True))
 
 
 def cells_of(texts: list[str], params: Params) -> NDArray[np.int32]:
     """Return the cells of each text, (n, m h), -1 for a repeated bit."""
-    return bloom_cells(digest_texts(Texts.of([text.encode() for text in texts])), params)
+    return compute_cells(hash_texts(Texts.from_bytes([text.encode() for text in texts])), params)
 
 
 def truth_of(estimates: Estimates, population: Population) -> NDArray[np.float64]:
@@ -52,17 +54,18 @@ def truth_of(estimates: Estimates, population: Population) -> NDArray[np.float64
 
 
 def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which intervals hold their true shares."""
+    """Return for each row whether its confidence interval contains the true share."""
     return (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
 
 
 def standardised_errors(estimates: Estimates, population: Population) -> NDArray[np.float64]:
+    """Return the errors of the shares in units of their standard errors."""
     errors = estimates.share - truth_of(estimates, population)
     return np.asarray(errors / estimates.std_error)
 
 
 def largest_error(n_checks: int) -> float:
-    """Return how many standard errors n estimates stay within, but for the false alarms."""
+    """Return the bound, in standard errors, that n estimates exceed with `FALSE_ALARM` at most."""
     return float(stats.norm.isf(FALSE_ALARM / 2 / n_checks))
 
 
@@ -71,14 +74,14 @@ def released(
     metric: str = "",
     *,
     withheld: tuple[datetime.date, ...] = (),
-) -> Released:
-    """Return counts as a collector releases them, by their day or by their first and last day."""
+) -> ReleasedCounts:
+    """Return released counts from counts by day, or by first and last day."""
     periods = []
-    for days, some in counts.items():
+    for days, of_period in counts.items():
         first, last = days if isinstance(days, tuple) else (days, days)
-        collections = (some,) if isinstance(some, Counts) else tuple(some)
+        collections = (of_period,) if isinstance(of_period, Counts) else tuple(of_period)
         periods.append(Period(first=first, last=last, collections=collections))
-    return Released(
+    return ReleasedCounts(
         metric=metric,
         first=periods[0].first,
         last=periods[-1].last,

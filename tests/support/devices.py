@@ -25,8 +25,8 @@ from rappor_client.person.contents import Contents
 from registries import registry_of
 
 from rappor import Metric, Params
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import cohort, permanent
+from rappor.protocol.encodings import get_encoder
+from rappor.protocol.randomizer import derive_cohort, derive_permanent_response
 
 UNCAPPED = BudgetCap()
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
@@ -141,8 +141,8 @@ def response_of(
     secret: bytes, value: str, *, name: str = "page", epoch: str = "", params: Params = CLEAR
 ) -> bytes:
     """Return the permanent response of a value, by the protocol alone."""
-    truth = encoder(params).encode(value, cohort(secret, name, epoch, params))
-    return permanent(secret, name, epoch, params, truth)
+    truth = get_encoder(params).encode(value, derive_cohort(secret, name, epoch, params))
+    return derive_permanent_response(secret, name, epoch, params, truth)
 
 
 def write_device(folder: Path, secret: bytes) -> None:

@@ -1,7 +1,8 @@
-"""Enumeration of all values of coins, each with its exact probability.
+"""Exact distributions of the responses, by enumeration of the outcomes of all coins.
 
-Coins are compared with thresholds only. All coins between two thresholds are therefore one class,
-which one coin represents. Its probability is its width over 2^32.
+The code compares a coin with thresholds only, so all coins between two thresholds give the same
+response. They are one class. One coin represents the class, and the probability of the class is its
+width / 2^32.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from rappor.protocol.params import ONE, Params
-from rappor.protocol.randomizer import Coins, instantaneous_response, permanent_response
+from rappor.protocol.randomizer import Coins, draw_instantaneous_response, draw_permanent_response
 
 Distribution = dict[bytes, Fraction]
 
 
-def constant(coin: int) -> Coins:
-    """Return coins that all have one value."""
+def make_constant_coins(coin: int) -> Coins:
+    """Return a source of coins that are all equal."""
     return lambda n: [coin] * n
 
 
-def coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
-    """Return the first coin and the probability of each class between the thresholds."""
+def list_coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
+    """Return the smallest coin and the probability of each class between the thresholds."""
     edges = sorted({0, ONE, *thresholds})
     return [(low, Fraction(high - low, ONE)) for low, high in itertools.pairwise(edges)]
 
@@ -31,9 +32,9 @@ def coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
 def enumerate_coins(
     respond: Callable[[Coins], bytes], thresholds: Iterable[int], k: int
 ) -> Distribution:
-    """Run a response for every combination of coin classes, and return its distribution."""
+    """Return the distribution of a response, by running it for all combinations of classes."""
     outcomes: Distribution = {}
-    for combination in itertools.product(coin_classes(thresholds), repeat=k):
+    for combination in itertools.product(list_coin_classes(thresholds), repeat=k):
         fixed = [coin for coin, _ in combination]
 
         def coins(n: int, fixed: Sequence[int] = fixed) -> Sequence[int]:
@@ -45,30 +46,30 @@ def enumerate_coins(
     return outcomes
 
 
-def permanent_of(bits: bytes, params: Params) -> Distribution:
-    """Return the distribution of the real permanent response."""
+def enumerate_permanent_response(bits: bytes, params: Params) -> Distribution:
+    """Return the exact distribution of the permanent response of the production code."""
     return enumerate_coins(
-        lambda coins: permanent_response(bits, params, coins),
+        lambda coins: draw_permanent_response(bits, params, coins),
         (params.t_1, params.t_1 + params.t_0),
         params.k,
     )
 
 
-def instantaneous_of(memoised: bytes, params: Params) -> Distribution:
-    """Return the distribution of the real instantaneous response."""
+def enumerate_instantaneous_response(permanent: bytes, params: Params) -> Distribution:
+    """Return the exact distribution of the instantaneous response of the production code."""
     return enumerate_coins(
-        lambda coins: instantaneous_response(memoised, params, coins),
+        lambda coins: draw_instantaneous_response(permanent, params, coins),
         (params.t_p, params.t_q),
         params.k,
     )
 
 
-def histories_of(bits: bytes, params: Params, n: int) -> Distribution:
-    """Return the distribution of n reports: one permanent response, n instantaneous responses."""
+def enumerate_reports(bits: bytes, params: Params, n: int) -> Distribution:
+    """Return the exact distribution of n reports of one permanent response."""
     distribution: Distribution = {}
     draws: dict[bytes, Distribution] = {}
-    for memoised, probability in permanent_of(bits, params).items():
-        once = draws.setdefault(memoised, instantaneous_of(memoised, params))
+    for permanent, probability in enumerate_permanent_response(bits, params).items():
+        once = draws.setdefault(permanent, enumerate_instantaneous_response(permanent, params))
         for reports in itertools.product(once.items(), repeat=n):
             key = b"".join(report for report, _ in reports)
             weight = math.prod((w for _, w in reports), start=probability)
@@ -76,13 +77,13 @@ def histories_of(bits: bytes, params: Params, n: int) -> Distribution:
     return distribution
 
 
-def worst_ratio(distributions: Sequence[Distribution]) -> float:
-    """Return the natural logarithm of the largest ratio of one outcome's probabilities."""
-    worst = 0.0
+def compute_largest_log_ratio(distributions: Sequence[Distribution]) -> float:
+    """Return ln of the largest ratio of the probabilities of an outcome; the privacy loss."""
+    largest = 0.0
     for outcome in set().union(*distributions):
-        shares = [distribution.get(outcome, Fraction(0)) for distribution in distributions]
-        if min(shares) == 0:
+        probabilities = [distribution.get(outcome, Fraction(0)) for distribution in distributions]
+        if min(probabilities) == 0:
             return math.inf
-        ratio = max(shares) / min(shares)
-        worst = max(worst, math.log(ratio.numerator) - math.log(ratio.denominator))
-    return worst
+        ratio = max(probabilities) / min(probabilities)
+        largest = max(largest, math.log(ratio.numerator) - math.log(ratio.denominator))
+    return largest

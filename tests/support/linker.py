@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 _ROUNDING: Final = 1e-9
@@ -58,7 +58,7 @@ def _simulate_cohort(
 def _draw_responses(params: Params, devices: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Draw (devices, k) permanent responses. Strings of two devices differ."""
     truth = np.zeros((devices, params.k), dtype=bool)
-    if encoding_of(params).hashed:
+    if get_encoding(params).is_hashed:
         bits = rng.integers(params.k, size=(devices, params.h))
         np.put_along_axis(truth, bits, values=True, axis=1)
     u = rng.random(truth.shape)
@@ -79,7 +79,7 @@ def _compute_log_ratios(params: Params, n: int) -> NDArray[np.float64]:
     The result is (n + 1, n + 1) float64. Bits are scored independently, with the share of devices
     whose value sets them.
     """
-    density = params.density if encoding_of(params).hashed else 0.0
+    density = params.density if get_encoding(params).is_hashed else 0.0
     share = params.f1 + density * (1 - params.f)
     shown = np.arange(n + 1)
     with np.errstate(divide="ignore", invalid="ignore"):  # what cannot happen speaks for none

@@ -1,8 +1,9 @@
-"""Write tests/vectors/*.json from the second implementation.
+"""Write the test vectors, tests/vectors/*.json, from the reference implementation.
 
 Run it as `python tests/support/make_vectors.py`.
 
-Names that begin with bad_ hold what must be refused, each with the reason in words.
+A file whose name begins with bad_ contains reports or uploads that must be refused, each with the
+reason in words.
 """
 
 from __future__ import annotations
@@ -39,107 +40,115 @@ ASYMMETRIC = (
     ((2040, 1, 1), (0.75, 0.9, 0.4, 0.6)),
     ((24, 1, 4), (2 * 2**-32, 1, 0.25, 0.75)),
 )
-"""k, h, m and f, g, p, q: forced bits become 1 and 0 with two probabilities."""
+"""Tuples k, h, m and f, g, p, q of parameter sets whose two forced probabilities differ."""
 _THIRD = "f25a066c03d8cc6b190892c8f465aff1ab4263d2abae02d2f710bcc391e4178d"
 EPOCHS = ("", "2026", "2026-Q4", "2026-11")
 METRIC = "home.page"
 
 
-def coins(seed: bytes, n: int) -> list[int]:
-    """Make n fixed coins from a seed that a vector states."""
-    return reference.integers(reference.expand(seed, b"coins", 4 * n))
+def make_coins(seed: bytes, n: int) -> list[int]:
+    """Return n coins that are derived from the seed of a vector."""
+    return reference.read_integers(reference.expand(seed, b"coins", 4 * n))
 
 
-def thresholds(noise: tuple[float, float, float]) -> dict[str, int]:
-    """Return the thresholds of f/2, p and q under the fingerprint's names."""
+def compute_thresholds(noise: tuple[float, float, float]) -> dict[str, int]:
+    """Return the thresholds of f/2, p and q under their keys in the canonical JSON."""
     f, p, q = noise
     return {
-        "f": reference.threshold(f / 2),
-        "p": reference.threshold(p),
-        "q": reference.threshold(q),
+        "f": reference.compute_threshold(f / 2),
+        "p": reference.compute_threshold(p),
+        "q": reference.compute_threshold(q),
     }
 
 
-def bloom_document(
+def build_bloom_document(
     shape: tuple[int, int, int], noise: tuple[float, float, float]
 ) -> dict[str, Any]:
-    """Return the fingerprint's document of a Bloom parameter set."""
+    """Return the canonical object of a parameter set of strings."""
     k, h, m = shape
-    return {"v": 1, "encoding": "bloom", "k": k, "h": h, "m": m, **thresholds(noise)}
+    return {"v": 1, "encoding": "bloom", "k": k, "h": h, "m": m, **compute_thresholds(noise)}
 
 
-def hashing() -> list[dict[str, Any]]:
+def build_hashing() -> list[dict[str, Any]]:
     """Return the bits of every value for every shape, in the first and the last cohort."""
     rows = []
     for k, h, m in SHAPES:
         for cohort in sorted({0, m // 2, m - 1}):
             for value in VALUES:
-                bits = reference.pack(reference.bloom(value, cohort, k, h)).hex()
+                bits = reference.pack(reference.compute_bloom_filter(value, cohort, k, h)).hex()
                 rows.append(
                     {"value": value, "cohort": cohort, "k": k, "h": h, "m": m, "bits": bits}
                 )
     return rows
 
 
-def cohorts() -> list[dict[str, Any]]:
+def build_cohorts() -> list[dict[str, Any]]:
     """Return the cohort of each secret for some metrics, epochs and numbers of cohorts."""
     rows = []
     for secret in SECRETS:
         for number, metric in enumerate(("a", METRIC, "z" * 64)):
             for m in (1, 2, 16, 100, 128, 65536):
-                document = bloom_document((64, 1, m), NOISES[0])
+                document = build_bloom_document((64, 1, m), NOISES[0])
                 epoch = EPOCHS[(number + m) % len(EPOCHS)]
-                scope = reference.scope(metric, epoch, reference.permanent_fingerprint(document))
+                scope = reference.encode_scope(
+                    metric, epoch, reference.compute_permanent_fingerprint(document)
+                )
                 rows.append(
                     {
                         "secret": secret.hex(),
                         "metric": metric,
                         "epoch": epoch,
                         "params": document,
-                        "cohort": reference.cohort(secret, scope, m),
+                        "cohort": reference.derive_cohort(secret, scope, m),
                     }
                 )
     return rows
 
 
-def samples() -> list[dict[str, Any]]:
-    """Return whether many secrets take part in samples of several shares."""
+def build_samples() -> list[dict[str, Any]]:
+    """Return whether the devices of many secrets take part at several sampling rates."""
     rows = []
-    base = bloom_document((128, 1, 128), NOISES[2])
-    scope_of = reference.permanent_fingerprint(base)
+    base = build_bloom_document((128, 1, 128), NOISES[2])
+    base_fingerprint = reference.compute_permanent_fingerprint(base)
     for number in range(24):
         secret = hashlib.sha256(bytes([number])).digest()
         epoch = EPOCHS[number % len(EPOCHS)]
-        scope = reference.scope(METRIC, epoch, scope_of)
-        shares = (1e-9, 0.1, 0.5, 0.9, 1.0)
+        scope = reference.encode_scope(METRIC, epoch, base_fingerprint)
+        rates = (1e-9, 0.1, 0.5, 0.9, 1.0)
         rows.append(
             {
                 "secret": secret.hex(),
                 "metric": METRIC,
                 "epoch": epoch,
                 "params": base,
-                "samples": [
-                    [share, reference.takes_part(secret, scope, share)] for share in shares
-                ],
+                "samples": [[rate, reference.is_sampled(secret, scope, rate)] for rate in rates],
             }
         )
     return rows
 
 
-def parts() -> list[dict[str, Any]]:
+def build_parts() -> list[dict[str, Any]]:
     """Return the part of many secrets, and the fingerprints and bits of each part."""
     rows = []
-    base = bloom_document((128, 1, 256), NOISES[2])
-    scope_of = reference.permanent_fingerprint(base)
-    named: list[tuple[str, float | None]] = [("prefix:2", 0.25), ("prefix:5", 0.5), ("whole", None)]
+    base = build_bloom_document((128, 1, 256), NOISES[2])
+    base_fingerprint = reference.compute_permanent_fingerprint(base)
+    shares: list[tuple[str, float | None]] = [
+        ("prefix:2", 0.25),
+        ("prefix:5", 0.5),
+        ("whole", None),
+    ]
     for number in range(24):
         secret = hashlib.sha256(bytes([number])).digest()
         epoch = EPOCHS[number % len(EPOCHS)]
         value = VALUES[number % len(VALUES)]
-        part = reference.part(secret, reference.scope(METRIC, epoch, scope_of), named)
+        part = reference.derive_part(
+            secret, reference.encode_scope(METRIC, epoch, base_fingerprint), shares
+        )
         document = base | {"part": part}
-        scope = reference.scope(METRIC, epoch, reference.permanent_fingerprint(document))
-        cohort = reference.cohort(secret, scope, 256)
+        scope = reference.encode_scope(
+            METRIC, epoch, reference.compute_permanent_fingerprint(document)
+        )
+        cohort = reference.derive_cohort(secret, scope, 256)
         text = value if part == "whole" else value[: int(part.split(":")[1])]
         rows.append(
             {
@@ -147,54 +156,56 @@ def parts() -> list[dict[str, Any]]:
                 "metric": METRIC,
                 "epoch": epoch,
                 "params": base,
-                "parts": named,
+                "parts": shares,
                 "value": value,
                 "part": part,
-                "fingerprint": reference.fingerprint(document),
+                "fingerprint": reference.compute_fingerprint(document),
                 "cohort": cohort,
-                "bits": reference.pack(reference.bloom(text, cohort, 128, 1)).hex(),
+                "bits": reference.pack(reference.compute_bloom_filter(text, cohort, 128, 1)).hex(),
             }
         )
     return rows
 
 
-def responses() -> list[dict[str, Any]]:
-    """Return permanent response and report of every value, shape, noise and epoch in turn."""
+def build_responses() -> list[dict[str, Any]]:
+    """Return permanent responses and reports; values, shapes, noise and epochs take turns."""
     rows = []
     for number, (k, h, m) in enumerate(SHAPES):
         for turn, value in enumerate(VALUES):
             secret = SECRETS[turn % 2]
             epoch = EPOCHS[(number + turn) % len(EPOCHS)]
             noise = NOISES[turn % len(NOISES)]
-            scope = _scope(epoch, bloom_document((k, h, m), noise))
-            cohort = reference.cohort(secret, scope, m)
+            scope = _encode_scope(epoch, build_bloom_document((k, h, m), noise))
+            cohort = reference.derive_cohort(secret, scope, m)
             shape = {"encoding": "bloom", "value": value, "k": k, "h": h, "m": m, "cohort": cohort}
-            bits = reference.bloom(value, cohort, k, h)
-            rows.append(shape | _response(secret, epoch, noise, bits, scope))
+            bits = reference.compute_bloom_filter(value, cohort, k, h)
+            rows.append(shape | _build_response(secret, epoch, noise, bits, scope))
     for bit in (0, 1):
         shape = {"encoding": "boolean", "value": bool(bit), "k": 1, "h": 1, "m": 1, "cohort": 0}
-        document = bloom_document((1, 1, 1), NOISES[0]) | {"encoding": "boolean"}
-        rows.append(shape | _response(SECRETS[0], "", NOISES[0], [bit], _scope("", document)))
+        document = build_bloom_document((1, 1, 1), NOISES[0]) | {"encoding": "boolean"}
+        rows.append(
+            shape | _build_response(SECRETS[0], "", NOISES[0], [bit], _encode_scope("", document))
+        )
     return rows
 
 
-def asymmetric() -> list[dict[str, Any]]:
-    """Return permanent responses that force bits to 1 and to 0 with two probabilities."""
+def build_asymmetric() -> list[dict[str, Any]]:
+    """Return permanent responses with different probabilities of forced ones and zeros."""
     rows = []
     secrets = (SECRETS[0], b"\xff" * 32, bytes.fromhex(_THIRD))
     values = ("", "line\nbreak", "google.com", "a", "日本語", "naïve café", "x" * 300, "🙂🙃")
     for number, (shape, noise) in enumerate(ASYMMETRIC):
         k, h, m = shape
         f, g, p, q = noise
-        t_1, t_0 = reference.threshold(f * g), reference.threshold(f * (1 - g))
-        document = bloom_document(shape, (0, p, q)) | {"f": t_1, "f0": t_0}
-        fingerprint = reference.permanent_fingerprint(document)
+        t_1, t_0 = reference.compute_threshold(f * g), reference.compute_threshold(f * (1 - g))
+        document = build_bloom_document(shape, (0, p, q)) | {"f": t_1, "f0": t_0}
+        fingerprint = reference.compute_permanent_fingerprint(document)
         for turn, epoch in enumerate(("", "2026-Q4")):
             secret, value = secrets[number % 3], values[(2 * number + turn) % len(values)]
             metric = f"asymmetric_{number}"
-            scope = reference.scope(metric, epoch, fingerprint)
-            cohort = reference.cohort(secret, scope, m)
-            bits = reference.bloom(value, cohort, k, h)
+            scope = reference.encode_scope(metric, epoch, fingerprint)
+            cohort = reference.derive_cohort(secret, scope, m)
+            bits = reference.compute_bloom_filter(value, cohort, k, h)
             rows.append(
                 {
                     "secret": secret.hex(),
@@ -203,29 +214,29 @@ def asymmetric() -> list[dict[str, Any]]:
                     "value": value,
                     **dict(zip("khmfgpq", (*shape, *noise), strict=True)),
                     "document": document,
-                    "fingerprint": reference.fingerprint(document),
+                    "fingerprint": reference.compute_fingerprint(document),
                     "permanent_fingerprint": fingerprint,
                     "cohort": cohort,
                     "bits": reference.pack(bits).hex(),
                     "permanent": reference.pack(
-                        reference.permanent(secret, scope, t_1, t_0, bits)
+                        reference.derive_permanent_response(secret, scope, t_1, t_0, bits)
                     ).hex(),
                 }
             )
     return rows
 
 
-def days() -> list[dict[str, Any]]:
-    """Return the day of an epoch from which on a device reports once."""
+def build_days() -> list[dict[str, Any]]:
+    """Return the first day of an epoch on which a device may report once."""
     rows = []
-    for row in asymmetric()[::2]:
+    for row in build_asymmetric()[::2]:
         for epoch, length in (("2026-Q4", 92), ("2026", 365), ("2026-02", 28)):
-            scope = reference.scope(row["metric"], epoch, row["permanent_fingerprint"])
+            scope = reference.encode_scope(row["metric"], epoch, row["permanent_fingerprint"])
             secret = bytes.fromhex(row["secret"])
             rows.append(
                 {key: row[key] for key in ("secret", "metric", "document")}
                 | {"epoch": epoch, "days": length}
-                | {"day": reference.drawn_day(secret, scope, length)}
+                | {"day": reference.derive_report_day(secret, scope, length)}
             )
     return rows
 
@@ -238,39 +249,39 @@ UPLOAD_IDS = (
 )
 
 
-def keys() -> list[dict[str, Any]]:
-    """Return the keys of uploads of one report and more, and those of their reports."""
+def build_upload_keys() -> list[dict[str, Any]]:
+    """Return the keys of uploads of one to four reports, and the keys of their reports."""
     rows = []
     for n, text in enumerate(UPLOAD_IDS, 1):
-        own = bytes.fromhex(text)
-        name = base64.urlsafe_b64encode(own).rstrip(b"=").decode()
+        upload_id = bytes.fromhex(text)
+        name = base64.urlsafe_b64encode(upload_id).rstrip(b"=").decode()
         report = {"metric": "m", "params": "0" * 16, "bits": "AA"}
         reports = [
             {key: (report | {"cohort": j})[key] for key in ("metric", "params", "cohort", "bits")}
             for j in range(n)
         ]
         body = json.dumps({"v": 1, "id": name, "reports": reports}, separators=(",", ":"))
-        key = hmac.digest(own, body.encode(), "sha256")[:16]
-        of_reports = [
-            (int.from_bytes(key, "big") ^ place).to_bytes(16, "big").hex()
-            for place in range(1, n + 1)
+        key = hmac.digest(upload_id, body.encode(), "sha256")[:16]
+        report_keys = [
+            (int.from_bytes(key, "big") ^ position).to_bytes(16, "big").hex()
+            for position in range(1, n + 1)
         ]
-        rows.append({"id": text, "body": body, "key": key.hex(), "report_keys": of_reports})
+        rows.append({"id": text, "body": body, "key": key.hex(), "report_keys": report_keys})
     return rows
 
 
-def _scope(epoch: str, document: dict[str, Any]) -> bytes:
-    return reference.scope(METRIC, epoch, reference.permanent_fingerprint(document))
+def _encode_scope(epoch: str, document: dict[str, Any]) -> bytes:
+    return reference.encode_scope(METRIC, epoch, reference.compute_permanent_fingerprint(document))
 
 
-def _response(
+def _build_response(
     secret: bytes, epoch: str, noise: tuple[float, float, float], bits: list[int], scope: bytes
 ) -> dict[str, Any]:
-    limits = thresholds(noise)
-    permanent = reference.permanent(secret, scope, limits["f"], limits["f"], bits)
+    limits = compute_thresholds(noise)
+    permanent = reference.derive_permanent_response(secret, scope, limits["f"], limits["f"], bits)
     seed = hashlib.sha256(secret + epoch.encode() + bytes(bits)).digest()
-    fresh = coins(seed, len(bits))
-    report = reference.instantaneous_response(permanent, limits["p"], limits["q"], fresh)
+    fresh = make_coins(seed, len(bits))
+    report = reference.draw_instantaneous_response(permanent, limits["p"], limits["q"], fresh)
     return {
         "secret": secret.hex(),
         "metric": METRIC,
@@ -283,12 +294,12 @@ def _response(
     }
 
 
-def fingerprints() -> list[dict[str, Any]]:
-    """Return the fingerprint of sets of every encoding; f, p, q as typed, categories as named."""
+def build_fingerprints() -> list[dict[str, Any]]:
+    """Return the fingerprints of parameter sets of every encoding, with their categories."""
     rows: list[dict[str, Any]] = []
     for number, shape in enumerate(SHAPES):
         noise = NOISES[number % len(NOISES)]
-        rows += [{"document": bloom_document(shape, noise), "categories": None}]
+        rows += [{"document": build_bloom_document(shape, noise), "categories": None}]
     for extra in (
         {"normalize": "nfc"},
         {"normalize": "domain"},
@@ -306,70 +317,72 @@ def fingerprints() -> list[dict[str, Any]]:
             )
         ),
     ):
-        rows.append({"document": bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None})
-    named = {
+        rows.append(
+            {"document": build_bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None}
+        )
+    names_of_encodings = {
         "onehot": ["light", "dark", "日本語"],
         "buckets": ["0.5", "10", "1e+21"],
     }
-    for encoding, categories in named.items():
+    for encoding, categories in names_of_encodings.items():
         k = len(categories) + (encoding == "buckets")
-        document = bloom_document((k, 1, 1), NOISES[0]) | {"encoding": encoding}
+        document = build_bloom_document((k, 1, 1), NOISES[0]) | {"encoding": encoding}
         rows.append({"document": document, "categories": categories})
-    boolean = bloom_document((1, 1, 1), NOISES[0]) | {"encoding": "boolean"}
+    boolean = build_bloom_document((1, 1, 1), NOISES[0]) | {"encoding": "boolean"}
     rows.append({"document": boolean, "categories": None})
     for row in rows:
         document, categories = row["document"], row["categories"]
-        row["fingerprint"] = reference.fingerprint(document, categories)
-        row["permanent_fingerprint"] = reference.permanent_fingerprint(document, categories)
+        row["fingerprint"] = reference.compute_fingerprint(document, categories)
+        row["permanent_fingerprint"] = reference.compute_permanent_fingerprint(document, categories)
     return rows
 
 
-def segments() -> list[dict[str, Any]]:
-    """Return the fingerprints of sets that tell a segment: the permanent one is without it."""
-    told: list[dict[str, str]] = [
+def build_segments() -> list[dict[str, Any]]:
+    """Return the fingerprints of parameter sets with a segment."""
+    examples: list[dict[str, str]] = [
         {"version": "2"},
         {"version": "2", "country": "de"},
         {"country": "other", "version": '1.0 \u00e4"\U0001f600'},
     ]
     rows = []
-    for segment in told:
-        document = bloom_document(SHAPES[0], NOISES[0]) | {"segment": segment}
+    for segment in examples:
+        document = build_bloom_document(SHAPES[0], NOISES[0]) | {"segment": segment}
         rows.append(
             {
                 "document": document,
-                "fingerprint": reference.fingerprint(document),
-                "permanent_fingerprint": reference.permanent_fingerprint(document),
+                "fingerprint": reference.compute_fingerprint(document),
+                "permanent_fingerprint": reference.compute_permanent_fingerprint(document),
             }
         )
     return rows
 
 
-def _report(fingerprint: str, k: int, number: int) -> dict[str, Any]:
-    bits = [int(u < 2**31) for u in coins(bytes([number]) * 32, k)]
+def _build_report(fingerprint: str, k: int, number: int) -> dict[str, Any]:
+    bits = [int(u < 2**31) for u in make_coins(bytes([number]) * 32, k)]
     return {
         "metric": METRIC,
         "params": fingerprint,
         "cohort": 0,
-        "bits": reference.base64url(reference.pack(bits)),
+        "bits": reference.encode_base64url(reference.pack(bits)),
     }
 
 
-def uploads() -> list[dict[str, Any]]:
-    """Return uploads of one and of several reports; `body` is the exact text."""
+def build_uploads() -> list[dict[str, Any]]:
+    """Return uploads of one and of several reports. `body` is the exact text."""
     rows = []
     for number, shapes in enumerate((SHAPES[:1], SHAPES[3:4], SHAPES)):
-        documents = [bloom_document(shape, NOISES[0]) for shape in shapes]
+        documents = [build_bloom_document(shape, NOISES[0]) for shape in shapes]
         reports = [
-            _report(reference.fingerprint(document), document["k"], i)
+            _build_report(reference.compute_fingerprint(document), document["k"], i)
             for i, document in enumerate(documents)
         ]
-        body = {"v": 1, "id": reference.base64url(bytes([number]) * 16), "reports": reports}
+        body = {"v": 1, "id": reference.encode_base64url(bytes([number]) * 16), "reports": reports}
         rows.append({"params": documents, "body": json.dumps(body, separators=(",", ":"))})
     return rows
 
 
-def encodings() -> list[dict[str, Any]]:
-    """Return the bits of values of every encoding but Bloom, over the edge of a byte too."""
+def build_encodings() -> list[dict[str, Any]]:
+    """Return the bits of values of every encoding but Bloom. One-hot has bits of two bytes."""
     names = [f"c{i}" for i in range(10)]
     sets: list[tuple[str, list[str], int, list[tuple[Any, list[int]]]]] = [
         ("boolean", [], 1, [(False, []), (True, [0])]),
@@ -394,8 +407,8 @@ def encodings() -> list[dict[str, Any]]:
     ]
 
 
-def hosts() -> list[dict[str, Any]]:
-    """Return texts with their hosts; the empty text is the host of a text without one."""
+def build_hosts() -> list[dict[str, Any]]:
+    """Return texts with their hosts. The host is empty if a text has none."""
     texts = [
         ("http://example.org/x", "example.org"),
         ("http://example.org:80/", "example.org"),
@@ -422,8 +435,11 @@ def hosts() -> list[dict[str, Any]]:
     return [{"text": text, "host": host} for text, host in texts]
 
 
-def long_values() -> list[dict[str, Any]]:
-    """Return the bits of long texts, a unit repeated; what no normalizer takes is empty."""
+def build_long_values() -> list[dict[str, Any]]:
+    """Return the bits of long texts, each a repeated unit.
+
+    A text that is too long for its normalizer has the bits of the empty text.
+    """
     texts = [
         ("none", "a", 8193, True),
         ("strip", "a", 8192, True),
@@ -449,17 +465,19 @@ def long_values() -> list[dict[str, Any]]:
             "m": 128,
             "cohort": 5,
             "bits": reference.pack(
-                reference.bloom(normal.get(unit, unit) * times if fits else "", 5, 128, 1)
+                reference.compute_bloom_filter(
+                    normal.get(unit, unit) * times if fits else "", 5, 128, 1
+                )
             ).hex(),
         }
         for normalize, unit, times, fits in texts
     ]
 
 
-def bad_reports() -> dict[str, Any]:
-    """Return reports that are refused while the upload stands, for one parameter set of k = 12."""
-    document = bloom_document((12, 1, 4), NOISES[0])
-    good = _report(reference.fingerprint(document), 12, 0) | {"bits": "AAA"}
+def build_bad_reports() -> dict[str, Any]:
+    """Return reports that are refused without refusing their upload, for k = 12."""
+    document = build_bloom_document((12, 1, 4), NOISES[0])
+    good = _build_report(reference.compute_fingerprint(document), 12, 0) | {"bits": "AAA"}
     faults: list[tuple[str, Any]] = [
         ("not an object", 3),
         ("a list", []),
@@ -485,8 +503,8 @@ def bad_reports() -> dict[str, Any]:
         ("the bits are a byte short", good | {"bits": "AA"}),
         ("the bits are a byte long", good | {"bits": "AAAA"}),
         ("the bits are empty", good | {"bits": ""}),
-        ("bit 12 is set", good | {"bits": reference.base64url(bytes([0, 0x10]))}),
-        ("bit 15 is set", good | {"bits": reference.base64url(bytes([0, 0x80]))}),
+        ("bit 12 is set", good | {"bits": reference.encode_base64url(bytes([0, 0x10]))}),
+        ("bit 15 is set", good | {"bits": reference.encode_base64url(bytes([0, 0x80]))}),
         ("the bits are padded", good | {"bits": "AAA="}),
         ("trailing bits of base64url are set", good | {"bits": "AAB"}),
         ("the bits end in a line feed", good | {"bits": "AAA\n"}),
@@ -503,13 +521,15 @@ def bad_reports() -> dict[str, Any]:
     }
 
 
-def bad_uploads() -> list[dict[str, Any]]:
-    """Return bodies that are refused whole, as hex, around one good report."""
-    document = bloom_document((12, 1, 4), NOISES[0])
+def build_bad_uploads() -> list[dict[str, Any]]:
+    """Return bodies, as hex, that are refused as a whole although their report is good."""
+    document = build_bloom_document((12, 1, 4), NOISES[0])
     good = {
         "v": 1,
-        "id": reference.base64url(bytes(16)),
-        "reports": [_report(reference.fingerprint(document), 12, 0) | {"bits": "AAA"}],
+        "id": reference.encode_base64url(bytes(16)),
+        "reports": [
+            _build_report(reference.compute_fingerprint(document), 12, 0) | {"bits": "AAA"}
+        ],
     }
     text = json.dumps(good, separators=(",", ":"))
     texts = [
@@ -549,7 +569,7 @@ def bad_uploads() -> list[dict[str, Any]]:
     rows = [{"reason": reason, "body": body.encode().hex()} for reason, body in texts]
     rows.append({"reason": "not UTF-8", "body": text.encode().replace(b"AAA", b"A\xffA").hex()})
     rows.append({"reason": "UTF-16", "body": text.encode("utf-16").hex()})
-    # A run of one byte is written as the byte and its number: brackets would fill the file.
+    # A run of one byte is written as the byte and its number, or brackets would fill the file.
     for row in rows:
         if len(set(row["body"])) <= 2 and len(row["body"]) > 1000:
             row["repeat"], row["body"] = str(len(row["body"]) // 2), row["body"][:2]
@@ -559,22 +579,22 @@ def bad_uploads() -> list[dict[str, Any]]:
 def render() -> dict[str, str]:
     """Return the text of every vector file."""
     documents = {
-        "hashing": hashing(),
-        "cohort": cohorts(),
-        "part": parts(),
-        "sample": samples(),
-        "encoding": encodings(),
-        "host": hosts(),
-        "long_value": long_values(),
-        "response": responses(),
-        "asymmetric": asymmetric(),
-        "day": days(),
-        "fingerprint": fingerprints(),
-        "segment": segments(),
-        "upload": uploads(),
-        "key": keys(),
-        "bad_report": bad_reports(),
-        "bad_upload": bad_uploads(),
+        "hashing": build_hashing(),
+        "cohort": build_cohorts(),
+        "part": build_parts(),
+        "sample": build_samples(),
+        "encoding": build_encodings(),
+        "host": build_hosts(),
+        "long_value": build_long_values(),
+        "response": build_responses(),
+        "asymmetric": build_asymmetric(),
+        "day": build_days(),
+        "fingerprint": build_fingerprints(),
+        "segment": build_segments(),
+        "upload": build_uploads(),
+        "key": build_upload_keys(),
+        "bad_report": build_bad_reports(),
+        "bad_upload": build_bad_uploads(),
     }
     return {
         f"{name}.json": json.dumps(document, indent=0, ensure_ascii=True) + "\n"

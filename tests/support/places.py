@@ -1,4 +1,4 @@
-"""Where the repository's own files lie."""
+"""Paths of the repository and of the test vectors."""
 
 from __future__ import annotations
 

@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rappor.auditing.reference_encoder import Respond, Response
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import (
     Coins,
-    cohort,
-    instantaneous_response,
-    permanent,
-    permanent_coins,
-    permanent_response,
-    system_coins,
+    derive_cohort,
+    derive_permanent_coins,
+    derive_permanent_response,
+    draw_instantaneous_response,
+    draw_permanent_response,
+    draw_system_coins,
 )
 from rappor.registry.metric import Metric
 
@@ -32,13 +32,13 @@ Instantaneous = Callable[[bytes, Params], bytes]
 
 def never_cleared(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Respond without ever clearing a set bit."""
-    honest = permanent(secret, name, "", params, bits)
+    honest = derive_permanent_response(secret, name, "", params, bits)
     return bytes(a | b for a, b in zip(honest, bits, strict=True))
 
 
 def last_bit_skipped(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Stop one bit early: the last one is the truth."""
-    honest = int.from_bytes(permanent(secret, name, "", params, bits), "little")
+    honest = int.from_bytes(derive_permanent_response(secret, name, "", params, bits), "little")
     last = 1 << params.k - 1
     truth = int.from_bytes(bits, "little")
     return (honest & ~last | truth & last).to_bytes(params.n_bytes, "little")
@@ -47,19 +47,19 @@ def last_bit_skipped(secret: bytes, name: str, params: Params, bits: bytes) -> b
 def redrawn(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Draw the permanent response anew at each call."""
     del secret
-    return permanent(os.urandom(32), name, "", params, bits)
+    return derive_permanent_response(os.urandom(32), name, "", params, bits)
 
 
 def not_keyed_by_metric(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Key the response by secret and bits alone."""
     del name
-    return permanent(secret, "any", "", params, bits)
+    return derive_permanent_response(secret, "any", "", params, bits)
 
 
 def f_off(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Randomize with f + 1/128."""
     other = dataclasses.replace(params, f=params.f + 1 / 128, insecure=True)
-    return permanent(secret, name, "", other, bits)
+    return derive_permanent_response(secret, name, "", other, bits)
 
 
 FORCED: dict[str, Callable[[Params], Sequence[tuple[int, int]]]] = {
@@ -90,14 +90,14 @@ def misforced(fault: str) -> Permanent:
     """Respond by wrong thresholds."""
 
     def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-        return forced(fault, params, bits, permanent_coins(secret, name, "", params, bits))
+        return forced(fault, params, bits, derive_permanent_coins(secret, name, "", params, bits))
 
     return permanently
 
 
 def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Decide on every bit by the coin of the first."""
-    u = permanent_coins(secret, name, "", params, bits)[0]
+    u = derive_permanent_coins(secret, name, "", params, bits)[0]
     always, never = params.t_1, params.t_1 + params.t_0
     if never <= u:
         return bits
@@ -106,8 +106,8 @@ def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> b
 
 def shared_coins(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Let bits 1 and 2, 3 and 4, ... share their coins."""
-    coins = permanent_coins(secret, name, "", params, bits)
-    return permanent_response(bits, params, lambda n: [coins[(i + 1) // 2] for i in range(n)])
+    coins = derive_permanent_coins(secret, name, "", params, bits)
+    return draw_permanent_response(bits, params, lambda n: [coins[(i + 1) // 2] for i in range(n)])
 
 
 def sometimes_bare(
@@ -117,7 +117,7 @@ def sometimes_bare(
 
     def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
         bare = int.from_bytes(secret[-4:], "little") < probability * ONE
-        return bits if bare else permanent(secret, name, "", params, bits)
+        return bits if bare else derive_permanent_response(secret, name, "", params, bits)
 
     return permanently
 
@@ -126,8 +126,8 @@ def sometimes_unsent(probability: float) -> Callable[[bytes, Params], bytes]:
     """Leave the fresh noise out in this share of the reports."""
 
     def instantly(memoised: bytes, params: Params) -> bytes:
-        bare = system_coins(1)[0] < probability * ONE
-        return memoised if bare else instantaneous_response(memoised, params)
+        bare = draw_system_coins(1)[0] < probability * ONE
+        return memoised if bare else draw_instantaneous_response(memoised, params)
 
     return instantly
 
@@ -147,34 +147,34 @@ def devices_unsent(probability: float, metric: Metric) -> Respond:
 
 def far_bits_share(memoised: bytes, params: Params) -> bytes:
     """Let bits 0 and 5 share their fresh coin."""
-    coins = list(system_coins(params.k))
+    coins = list(draw_system_coins(params.k))
     coins[5] = coins[0]
-    return instantaneous_response(memoised, params, lambda n: coins[:n])
+    return draw_instantaneous_response(memoised, params, lambda n: coins[:n])
 
 
 def p_for_q(memoised: bytes, params: Params) -> bytes:
     """Report every bit as 1 with probability p."""
-    return instantaneous_response(bytes(len(memoised)), params)
+    return draw_instantaneous_response(bytes(len(memoised)), params)
 
 
 def honest(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Respond as the protocol says."""
-    return permanent(secret, name, "", params, bits)
+    return derive_permanent_response(secret, name, "", params, bits)
 
 
 def start(
     metric: Metric,
     *,
     permanently: Permanent = honest,
-    instantly: Instantaneous = instantaneous_response,
+    instantly: Instantaneous = draw_instantaneous_response,
     permanent_seen: bool = True,
 ) -> Respond:
     """Start an encoder with these two responses."""
     params = metric.params
-    encode = encoder(params)
+    encode = get_encoder(params)
 
     def respond(secret: bytes, name: str, value: str) -> Response:
-        own = cohort(secret, name, "", params)
+        own = derive_cohort(secret, name, "", params)
         memoised = permanently(secret, name, params, encode.encode(encode.parse_value(value), own))
         seen = memoised if permanent_seen else None
         return Response(own, instantly(memoised, params), seen)
@@ -187,7 +187,7 @@ def redrawn_by_process(metric: Metric, *, permanent_seen: bool = True) -> Respon
     salt = os.urandom(16)
 
     def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-        return permanent(secret[:16] + salt, name, "", params, bits)
+        return derive_permanent_response(secret[:16] + salt, name, "", params, bits)
 
     return start(metric, permanently=permanently, permanent_seen=permanent_seen)
 
@@ -199,7 +199,7 @@ def redrawn_after_50(metric: Metric) -> Respond:
     def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
         reports[secret] += 1
         era = f"{reports[secret] // 51}"
-        return permanent(secret, name, era, params, bits)
+        return derive_permanent_response(secret, name, era, params, bits)
 
     return start(metric, permanently=permanently)
 
@@ -227,8 +227,8 @@ def shared_by_two_devices(metric: Metric, *, apart: int = 1) -> Respond:
         place = number - number // apart % 2 * apart, reports[secret]
 
         def instantly(memoised: bytes, params: Params) -> bytes:
-            return instantaneous_response(
-                memoised, params, lambda n: drawn.setdefault(place, system_coins(n))
+            return draw_instantaneous_response(
+                memoised, params, lambda n: drawn.setdefault(place, draw_system_coins(n))
             )
 
         return start(metric, instantly=instantly)(secret, name, value)
@@ -257,7 +257,7 @@ def bare_canary(metric: Metric) -> Respond:
 
 def bare_where(metric: Metric, is_bare: Callable[[str], bool]) -> Respond:
     """Start an encoder that reports some values without noise."""
-    respond, encode = start(metric), encoder(metric.params)
+    respond, encode = start(metric), get_encoder(metric.params)
 
     def sometimes(secret: bytes, name: str, value: str) -> Response:
         response = respond(secret, name, value)
@@ -307,7 +307,7 @@ def telling(metric: Metric) -> Respond:
 
 def three_coins(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Let the third bit's flip be the first two's, where p and q are symmetric."""
-    response = int.from_bytes(permanent(secret, name, "", params, bits), "little")
+    response = int.from_bytes(derive_permanent_response(secret, name, "", params, bits), "little")
     flips = response ^ int.from_bytes(bits, "little")
     third = (flips ^ flips >> 1) & 1
     return ((response & ~4) | ((int.from_bytes(bits, "little") >> 2 & 1) ^ third) << 2).to_bytes(
@@ -321,10 +321,10 @@ def keyed_by_spelling(metric: Metric) -> Respond:
 
     def spelled(secret: bytes, name: str, value: str) -> Response:
         own = respond(secret, name, value).cohort
-        bits = encoder(metric.params).encode(value, own)
+        bits = get_encoder(metric.params).encode(value, own)
         key = hashlib.sha256(secret + value.encode()).digest()
-        memoised = permanent(key, name, "", metric.params, bits)
-        return Response(own, instantaneous_response(memoised, metric.params), memoised)
+        memoised = derive_permanent_response(key, name, "", metric.params, bits)
+        return Response(own, draw_instantaneous_response(memoised, metric.params), memoised)
 
     return spelled
 
@@ -332,7 +332,9 @@ def keyed_by_spelling(metric: Metric) -> Respond:
 def xorshift_for_system(metric: Metric) -> Respond:
     """Start an encoder whose fresh coins come from a small shift register."""
     coins = xorshift()
-    return start(metric, instantly=lambda bits, params: instantaneous_response(bits, params, coins))
+    return start(
+        metric, instantly=lambda bits, params: draw_instantaneous_response(bits, params, coins)
+    )
 
 
 def twister(seed: int) -> Coins:
@@ -348,7 +350,9 @@ def twister(seed: int) -> Coins:
 def twister_for_system(metric: Metric) -> Respond:
     """Start an encoder whose fresh coins come from a constant seed."""
     coins = twister(12345)
-    return start(metric, instantly=lambda bits, params: instantaneous_response(bits, params, coins))
+    return start(
+        metric, instantly=lambda bits, params: draw_instantaneous_response(bits, params, coins)
+    )
 
 
 def xorshift() -> Coins:
@@ -370,5 +374,5 @@ def xorshift() -> Coins:
 
 def biased(n: int) -> Sequence[int]:
     """Return system coins whose bit 7 is one with probability 5/8."""
-    forced = (u < ONE // 4 for u in system_coins(n))
-    return [u | force << 7 for u, force in zip(system_coins(n), forced, strict=True)]
+    forced = (u < ONE // 4 for u in draw_system_coins(n))
+    return [u | force << 7 for u, force in zip(draw_system_coins(n), forced, strict=True)]

@@ -1,4 +1,4 @@
-"""Programs of Python in processes of their own, and what they do after a while."""
+"""Python programs in processes of their own, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ T = TypeVar("T")
 
 
 CLIENT: Final = ("-c", "import sys; from rappor_client.cli import main; sys.exit(main())")
-"""Words for Python that are the command `rappor-client`."""
+"""Arguments of Python that run the command `rappor-client`."""
 
 
 def run_python(
     *words: str, folder: Path | None = None, text: str | None = None, code: int = 0, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python to its end, with the packages and helpers of this test; it ends with this code.
+    """Run Python with the import path of this test, and check its exit code.
 
-    `text` is its input, `more` is added to its environment.
+    Parameters
+    ----------
+    words : arguments of Python.
+    text : standard input of the program.
+    code : expected exit code.
+    more : additional environment variables.
     """
     paths = os.pathsep.join(filter(None, sys.path))
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *words],
         cwd=folder,
         input=text,
@@ -35,8 +40,8 @@ def run_python(
         check=False,
         env={**os.environ, "PYTHONPATH": paths, **more},
     )
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    return ended
+    assert result.returncode == code, result.stdout + result.stderr
+    return result
 
 
 def on_day(days: int, program: str) -> str:
@@ -45,16 +50,16 @@ def on_day(days: int, program: str) -> str:
 
 
 def until(is_so: Callable[[], T], seconds: float = 120.0) -> T:
-    """Wait until something is so, and return it; fail if it does not happen in time."""
+    """Call a function until its result is true, and return the result; fail after `seconds`."""
     end = time.monotonic() + seconds
-    while not (found := is_so()):
+    while not (result := is_so()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.01)
-    return found
+    return result
 
 
 async def become(is_so: Callable[[], object], seconds: float = 120.0) -> None:
-    """Let the event loop turn until something is so; fail if it does not happen in time."""
+    """Run the event loop until a function returns true; fail after `seconds`."""
     async with asyncio.timeout(seconds):
         while not is_so():
             await asyncio.sleep(0.001)

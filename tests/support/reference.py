@@ -1,6 +1,7 @@
-"""A second implementation of protocol version 1, with lists and loops: slow and obvious.
+"""The reference implementation of protocol version 1, with lists and loops: slow and obvious.
 
-It shares no code with the packages. Bits are lists of 0 and 1, bit 0 first.
+It shares no code with the packages. Bits are lists of 0 and 1, with bit 0 first. Tests compare
+production code with this module, and `make_vectors` writes the test vectors from it.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from typing import Any
 MASK = 2**32 - 1
 
 
-def threshold(x: float) -> int:
-    """Return floor(x * 2^32 + 0.5)."""
+def compute_threshold(x: float) -> int:
+    """Return the 32-bit threshold of a probability: floor(x * 2^32 + 0.5)."""
     return math.floor(x * 4294967296 + 0.5)
 
 
 def rotate_left(x: int, r: int) -> int:
-    """Rotate a 32-bit integer."""
+    """Return a 32-bit integer rotated to the left by r bits."""
     return ((x << r) | (x >> (32 - r))) & MASK
 
 
-def murmur3_x86_32(data: bytes, seed: int) -> int:
-    """Hash with MurmurHash3_x86_32, after Appleby's public-domain description."""
+def hash_murmur3(data: bytes, seed: int) -> int:
+    """Return MurmurHash3_x86_32 of bytes, after Appleby's public-domain description."""
     h = seed
     n_blocks = len(data) // 4
     for i in range(n_blocks):
@@ -43,12 +44,12 @@ def murmur3_x86_32(data: bytes, seed: int) -> int:
     return h ^ (h >> 16)
 
 
-def bloom(value: str, cohort: int, k: int, h: int) -> list[int]:
+def compute_bloom_filter(value: str, cohort: int, k: int, h: int) -> list[int]:
     """Return the Bloom filter of a string in a cohort."""
     digest = hashlib.sha256(value.encode("utf-8")).digest()[:16]
     bits = [0] * k
     for j in range(h):
-        x = murmur3_x86_32(digest, cohort * h + j)
+        x = hash_murmur3(digest, cohort * h + j)
         bits[(x * k) >> 32] = 1
     return bits
 
@@ -62,12 +63,12 @@ def pack(bits: list[int]) -> bytes:
 
 
 def unpack(packed: bytes, k: int) -> list[int]:
-    """Undo `pack`."""
+    """Return the k bits of packed bits."""
     return [packed[i // 8] // 2 ** (i % 8) % 2 for i in range(k)]
 
 
 def expand(secret: bytes, info: bytes, n: int) -> bytes:
-    """HKDF-Expand-SHA256 (RFC 5869 section 2.3)."""
+    """Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3)."""
     output, block, counter = b"", b"", 1
     while len(output) < n:
         block = hmac.new(secret, block + info + bytes([counter]), hashlib.sha256).digest()
@@ -76,50 +77,56 @@ def expand(secret: bytes, info: bytes, n: int) -> bytes:
     return output[:n]
 
 
-def integers(data: bytes) -> list[int]:
+def read_integers(data: bytes) -> list[int]:
     """Read little-endian 32-bit integers."""
     return [int.from_bytes(data[i : i + 4], "little") for i in range(0, len(data), 4)]
 
 
-def scope(metric: str, epoch: str, permanent_fingerprint: str) -> bytes:
-    """Name what one permanent response answers for."""
+def encode_scope(metric: str, epoch: str, permanent_fingerprint: str) -> bytes:
+    """Return the bytes that name a scope."""
     return (metric + "\x00" + epoch + "\x00" + permanent_fingerprint).encode("utf-8")
 
 
-def cohort(secret: bytes, scope: bytes, m: int) -> int:
+def derive_cohort(secret: bytes, scope: bytes, m: int) -> int:
     """Return the device's cohort in a scope."""
-    (u,) = integers(expand(secret, b"rappor/1/cohort\x00" + scope, 4))
+    (u,) = read_integers(expand(secret, b"rappor/1/cohort\x00" + scope, 4))
     return (u * m) >> 32
 
 
-def takes_part(secret: bytes, scope: bytes, sample: float) -> bool:
-    """Return whether the device is in a sample; the scope is the metric's without any part."""
-    (u,) = integers(expand(secret, b"rappor/1/sample\x00" + scope, 4))
-    return u < threshold(sample)
+def is_sampled(secret: bytes, scope: bytes, sampling_rate: float) -> bool:
+    """Return whether a device takes part at a sampling rate.
 
-
-def drawn_day(secret: bytes, scope: bytes, days: int) -> int:
-    """Return the day of an epoch, from 0, from which on the device reports once.
-
-    The last eight days are left for the report to leave.
+    `scope` is the scope of the metric without any part.
     """
-    (u,) = integers(expand(secret, b"rappor/1/day\x00" + scope, 4))
+    (u,) = read_integers(expand(secret, b"rappor/1/sample\x00" + scope, 4))
+    return u < compute_threshold(sampling_rate)
+
+
+def derive_report_day(secret: bytes, scope: bytes, days: int) -> int:
+    """Return the first day, counted from 0, on which a device may report once in an epoch.
+
+    The last eight days are never drawn: one until the report leaves, and seven for retries.
+    """
+    (u,) = read_integers(expand(secret, b"rappor/1/day\x00" + scope, 4))
     return (u * (days - 8)) >> 32
 
 
-def part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> str:
-    """Return the device's part; the scope is that of the metric without any part."""
-    (u,) = integers(expand(secret, b"rappor/1/part\x00" + scope, 4))
+def derive_part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> str:
+    """Return the part that a device reports.
+
+    `scope` is the scope of the metric without any part.
+    """
+    (u,) = read_integers(expand(secret, b"rappor/1/part\x00" + scope, 4))
     start = 0
     for name, share in parts:
-        if share is None or start <= u < start + threshold(share):
+        if share is None or start <= u < start + compute_threshold(share):
             return name
-        start += threshold(share)
-    raise AssertionError("the last part takes the rest")
+        start += compute_threshold(share)
+    raise AssertionError("the last part must have the remaining coins")
 
 
-def permanent_response(bits: list[int], t_1: int, t_0: int, coins: list[int]) -> list[int]:
-    """Apply the permanent rule, bit by bit."""
+def draw_permanent_response(bits: list[int], t_1: int, t_0: int, coins: list[int]) -> list[int]:
+    """Force each bit to 1 with threshold t_1 and to 0 with t_0, and keep it otherwise."""
     response = []
     for bit, u in zip(bits, coins, strict=True):
         if u < t_1:
@@ -131,16 +138,22 @@ def permanent_response(bits: list[int], t_1: int, t_0: int, coins: list[int]) ->
     return response
 
 
-def permanent(secret: bytes, scope: bytes, t_1: int, t_0: int, bits: list[int]) -> list[int]:
-    """Return the permanent response of a device."""
+def derive_permanent_response(
+    secret: bytes, scope: bytes, t_1: int, t_0: int, bits: list[int]
+) -> list[int]:
+    """Return the permanent response of a device to true bits."""
     info = b"rappor/1/permanent\x00" + scope + b"\x00" + pack(bits)
-    return permanent_response(bits, t_1, t_0, integers(expand(secret, info, 4 * len(bits))))
+    return draw_permanent_response(
+        bits, t_1, t_0, read_integers(expand(secret, info, 4 * len(bits)))
+    )
 
 
-def instantaneous_response(memoised: list[int], t_p: int, t_q: int, coins: list[int]) -> list[int]:
-    """Draw one report from the permanent response."""
+def draw_instantaneous_response(
+    permanent: list[int], t_p: int, t_q: int, coins: list[int]
+) -> list[int]:
+    """Send each bit of a permanent response as 1 with threshold t_q if it is 1, else t_p."""
     report = []
-    for bit, u in zip(memoised, coins, strict=True):
+    for bit, u in zip(permanent, coins, strict=True):
         if bit == 1:
             report.append(1 if u < t_q else 0)
         else:
@@ -148,13 +161,13 @@ def instantaneous_response(memoised: list[int], t_p: int, t_q: int, coins: list[
     return report
 
 
-def base64url(data: bytes) -> str:
-    """Write base64url without padding."""
+def encode_base64url(data: bytes) -> str:
+    """Return bytes in base64url without padding."""
     return base64.urlsafe_b64encode(data).decode().replace("=", "")
 
 
-def canonical_hash(document: dict[str, Any], categories: list[str] | None = None) -> str:
-    """Hash the canonical JSON of a parameter set, given with its thresholds."""
+def hash_canonical_json(document: dict[str, Any], categories: list[str] | None = None) -> str:
+    """Return the SHA-256 of the canonical JSON of a parameter set, which contains thresholds."""
     document = dict(document)
     if categories is not None:
         document["categories"] = hashlib.sha256("\n".join(categories).encode()).hexdigest()
@@ -162,16 +175,18 @@ def canonical_hash(document: dict[str, Any], categories: list[str] | None = None
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
-    """Hash a parameter set into 16 hex digits."""
-    return canonical_hash(document, categories)[:16]
+def compute_fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
+    """Return the fingerprint of a parameter set, 16 hex digits."""
+    return hash_canonical_json(document, categories)[:16]
 
 
-PUBLIC = ("p", "q", "segment", "interval", "epoch")
-"""Keys that the permanent response does not depend on."""
+KEYS_OF_REPORTS_ONLY = ("p", "q", "segment", "interval", "epoch")
+"""Keys that do not change the permanent response, so the permanent fingerprint leaves them out."""
 
 
-def permanent_fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
-    """Hash what the permanent response depends on into 64 hex digits."""
-    without = {key: value for key, value in document.items() if key not in PUBLIC}
-    return canonical_hash(without, categories)
+def compute_permanent_fingerprint(
+    document: dict[str, Any], categories: list[str] | None = None
+) -> str:
+    """Return the permanent fingerprint of a parameter set, 64 hex digits."""
+    without = {key: value for key, value in document.items() if key not in KEYS_OF_REPORTS_ONLY}
+    return hash_canonical_json(without, categories)

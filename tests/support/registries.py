@@ -1,4 +1,4 @@
-"""Metrics, entries and registries whose end and budget are not what a test is about."""
+"""Metrics, entries and registries for tests in which expiry and budget do not matter."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from rappor.registry.registry import Registry
 
 
 def registry_of(*metrics: Metric) -> Registry:
-    """Return a registry whose total covers whatever its metrics cost."""
+    """Return a registry with an infinite total."""
     return Registry(metrics, total=math.inf)
 
 
 def metric_of(params: Params, name: str = "page", **fields: Any) -> Metric:
-    """Return a metric for life that no test sees expire."""
-    given: dict[str, Any] = {
+    """Return a metric for life that expires after every test."""
+    defaults: dict[str, Any] = {
         "description": "a",
         "owner": "b",
         "expires": datetime.date(2999, 1, 1),
         "epoch": "life",
     }
-    return Metric(name=name, params=params, **given | fields)
+    return Metric(name=name, params=params, **defaults | fields)
 
 
 def toml_of(name: str = "page", **fields: str) -> str:
-    """Return a registry of one metric as a file has it; fields are as TOML has them."""
+    """Return the text of a registry file with one metric. Fields are TOML values."""
     return f"[budget]\ntotal = inf\n{entry_of(name, **fields)}"
 
 
 def entry_of(name: str, **fields: str) -> str:
-    """Return the entry of a metric, which can follow a registry; letters replace the profile."""
-    given = {
+    """Return the text of an entry of a metric. The fields f, p and q replace the profile."""
+    entry = {
         "description": '"a"',
         "owner": '"b"',
         "expires": "2099-12-31",
@@ -42,4 +42,4 @@ def entry_of(name: str, **fields: str) -> str:
         "encoding": '"bloom"',
         **({} if "f" in fields else {"profile": '"balanced"'}),
     } | fields
-    return f"[metrics.{name}]\n" + "".join(f"{key} = {each}\n" for key, each in given.items())
+    return f"[metrics.{name}]\n" + "".join(f"{key} = {value}\n" for key, value in entry.items())

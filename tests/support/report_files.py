@@ -1,4 +1,4 @@
-"""Stored reports in files of every kind, and what they sum to."""
+"""Stored reports in files of every kind, and their sums."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ encoding = "onehot"
 categories = ["light", "dark", "other"]
 profile = "strict"
 """
-"""Two metrics whose reports have unused bits."""
+"""Two metrics. Their reports have unused bits, which must be 0."""
 
 METRICS: Final = Registry.loads(REGISTRY)
 DAYS: Final = (datetime.date(2026, 11, 1), datetime.date(2026, 11, 2))
@@ -63,13 +63,14 @@ FAULTS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("padding", {"bits": b"\x00\x00\x10"}),
     ("padding", {"bits": b"\xff\xff\xff"}),
 ]
-"""Why a row of the first metric is no report, and a change that makes it so."""
+"""Reasons to refuse a row of the first metric, each with the change of a good row that causes
+it."""
 
 Row = dict[str, Any]
 
 
 def rows_of(name: str, n: int, *, seed: int = 1, day: datetime.date = DAYS[0]) -> list[Row]:
-    """Return n reports of a metric, as rows with bits in bytes."""
+    """Return n random reports of a metric as rows. The bits of a row are bytes."""
     params = METRICS[name].params
     rng = np.random.default_rng([seed, params.k, day.toordinal()])
     bits = np.packbits(rng.integers(0, 2, (n, params.k)), axis=1, bitorder="little")
@@ -88,8 +89,8 @@ def rows_of(name: str, n: int, *, seed: int = 1, day: datetime.date = DAYS[0]) -
 
 
 def counts_by_hand(rows: list[Row]) -> dict[tuple[str, ...], Counts]:
-    """Add rows up one by one, with no squares."""
-    found: dict[tuple[str, ...], Counts] = {}
+    """Return the counts of rows, added one by one, without sums of squared reports."""
+    by_key: dict[tuple[str, ...], Counts] = {}
     for key in sorted({(row["metric"], row["params"]) for row in rows}):
         params = METRICS[key[0]].params
         ones = [[0] * params.k for _ in range(params.m)]
@@ -100,26 +101,26 @@ def counts_by_hand(rows: list[Row]) -> dict[tuple[str, ...], Counts]:
                 number = int.from_bytes(row["bits"], "little")
                 for i in range(params.k):
                     ones[row["cohort"]][i] += number >> i & 1
-        found[key] = Counts(params, ones, reports, key[0])
-    return found
+        by_key[key] = Counts(params, ones, reports, key[0])
+    return by_key
 
 
 def bare(counts: dict[tuple[str, ...], Counts]) -> dict[tuple[str, ...], Counts]:
-    """Return counts without what they know of devices."""
+    """Return counts without their sums of squared reports."""
     return {
-        key: Counts(each.params, each.bit_counts, each.cohort_reports, each.metric)
-        for key, each in counts.items()
+        key: Counts(total.params, total.bit_counts, total.cohort_reports, total.metric)
+        for key, total in counts.items()
     }
 
 
 def as_text(row: Row) -> Row:
-    """Return a row as CSV and JSON have it: bits in base64url, the day as text."""
+    """Return a row for CSV and JSON, with the bits in base64url and the day as text."""
     bits = base64.urlsafe_b64encode(row["bits"]).decode().rstrip("=")
     return row | {"bits": bits} | ({"day": str(row["day"])} if "day" in row else {})
 
 
 def write_rows(path: Path, rows: list[Row]) -> Path:
-    """Write rows into a file of the kind that its name says; keys of the first are the columns."""
+    """Write rows to a file of the kind of its name. The keys of the first row are the columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
@@ -136,7 +137,7 @@ def write_rows(path: Path, rows: list[Row]) -> Path:
 
 
 def write_packed(path: Path, name: str, n: int, *, seed: int, day: datetime.date = DAYS[0]) -> Path:
-    """Write n reports of a metric as Parquet, quickly."""
+    """Write n random reports of a metric as Parquet, without Python objects for rows."""
     params = METRICS[name].params
     rng = np.random.default_rng([seed, params.k])
     packed = rng.integers(0, 256, (n, params.n_bytes), dtype=np.uint8)

@@ -1,8 +1,8 @@
-"""Normalise every assigned character with this interpreter's tables, for one that has others.
+"""Normalize every assigned character with the tables of the running Python, and print the results.
 
-It runs under any Python from 3.10 on, with the repository on its path. It prints JSON: the version
-of Unicode, the assigned characters as runs [first, last], and by character what it becomes where
-that is not the character itself.
+The program runs under any Python from 3.10 on, with the repository on its path. It prints JSON: the
+version of Unicode, the assigned characters as runs [first, last], and the normal forms of the
+characters that a normalizer changes.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ import unicodedata
 from rappor.protocol.normalizers import normalize
 
 CONTEXT = "{0}\n{0}\u0323\u0301\na{0}"
-"""Alone, under two marks, and after a letter that it may compose with."""
+"""A character alone, under two marks, and after a letter with which it may compose."""
 
 IDEOGRAPHS = 0x3400
-"""From here on nearly all are letters without case that nothing composes with."""
+"""First code point of the ideographs. They have no case and compose with nothing, so most are
+skipped."""
 
 HOST = "www.{}a.example"
 
 
-def assigned() -> list[int]:
-    """Return the code points that are characters here, but for those of private use."""
+def list_assigned() -> list[int]:
+    """Return the assigned code points, without those for private use."""
     points = (c for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
     return [c for c in points if unicodedata.category(chr(c)) not in ("Cn", "Co")]
 
 
-def runs(points: list[int]) -> list[tuple[int, int]]:
+def group_runs(points: list[int]) -> list[tuple[int, int]]:
     """Return the first and the last of each run of consecutive integers."""
     groups = itertools.groupby(enumerate(points), key=lambda pair: pair[1] - pair[0])
     ends = [[point for _, point in group] for _, group in groups]
     return [(group[0], group[-1]) for group in ends]
 
 
-def changed(point: int) -> list[str] | None:
-    """Return all that a character becomes; None if no normalizer changes it."""
+def normalize_character(point: int) -> list[str] | None:
+    """Return the normal forms of a character; None if no normalizer changes it."""
     character = chr(point)
-    letter = point >= IDEOGRAPHS and unicodedata.category(character) == "Lo"
-    if letter and not unicodedata.decomposition(character):
+    is_letter = point >= IDEOGRAPHS and unicodedata.category(character) == "Lo"
+    if is_letter and not unicodedata.decomposition(character):
         return None
     text = CONTEXT.format(character)
     results = [normalize(name, text) for name in ("nfc", "casefold")]
@@ -50,10 +51,16 @@ def changed(point: int) -> list[str] | None:
 
 
 def main() -> None:
-    """Print what this interpreter does."""
-    points = assigned()
-    found = {str(point): texts for point in points if (texts := changed(point)) is not None}
-    document = {"unicode": unicodedata.unidata_version, "runs": runs(points), "changed": found}
+    """Print version, characters and normal forms as JSON."""
+    points = list_assigned()
+    forms = {
+        str(point): texts for point in points if (texts := normalize_character(point)) is not None
+    }
+    document = {
+        "unicode": unicodedata.unidata_version,
+        "runs": group_runs(points),
+        "changed": forms,
+    }
     json.dump(document, sys.stdout)
 
 

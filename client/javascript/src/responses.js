@@ -8,7 +8,7 @@ import { expand } from "./secret.js";
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Params} Params */
 
-const UNDRAWN_DAYS = 8; // at the end of an epoch
+const EXCLUDED_DAYS = 8; // at the end of an epoch
 
 /** @type {Coins} the system's generator */
 export const systemCoins = (n) => crypto.getRandomValues(new Uint32Array(n));
@@ -100,7 +100,7 @@ function mapBits(bits, k, coins, respond) {
  * @param {number} days
  */
 export function chooseDay(u, days) {
-  return Math.floor((u * (days - UNDRAWN_DAYS)) / ONE); // exact: less than 2^41
+  return Math.floor((u * (days - EXCLUDED_DAYS)) / ONE); // exact: less than 2^41
 }
 
 /**

@@ -6,13 +6,13 @@ import dataclasses
 import datetime
 from dataclasses import dataclass, field
 
-from rappor.encode import device_part, encode_value
+from rappor.encode import derive_part, encode_value
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import (
     Coins,
     Secret,
-    drawn_day,
-    instantaneous_response,
+    derive_report_day,
+    draw_instantaneous_response,
 )
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
@@ -53,7 +53,7 @@ def prepare(
 
 def own_params(secret: Secret, metric: Metric, epoch: str, part: str | None) -> Params:
     """Return the parameters of the part that a device answers for, if it has answered or not."""
-    return metric.part_params(device_part(secret, metric, epoch) if part is None else part)
+    return metric.part_params(derive_part(secret, metric, epoch) if part is None else part)
 
 
 def is_early(
@@ -62,7 +62,7 @@ def is_early(
     """Tell whether a day is before the one that the device draws in the epoch that holds it."""
     first, last = epoch_days(metric.epoch, day)
     days = (last - first).days + 1
-    drawn = drawn_day(secret, metric.name, epoch, params, days)
+    drawn = derive_report_day(secret, metric.name, epoch, params, days)
     return (day - first).days < drawn
 
 
@@ -76,5 +76,5 @@ def is_last_day(metric: Metric, day: datetime.date) -> bool:
 
 def prepare_again(prepared: Prepared, coins: Coins) -> Prepared:
     """Prepare another report of the same permanent response, with fresh coins."""
-    bits = instantaneous_response(prepared.permanent, prepared.params, coins)
+    bits = draw_instantaneous_response(prepared.permanent, prepared.params, coins)
     return dataclasses.replace(prepared, report=dataclasses.replace(prepared.report, bits=bits))

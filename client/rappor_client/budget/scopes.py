@@ -146,7 +146,7 @@ def in_force(
             continue
         kept = scope.params
         if not is_listed(kept.segment, terms.segments):
-            kept = kept.unsegmented
+            kept = kept.without_segment
         if scope.epoch:
             return dataclasses.replace(scope, params=kept)
         if (params := _with_same_response(terms, own, epoch, kept)) is not None:

@@ -13,8 +13,8 @@ from typing import Final
 
 from rappor.encode import encode_value
 from rappor.privacy.notice import describe_losses, describe_segments
-from rappor.protocol.encodings import encoder, parse_value
-from rappor.protocol.randomizer import SECRET_BYTES, Coins, system_coins
+from rappor.protocol.encodings import get_encoder, parse_value
+from rappor.protocol.randomizer import SECRET_BYTES, Coins, draw_system_coins
 from rappor.protocol.wire import Upload
 from rappor.registry.registry import Registry
 from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, declare_argument
@@ -47,7 +47,7 @@ def make_preview(
     *,
     today: datetime.date,
     secret: bytes | None = None,
-    coins: Coins = system_coins,
+    coins: Coins = draw_system_coins,
 ) -> Preview:
     """Return the upload that a device would send for a value.
 
@@ -79,7 +79,7 @@ def make_preview(
     encoded = encode_value(secret, metric, value, epoch=metric.epoch_at(today), coins=coins)
     body = Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
     sentences = ["The id, the cohort and the bits are random. Each device has others."]
-    if not encoder(metric.params).fits(value):
+    if not get_encoder(metric.params).is_representable(value):
         sentences += [f"{metric.name} has no place for this value: the report holds noise only."]
     sentences += [*describe_segments(metric), *describe_losses(metric)]
     return Preview(body=body, sentences=tuple(sentences))

@@ -15,7 +15,7 @@ from typing import Final
 from rappor.base.atomic_files import read_text
 from rappor.encode import encode_value
 from rappor.protocol.encodings import parse_value
-from rappor.protocol.randomizer import SECRET_BYTES, system_coins
+from rappor.protocol.randomizer import SECRET_BYTES, draw_system_coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -58,7 +58,7 @@ def _send_one(
 ) -> bool:
     """Send one report and print the result without the value; return whether it was accepted."""
     epoch = metric.epoch_at(today)
-    encoded = encode_value(secret, metric, value, epoch=epoch, coins=system_coins)
+    encoded = encode_value(secret, metric, value, epoch=epoch, coins=draw_system_coins)
     upload = Upload(id=Upload.new_id(), reports=(encoded.report,))
     body = upload.to_json()
     try:

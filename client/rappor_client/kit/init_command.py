@@ -21,7 +21,7 @@ from typing import Final
 from rappor.base.errors import ParamsError
 from rappor.privacy.notice import privacy_notice
 from rappor.privacy.small_cohorts import choose_list_cohorts
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import MIN_COHORT
@@ -201,7 +201,7 @@ def _list_ignored_options(
             host, names, owner=metric.owner, expires=metric.expires, devices=args.devices
         )
         wanted = Registry.loads(text, today=datetime.date.min)[METRIC].params
-        is_same_kind = encoding_of(wanted).takes_values_of(metric.params)
+        is_same_kind = get_encoding(wanted).has_same_encoding(metric.params)
         if not is_same_kind or wanted.m != metric.params.m:
             yield f"--devices {args.devices} is ignored (it was made for another number)"
 

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from rappor.encode import takes_part
-from rappor.protocol.encodings import Encoding, encoder
+from rappor.encode import is_sampled
+from rappor.protocol.encodings import Encoding, get_encoder
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
@@ -149,7 +149,7 @@ def build_cache(
     """
     day = day_of(now)
     midnight = (now // DAY + 1) * DAY
-    cache = MetricCache(state, now, midnight, metric, encoder(metric.params), stops.until)
+    cache = MetricCache(state, now, midnight, metric, get_encoder(metric.params), stops.until)
     if day > metric.expires:
         cache.skip_reason = SkipReason.EXPIRED
     elif metric.name in find_unaffordable(state, day.year):
@@ -171,7 +171,7 @@ def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
     is_begun = scopes.is_begun(known, metric.name, day)
     # A device that has reported stays in its sample until the epoch ends, also after a change of
     # the sampling rate.
-    if not (is_begun or takes_part(secret, metric, cache.epoch)):
+    if not (is_begun or is_sampled(secret, metric, cache.epoch)):
         cache.skip_reason = SkipReason.NOT_IN_SAMPLE
         return
     cache.part = scopes.memoized_part(known, metric, cache.epoch)

@@ -213,7 +213,7 @@ def _select_counts(
     for counts in collections:
         if name in (None, counts.metric):
             # A device may change its segment, so the sum does not know how often devices report.
-            unsegmented = counts.unsegmented
+            unsegmented = counts.without_segment
             fingerprint = unsegmented.params.fingerprint
             known = sums.get(fingerprint)
             sums[fingerprint] = unsegmented if known is None else known + unsegmented

@@ -19,7 +19,7 @@ from rappor.cli.options import (
 from rappor.reporting.tables import Column, Table
 
 if TYPE_CHECKING:
-    from rappor.counts.released import Released
+    from rappor.counts.released_counts import ReleasedCounts
 
 _NAMED_DAYS: Final = 5
 """Largest number of unreleased days that a sentence names. Further days are counted."""
@@ -95,7 +95,7 @@ def pull(
         print_parts(f"Some reports wait on {_name_days(withheld)}.")
 
 
-def _periods_table(released: Released) -> Table[dict[str, Any]]:
+def _periods_table(released: ReleasedCounts) -> Table[dict[str, Any]]:
     """Return the table of the periods and their reports."""
     return Table(
         title=f"Released reports of {released.metric}",

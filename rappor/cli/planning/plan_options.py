@@ -83,7 +83,7 @@ class PlannedMetric:
     @property
     def n_categories(self) -> int | None:
         """The number of categories; None for strings."""
-        return ENCODINGS[self.encoding_name].implied_bits(self.category_names)
+        return ENCODINGS[self.encoding_name].count_bits(self.category_names)
 
     def params_of_profile(self, profile: str) -> Params:
         """Return the profile's parameters for this encoding."""
@@ -151,7 +151,7 @@ class BudgetOptions:
     def is_bare(self) -> bool:
         """Whether a report is the permanent response itself, because both losses are equal."""
         if self.profile is not None:
-            return Params.profile(self.profile).is_bare
+            return not Params.profile(self.profile).has_instantaneous_noise
         return self.epsilon_1 is not None and self.epsilon_1 == self.epsilon_inf
 
     def plan(

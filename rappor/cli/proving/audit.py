@@ -187,7 +187,7 @@ def _audit_encoder(
 ) -> Audit:
     """Audit an encoder by its reports, and the coins of the encoder of this package."""
     from rappor import auditing
-    from rappor.protocol.randomizer import system_coins
+    from rappor.protocol.randomizer import draw_system_coins
 
     with Slow() as slow:
         result = auditing.audit(
@@ -201,7 +201,7 @@ def _audit_encoder(
         )
         if program.command is None:
             slow("testing coins", 0, None)
-            coins = auditing.audit_coins(metric.params, system_coins)
+            coins = auditing.audit_coins(metric.params, draw_system_coins)
             result = replace(result, checks=(*result.checks, *coins))
     return result
 

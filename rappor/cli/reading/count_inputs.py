@@ -23,7 +23,7 @@ from rappor.base.atomic_files import hash_file, read_text
 from rappor.base.errors import DecodeError, FileError
 from rappor.base.text_lines import split_filled_lines
 from rappor.cli.options import argument_field, metric_option, option_field, registry_option
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -107,7 +107,7 @@ class CountInputs:
             for sample in samples:
                 check_counts(sample, metric)
         params = counts[0].params if metric is None else metric.params
-        if encoding_of(params).hashed:
+        if get_encoding(params).is_hashed:
             return self._read_candidates(params, metric)
         if self.candidates_path is not None:
             raise click.UsageError(
@@ -161,7 +161,7 @@ class CountInputs:
     def _read_candidates_file(self, params: Params, metric: Metric | None) -> Candidates:
         """Read the file of --candidates, or the file that the metric's entry names."""
         from rappor.candidates.candidates import Candidates
-        from rappor.candidates.google_hashing import LAYOUT
+        from rappor.candidates.google_hashing import GOOGLE_LAYOUT
         from rappor.google.files import read_candidates
 
         if self.candidates_path == "-":
@@ -174,7 +174,7 @@ class CountInputs:
             if metric is None:
                 reason = ", or --registry, whose metric names such a file"
             raise click.UsageError(f"give --candidates, a file of strings, one a line{reason}")
-        if params.layout == LAYOUT:
+        if params.layout == GOOGLE_LAYOUT:
             return read_candidates(path)
         return _check_not_empty(Candidates.from_file(path, normalize=params.normalize), path)
 
@@ -275,6 +275,6 @@ def read_lines(path: str) -> list[str]:
 
 def _check_not_empty(candidates: Candidates, path: str) -> Candidates:
     """Return the candidates, or raise FileError for a file without any."""
-    if candidates.is_held and len(candidates) == 0:
+    if candidates.is_in_memory and len(candidates) == 0:
         raise FileError(path, "it has no candidates: write one string per line")
     return candidates

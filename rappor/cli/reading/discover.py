@@ -129,7 +129,7 @@ def _search_list(
     known = inputs.candidates(counts)
     if known is None:
         raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
-    if not known.is_held:
+    if not known.is_in_memory:
         # Known strings are decoded together with the list, so all of them must fit into memory.
         raise click.UsageError("known strings must be fewer: give the long list as --list")
     listed = Candidates.from_file(list_path, normalize=known.normalize)

@@ -15,7 +15,7 @@ from rappor.cli.reading.count_inputs import CountInputs
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
-    from rappor.counts.released import Released
+    from rappor.counts.released_counts import ReleasedCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class TrendInputs(CountInputs):
         show_default=False,
     )
 
-    def read_periods(self) -> tuple[Released, Candidates | None]:
+    def read_periods(self) -> tuple[ReleasedCounts, Candidates | None]:
         """Read the counts with their days, and the candidates if the encoding needs some."""
         released = self._read_days() if self.first is None else self._assign(self.first.date())
         if not released.n_reports:
@@ -47,7 +47,7 @@ class TrendInputs(CountInputs):
         samples = [list(period.collections) for period in released.periods if period.n_reports]
         return released, self.candidates(*samples)
 
-    def _read_days(self) -> Released:
+    def _read_days(self) -> ReleasedCounts:
         """Read and join files with days, the results of a collector."""
         from rappor.counts.input_files import join_released, read_released
 
@@ -61,7 +61,7 @@ class TrendInputs(CountInputs):
             results.append(released)
         return join_released(results)
 
-    def _assign(self, first: datetime.date) -> Released:
+    def _assign(self, first: datetime.date) -> ReleasedCounts:
         """Read files without days, and assign consecutive periods to them."""
         from rappor.counts.input_files import assign_periods, read_days
 

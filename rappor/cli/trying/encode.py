@@ -24,7 +24,7 @@ from rappor.cli.options import (
     registry_option,
 )
 from rappor.encode import encode_value
-from rappor.protocol.encodings import encoder, parse_value
+from rappor.protocol.encodings import get_encoder, parse_value
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.registry.metric import Metric
@@ -131,7 +131,7 @@ def encode(
         for field in dataclasses.fields(encoding):
             click.echo(f"{field.name:<10} {getattr(encoding, field.name)}")
         click.echo(_explain(metric.params))
-    if not encoder(metric.params).fits(parse_value(metric.params, value)):
+    if not get_encoder(metric.params).is_representable(parse_value(metric.params, value)):
         click.echo(
             f"warning: {name} has no place for this value: the report holds noise only", err=True
         )
@@ -159,7 +159,7 @@ def _format_bits(bits: bytes, k: int) -> str:
 def _explain(params: Params) -> str:
     """Return sentences about the parts that leave the device."""
     report = "the report is drawn anew each time"
-    if params.is_bare:
+    if not params.has_instantaneous_noise:
         # p = 0 and q = 1: no fresh noise is added to the permanent response.
         report = "and the report shows it as it is"
     return (

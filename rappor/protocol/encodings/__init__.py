@@ -1,15 +1,23 @@
-"""Encodings: which bits of a report a value sets, and all that follows from it.
+"""Encodings: the rules by which a value sets bits of a report, and their privacy loss.
 
-One file an encoding. Nothing outside this folder asks which encoding it is; it asks a property.
+Each encoding is a class in a file of its own. Code outside this package never compares names of
+encodings. It reads a property of the class, such as `is_hashed`.
 """
 
-from rappor.protocol.encodings.catalogue import (
+from rappor.protocol.encodings.encoding import Encoding
+from rappor.protocol.encodings.encodings_by_name import (
     ENCODINGS,
-    encoder,
-    encoding_named,
-    encoding_of,
+    get_encoder,
+    get_encoding,
+    get_encoding_class,
     parse_value,
 )
-from rappor.protocol.encodings.encoding import Encoding
 
-__all__ = ["ENCODINGS", "Encoding", "encoder", "encoding_named", "encoding_of", "parse_value"]
+__all__ = [
+    "ENCODINGS",
+    "Encoding",
+    "get_encoder",
+    "get_encoding",
+    "get_encoding_class",
+    "parse_value",
+]

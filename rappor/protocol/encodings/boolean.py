@@ -1,4 +1,4 @@
-"""Boolean: yes or no, one bit."""
+"""The boolean encoding: yes or no, in one bit."""
 
 from __future__ import annotations
 
@@ -7,65 +7,70 @@ from collections.abc import Sequence
 from typing import Final
 
 from rappor.base.errors import ParamsError, ReportError
-from rappor.protocol.encodings.encoding import Encoding, described
-from rappor.protocol.encodings.shape import Shape
+from rappor.protocol.encodings.encoding import Encoding, EncodingParams, describe_value
 
 _TEXTS: Final = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 
 class Boolean(Encoding):
-    """Yes or no: one bit, set by yes."""
+    """Yes or no: one bit, which True sets."""
 
     name = "boolean"
-    exclusive = False
+    is_exclusive = False
 
     @classmethod
-    def check(cls, params: Shape) -> None:
-        """Check that there is one bit."""
-        super().check(params)
+    def check_params(cls, params: EncodingParams) -> None:
+        """Raise ParamsError unless k is 1 and the common checks pass."""
+        super().check_params(params)
         if params.k != 1:
             raise ParamsError(f"k must be 1 for encoding boolean, got {params.k}")
 
     @classmethod
-    def implied_bits(cls, categories: Sequence[str]) -> int:  # noqa: ARG003  (there are none)
+    def count_bits(cls, categories: Sequence[str]) -> int:  # noqa: ARG003  (there are none)
         """Return 1."""
         return 1
 
     def parse_value(self, text: str) -> bool:
-        """Read true, yes, 1 or false, no, 0."""
-        answer = _TEXTS.get(text.strip().lower())
-        if answer is None:
-            raise ReportError(f"a value must be one of {', '.join(_TEXTS)}, got {described(text)}")
-        return answer
+        """Convert true, yes or 1 to True, and false, no or 0 to False."""
+        value = _TEXTS.get(text.strip().lower())
+        if value is None:
+            raise ReportError(
+                f"a value must be one of {', '.join(_TEXTS)}, got {describe_value(text)}"
+            )
+        return value
 
-    def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit if the value is True."""
-        # Whoever has a value of numpy has imported it. A device without numpy must not.
+    def find_set_bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
+        """Return bit 0 for True, and no bit for False."""
+        # A numpy boolean is accepted like Python's. Only a program that has imported numpy can pass
+        # a numpy boolean, so numpy is looked up here and never imported: devices run without numpy.
         numpy_bool = getattr(sys.modules.get("numpy"), "bool_", bool)
         if not isinstance(value, bool | numpy_bool):
-            raise ReportError(f"a value must be True or False, got {described(value)}")
+            raise ReportError(f"a value must be True or False, got {describe_value(value)}")
         return [0] if value else []
 
     @property
-    def true_bits(self) -> range:
-        """None or one."""
+    def true_bit_counts(self) -> range:
+        """No bit or one bit."""
         return range(2)
 
-    def worst_difference(self, up: float, down: float) -> float:
-        """Return the loss of the one bit, in the direction that tells more."""
+    def compute_largest_loss(self, up: float, down: float) -> float:
+        """Return the loss of the single bit, in the direction with the larger loss, in nats.
+
+        One bit differs, and only in one direction: the loss is a maximum and not a sum.
+        """
         return max(up, down)
 
     @property
-    def answers(self) -> tuple[str, ...]:
-        """What the bit stands for."""
+    def category_labels(self) -> tuple[str, ...]:
+        """The label of the single bit."""
         return ("true",)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Yes or no."""
         return "yes or no"
 
     @property
-    def contrasts(self) -> list[tuple[str, str]]:
-        """The two values."""
+    def most_different_pairs(self) -> list[tuple[str, str]]:
+        """The only two values."""
         return [("false", "true")]

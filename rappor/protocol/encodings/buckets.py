@@ -1,4 +1,4 @@
-"""Buckets: which range a number lies in, a bit for each range."""
+"""The bucket encoding of numbers: one bit for each range between given edges."""
 
 from __future__ import annotations
 
@@ -9,107 +9,128 @@ import numbers
 from collections.abc import Sequence
 
 from rappor.base.errors import ParamsError, ReportError
-from rappor.protocol.encodings.encoding import Encoding, check_names, described, neighbours
-from rappor.protocol.encodings.shape import Shape
+from rappor.protocol.encodings.encoding import (
+    Encoding,
+    EncodingParams,
+    check_category_names,
+    describe_value,
+    pair_neighbours,
+)
 
 
 class Buckets(Encoding):
-    """Numbers: one bit for each of (-inf, e1), [e1, e2), ..., [en, inf)."""
+    """Numbers: one bit for each range (-inf, e1), [e1, e2), ..., [en, inf) of the n edges."""
 
     name = "buckets"
     categories_key = "edges"
 
     @classmethod
-    def check(cls, params: Shape) -> None:
-        """Check the edges, and that k is one more than there are."""
-        super().check(params)
-        check_names(cls, params, 1)
+    def check_params(cls, params: EncodingParams) -> None:
+        """Raise ParamsError unless the edges are valid and k is the number of edges plus one."""
+        super().check_params(params)
+        check_category_names(cls, params, 1)
         _check_edges(params.categories)
 
     @classmethod
-    def implied_bits(cls, categories: Sequence[str]) -> int:
-        """Return one bit for each range between the edges and beyond them."""
+    def count_bits(cls, categories: Sequence[str]) -> int:
+        """Return the number of edges plus one: the first and last bucket have one edge each."""
         return len(categories) + 1
 
     def parse_value(self, text: str) -> float:
-        """Read a number."""
+        """Convert a decimal text to a number."""
         try:
             return float(text)
         except ValueError:
-            raise ReportError(f"a value must be a number, got {described(text)}") from None
+            raise ReportError(f"a value must be a number, got {describe_value(text)}") from None
 
-    def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of the bucket that holds a number; NaN lies in none."""
-        return [bisect.bisect_right(self.edges, _number(value))] if self.fits(value) else []
+    def find_set_bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
+        """Return the bit of the bucket that contains a number; NaN sets no bit."""
+        if not self.is_representable(value):
+            return []
+        return [bisect.bisect_right(self.edges, _convert_number(value))]
 
-    def fits(self, value: object) -> bool:
+    def is_representable(self, value: object) -> bool:
         """Return whether a number is not NaN."""
-        number = _number(value)
-        return number == number  # noqa: PLR0124  (only NaN is not; a huge int has no float)
+        number = _convert_number(value)
+        # math.isnan would overflow for an integer that is too large for a float.
+        return number == number  # noqa: PLR0124  (only NaN differs from itself)
 
     @property
-    def true_bits(self) -> range:
-        """One, or none for NaN."""
+    def true_bit_counts(self) -> range:
+        """One bit, or no bit for NaN."""
         return range(2)
 
-    def worst_difference(self, up: float, down: float) -> float:
-        """Return the loss of two buckets: one bit falls, another rises."""
+    def compute_largest_loss(self, up: float, down: float) -> float:
+        """Return the loss between two buckets, in nats: one bit differs in each direction."""
         return up + down
 
     @property
-    def answers(self) -> tuple[str, ...]:
-        """The ranges, from the lowest to the highest."""
+    def category_labels(self) -> tuple[str, ...]:
+        """The buckets as intervals, from the lowest to the highest."""
         edges = self.params.categories
         inner = (f"[{low}, {high})" for low, high in itertools.pairwise(edges))
         return (f"(-inf, {edges[0]})", *inner, f"[{edges[-1]}, inf)")
 
     @property
-    def described(self) -> str:
-        """The ranges, by their edges."""
+    def description(self) -> str:
+        """The number of buckets, and the edges between them."""
         edges = ", ".join(self.params.categories)
         return f"which of {self.params.k} ranges a number is in, divided at {edges}"
 
     @property
-    def contrasts(self) -> list[tuple[str, str]]:
-        """A number of each bucket, beside one of the next."""
+    def most_different_pairs(self) -> list[tuple[str, str]]:
+        """A number of each bucket, paired with a number of the next bucket."""
         edges = self.edges
         inner = [low + (high - low) / 2 for low, high in itertools.pairwise(edges)]
-        return neighbours([repr(number) for number in (edges[0] - 1, *inner, edges[-1])])
+        return pair_neighbours([repr(number) for number in (edges[0] - 1, *inner, edges[-1])])
 
     @property
-    def unlisted(self) -> tuple[str, ...]:
-        """What is no number."""
+    def unlisted_values(self) -> tuple[str, ...]:
+        """NaN, the only number outside all buckets."""
         return ("nan",)
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """The numbers between the ranges."""
+        """Numbers between the buckets, increasing. An edge belongs to the bucket above it."""
         return tuple(float(edge) for edge in self.params.categories)
 
 
-def _number(value: object) -> int | float:
-    """Return a number as Python's own; ReportError for anything else, as True or a text.
+def _convert_number(value: object) -> int | float:
+    """Convert a recorded number to Python's int or float.
 
-    Numbers of numpy are registered as these abstract ones. They become Python's, because numpy
-    compares a float32 with an edge in single precision, and so would move it to another bucket.
+    The abstract classes of `numbers` include the numbers of numpy. numpy compares a float32 with an
+    edge in single precision, so the float32 nearest to 0.1 would equal the edge 0.1 and change its
+    bucket. Conversion to a Python float prevents this.
+
+    Raises
+    ------
+    ReportError
+        The value is not a real number. Booleans and fractions are refused as well.
     """
     match value:
-        case bool():
+        case bool():  # Python counts True as an integer; a program that records it made a mistake
             pass
         case numbers.Integral():
             return int(value)
-        case numbers.Rational():  # a Fraction is not what a program measures
+        case numbers.Rational():  # no program measures a Fraction
             pass
         case numbers.Real():
             return float(value)
-    raise ReportError(f"a value must be an int or a float, got {described(value)}")
+    raise ReportError(f"a value must be an int or a float, got {describe_value(value)}")
 
 
-def edge_text(edge: float) -> str:
-    """Write a bucket's edge as the shortest decimal that reads back to the same binary64.
+def format_edge(edge: float) -> str:
+    """Write the edge of a bucket as the shortest decimal that reads back to the same binary64.
 
-    The form is ECMAScript's Number-to-string (RFC 8785): 10, 0.5, 1e+21, 1e-7.
+    The form is ECMAScript's Number-to-string (RFC 8785 section 3.2.2.3), so that Python and
+    JavaScript compute equal fingerprints.
+
+    Examples
+    --------
+    >>> [format_edge(edge) for edge in (10, 0.5, 1e21, 1e-7, -0.0)]
+    ['10', '0.5', '1e+21', '1e-7', '0']
     """
+    # repr has the shortest digits already. Only the form of the exponent differs.
     mantissa, _, exponent = repr(abs(float(edge))).partition("e")
     whole, _, fraction = mantissa.partition(".")
     fraction = fraction.rstrip("0")
@@ -119,11 +140,11 @@ def edge_text(edge: float) -> str:
     point = int(exponent or 0) + (
         len(whole) if whole != "0" else len(fraction.lstrip("0")) - len(fraction)
     )
-    return ("-" if edge < 0 else "") + _place_point(digits, point)
+    return ("-" if edge < 0 else "") + _write_decimal(digits, point)
 
 
-def _place_point(digits: str, point: int) -> str:
-    """Write 0.digits times 10^point as ECMAScript does."""
+def _write_decimal(digits: str, point: int) -> str:
+    """Write the number 0.`digits` times 10^`point` as ECMAScript does."""
     if point > 21 or point <= -6:
         fraction = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{digits[0]}{fraction}e{point - 1:+d}"
@@ -135,6 +156,10 @@ def _place_point(digits: str, point: int) -> str:
 
 
 def _check_edges(edges: Sequence[str]) -> None:
+    """Raise ParamsError unless the edges are finite increasing numbers in their shortest form.
+
+    The fingerprint hashes the texts, so each edge must have exactly one text.
+    """
     try:
         numbers = [float(edge) for edge in edges]
     except ValueError:
@@ -143,5 +168,5 @@ def _check_edges(edges: Sequence[str]) -> None:
         raise ParamsError("edges must be finite")
     if any(low >= high for low, high in itertools.pairwise(numbers)):
         raise ParamsError("edges must increase")
-    if any(edge != edge_text(number) for edge, number in zip(edges, numbers, strict=True)):
-        raise ParamsError("edges must be written as shortest decimals; use edge_text")
+    if any(edge != format_edge(number) for edge, number in zip(edges, numbers, strict=True)):
+        raise ParamsError("edges must be written as shortest decimals; use format_edge")

@@ -1,10 +1,22 @@
-"""Encoding: what every encoding answers about itself.
+"""The interface of an encoding: a rule that turns values into bits.
 
-Bits travel packed: bit i is bit i mod 8, least significant first, of byte i div 8, which is
-bit i of one little-endian integer.
+An encoding defines four things:
 
-To add an encoding, write its class beside these files, name it in `catalogue`, and add its
-vectors. It fills in what is abstract here; privacy, statistics, registry and notice follow.
+1. The bits that a value sets (`Encoding.find_set_bits`).
+2. The largest privacy loss between two values (`Encoding.compute_largest_loss`).
+3. The parameters that fit: number of bits, hash functions, cohorts, categories and normalizer
+   (`Encoding.check_params`).
+4. Properties for statistics and texts: whether counts need candidates, what a bit stands for, how
+   many bits a value can set.
+
+Example: a one-hot encoding of the categories red, green and blue has three bits. The value "blue"
+sets bit 2. Bits travel packed: bit i is bit i mod 8, least significant first, of byte i div 8. In
+other words, bit i of the report is bit i of one little-endian integer. The bits of "blue" are the
+byte 0b00000100.
+
+To add an encoding, write a subclass of `Encoding` in a file beside this one, add the class to
+`encodings_by_name.ENCODINGS`, and add test vectors. Privacy accounting, statistics, registry and
+privacy notice follow from the properties of the class.
 """
 
 from __future__ import annotations
@@ -13,172 +25,248 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from rappor.base.errors import ParamsError, ReportError
 from rappor.base.ranges import format_value
-from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import NORMALIZERS
+
+
+class EncodingParams(Protocol):
+    """The part of `Params` that decides which bits a value sets.
+
+    `Params` imports the encodings, so the encodings cannot import `Params`. They read a parameter
+    set through this protocol.
+    """
+
+    def __hash__(self) -> int:
+        """Return the same number for equal parameters: encoders are cached by their parameters."""
+
+    @property
+    def encoding(self) -> str:
+        """Name of the encoding."""
+
+    @property
+    def k(self) -> int:
+        """Number of bits of a report."""
+
+    @property
+    def h(self) -> int:
+        """Number of hash functions."""
+
+    @property
+    def m(self) -> int:
+        """Number of cohorts."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Length of the packed bits of a report, in bytes."""
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Names of the bits in bit order, or the edges of buckets."""
+
+    @property
+    def normalize(self) -> str:
+        """Name of the normalizer."""
+
+    @property
+    def layout(self) -> str:
+        """Name of the hash layout."""
+
+    @property
+    def part(self) -> str:
+        """Name of the reported part of a string; empty for the whole string."""
 
 
 @dataclass(frozen=True)
 class Encoding(ABC):
-    """One way to turn values into bits, under one parameter set.
+    """A rule that turns values into bits, under one parameter set.
 
-    The class answers what holds for all parameters, an instance what depends on them.
+    Class attributes hold for all parameter sets of the encoding. Instance properties depend on the
+    parameter set `params`.
     """
 
-    params: Shape
+    params: EncodingParams
 
     name: ClassVar[str]
-    """What the registry, the fingerprint and people call it."""
+    """Name of the encoding in registries and fingerprints."""
 
-    hashed: ClassVar[bool] = False
-    """Whether values are hashed: any string is one, and reading the sums needs candidates."""
+    is_hashed: ClassVar[bool] = False
+    """Whether values are hashed. Then any string is a value, and decoding needs candidates."""
 
-    exclusive: ClassVar[bool] = True
-    """Whether a device holds one value only, so that all shares sum to one."""
+    is_exclusive: ClassVar[bool] = True
+    """Whether a device has exactly one value, so that the shares of all values sum to one."""
 
-    normalizes: ClassVar[bool] = False
-    """Whether values are texts that a normalizer may rewrite."""
+    supports_normalizer: ClassVar[bool] = False
+    """Whether values are texts, which a normalizer may rewrite."""
 
     categories_key: ClassVar[str | None] = None
-    """The registry's key for `Params.categories`; None if there are none."""
+    """Key of `Params.categories` in a registry; None for an encoding without categories."""
 
-    names_values: ClassVar[bool] = False
-    """Whether devices hold the categories themselves, so that none may be taken away."""
+    has_category_values: ClassVar[bool] = False
+    """Whether the categories are the values of devices. Then a metric must keep its categories: a
+    device with a removed value would set no bit."""
 
-    least_bits: ClassVar[int] = 1
-    """The smallest k."""
+    min_bits: ClassVar[int] = 1
+    """Smallest number of bits, k."""
 
     @classmethod
-    def check(cls, params: Shape) -> None:
-        """Raise ParamsError where h, m, k, the categories or the normalizer do not fit."""
-        if not cls.hashed:
+    def check_params(cls, params: EncodingParams) -> None:
+        """Raise ParamsError if h, m, k, the categories, normalizer or part do not fit."""
+        if not cls.is_hashed:
             for letter, value in (("h", params.h), ("m", params.m)):
                 if value != 1:
                     raise ParamsError(f"{letter} must be 1 for encoding {cls.name}, got {value}")
         if cls.categories_key is None and params.categories:
             raise ParamsError(f"categories must be empty for encoding {cls.name}")
-        if params.normalize != "none" and not cls.normalizes:
+        if params.normalize != "none" and not cls.supports_normalizer:
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
-        if params.part and not cls.hashed:
+        if params.part and not cls.is_hashed:
             raise ParamsError(f"part must be absent for encoding {cls.name}")
 
     @classmethod
     @abstractmethod
-    def implied_bits(cls, categories: Sequence[str]) -> int | None:
-        """Return the k that the categories need; None where k is free."""
+    def count_bits(cls, categories: Sequence[str]) -> int | None:
+        """Return the number of bits k that the categories need; None if k is a free choice."""
 
     def parse_value(self, text: str) -> object:
-        """Turn text, as on a command line, into a value of this encoding."""
+        """Convert a text, for example from a command line, to a value of this encoding."""
         return text
 
     @abstractmethod
-    def bits(self, value: object, cohort: int) -> Iterable[int]:
-        """Return the numbers of the bits that a value sets in a cohort.
+    def find_set_bits(self, value: object, cohort: int) -> Iterable[int]:
+        """Return the indices of the bits that a value sets in a cohort.
 
-        A value of the right kind that fits nowhere sets none: silence would speak. Raises
-        ReportError for a value of the wrong kind, of which it tells type and length only.
+        A value of the right type outside all categories sets no bit, and the device reports the
+        empty pattern. A missing report would reveal such a value.
+
+        Raises
+        ------
+        ReportError
+            The value has the wrong type. The message contains the type and the length of the value
+            and never the value.
         """
 
     def encode(self, value: object, cohort: int) -> bytes:
-        """Return the ceil(k/8) bytes of the bits that a value sets in a cohort.
+        """Return the packed bits of a value in a cohort: ceil(k/8) bytes.
 
-        Raises ReportError for what is no value, or a cohort outside [0, m).
+        Raises
+        ------
+        ReportError
+            The value has the wrong type, or the cohort is outside [0, m).
         """
+        # A bool is an int in Python, and a cohort outside the range would be another cohort's hash.
         m = self.params.m
         if not isinstance(cohort, int) or isinstance(cohort, bool) or not 0 <= cohort < m:
             raise ReportError(f"cohort must be an integer in [0, {m - 1}], got {cohort!r}")
         packed = 0
-        for i in self.bits(value, cohort):
+        for i in self.find_set_bits(value, cohort):
             packed |= 1 << i
         return packed.to_bytes(self.params.n_bytes, "little")
 
-    def check_kind(self, value: object) -> None:
-        """Raise ReportError for a value of the wrong kind.
+    def check_value_type(self, value: object) -> None:
+        """Raise ReportError for a value of the wrong type.
 
-        It needs no cohort, so a device can check a value before it touches its secret.
+        The check needs no cohort, so a device can check a value before it reads its secret.
         """
-        tuple(self.bits(value, 0))
+        tuple(self.find_set_bits(value, 0))
 
-    def fits(self, value: object) -> bool:  # noqa: ARG002  (any string does)
-        """Return whether a value of the right kind is one that the encoding can tell."""
+    def is_representable(self, value: object) -> bool:  # noqa: ARG002  (any string is)
+        """Return whether the bits represent a value of the right type.
+
+        A category that does not exist, a NaN, or a text without a host is not representable. Such a
+        value is reported like any other, and the device counts it.
+        """
         return True
 
-    def check_values(self) -> None:  # noqa: B027  (most have nothing to check)
-        """Raise ParamsError where no value can be encoded under these parameters."""
+    def check_can_encode(self) -> None:  # noqa: B027  (most encodings can always encode)
+        """Raise ParamsError if no value can be encoded under the parameters."""
 
-    def takes_values_of(self, other: Shape) -> bool:
-        """Return whether other parameters have this encoding, whatever their categories."""
+    def has_same_encoding(self, other: EncodingParams) -> bool:
+        """Return whether another parameter set has this encoding, whatever its categories."""
         return other.encoding == self.name
 
-    def answers_like(self, other: Shape) -> bool:
-        """Return whether the bits of other parameters stand for the same values."""
-        return other.categories == self.params.categories and self.takes_values_of(other)
+    def has_same_categories(self, other: EncodingParams) -> bool:
+        """Return whether the bits of another parameter set stand for the same values."""
+        return other.categories == self.params.categories and self.has_same_encoding(other)
 
     @property
     @abstractmethod
-    def true_bits(self) -> range:
-        """How many bits a value can set."""
+    def true_bit_counts(self) -> range:
+        """Range of the number of bits that a value can set."""
 
     @abstractmethod
-    def worst_difference(self, up: float, down: float) -> float:
-        """Return the loss between the two values whose bits differ most, in nats.
+    def compute_largest_loss(self, up: float, down: float) -> float:
+        """Return the privacy loss between the two values whose bits differ most, in nats.
 
-        `up` is what ones in a bit's reports can tell of a true 1 against a true 0, `down` what
-        zeros can tell of a true 0 against a true 1.
+        The largest loss is linear in `up` and `down`, with the numbers of differing bits in each
+        direction as weights.
+
+        Parameters
+        ----------
+        up : largest loss of one bit that the first value sets and the second value does not, nats.
+        down : largest loss of one bit that only the second value sets, nats.
         """
 
     @property
-    def answers(self) -> tuple[str, ...]:
-        """What each bit stands for, in bit order; empty where candidates are needed."""
-        return () if self.hashed else self.params.categories
+    def category_labels(self) -> tuple[str, ...]:
+        """Label of the values that set each bit, in bit order; empty if values are hashed."""
+        return () if self.is_hashed else self.params.categories
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """The numbers that divide the answers, increasing; empty where answers are no ranges."""
+        """Increasing numbers between the buckets; empty for encodings without buckets."""
         return ()
 
     @property
     @abstractmethod
-    def described(self) -> str:
-        """What is collected of a device, for the people concerned."""
+    def description(self) -> str:
+        """Collected information in words, for the privacy notice that a person reads."""
 
     @property
-    def contrasts(self) -> list[tuple[str, str]]:
-        """Pairs of values, as texts, that differ in as many bits as any two do.
+    def most_different_pairs(self) -> list[tuple[str, str]]:
+        """Pairs of values, as texts, whose bits differ as much as the bits of any two values.
 
-        Together they set every bit. Empty where they must be searched for.
+        Together the pairs set every bit, so an audit that encodes them tests every bit. The list is
+        empty if values are hashed. Such values must be searched.
         """
-        return [] if self.hashed else neighbours(self.params.categories)
+        return [] if self.is_hashed else pair_neighbours(self.params.categories)
 
     @property
-    def unlisted(self) -> tuple[str, ...]:
-        """Texts of values that are in none of the categories or ranges."""
+    def unlisted_values(self) -> tuple[str, ...]:
+        """Examples of values outside all categories or buckets, as texts."""
         return ()
 
 
-def check_names(kind: type[Encoding], params: Shape, least: int) -> None:
-    """Raise ParamsError unless the categories are distinct clean texts, and as many as k says."""
+def check_category_names(kind: type[Encoding], params: EncodingParams, least: int) -> None:
+    """Raise ParamsError unless the categories are distinct clean texts, and k is their number.
+
+    Parameters
+    ----------
+    least : smallest number of categories.
+    """
     names, noun = params.categories, kind.categories_key or "categories"
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise ParamsError("categories must be a tuple of texts")
     if len(names) < least:
         raise ParamsError(f"{noun} must number at least {least}, got {len(names)}")
-    if params.k != (needed := kind.implied_bits(names)) and needed is not None:
+    if params.k != (needed := kind.count_bits(names)) and needed is not None:
         raise ParamsError(
             f"k must be {needed}, the number of bits that the {noun} need, got {params.k}"
         )
     for name in names:
-        check_name(name, noun)
+        check_category_name(name, noun)
     if len(set(names)) != len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ParamsError(f"{noun} must be distinct, got {format_value(twice)} twice")
+        repeated = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ParamsError(f"{noun} must be distinct, got {format_value(repeated)} twice")
 
 
-def check_name(name: str, noun: str) -> None:
-    """Raise ParamsError for an empty name, control characters and lone surrogates."""
+def check_category_name(name: str, noun: str) -> None:
+    """Raise ParamsError for an empty name, a control character or a lone surrogate.
+
+    The fingerprint hashes all names joined by line feeds, so a name must not contain a line feed.
+    """
     if not name or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
         raise ParamsError(
             f"{noun} must be non-empty and free of control characters, got {format_value(name)}"
@@ -187,20 +275,27 @@ def check_name(name: str, noun: str) -> None:
         raise ParamsError(f"{noun} must be valid Unicode, got a lone surrogate")
 
 
-def neighbours(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair each name with the next, so that every one takes part."""
+def pair_neighbours(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair each name with the next name, and the last name with the first."""
+    # Both pairs of two names would be the same pair.
     if len(names) == 2:
         return [(names[0], names[1])]
     return [*itertools.pairwise(names), (names[-1], names[0])]
 
 
-def normalised_by(params: Shape) -> str:
-    """Say in words what is kept of a text, in brackets; empty if all of it is."""
-    described = NORMALIZERS[params.normalize].described
-    return f" ({described})" if described else ""
+def describe_normalizer(params: EncodingParams) -> str:
+    """Return the information that the normalizer keeps, in words and in brackets.
+
+    The result is empty if the normalizer keeps the whole text.
+    """
+    description = NORMALIZERS[params.normalize].description
+    return f" ({description})" if description else ""
 
 
-def described(value: object) -> str:
-    """Describe a recorded value by all that may be told of it: its type, and a text's length."""
+def describe_value(value: object) -> str:
+    """Describe a recorded value in an error message by its type, and a text by its length.
+
+    The value itself must never stand in a message, because messages enter logs.
+    """
     kind = type(value).__name__
     return f"a {kind} of {len(value)} characters" if isinstance(value, str) else kind

@@ -1,4 +1,9 @@
-"""One-hot: one of several categories, a bit each."""
+"""The one-hot encoding of categories: one bit for each category.
+
+The literature calls it unary encoding, and [EPK14] calls it Basic RAPPOR.
+
+[EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014.
+"""
 
 from __future__ import annotations
 
@@ -6,76 +11,82 @@ from collections.abc import Mapping, Sequence
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import format_value
-from rappor.protocol.encodings.encoding import Encoding, check_names, normalised_by
-from rappor.protocol.encodings.shape import Shape
+from rappor.protocol.encodings.encoding import (
+    Encoding,
+    EncodingParams,
+    check_category_names,
+    describe_normalizer,
+)
 from rappor.protocol.normalizers import normalize
 
 
 class OneHot(Encoding):
-    """Categories: one bit each, at most one set."""
+    """Categories: one bit for each, of which a value sets at most one."""
 
     name = "onehot"
-    normalizes = True
-    names_values = True
+    supports_normalizer = True
+    has_category_values = True
     categories_key = "categories"
 
     @classmethod
-    def check(cls, params: Shape) -> None:
-        """Check the categories, and that k is their number."""
-        super().check(params)
-        check_names(cls, params, 2)
+    def check_params(cls, params: EncodingParams) -> None:
+        """Raise ParamsError unless the categories are valid and k is their number."""
+        super().check_params(params)
+        check_category_names(cls, params, 2)
 
     @classmethod
-    def implied_bits(cls, categories: Sequence[str]) -> int:
-        """Return one bit for each category."""
+    def count_bits(cls, categories: Sequence[str]) -> int:
+        """Return the number of categories."""
         return len(categories)
 
-    def check_values(self) -> None:
-        """Refuse categories that normalising makes equal or empty."""
-        _ = self._bits
+    def check_can_encode(self) -> None:
+        """Raise ParamsError if normalizing makes two categories equal, or a category empty."""
+        _ = self._bit_by_category
 
-    def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of a category's name; none for another text.
+    def find_set_bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
+        """Return the bit of the category of a text; any other text sets no bit.
 
-        The name and the text are compared after normalising both.
+        The text and the names of the categories are compared after normalizing both.
         """
-        bit = self._bits.get(normalize(self.params.normalize, value))
+        bit = self._bit_by_category.get(normalize(self.params.normalize, value))
         return [] if bit is None else [bit]
 
-    def fits(self, value: object) -> bool:
-        """Return whether a text sets a bit."""
-        return len(self.bits(value, 0)) == 1
+    def is_representable(self, value: object) -> bool:
+        """Return whether a text is one of the categories."""
+        return len(self.find_set_bits(value, 0)) == 1
 
     @property
-    def true_bits(self) -> range:
-        """One, or none for a text that is no category."""
+    def true_bit_counts(self) -> range:
+        """One bit, or no bit for a text outside the categories."""
         return range(2)
 
-    def worst_difference(self, up: float, down: float) -> float:
-        """Return the loss of two categories: one bit falls, another rises."""
+    def compute_largest_loss(self, up: float, down: float) -> float:
+        """Return the loss between two categories, in nats: one bit differs in each direction."""
         return up + down
 
     @property
-    def described(self) -> str:
-        """The categories."""
+    def description(self) -> str:
+        """The names of the categories."""
         names = ", ".join(self.params.categories)
-        return f"one of {self.params.k} categories{normalised_by(self.params)}: {names}"
+        return f"one of {self.params.k} categories{describe_normalizer(self.params)}: {names}"
 
     @property
-    def unlisted(self) -> tuple[str, ...]:
-        """No text at all, and one that is no category."""
+    def unlisted_values(self) -> tuple[str, ...]:
+        """The empty text, and a text that is not a category."""
         listed = self.params.categories
         return tuple(text for text in ("", "none of these categories") if text not in listed)
 
     @property
-    def _bits(self) -> Mapping[str, int]:
-        # A cached property of Python 3.11 holds a lock, which a process that forks would keep.
-        if (bits := self.__dict__.get("_numbered")) is None:
-            bits = self.__dict__["_numbered"] = self._number()
+    def _bit_by_category(self) -> Mapping[str, int]:
+        """Bit index of each normalized category, computed once."""
+        # A cached property of functools holds a lock in Python 3.11 while it computes. A process
+        # that forks at that moment would keep the lock forever in the child, which then hangs.
+        if (bits := self.__dict__.get("_numbered_categories")) is None:
+            bits = self.__dict__["_numbered_categories"] = self._number_categories()
         return bits
 
-    def _number(self) -> dict[str, int]:
-        """Return the bit of each normalised category; ParamsError for equal and empty ones."""
+    def _number_categories(self) -> dict[str, int]:
+        """Return the bit of each normalized category; raise ParamsError if two are equal."""
         bits: dict[str, int] = {}
         normalizer = self.params.normalize
         for i, category in enumerate(self.params.categories):

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.counts.popcounts import popcount_range
+from rappor.counts.popcounts import compute_popcount_range
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -47,7 +47,7 @@ class Accepted:
     @functools.cached_property
     def ones(self) -> tuple[int, int]:
         """Smallest and largest number of ones that honest devices send."""
-        return popcount_range(self.params)
+        return compute_popcount_range(self.params)
 
 
 class AcceptedParams:

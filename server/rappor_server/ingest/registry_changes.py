@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -50,9 +50,9 @@ def _compare_values(old: Metric, new: Metric) -> Iterator[Finding]:
     removed = [
         category for category in old.params.categories if category not in new.params.categories
     ]
-    encoding = encoding_of(old.params)
-    has_same_values = encoding.takes_values_of(new.params)
-    if removed and encoding.names_values and has_same_values:
+    encoding = get_encoding(old.params)
+    has_same_values = encoding.has_same_encoding(new.params)
+    if removed and encoding.has_category_values and has_same_values:
         yield Finding(
             "refused",
             f"{old.name}: a category must stay, got none of {', '.join(removed)}: devices still "

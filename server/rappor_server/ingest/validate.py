@@ -22,7 +22,7 @@ import msgspec
 
 from rappor.base.errors import ReportError
 from rappor.protocol.params import Params
-from rappor.protocol.wire import decode_base64url, open_upload, parse_report
+from rappor.protocol.wire import decode_base64url, parse_report, parse_upload_entries
 from rappor_server.ingest.accepted_params import Accepted, AcceptedParams
 from rappor_server.ingest.canonical import Entry, read_canonical, unpack
 from rappor_server.ingest.retry_keys import key_of_upload
@@ -154,7 +154,7 @@ def count_values(body: bytes) -> int:
 
 
 def _read_strictly(body: bytes) -> tuple[bytes, list[Any]]:
-    upload_id, entries = open_upload(body)
+    upload_id, entries = parse_upload_entries(body)
     return decode_base64url("id", upload_id), entries
 
 

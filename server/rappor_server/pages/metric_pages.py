@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
@@ -56,7 +56,7 @@ async def show_ask(request: Request, analyst: Analyst) -> Response:
         "ask.html",
         metric=metric,
         tab="ask",
-        is_hashed=encoding_of(metric.params).hashed,
+        is_hashed=get_encoding(metric.params).is_hashed,
         lists=await asyncio.to_thread(collector.lists.list_all, metric.name),
         max_lists=candidate_lists.MOST_LISTS,
         list_days=collector.settings.list_days,

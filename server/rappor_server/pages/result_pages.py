@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rappor.base.sentence_numbers import format_count
-from rappor.counts.calendar import STRETCHES
+from rappor.counts.calendar_periods import PERIOD_KINDS
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.registry.metric import Metric
 from rappor_server.access import await_while_connected
@@ -279,7 +279,7 @@ def _make_trend(subject: Subject, form: Form) -> PageQuery[Any]:
     return TrendQuery(
         subject=subject,
         range=_parse_range(form, "from", "to"),
-        by=form.get_choice("by", STRETCHES),
+        by=form.get_choice("by", PERIOD_KINDS),
         smooth=form.get_whole_number("smooth", 1, largest=_MAX_SMOOTHED),
     )
 

@@ -25,7 +25,7 @@ from sqlalchemy import Engine
 from rappor.base.errors import ParamsError
 from rappor.base.progress import Progress
 from rappor.counts.counts import Counts
-from rappor.counts.released import Period, Released
+from rappor.counts.released_counts import Period, ReleasedCounts
 from rappor_server.queries.query import Query, QueryResult, Range, Subject
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.release_json import write_release
@@ -111,7 +111,7 @@ class PageQuery(Query, Generic[_Counts]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewQuery(PageQuery[tuple[Released, Release]]):
+class OverviewQuery(PageQuery[tuple[ReleasedCounts, Release]]):
     """Query for the page of a metric: ranking of the latest weeks, and trend of eight weeks.
 
     The page of a new metric shows days instead of weeks. `through` is the last day to read.
@@ -120,7 +120,7 @@ class OverviewQuery(PageQuery[tuple[Released, Release]]):
     subject: Subject
     through: datetime.date
 
-    def _read_counts(self, engine: Engine) -> tuple[Released, Release]:
+    def _read_counts(self, engine: Engine) -> tuple[ReleasedCounts, Release]:
         """Return the counts of each period of the trend, and the counts of the ranking by day."""
         released = read_whole_weeks(engine, self.subject, self.through)
         if len(released.periods) > 1:
@@ -135,7 +135,10 @@ class OverviewQuery(PageQuery[tuple[Released, Release]]):
         return released, read_whole_strings_by_day(engine, self.subject, first, released.last)
 
     def _compute(
-        self, counts: tuple[Released, Release], candidates: Candidates | None, progress: Progress
+        self,
+        counts: tuple[ReleasedCounts, Release],
+        candidates: Candidates | None,
+        progress: Progress,
     ) -> QueryResult:
         """Decode the ranked periods together, and each period of the trend by itself."""
         from rappor.comparison.overview import compute_overview  # noqa: PLC0415 - loads scipy
@@ -220,7 +223,7 @@ class RankingQuery(PageQuery[Release]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrendQuery(PageQuery[Released]):
+class TrendQuery(PageQuery[ReleasedCounts]):
     """Query for the shares of candidates in each day, week or month of a range.
 
     `smooth` is the number of periods that each point of the trend adds up.
@@ -231,13 +234,13 @@ class TrendQuery(PageQuery[Released]):
     by: str
     smooth: int
 
-    def _read_counts(self, engine: Engine) -> Released:
+    def _read_counts(self, engine: Engine) -> ReleasedCounts:
         released = _read_released(engine, self.subject, *self.range.parse(), self.by)
         self.subject.require_whole_strings(released.collections)
         return released
 
     def _compute(
-        self, counts: Released, candidates: Candidates | None, progress: Progress
+        self, counts: ReleasedCounts, candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
         from rappor.comparison.trend import trend  # noqa: PLC0415 - loads scipy
 
@@ -328,7 +331,7 @@ class SegmentsQuery(PageQuery[list[Counts]]):
         return _render_comparison(comparison, "segments")
 
 
-def read_whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> Released:
+def read_whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> ReleasedCounts:
     """Return the released counts of the last whole weeks up to a day, at most `TREND_WEEKS`."""
     # The last Sunday up to `through`. The days of an unfinished week would look like a decline.
     last = through - _DAY * ((through.weekday() + 1) % 7)
@@ -344,7 +347,7 @@ def _read_released(
     by: str,
     *,
     skip_empty_start: bool = False,
-) -> Released:
+) -> ReleasedCounts:
     """Return the released counts of each period of a range that has released reports.
 
     With `skip_empty_start` the range begins with the first such period. Otherwise an open end of
@@ -358,7 +361,7 @@ def _read_released(
     elif releases:
         first = releases[0].first if first == datetime.date.min else first
         last = releases[-1].last if last == datetime.date.max else last
-    return Released(
+    return ReleasedCounts(
         metric=subject.metric.name,
         first=first,
         last=last,

@@ -36,7 +36,7 @@ import rappor
 from rappor.base.errors import ParamsError
 from rappor.counts.counts import Counts
 from rappor.estimator.error_control import ErrorControl
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.registry.metric import Metric
 from rappor_server.queries.candidate_sources import CandidateSource
 from rappor_server.queries.worker import ReportStep
@@ -91,7 +91,7 @@ class Subject:
     @property
     def has_candidates(self) -> bool:
         """Whether the metric has candidates, or needs none because its bits are its categories."""
-        return self.source is not None or not encoding_of(self.metric.params).hashed
+        return self.source is not None or not get_encoding(self.metric.params).is_hashed
 
     def read_candidates(self) -> Candidates | None:
         """Return the candidates; None for an encoding whose bits are categories or buckets.
@@ -100,7 +100,7 @@ class Subject:
         errors of the source.
         """
         name, params = self.metric.name, self.metric.params
-        if not encoding_of(params).hashed:
+        if not get_encoding(params).is_hashed:
             if self.source is not None:
                 raise ParamsError(f"candidates must be absent for encoding {params.encoding}")
             return None

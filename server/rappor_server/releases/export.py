@@ -18,7 +18,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from rappor.base.errors import FileError, RapporError
-from rappor.counts.tables import write_parquet
+from rappor.counts.counts_tables import write_parquet
 from rappor.registry.metric import Metric
 from rappor_server.releases.releases import read_release
 from rappor_server.storage.blocks import list_due_metrics

@@ -55,9 +55,9 @@ from sqlalchemy import (
 )
 
 from rappor.base.errors import ParamsError, ReportError
-from rappor.counts.calendar import Days, stretch_of
+from rappor.counts.calendar_periods import DayRange, find_period
 from rappor.counts.counts import Counts
-from rappor.counts.devices import squares_by_pace
+from rappor.counts.squared_reports import compute_max_squares_by_pace
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
@@ -306,7 +306,7 @@ def read_releases_by_period(
         There are more than `most` periods.
     """
     table = _PeriodTable(
-        lambda day: stretch_of(day, by, within=(query.first, query.last)), most=most
+        lambda day: find_period(day, by, within=(query.first, query.last)), most=most
     )
     _add_rows(engine, query, table)
     is_separate = separate_segments or query.params is not None
@@ -438,7 +438,7 @@ class _ParamsSum:
         became slower, devices that were not updated still report as often as before.
         """
         squares = sum(
-            squares_by_pace(self.params.pace, self.params.epoch, blocks)
+            compute_max_squares_by_pace(self.params.pace, self.params.epoch, blocks)
             for blocks in self.blocks.values()
         )
         try:
@@ -499,7 +499,7 @@ def _add_segments(sums: Iterable[_ParamsSum]) -> list[_ParamsSum]:
     """Return the sums of the parameter sets that differ in their segment only."""
     total = _PeriodSums()
     for params_sum in sums:
-        params = params_sum.params.unsegmented
+        params = params_sum.params.without_segment
         total.get(params.fingerprint, params).add_sum(params_sum)
     return [total.sums[fingerprint] for fingerprint in sorted(total.sums)]
 
@@ -507,9 +507,9 @@ def _add_segments(sums: Iterable[_ParamsSum]) -> list[_ParamsSum]:
 class _PeriodTable:
     """Sums of each period of a query, at most `most` periods."""
 
-    def __init__(self, find_days: Callable[[datetime.date], Days], *, most: int) -> None:
+    def __init__(self, find_days: Callable[[datetime.date], DayRange], *, most: int) -> None:
         """Create an empty table. `find_days` returns the first and last day of a day's period."""
-        self.periods: dict[Days, _PeriodSums] = {}
+        self.periods: dict[DayRange, _PeriodSums] = {}
         self._find_days = find_days
         self._most = most
 

@@ -61,7 +61,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, Delete, Engine, delete, func, or_, select
 
-from rappor.counts.devices import most_reports, same_interval
+from rappor.counts.squared_reports import count_max_reports, is_same_interval
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_server.storage import schema
@@ -111,10 +111,10 @@ class Rule:
     def required_reports(self, first: datetime.date, last: datetime.date) -> int:
         """Return the number of reports that a block of these days needs.
 
-        A device sends at most `most_reports` reports on these days. So no device made more than one
-        in `min_cohort` of the reports of the block.
+        A device sends at most `count_max_reports` reports on these days. So no device made more
+        than one in `min_cohort` of the reports of the block.
         """
-        return self.min_cohort * most_reports(self.pace, self.epoch, first, last)
+        return self.min_cohort * count_max_reports(self.pace, self.epoch, first, last)
 
     def allows(self, block: Block) -> bool:
         """Return whether a block has enough reports to be read."""
@@ -132,7 +132,7 @@ class Rule:
         newest = [
             block
             for block in blocks
-            if same_interval(self.pace, self.epoch, block.first, whole.last)
+            if is_same_interval(self.pace, self.epoch, block.first, whole.last)
         ]
         earlier = blocks[: len(blocks) - len(newest)]
         last = functools.reduce(Block.join, newest)

@@ -25,8 +25,13 @@ from rappor_client.testing import MemoryTransport
 import rappor
 from rappor import Metric, Params, RapporError
 from rappor.base.errors import ReportError
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import Secret, cohort, permanent, system_coins
+from rappor.protocol.encodings import get_encoder
+from rappor.protocol.randomizer import (
+    Secret,
+    derive_cohort,
+    derive_permanent_response,
+    draw_system_coins,
+)
 
 PACKAGES = tuple(str(Path(str(package.__file__)).parent) for package in (rappor, rappor_client))
 PARAMS = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
@@ -60,9 +65,9 @@ def shown(error: BaseException) -> str:
 def true_things(folder: Path) -> list[str]:
     """Return the value, the secret, the bits and the permanent response, as they are printed."""
     secret = secret_of(folder)
-    own = cohort(secret, METRIC.name, "", PARAMS)
-    bits = encoder(PARAMS).encode(VALUE, own)
-    memoised = permanent(secret, METRIC.name, "", PARAMS, bits)
+    own = derive_cohort(secret, METRIC.name, "", PARAMS)
+    bits = get_encoder(PARAMS).encode(VALUE, own)
+    memoised = derive_permanent_response(secret, METRIC.name, "", PARAMS, bits)
     return [VALUE, *(each for data in (secret, bits, memoised) for each in spelled(data))]
 
 
@@ -164,7 +169,9 @@ def test_the_search_finds_what_a_frame_shows(home: Home) -> None:
     found: set[str] = set()
     for n in range(1, 2000, 4):
         error = interrupted(
-            lambda: prepare(secret, METRIC, VALUE, epoch="", coins=system_coins), n, below="prepare"
+            lambda: prepare(secret, METRIC, VALUE, epoch="", coins=draw_system_coins),
+            n,
+            below="prepare",
         )
         if error is None:
             break

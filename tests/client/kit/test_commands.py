@@ -19,7 +19,7 @@ from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Params, Registry
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 
 BOTH = pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 
@@ -179,7 +179,7 @@ def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: 
     assert [part.name for part in metric.parts] == ["prefix:3", "whole"]
     assert cohorts * 30 <= metric.smallest_part * devices
     assert "not counted" not in shown
-    assert encoder(metric.params).fits("plugin-of-somebody")
+    assert get_encoder(metric.params).is_representable("plugin-of-somebody")
     tool.registry.write_text(tool.registry.read_text().replace('  "check",\n', ""))
     assert "lacks check. Add them to its candidates." in tool.run("telemetry", "init")
     assert '"metric":"command"' in tool.run("telemetry", "preview")

@@ -14,8 +14,8 @@ from devices import BALANCED, Home, metric_of, peek, secret_of, write_device
 from rappor_client import FlushReason, Outcome, TransportResponse
 from rappor_client.testing import MemoryTransport, constant_coins
 
-from rappor.encode import takes_part
-from rappor.protocol.randomizer import sample_coin
+from rappor.encode import is_sampled
+from rappor.protocol.randomizer import derive_sampling_coin
 
 
 def stopping(stop: object) -> TransportResponse:
@@ -82,9 +82,9 @@ def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
     for month in range(1, 9):
         home.clock.set(f"2027-{month:02}-15T12:00:00")
         before = peek(home.place / folder)
-        coin = sample_coin(secret, "page", f"2027-{month:02}", metric.params)
+        coin = derive_sampling_coin(secret, "page", f"2027-{month:02}", metric.params)
         is_in = coin < 2**31  # by the protocol alone
-        assert takes_part(secret, metric, f"2027-{month:02}") is is_in
+        assert is_sampled(secret, metric, f"2027-{month:02}") is is_in
         outcomes = {client.record("page", value) for value in "aba"}
         expected = {Outcome.RECORDED if is_in else Outcome.SKIPPED}
         assert outcomes == expected
@@ -104,9 +104,9 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     secret = next(
         secret
         for secret in (i.to_bytes(32, "little") for i in range(1000))
-        if takes_part(secret, old, "2026-11")
-        and not takes_part(secret, new, "2026-11")
-        and not takes_part(secret, new, "2026-12")
+        if is_sampled(secret, old, "2026-11")
+        and not is_sampled(secret, new, "2026-11")
+        and not is_sampled(secret, new, "2026-12")
     )
     write_device(home.place / "reported", secret)
     write_device(home.place / "new", secret)

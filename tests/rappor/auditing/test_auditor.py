@@ -65,7 +65,7 @@ from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.auditing.randomness import check_report_coins
 from rappor.auditing.reference_encoder import Respond
 from rappor.protocol.parts import Part
-from rappor.protocol.randomizer import instantaneous_response, system_coins
+from rappor.protocol.randomizer import draw_instantaneous_response, draw_system_coins
 
 
 @pytest.mark.slow
@@ -292,7 +292,7 @@ def test_a_mersenne_twister_behind_the_reports_is_found() -> None:
     """41,000 reports are more than twice its 19,937 bits, whatever its seed."""
     params = metric(k=2, q=0.5).params
     coins = twister(int.from_bytes(os.urandom(4)))
-    reports = b"".join(instantaneous_response(b"\3", params, coins) for _ in range(41_000))
+    reports = b"".join(draw_instantaneous_response(b"\3", params, coins) for _ in range(41_000))
     shown = unpack(reports, params)
     checks = check_report_coins(shown, np.ones_like(shown), params)
     assert {check.name: check.verdict for check in checks} == {
@@ -305,9 +305,9 @@ def test_a_mersenne_twister_behind_the_reports_is_found() -> None:
 def test_a_short_period_of_reports_is_found() -> None:
     """A generator that starts again after 1,000 coins repeats whole rows of reports."""
     params = metric(k=4).params
-    period = cycle(system_coins(1000))
+    period = cycle(draw_system_coins(1000))
     reports = [
-        instantaneous_response(b"\0", params, lambda n: list(islice(period, n)))
+        draw_instantaneous_response(b"\0", params, lambda n: list(islice(period, n)))
         for _ in range(4000)
     ]
     shown = unpack(b"".join(reports), params)

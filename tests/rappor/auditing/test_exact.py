@@ -16,8 +16,13 @@ from planted_faults import FORCED, forced
 from rappor import ReportError
 from rappor.auditing import JsonLines, audit_exactly, compute_reference_outputs
 from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs
-from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import expand, instantaneous_response, permanent_response, scope
+from rappor.protocol.encodings import get_encoder
+from rappor.protocol.randomizer import (
+    draw_instantaneous_response,
+    draw_permanent_response,
+    encode_scope,
+    expand,
+)
 
 Subject = Callable[[DeviceInputs], DeviceOutputs]
 
@@ -31,14 +36,14 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
     """Answer by the reference, of which only the true bits of other encodings are borrowed."""
     secret, metric, epoch, value, params, coins = question
     assert coins is not None
-    named = reference.scope(metric, epoch, params.permanent_fingerprint)
-    cohort = reference.cohort(secret, named, params.m)
-    encoding = encoder(params)
+    named = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
+    cohort = reference.derive_cohort(secret, named, params.m)
+    encoding = get_encoder(params)
     bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
     if params.encoding == "bloom" and params.normalize == "none":
-        bits = reference.bloom(told(value, params.part), cohort, params.k, params.h)
-    memoised = reference.permanent(secret, named, params.t_1, params.t_0, bits)
-    report = reference.instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
+        bits = reference.compute_bloom_filter(told(value, params.part), cohort, params.k, params.h)
+    memoised = reference.derive_permanent_response(secret, named, params.t_1, params.t_0, bits)
+    report = reference.draw_instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
     return DeviceOutputs(cohort, *map(reference.pack, (bits, memoised, report)))
 
 
@@ -69,9 +74,9 @@ def planted(
         assert coins is not None
         if fault == "secret":
             secret = hashlib.sha256(secret).digest()
-        named = scope(metric, epoch, params)
+        named = encode_scope(metric, epoch, params)
         cohort = read(expand(secret, prefix + named, 4))[0] * params.m >> 32
-        encoding = encoder(params)
+        encoding = get_encoder(params)
         bits = encoding.encode(encoding.parse_value(value), cohort)
         if params.encoding == "bloom" and params.normalize == "none":
             digest = hashlib.sha256(told(value, params.part).encode()).digest()[:16]
@@ -84,11 +89,13 @@ def planted(
         info = b"rappor/1/permanent\0" + named + b"\0" + bits
         drawn = read(expand(secret, info, 4 * params.k))
         noise = dataclasses.replace(params, f=params.f / 2) if fault == "f/2" else params
-        memoised = permanent_response(bits, noise, lambda n: drawn[:n])
+        memoised = draw_permanent_response(bits, noise, lambda n: drawn[:n])
         if fault in FORCED:
             memoised = forced(fault, params, bits, drawn)
         # one less makes `<=` of `<`
-        report = instantaneous_response(memoised, params, lambda n: [u - late for u in coins[:n]])
+        report = draw_instantaneous_response(
+            memoised, params, lambda n: [u - late for u in coins[:n]]
+        )
         return DeviceOutputs(cohort, bits, memoised, report)
 
     return answer

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from enumeration import Distribution, histories_of, permanent_of
+from enumeration import Distribution, enumerate_permanent_response, enumerate_reports
 from scipy import stats
 
 from rappor import Params, epsilon_1, epsilon_inf
@@ -51,8 +51,8 @@ def test_best_rule_of_the_game_reaches_the_loss_exactly(h: int, n: int) -> None:
     params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
     own = bytes([(1 << h) - 1])
     for distribution, reports, loss in (
-        (histories_of(own, params, n), n, epsilon_n(params, n)),
-        (permanent_of(own, params), 1, epsilon_inf(params)),
+        (enumerate_reports(own, params, n), n, epsilon_n(params, n)),
+        (enumerate_permanent_response(own, params), 1, epsilon_inf(params)),
     ):
         sides = sides_of(distribution, params, reports).values()
         assert math.log(max(a / b for a, b in sides)) == pytest.approx(loss, rel=1e-12)
@@ -79,7 +79,7 @@ def test_each_frequency_is_bounded_as_often_as_said(n: int) -> None:
 def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
     """The probability is summed over all counts of a correct encoder, for every best rule."""
     params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
-    distribution = histories_of(bytes([(1 << h) - 1]), params, n)
+    distribution = enumerate_reports(bytes([(1 << h) - 1]), params, n)
     sides = sorted(sides_of(distribution, params, n).values(), key=lambda pair: -pair[0] / pair[1])
     rules = np.cumsum(np.array(sides, dtype=float), axis=0)
     tested, level = 60, 0.05

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from enumeration import histories_of
+from enumeration import enumerate_reports
 
 from rappor import Params, ParamsError
 from rappor.auditing import inference_attack
 from rappor.auditing.observer import compute_permanent_bits_known
 from rappor.privacy.report_linkage import reports_to_recover
-from rappor.protocol.encodings.buckets import edge_text
-from rappor.protocol.encodings.catalogue import encoder
+from rappor.protocol.encodings.buckets import format_edge
+from rappor.protocol.encodings.encodings_by_name import get_encoder
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
 BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
@@ -38,7 +38,7 @@ def test_bits_recovered_are_those_of_all_histories(n: int) -> None:
     distributions = []
     for truth in (0, 1):
         ones = [Fraction(0)] * (n + 1)
-        for history, probability in histories_of(bytes([truth]), SMALL, n).items():
+        for history, probability in enumerate_reports(bytes([truth]), SMALL, n).items():
             ones[sum(report & 1 for report in history)] += probability
         distributions.append(ones)
     right = sum(max(zero, one) for zero, one in zip(*distributions, strict=True)) / 2
@@ -64,7 +64,12 @@ def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> No
         Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean"),
         Params(k=3, f=0.5, p=0.25, q=0.75, encoding="onehot", categories=("a", "b", "c")),
         Params(
-            k=3, f=0.5, p=0.25, q=0.75, encoding="buckets", categories=(edge_text(1), edge_text(2))
+            k=3,
+            f=0.5,
+            p=0.25,
+            q=0.75,
+            encoding="buckets",
+            categories=(format_edge(1), format_edge(2)),
         ),
     ],
     ids=lambda params: f"{params.encoding}-{params.h}",
@@ -101,7 +106,7 @@ def test_only_the_permanent_response_keeps_values_back() -> None:
 
 def test_ceiling_counts_patterns() -> None:
     """Candidates that set the same bits share one probability to be named; a seed repeats all."""
-    bits = {encoder(SMALL).encode(f"candidate{number:06}.com", 0) for number in range(10)}
+    bits = {get_encoder(SMALL).encode(f"candidate{number:06}.com", 0) for number in range(10)}
     first, same, other = (
         inference_attack(SMALL, reports=[1], devices=10, candidates=10, seed=seed)
         for seed in (1, 1, 2)

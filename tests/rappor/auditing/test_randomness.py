@@ -12,7 +12,7 @@ from planted_faults import biased, twister, xorshift
 
 from rappor.auditing import audit_coins
 from rappor.auditing.randomness import compute_register_p_value, compute_shortest_register
-from rappor.protocol.randomizer import system_coins
+from rappor.protocol.randomizer import draw_system_coins
 
 
 def coin_faults(coins: Callable[[int], Sequence[int]]) -> set[str]:
@@ -29,7 +29,7 @@ def test_bad_coins_are_found() -> None:
 
     The shipped coins are called faulty with probability below 1e-8.
     """
-    assert coin_faults(system_coins) == set()
+    assert coin_faults(draw_system_coins) == set()
     assert coin_faults(twister(int.from_bytes(os.urandom(4)))) == {"no shift register"}
     assert "no shift register" in coin_faults(xorshift())
     assert "ones by position" in coin_faults(biased)

@@ -14,13 +14,14 @@ from rappor.auditing import Command, Sampler, audit, split_command
 
 ANSWERING = """
 import os, sys
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import instantaneous_response, permanent
+from rappor.protocol.randomizer import derive_permanent_response, draw_instantaneous_response
 params = Params.from_json(sys.argv[1])
 for line in sys.stdin:
-    bits = encoder(params).encode(line.strip(), 0)
-    report = instantaneous_response(permanent(os.urandom(32), "audited", "", params, bits), params)
+    bits = get_encoder(params).encode(line.strip(), 0)
+    permanent = derive_permanent_response(os.urandom(32), "audited", "", params, bits)
+    report = draw_instantaneous_response(permanent, params)
     print(*(report[0] >> i & 1 for i in range(8)), sep="")
 """
 

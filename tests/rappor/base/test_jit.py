@@ -7,14 +7,14 @@ import os
 import numpy as np
 from programs import run_python
 
-from rappor.candidates.murmur3 import hash_words
+from rappor.candidates.compiled_hashing import hash_words
 
 
 def test_kernels_work_without_a_folder_for_the_compiled() -> None:
     """A process without a writable folder compiles for itself, and gets the same results."""
     program = (
         "import numpy as np\n"
-        "from rappor.candidates.murmur3 import hash_words\n"
+        "from rappor.candidates.compiled_hashing import hash_words\n"
         "print(hash_words(*np.arange(5, dtype=np.uint32)))\n"
     )
     output = run_python("-c", program, NUMBA_CACHE_DIR=f"{os.devnull}/nowhere").stdout

@@ -1,4 +1,4 @@
-"""Candidate strings: read exactly, distinct, the same whether they are held or read again."""
+"""Candidates: exact and distinct strings, equal whether in memory or streamed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from rappor.base.errors import DecodeError, FileError, ParamsError, ReportError
 from rappor.base.text_lines import split_filled_lines, split_lines
 from rappor.candidates import candidates as module
+from rappor.candidates.candidate_lines import CandidateLines
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.lines import Lines
-from rappor.candidates.murmur3 import bloom_cells
-from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.compiled_hashing import compute_cells
 from rappor.candidates.texts import Texts
+from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.protocol.params import Params
 
 MARK = b"\xef\xbb\xbf"
@@ -42,18 +42,20 @@ LETTERS = [
 ]
 
 
-def strings_of(candidates: Candidates) -> list[str]:
-    return [text for block in candidates.blocks() for text in block.pick()]
+def read_strings(candidates: Candidates) -> list[str]:
+    """Return all strings, read block by block."""
+    return [text for block in candidates.read_blocks() for text in block.to_strings()]
 
 
-def from_bytes(tmp_path: Path, data: bytes, normalize: str = "none") -> Candidates:
+def read_file(tmp_path: Path, data: bytes, normalize: str = "none") -> Candidates:
+    """Return the candidates of a file with these bytes."""
     path = tmp_path / "candidates.txt"
     path.write_bytes(data)
     return Candidates.from_file(path, normalize=normalize)
 
 
 def is_spaced(text: str) -> bool:
-    """Return whether a text begins or ends with white space, of Unicode, too."""
+    """Return whether a text begins or ends with white space, ASCII or not."""
     return text[0].isspace() or text[-1].isspace()
 
 
@@ -63,36 +65,36 @@ def is_spaced(text: str) -> bool:
     st.integers(1, 5),
 )
 def test_lines_end_as_in_a_text_file(lines: list[tuple[str, str]], last: str, cut: int) -> None:
-    r"""At \n, \r\n and \r, wherever blocks are cut, and nowhere else; odd lines are counted."""
+    r"""Lines end at \n, \r\n and \r, wherever chunks are cut; suspicious lines are counted."""
     data = MARK + ("".join(text + end for text, end in lines) + last).encode()
-    chunks = [data[:3], *(data[at : at + cut] for at in range(3, len(data), cut))]
+    chunks = [data[:3], *(data[i : i + cut] for i in range(3, len(data), cut))]
     texts = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig").read().split("\n")
     texts = texts if texts[-1] else texts[:-1]
     assert split_lines(data.decode("utf-8-sig")) == texts
     filled = [text for text in texts if text.strip(" \t\x0b")]
     assert split_filled_lines(data.decode("utf-8-sig")) == filled
-    read = Lines(lambda: chunks, "words", "none")
+    read = CandidateLines(lambda: chunks, "words", "none")
     for _ in range(2):
-        assert [text for block in read() for text in block.pick()] == filled
+        assert [text for block in read() for text in block.to_strings()] == filled
         assert read.n_blank == len(texts) - len(filled)
         assert read.n_spaced == sum(map(is_spaced, filled))
         assert read.n_marked == sum(text.startswith("\ufeff") for text in filled)
-    held = Candidates.from_lines(io.BytesIO(data).readlines() if texts else [])
-    assert held.strings == tuple(dict.fromkeys(filled))
-    assert held.n_duplicates == len(filled) - len(held)
-    odd = ("n_blank", "n_spaced", "n_marked")
-    assert [getattr(held, name) for name in odd] == [getattr(read, name) for name in odd]
+    in_memory = Candidates.from_lines(io.BytesIO(data).readlines() if texts else [])
+    assert in_memory.strings == tuple(dict.fromkeys(filled))
+    assert in_memory.n_duplicates == len(filled) - len(in_memory)
+    names = ("n_blank", "n_spaced", "n_marked")
+    assert [getattr(in_memory, name) for name in names] == [getattr(read, name) for name in names]
 
 
 @pytest.mark.parametrize(("normalize", "n_spaced"), [("nfc", 2), ("casefold", 2), ("strip", 0)])
-def test_white_space_that_is_normalised_away_is_not_odd(normalize: str, n_spaced: int) -> None:
-    """Devices do the same, so that the string is theirs."""
-    held = Candidates.from_lines([" a", "b\u3000", "c"], normalize=normalize)
-    assert held.n_spaced == n_spaced
+def test_white_space_that_normalizing_removes_is_not_counted(normalize: str, n_spaced: int) -> None:
+    """Devices remove the white space as well, so the line is not suspicious."""
+    candidates = Candidates.from_lines([" a", "b\u3000", "c"], normalize=normalize)
+    assert candidates.n_spaced == n_spaced
 
 
 def test_lines_may_be_text_or_bytes() -> None:
-    """Standard input gives either."""
+    """Lines of text and of bytes give equal candidates; a lone surrogate is refused."""
     assert Candidates.from_lines(["ä\n", "b\r\n"]).strings == ("ä", "b")
     assert Candidates.from_lines(iter(["ä\n".encode(), b"b"])).strings == ("ä", "b")
     with pytest.raises(FileError, match=r"standard input, line 2: .* lone surrogate"):
@@ -100,28 +102,28 @@ def test_lines_may_be_text_or_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", ["words.txt", "words.gz"])
-def test_a_file_too_long_to_be_held_is_read_for_every_pass(
+def test_a_long_file_is_read_for_every_pass(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packed or not, unless it is a pipe; the strings are those of a shorter file."""
+    """A long file is streamed with the strings of a file in memory; a pipe is never streamed."""
     data = b"".join(b"word %d\n" % i for i in range(40_000))
     path = tmp_path / name
     path.write_bytes(gzip.compress(data, 1) if name.endswith("gz") else data)
-    held = Candidates.from_file(path)
-    monkeypatch.setattr(module, "_HELD", 1 << 18)
+    in_memory = Candidates.from_file(path)
+    monkeypatch.setattr(module, "_MAX_BYTES_IN_MEMORY", 1 << 18)
     streamed = Candidates.from_file(path)
-    assert (held.is_held, streamed.is_held) == (True, False)
+    assert (in_memory.is_in_memory, streamed.is_in_memory) == (True, False)
     expected = data.decode().split("\n")[:-1]
-    assert strings_of(held) == strings_of(streamed) == strings_of(streamed) == expected
+    assert read_strings(in_memory) == read_strings(streamed) == read_strings(streamed) == expected
     with pytest.raises(DecodeError, match=f"held in memory, got a stream: .*{name}"):
         len(streamed)
-    assert streamed.hold(39_999) is None
-    again = streamed.hold(40_000)
+    assert streamed.load_into_memory(39_999) is None
+    again = streamed.load_into_memory(40_000)
     assert again is not None
-    assert again.strings == held.strings
+    assert again.strings == in_memory.strings
     os.mkfifo(tmp_path / "pipe")
     threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(path.read_bytes(),)).start()
-    assert Candidates.from_file(tmp_path / "pipe").strings == held.strings
+    assert Candidates.from_file(tmp_path / "pipe").strings == in_memory.strings
 
 
 @pytest.mark.parametrize(
@@ -135,22 +137,22 @@ def test_a_file_too_long_to_be_held_is_read_for_every_pass(
     ],
 )
 def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, data: bytes, message: str) -> None:
-    """A line that is skipped would be a candidate less."""
+    """A wrong line is refused and not skipped, and the message has its number."""
     with pytest.raises(FileError, match=message):
-        from_bytes(tmp_path, data)
+        read_file(tmp_path, data)
     with pytest.raises(FileError, match="nothing: No such file"):
         Candidates.from_file(tmp_path / "nothing")
     with pytest.raises(FileError, match="Is a directory"):
         Candidates.from_file(tmp_path)
 
 
-def test_a_list_is_taken_as_it_is(tmp_path: Path) -> None:
-    """An empty string in a list is meant; a lone surrogate or a number is a mistake."""
-    found = Candidates.from_list(["b", "", "b", " "])
-    assert (found.strings, found.n_duplicates) == (("b", "", " "), 1)
-    assert repr(found) == "Candidates(n=3, normalize='none')"
-    assert len(from_bytes(tmp_path, b"\n\n")) == len(Candidates.from_list([])) == 0
-    assert from_bytes(tmp_path, b"x" * 2_000_001 + b"\ny").strings == ("x" * 2_000_001, "y")
+def test_a_list_is_used_as_it_is(tmp_path: Path) -> None:
+    """An empty string of a list is a candidate; a lone surrogate or a number is refused."""
+    candidates = Candidates.from_list(["b", "", "b", " "])
+    assert (candidates.strings, candidates.n_duplicates) == (("b", "", " "), 1)
+    assert repr(candidates) == "Candidates(n=3, normalize='none')"
+    assert len(read_file(tmp_path, b"\n\n")) == len(Candidates.from_list([])) == 0
+    assert read_file(tmp_path, b"x" * 2_000_001 + b"\ny").strings == ("x" * 2_000_001, "y")
     with pytest.raises(ReportError, match="valid Unicode"):
         Candidates.from_list(["\ud800"])
     with pytest.raises(ReportError, match="must be a text, got int"):
@@ -158,18 +160,18 @@ def test_a_list_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["engines.txt", b"engines.txt"])
-def test_a_text_is_no_list(text: Any) -> None:
-    """Its letters are not meant; what reads a file is named."""
+def test_a_single_text_is_refused(text: Any) -> None:
+    """The letters of a text are not candidates; the message names the reader of files."""
     with pytest.raises(ParamsError, match=r"use Candidates.from_file\(path\)"):
         Candidates.from_list(text)
     with pytest.raises(ParamsError, match="got a"):
-        strings_of(Candidates.from_stream(lambda: text))
+        read_strings(Candidates.from_stream(lambda: text))
 
 
 def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> None:
-    """What a device would send alike is one candidate; only what is held knows that."""
-    found = from_bytes(tmp_path, "Straße\nSTRASSE\nother\n".encode(), "casefold")
-    assert (found.strings, found.n_duplicates, found.normalize) == (
+    """Equal strings after normalizing are one candidate in memory, and two in a stream."""
+    candidates = read_file(tmp_path, "Straße\nSTRASSE\nother\n".encode(), "casefold")
+    assert (candidates.strings, candidates.n_duplicates, candidates.normalize) == (
         ("strasse", "other"),
         1,
         "casefold",
@@ -177,28 +179,28 @@ def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> N
     assert Candidates.from_list(["A", "a"], normalize="casefold").strings == ("a",)
     stream = Candidates.from_stream(lambda: iter(["A", "a"]), normalize="casefold")
     assert repr(stream) == "Candidates('candidates', normalize='casefold')"
-    assert strings_of(stream) == ["a", "a"]
+    assert read_strings(stream) == ["a", "a"]
 
 
 @given(st.integers(0, 3), st.integers(0, 3))
 def test_a_product_has_every_continuation_once(least: int, more: int) -> None:
-    """Also of characters of several bytes; the shortest come first."""
+    """The shortest strings come first; characters may have several bytes."""
     letters = "abcß日𝄞"
     tails: list[list[str]] = [[""]]
     for _ in range(least + more):
         tails.append([head + letter for head in tails[-1] for letter in letters])
-    found = Candidates.product(["", "é."], letters, least, least + more)
-    assert strings_of(found) == [
+    product = Candidates.product(["", "é."], letters, least, least + more)
+    assert read_strings(product) == [
         head + tail for group in tails[least:] for head in ("", "é.") for tail in group
     ]
 
 
-def test_a_product_goes_on_over_the_borders_of_blocks() -> None:
-    """The last character changes first."""
-    found = strings_of(Candidates.product(["x", "yz"], "abcdefghijklmnopqrstuvwxyz", 4, 4))
-    assert len(found) == 2 * 26**4
-    assert found == sorted(found)
-    assert found[26**4] == "yzaaaa"
+def test_a_product_continues_over_the_borders_of_blocks() -> None:
+    """The strings of several blocks are in order, and the last character changes first."""
+    strings = read_strings(Candidates.product(["x", "yz"], "abcdefghijklmnopqrstuvwxyz", 4, 4))
+    assert len(strings) == 2 * 26**4
+    assert strings == sorted(strings)
+    assert strings[26**4] == "yzaaaa"
 
 
 @pytest.mark.parametrize(
@@ -216,32 +218,35 @@ def test_a_product_goes_on_over_the_borders_of_blocks() -> None:
 def test_an_impossible_product_is_refused(
     prefixes: list[str], alphabet: str, least: int, most: int, message: str
 ) -> None:
-    """Too many strings are refused with their number, before any is made."""
+    """Repeated parts, wrong lengths and too many strings are refused with the reason."""
     with pytest.raises(ParamsError, match=message):
         Candidates.product(prefixes, alphabet, least, most)
 
 
 def test_a_chain_reads_one_after_the_other() -> None:
-    """Those under different normalizers do not go together."""
+    """A chain has all strings in order; different normalizers are refused."""
     one, two = Candidates.from_list(["a"]), Candidates.product(["b"], "xy", 1, 1)
-    assert strings_of(Candidates.chain(one, two)) == ["a", "bx", "by"]
+    assert read_strings(Candidates.chain(one, two)) == ["a", "bx", "by"]
     with pytest.raises(ParamsError, match="one normalizer"):
         Candidates.chain(one, Candidates.from_list(["a"], normalize="nfc"))
 
 
 @given(st.lists(st.sampled_from(["a", "ä", "", "b", "c" * 70]), max_size=8), st.data())
-def test_cells_are_those_of_the_hashed_strings(strings: list[str], data: st.DataObject) -> None:
-    """Of blocks and of subsets."""
+def test_cells_equal_those_of_the_hashed_strings(strings: list[str], data: st.DataObject) -> None:
+    """Candidates and selections of them have the cells of their strings, block by block."""
     params = Params(k=16, h=2, m=3, f=0.5, p=0.25, q=0.75)
     distinct = list(dict.fromkeys(strings))
-    found = Candidates.from_list(strings)
-    some = data.draw(st.permutations(range(len(distinct)))) if distinct else []
+    all_candidates = Candidates.from_list(strings)
+    chosen = data.draw(st.permutations(range(len(distinct)))) if distinct else []
     for candidates, expected in [
-        (found, distinct),
-        (found.subset(some), [distinct[i] for i in some]),
+        (all_candidates, distinct),
+        (all_candidates.select(chosen), [distinct[i] for i in chosen]),
     ]:
         assert candidates.strings == tuple(expected)
-        words = digest_texts(Texts.of([text.encode() for text in expected]))
-        whole = bloom_cells(words, params)
-        parts = [candidates.cells(params, 0, 2), candidates.cells(params, 2, len(expected))]
+        words = hash_texts(Texts.from_bytes([text.encode() for text in expected]))
+        whole = compute_cells(words, params)
+        parts = [
+            candidates.compute_cells(params, 0, 2),
+            candidates.compute_cells(params, 2, len(expected)),
+        ]
         assert np.array_equal(np.concatenate(parts), whole)

@@ -81,7 +81,7 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     """Two segments with weights 3 to 1, of the same counts: the total is what each says."""
     whole = Counts.load(counts)
     for name in ("1", "2"):
-        params = whole.params.in_segment((("version", name),))
+        params = whole.params.with_segment((("version", name),))
         Counts(
             params, whole.bit_counts, whole.cohort_reports, whole.metric, whole.sum_squared_reports
         ).save(shell.path(f"{name}.counts"))

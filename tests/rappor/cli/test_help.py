@@ -156,7 +156,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     days = [datetime.date(2026, 11, 2), datetime.date(2026, 11, 9)]
     released(dict.fromkeys(days, counts), counts.metric).save(folder / "weeks.json")
     told = Counts(
-        metric.params.in_segment((("version", "2"),)),
+        metric.params.with_segment((("version", "2"),)),
         counts.bit_counts,
         counts.cohort_reports,
         counts.metric,

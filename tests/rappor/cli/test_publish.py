@@ -265,7 +265,7 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
     """
     (weeks.place / "metrics.toml").write_text(REGISTRY + 'segments = {channel = ["beta"]}\n')
     metric = Registry.load(weeks.place / "metrics.toml")["engine"]
-    own = metric.params.in_segment((("channel", "beta"),))
+    own = metric.params.with_segment((("channel", "beta"),))
     others = [dataclasses.replace(own, q=q) for q in (0.8, 0.7, 0.85, 0.75)]
     population = Population(["duckduckgo", "qwant"], [7, 3])
     counts = [

@@ -14,7 +14,7 @@ from pages import SVG, drawings
 from shell import Shell, ok
 
 from rappor import Counts, Population, Registry, simulate_counts
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 
 DAY = datetime.date(2026, 11, 2)
 HOSTILE = "<b>2</b>"
@@ -28,7 +28,7 @@ def segments(shell: Shell) -> Shell:
     collections = tuple(
         simulate_counts(
             Population(["duckduckgo", "qwant"], weights),
-            params.in_segment((("version", version),)),
+            params.with_segment((("version", version),)),
             n_reports=n,
             seed=1,
             metric="engine",
@@ -78,8 +78,8 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
 
 def test_segments_without_reports_are_left_out(segments: Shell) -> None:
     """None at all is no answer; an empty one beside others has no minimum to hold."""
-    known = Released.load(segments.place / "segments.json").collections
-    empty = Counts.zero(known[0].params.in_segment((("version", "3"),)), "engine")
+    known = ReleasedCounts.load(segments.place / "segments.json").collections
+    empty = Counts.zero(known[0].params.with_segment((("version", "3"),)), "engine")
     for collections, code in (((*known, empty), 0), ((empty,), 1)):
         released({DAY: collections}, "engine").save(segments.place / "segments.json")
         words = ("--candidates", "engines.txt", "--registry", "metrics.toml")

@@ -15,7 +15,7 @@ from decodings import released
 from shell import REGISTRY, Shell, ok, refused
 
 from rappor import Counts, Population, Registry
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 from rappor.simulation import simulate_days
 
 DAY = datetime.date(2026, 11, 2)
@@ -31,7 +31,7 @@ def simulated(metric: str, n_days: int) -> list[Counts]:
     return simulate_days(population, params, n_devices=2e4, n_days=n_days, seed=1, metric=metric)
 
 
-def days_of(*numbers: int, metric: str = "theme") -> Released:
+def days_of(*numbers: int, metric: str = "theme") -> ReleasedCounts:
     """Return counts of some days from the second of November on."""
     counts = simulated(metric, len(numbers))
     days = [DAY + datetime.timedelta(number) for number in numbers]
@@ -116,7 +116,7 @@ def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
         assert said in refused(days("trend", name, "themes.json", "--json"), code)
 
 
-def stretch(first: int, last: int) -> Released:
+def stretch(first: int, last: int) -> ReleasedCounts:
     """Return counts of a stretch, given by days after the second."""
     (counts,) = days_of(0).collections
     ends = (DAY + datetime.timedelta(first), DAY + datetime.timedelta(last))

@@ -22,7 +22,7 @@ ABSENT = [f"x{i}" for i in range(20)]
 
 
 def counts_of(weights: list[float], n: float, seed: int, **segment: str) -> Counts:
-    params = PARAMS.in_segment(tuple(sorted(segment.items())))
+    params = PARAMS.with_segment(tuple(sorted(segment.items())))
     population = Population(NAMES, weights)
     return simulate_counts(population, params, n_reports=n, seed=seed, metric="pet")
 
@@ -48,7 +48,7 @@ def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison
     assert [each.reports for each in found.samples] == [60_000, 30_000, 20_000]
     assert {found.candidates[i] for i in found.shown_rows} == set(NAMES)
     for number, counts in enumerate((LARGE, OTHER, SMALL)):
-        alone = decode(counts.unsegmented, NAMES + ABSENT)
+        alone = decode(counts.without_segment, NAMES + ABSENT)
         shares = dict(zip(alone.candidates, alone.share.tolist(), strict=True))
         ours = dict(zip(found.candidates, found.per_sample.share[number].tolist(), strict=True))
         assert ours == shares
@@ -63,7 +63,7 @@ def test_each_segment_is_compared_with_the_rest(found: Comparison) -> None:
     kinds = dict(zip(found.candidates, small.direction.tolist(), strict=True))
     assert (kinds["cat"], kinds["dog"], kinds["emu"]) == ("less", "", "more")
     counts = {
-        each.name: counts.unsegmented
+        each.name: counts.without_segment
         for each, counts in zip(found.samples, (LARGE, OTHER, SMALL), strict=True)
     }
     again = compare_samples(counts, NAMES + ABSENT, device_correlation=0.0).contrast(weights[2])
@@ -93,11 +93,11 @@ def test_answers_and_devices_that_tell_nothing() -> None:
     params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)
     population = Population(["no", "yes"], [9, 1])
     told = simulate_counts(
-        population, params.in_segment((("version", "1"),)), n_reports=2000, seed=1
+        population, params.with_segment((("version", "1"),)), n_reports=2000, seed=1
     )
     untold = simulate_counts(population, params, n_reports=1000, seed=2)
     found = compare_segments([told, untold])
-    assert [each.name for each in found.samples] == ["version=1", "not told"]
+    assert [each.name for each in found.samples] == ["version=1", "not sent"]
     assert found.candidates == ("no", "yes")
     assert found.detected_overall.all()
 
@@ -107,7 +107,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(DecodeError, match="counts must be of one segment, got 2"):
         decode([SMALL, LARGE], NAMES)
     with pytest.raises(DecodeError, match="counts must be of segments, got none"):
-        compare_segments([SMALL.unsegmented], NAMES)
+        compare_segments([SMALL.without_segment], NAMES)
     with pytest.raises(DecodeError, match="dimension must be one of country, version, got size"):
         compare_segments([SMALL], NAMES, dimension="size")
     with pytest.raises(DecodeError, match="at least 1 report"):

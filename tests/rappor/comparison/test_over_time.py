@@ -23,7 +23,7 @@ from rappor import (
 )
 from rappor.base.errors import DecodeError
 from rappor.comparison.periods import split_periods
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 from rappor.estimator.error_control import ErrorControl
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.simulation import simulate_days
@@ -50,7 +50,7 @@ def drawn(n_days: int, *, n: float = 5e4, seed: int = 1, params: Params = PARAMS
 
 def released(
     days: Sequence[tuple[int, Counts]], *, n_days: int, withheld: Sequence[int] = ()
-) -> Released:
+) -> ReleasedCounts:
     """Return counts of some of the days from Monday on."""
     known = in_stretches([(n, n, counts) for n, counts in days], withheld=withheld)
     return dataclasses.replace(known, first=MONDAY, last=day(n_days - 1))
@@ -58,7 +58,7 @@ def released(
 
 def in_stretches(
     periods: Sequence[tuple[int, int, Counts]], *, withheld: Sequence[int] = ()
-) -> Released:
+) -> ReleasedCounts:
     """Return counts of stretches, given by their first and last days after Monday."""
     counts = {(day(first), day(last)): each for first, last, each in periods}
     return decodings.released(counts, "page", withheld=tuple(map(day, withheld)))

@@ -296,7 +296,7 @@ def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
     """Errors are those of a list that has one of them, and both have its estimate."""
     params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
     many = Candidates.from_list(["vim", *(f"editor {i}" for i in range(30_000))])
-    cells = many.cells(params, 0, len(many))
+    cells = many.compute_cells(params, 0, len(many))
     twin = many.strings[np.flatnonzero((cells == cells[0]).all(axis=1))[1]]
     a, b = (
         simulate_counts(Population(["vim", "other"], [1, 1]), params, n_reports=n, seed=1)

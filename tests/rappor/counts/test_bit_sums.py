@@ -1,4 +1,4 @@
-"""Sums of bits, compiled and by numpy alone, against plain loops."""
+"""Sums of the bits of reports: the compiled loop and numpy agree with plain loops."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import pytest
 from numpy.typing import NDArray
 
 from rappor.base.errors import ReportError
-from rappor.counts import compiled_sums, plain_sums
+from rappor.counts import compiled_bit_sums, numpy_bit_sums
 from rappor.counts.bit_sums import sum_bits
 
 WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
 
 
 def pack(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return packed reports, bit 0 in the lowest bit of byte 0."""
     return np.packbits(bits, axis=1, bitorder="little")
 
 
-def random_bits(n: int, k: int) -> NDArray[np.uint8]:
+def draw_bits(n: int, k: int) -> NDArray[np.uint8]:
+    """Return n random reports of k bits, the same in every run."""
     return np.random.default_rng([n, k]).integers(0, 2, (n, k), dtype=np.uint8)
 
 
-def naive_sums(
+def sum_by_loops(
     bits: NDArray[np.uint8], cohorts: list[int], m: int
 ) -> tuple[list[list[int]], list[int]]:
+    """Return bit counts and cohort reports, computed with lists and loops."""
     ones = [[0] * bits.shape[1] for _ in range(m)]
     reports = [0] * m
     for row, j in zip(bits.tolist(), cohorts, strict=True):
@@ -33,60 +36,60 @@ def naive_sums(
 
 
 @pytest.mark.parametrize("k", WIDTHS)
-def test_sums_are_those_of_a_plain_loop(k: int) -> None:
-    """Every bit of every width lands in its own cell."""
-    bits, m = random_bits(300, k), 3
+def test_sums_equal_a_plain_loop(k: int) -> None:
+    """Every bit of every width is added to its own count."""
+    bits, m = draw_bits(300, k), 3
     cohorts = np.random.default_rng(k).integers(0, m, len(bits))
     ones, reports = sum_bits(pack(bits), cohorts, k=k, m=m)
-    assert (ones.tolist(), reports.tolist()) == naive_sums(bits, cohorts.tolist(), m)
+    assert (ones.tolist(), reports.tolist()) == sum_by_loops(bits, cohorts.tolist(), m)
     assert ones.dtype == reports.dtype == np.int64
 
 
 @pytest.mark.parametrize("m", [1, 3, 50, 5000])
 @pytest.mark.parametrize("k", WIDTHS)
-def test_sums_without_a_compiler_are_the_same(k: int, m: int) -> None:
-    """Few cohorts are counted by histograms, many by sorting; a bad row changes nothing."""
-    packed = pack(random_bits(2000, k))
+def test_numpy_gives_the_sums_of_the_compiled_loop(k: int, m: int) -> None:
+    """Histograms and sorting give equal sums, and a bad row leaves the sums unchanged."""
+    packed = pack(draw_bits(2000, k))
     cohorts = np.random.default_rng(k).integers(0, m, len(packed)).astype(np.uint16)
     sums = [(np.zeros((m, k), np.int64), np.zeros(m, np.int64)) for _ in range(2)]
-    for module, (ones, reports) in zip((compiled_sums, plain_sums), sums, strict=True):
+    for module, (ones, reports) in zip((compiled_bit_sums, numpy_bit_sums), sums, strict=True):
         assert module.add_rows(packed, cohorts, ones, reports) == -1
     assert all(map(np.array_equal, *sums))
     before = sums[1][0].copy()
     cohorts[[7, 9]] = m
-    assert plain_sums.add_rows(packed, cohorts, *sums[1]) == 7
+    assert numpy_bit_sums.add_rows(packed, cohorts, *sums[1]) == 7
     if k % 8:
         packed[5, -1] |= 0x80
-        assert plain_sums.add_rows(packed, cohorts, *sums[1]) == 5
+        assert numpy_bit_sums.add_rows(packed, cohorts, *sums[1]) == 5
     assert np.array_equal(before, sums[1][0])
-    assert plain_sums.add_rows(packed[:0], cohorts[:0], *sums[1]) == -1
+    assert numpy_bit_sums.add_rows(packed[:0], cohorts[:0], *sums[1]) == -1
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 247, 248, 249, 255, 256, 495, 496, 503, 504, 1021])
 def test_full_planes_are_emptied_in_time(n: int) -> None:
-    """All-ones reports of one cohort are counted exactly around each multiple of 8 and 248."""
+    """Reports of ones are counted exactly near the multiples of 8 and of 248 reports."""
     packed = pack(np.ones((n, 9), dtype=np.uint8)) if n else np.empty((0, 2), dtype=np.uint8)
     ones, reports = sum_bits(packed, np.ones(n, dtype=np.int32), k=9, m=2)
     assert ones.tolist() == [[0] * 9, [n] * 9]
     assert reports.tolist() == [0, n]
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 8])
-def test_reports_may_lie_anywhere_in_memory(ahead: int) -> None:
-    """Read-only bytes, at any address and with a stride, are those of a plain copy."""
-    bits = random_bits(600, 128)
-    data = bytes(ahead) + pack(bits).tobytes()
-    packed = np.frombuffer(data, dtype=np.uint8, offset=ahead).reshape(-1, 16)
+@pytest.mark.parametrize("offset", [0, 1, 8])
+def test_reports_may_lie_anywhere_in_memory(offset: int) -> None:
+    """Read-only bytes at any address, and rows with a stride, give the same sums."""
+    bits = draw_bits(600, 128)
+    data = bytes(offset) + pack(bits).tobytes()
+    packed = np.frombuffer(data, dtype=np.uint8, offset=offset).reshape(-1, 16)
     cohorts = np.arange(600) % 2
-    for some in (packed, np.repeat(packed, 2, axis=0)[::2]):
-        ones, reports = sum_bits(some, cohorts, k=128, m=2)
-        assert (ones.tolist(), reports.tolist()) == naive_sums(bits, cohorts.tolist(), 2)
+    for view in (packed, np.repeat(packed, 2, axis=0)[::2]):
+        ones, reports = sum_bits(view, cohorts, k=128, m=2)
+        assert (ones.tolist(), reports.tolist()) == sum_by_loops(bits, cohorts.tolist(), 2)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
 def test_cohorts_of_any_integer_type_are_counted(dtype: str) -> None:
-    """The type of the cohorts' integers changes nothing."""
-    bits = random_bits(50, 12)
+    """Cohorts of every integer type give the same sums."""
+    bits = draw_bits(50, 12)
     cohorts = np.arange(50) % 5
     expected = sum_bits(pack(bits), cohorts, k=12, m=5)
     ones, reports = sum_bits(pack(bits), cohorts.astype(dtype), k=12, m=5)
@@ -95,7 +98,7 @@ def test_cohorts_of_any_integer_type_are_counted(dtype: str) -> None:
 
 
 def test_the_largest_number_of_cohorts_is_counted() -> None:
-    """The first and the last of 65,536 cohorts keep their own reports."""
+    """The first and the last of 65,536 cohorts have their own counts."""
     packed = np.array([[1], [2], [3]], dtype=np.uint8)
     ones, reports = sum_bits(packed, np.array([0, 65535, 65535], dtype=np.uint16), k=2, m=65536)
     assert ones[[0, 65535]].tolist() == [[1, 0], [1, 2]]
@@ -104,7 +107,7 @@ def test_the_largest_number_of_cohorts_is_counted() -> None:
 
 @pytest.mark.parametrize("cohort", [-1, 4, 2**31, -(2**63), 2**63 - 1, 2**64 - 1])
 def test_a_cohort_outside_the_range_is_refused_with_its_row(cohort: int) -> None:
-    """No report is counted into another cohort."""
+    """A report of a cohort outside the range is not counted into another cohort."""
     cohorts = np.array([0, 3, cohort], dtype=np.int64 if cohort < 2**63 else np.uint64)
     with pytest.raises(ReportError, match=rf"cohort must be in \[0, 3\], got {cohort} in row 2"):
         sum_bits(np.zeros((3, 1), dtype=np.uint8), cohorts, k=8, m=4)

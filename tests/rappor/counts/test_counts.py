@@ -1,4 +1,4 @@
-"""Counts: a checked, additive record, and its file."""
+"""Counts: checked, additive, and read back from their files and tables."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ PARAMS = Params(k=3, m=2, f=0.5, p=0.25, q=0.75)
 OTHER = Params(k=3, m=2, f=0.5, p=0.25, q=0.8)
 
 
-def small(metric: str = "page") -> Counts:
+def make_counts(metric: str = "page") -> Counts:
+    """Return small counts of seven reports."""
     return Counts(PARAMS, [[1, 0, 5], [2, 2, 0]], [5, 2], metric)
 
 
 @st.composite
-def some_counts(draw: st.DrawFn, limit: int = 2**40) -> Counts:
+def draw_counts(draw: st.DrawFn, limit: int = 2**40) -> Counts:
+    """Draw counts with at most `limit` reports in each cohort."""
     reports = draw(st.lists(st.integers(0, limit), min_size=2, max_size=2))
     ones = [[draw(st.integers(0, n)) for _ in range(3)] for n in reports]
     return Counts(PARAMS, ones, reports, "page")
 
 
-@given(some_counts(), some_counts(), some_counts())
+@given(draw_counts(), draw_counts(), draw_counts())
 def test_counts_form_a_commutative_monoid(a: Counts, b: Counts, c: Counts) -> None:
-    """Order and grouping do not matter, zero changes nothing, subtraction undoes."""
+    """Addition commutes and associates, zero is neutral, and subtraction is its inverse."""
     zero = Counts.zero(PARAMS, "page")
     assert a + b == b + a
     assert (a + b) + c == a + (b + c)
@@ -52,23 +54,25 @@ def test_counts_form_a_commutative_monoid(a: Counts, b: Counts, c: Counts) -> No
 
 
 def test_values_are_compared_and_not_hashed() -> None:
-    """Equality looks at everything, and a mutable-looking record is no dictionary key."""
-    assert small() == small()
-    assert small() != small("other")
-    assert small() != Counts(OTHER, small().bit_counts, small().cohort_reports, "page")
-    assert small() != Counts(PARAMS, small().bit_counts, [5, 3], "page")
-    assert small() != Counts(PARAMS, [[1, 1, 5], [2, 2, 0]], [5, 2], "page")
-    assert small() != 5
+    """Counts are equal if all their fields are, and they are not keys of a dictionary."""
+    assert make_counts() == make_counts()
+    assert make_counts() != make_counts("other")
+    assert make_counts() != Counts(
+        OTHER, make_counts().bit_counts, make_counts().cohort_reports, "page"
+    )
+    assert make_counts() != Counts(PARAMS, make_counts().bit_counts, [5, 3], "page")
+    assert make_counts() != Counts(PARAMS, [[1, 1, 5], [2, 2, 0]], [5, 2], "page")
+    assert make_counts() != 5
     with pytest.raises(TypeError):
-        hash(small())
+        hash(make_counts())
 
 
 def test_counts_cannot_be_changed_from_outside() -> None:
-    """The tables are read-only copies."""
+    """The arrays are read-only copies, and no attribute can be set."""
     ones = np.array([[1, 0, 5], [2, 2, 0]])
     counts = Counts(PARAMS, ones, [5, 2], "page")
     ones[0, 0] = 4
-    assert counts == small()
+    assert counts == make_counts()
     with pytest.raises(ValueError, match="read-only"):
         counts.bit_counts[0, 0] = 4
     for name in ("params", "ones", "reports", "metric"):
@@ -77,45 +81,45 @@ def test_counts_cannot_be_changed_from_outside() -> None:
 
 
 def test_counts_travel_between_processes() -> None:
-    """A worker's counts survive pickling."""
-    assert pickle.loads(pickle.dumps(small())) == small()  # noqa: S301  (our own bytes)
+    """Counts of a worker are equal after pickling."""
+    assert pickle.loads(pickle.dumps(make_counts())) == make_counts()  # noqa: S301  (our own bytes)
 
 
 def test_the_repr_shows_no_counts() -> None:
-    """What it is and how many reports, not the table."""
+    """The representation has the metric, the sizes and the number of reports only."""
     fingerprint = PARAMS.fingerprint
     expected = f"Counts(metric='page', params={fingerprint}, m=2, k=3, n_reports=7)"
-    assert repr(small()) == expected
+    assert repr(make_counts()) == expected
 
 
 def test_another_collection_is_not_added() -> None:
-    """A sentence says both sides."""
+    """The message contains both fingerprints or both metrics."""
     theirs = Counts.zero(OTHER, "page")
     pair = f"parameters {PARAMS.fingerprint} and under parameters {OTHER.fingerprint}"
     with pytest.raises(ParamsError, match=f"{pair} cannot be added"):
-        small() + theirs
+        make_counts() + theirs
     with pytest.raises(ParamsError, match=f"{pair} cannot be subtracted"):
-        small() - theirs
+        make_counts() - theirs
     with pytest.raises(MetricError, match="metric 'page' and of metric 'site' cannot be added"):
-        small() + small("site")
+        make_counts() + make_counts("site")
     with pytest.raises(TypeError):
-        small() + 1  # type: ignore[operator]
+        make_counts() + 1  # type: ignore[operator]
     with pytest.raises(TypeError):
-        1 + small()
+        1 + make_counts()
 
 
-def test_no_count_falls_below_zero() -> None:
-    """Subtracting what was never added is refused."""
+def test_no_count_becomes_negative() -> None:
+    """Subtracting counts that are not part of the counts is refused."""
     with pytest.raises(
         ReportError, match=r"bit_counts must be whole numbers .* got -1 at cohort 0, bit"
     ):
-        small() - small() - Counts(PARAMS, [[1, 0, 0], [0, 0, 0]], [1, 0], "page")
+        make_counts() - make_counts() - Counts(PARAMS, [[1, 0, 0], [0, 0, 0]], [1, 0], "page")
     with pytest.raises(ReportError, match="ones must be at most"):
-        small() - Counts(PARAMS, [[0, 0, 0], [0, 0, 0]], [1, 0], "page")
+        make_counts() - Counts(PARAMS, [[0, 0, 0], [0, 0, 0]], [1, 0], "page")
 
 
 def test_sums_beyond_64_bits_are_refused() -> None:
-    """An overflow does not wrap into a plausible count."""
+    """A sum of 2^63 or more is refused and does not become another count."""
     huge = Counts(PARAMS, np.zeros((2, 3), int), [2**63 - 1, 0], "page")
     assert (huge.n_reports, huge.cohort_reports.tolist()) == (2**63 - 1, [2**63 - 1, 0])
     with pytest.raises(ReportError, match="reports must be whole numbers"):
@@ -141,60 +145,63 @@ def test_sums_beyond_64_bits_are_refused() -> None:
     ],
 )
 def test_impossible_tables_are_refused(ones: Any, reports: Any, reason: str) -> None:
-    """Shape, sign, wholeness and the bound by the reports are checked at the border."""
+    """Wrong shapes, negative or fractional numbers, and too many ones are refused."""
     with pytest.raises(ReportError, match=reason):
         Counts(PARAMS, ones, reports)
 
 
 def test_integral_floats_are_counts() -> None:
-    """A data frame that turned integers into floats has lost nothing."""
-    assert Counts(PARAMS, small().bit_counts.astype(float), [5.0, 2.0], "page") == small()
+    """Floats of a data frame are accepted if they are whole numbers."""
+    assert (
+        Counts(PARAMS, make_counts().bit_counts.astype(float), [5.0, 2.0], "page") == make_counts()
+    )
 
 
 def test_the_metric_must_be_text() -> None:
-    """A misplaced argument is noticed."""
+    """A metric of another type is refused."""
     with pytest.raises(MetricError, match="metric must be a text, got int"):
-        Counts(PARAMS, small().bit_counts, small().cohort_reports, 5)  # type: ignore[arg-type]
+        Counts(PARAMS, make_counts().bit_counts, make_counts().cohort_reports, 5)  # type: ignore[arg-type]
 
 
-def report(cohort: int, bits: int, *, metric: str = "page", params: Params = PARAMS) -> Report:
+def make_report(cohort: int, bits: int, *, metric: str = "page", params: Params = PARAMS) -> Report:
+    """Return a report of one byte."""
     return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=bytes([bits]))
 
 
 def test_reports_are_counted() -> None:
-    """Each report adds one to its cohort and to each of its ones."""
-    reports = [report(0, 0b100)] * 4 + [report(0, 0b101)] + [report(1, 0b011)] * 2
-    assert Counts.from_reports(iter(reports), PARAMS, "page") == small()
+    """Each report adds 1 to its cohort and to each bit that is 1."""
+    reports = [make_report(0, 0b100)] * 4 + [make_report(0, 0b101)] + [make_report(1, 0b011)] * 2
+    assert Counts.from_reports(iter(reports), PARAMS, "page") == make_counts()
     assert Counts.from_reports([], PARAMS, "page") == Counts.zero(PARAMS, "page")
 
 
 def test_many_reports_are_counted_in_batches() -> None:
-    """More reports than are held at a time lose none."""
-    counts = Counts.from_reports((report(1, 0b010) for _ in range(70_000)), PARAMS, "page")
+    """More reports than one batch contains are all counted."""
+    counts = Counts.from_reports((make_report(1, 0b010) for _ in range(70_000)), PARAMS, "page")
     assert counts.bit_counts.tolist() == [[0, 0, 0], [0, 70_000, 0]]
     assert counts.cohort_reports.tolist() == [0, 70_000]
 
 
 def test_a_report_of_another_collection_is_not_counted() -> None:
-    """Fingerprint and metric of every report are compared."""
+    """A report with another fingerprint or metric is refused."""
     with pytest.raises(ReportError, match=f"params must be {PARAMS.fingerprint}, got a report"):
-        Counts.from_reports([report(0, 0, params=OTHER)], PARAMS, "page")
+        Counts.from_reports([make_report(0, 0, params=OTHER)], PARAMS, "page")
     with pytest.raises(ReportError, match=r"metric must be 'page', got a report of 'site'$"):
-        Counts.from_reports([report(0, 0, metric="site")], PARAMS, "page")
+        Counts.from_reports([make_report(0, 0, metric="site")], PARAMS, "page")
     with pytest.raises(ReportError, match="got a report of 'site'; give metric='site'"):
-        Counts.from_reports([report(0, 0, metric="site")], PARAMS)
+        Counts.from_reports([make_report(0, 0, metric="site")], PARAMS)
 
 
-@given(counts=some_counts(limit=2**62))
+@given(counts=draw_counts(limit=2**62))
 def test_a_saved_file_reads_back(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
-    """Saving and loading is the identity."""
+    """Loading a saved file returns equal counts."""
     path = tmp_path_factory.mktemp("counts") / "c.counts"
     counts.save(path)
     assert Counts.load(path) == counts
 
 
 def test_large_and_named_counts_read_back(tmp_path: Path) -> None:
-    """Compressed integers, category names and other letters than ASCII survive."""
+    """Compressed integers and names beyond ASCII are read back."""
     path = tmp_path / "c"
     params = Params(
         k=200,
@@ -212,43 +219,45 @@ def test_large_and_named_counts_read_back(tmp_path: Path) -> None:
     assert path.stat().st_size < 1000
 
 
-def every_shorter(whole: bytes) -> Iterator[bytes]:
-    return (whole[:length] for length in range(len(whole)))
+def truncate(data: bytes) -> Iterator[bytes]:
+    """Yield every proper beginning of a file."""
+    return (data[:length] for length in range(len(data)))
 
 
-def some_longer(whole: bytes) -> Iterator[bytes]:
-    return (whole + tail for tail in (b"\0", b"\n", whole))
+def extend(data: bytes) -> Iterator[bytes]:
+    """Yield a file with three different tails."""
+    return (data + tail for tail in (b"\0", b"\n", data))
 
 
-def every_byte_changed(whole: bytes) -> Iterator[bytes]:
-    """Change the bit that tells small letters from capitals, and one other bit of each byte."""
-    for i, byte in enumerate(whole):
+def flip_bits(data: bytes) -> Iterator[bytes]:
+    """Yield a file with one flipped bit: for each byte bit 5, which changes case, and another."""
+    for i, byte in enumerate(data):
         for bit in {5, i % 8}:
-            yield whole[:i] + bytes([byte ^ 1 << bit]) + whole[i + 1 :]
+            yield data[:i] + bytes([byte ^ 1 << bit]) + data[i + 1 :]
 
 
-@pytest.mark.parametrize("changed", [every_shorter, some_longer, every_byte_changed])
-def test_a_file_of_any_other_bytes_is_refused(
-    tmp_path: Path, changed: Callable[[bytes], Iterator[bytes]]
+@pytest.mark.parametrize("damage", [truncate, extend, flip_bits])
+def test_a_damaged_file_is_refused(
+    tmp_path: Path, damage: Callable[[bytes], Iterator[bytes]]
 ) -> None:
-    """Cut off anywhere, continued, or with one bit changed."""
+    """A file that is truncated, extended or changed in one bit is refused."""
     path = tmp_path / "c"
-    small().save(path)
-    for data in changed(path.read_bytes()):
+    make_counts().save(path)
+    for data in damage(path.read_bytes()):
         path.write_bytes(data)
         with pytest.raises(FileError):
             Counts.load(path)
 
 
 def test_the_payload_is_little_endian_and_documented(tmp_path: Path) -> None:
-    """A file built from the documentation alone loads."""
+    """A file that is built from the documentation alone can be loaded."""
     path = tmp_path / "c"
-    path.write_bytes(forged())
-    assert Counts.load(path) == small()
+    path.write_bytes(build_file())
+    assert Counts.load(path) == make_counts()
 
 
-def forged(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) -> bytes:
-    """Build a file with a right digest around any header and integers."""
+def build_file(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) -> bytes:
+    """Return a file with the right digest for any header and integers."""
     document = {
         "devices": None,
         "metric": "page",
@@ -257,14 +266,16 @@ def forged(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) 
         "shape": [2, 3],
     } | header
     line = json.dumps({key: value for key, value in document.items() if value is not ...})
-    return sealed(line, packed(integers))
+    return add_digest(line, pack(integers))
 
 
-def packed(integers: tuple[int, ...]) -> bytes:
+def pack(integers: tuple[int, ...]) -> bytes:
+    """Return integers as little-endian 64-bit integers."""
     return b"".join(n.to_bytes(8, "little", signed=True) for n in integers)
 
 
-def sealed(line: str, payload: bytes) -> bytes:
+def add_digest(line: str, payload: bytes) -> bytes:
+    """Return a file with this header and payload, and the digest of both."""
     magic, head = b"RAPPOR COUNTS 1\n", line.encode() + b"\n"
     digest = hashlib.sha256(magic + head + payload).hexdigest().encode() + b"\n"
     return magic + head + digest + payload
@@ -282,20 +293,20 @@ def sealed(line: str, payload: bytes) -> bytes:
         (b'{"id": "a", "reports": []}\n{"id": "b"}\n', "looks like uploads: .*rappor aggregate"),
         (b"\x1f\x8b\x08", "packed by gzip"),
         (b"some words", "it is not a counts file$"),
-        (forged().replace(b"COUNTS 1", b"COUNTS 2"), "another version"),
-        (forged(shape=[3, 2]), r"shape must be \[2, 3\]"),
-        (forged(metric=...), "its header is wrong"),
-        (forged(metric=7), "metric must be a text"),
-        (forged(params={}), "its header is wrong"),
-        (forged(params=[1]), "its header is wrong"),
-        (forged(packing="lzma"), "packing must be raw or zlib"),
-        (forged(packing="zlib"), "not a zlib stream"),
-        (forged((5, 2)), "it must hold 8 integers of 8 bytes, got 16 bytes"),
-        (forged((5, 2, 1, 0, 6, 2, 2, 0)), "got 6 ones in 5 reports at cohort 0, bit 2"),
+        (build_file().replace(b"COUNTS 1", b"COUNTS 2"), "another version"),
+        (build_file(shape=[3, 2]), r"shape must be \[2, 3\]"),
+        (build_file(metric=...), "its header is wrong"),
+        (build_file(metric=7), "metric must be a text"),
+        (build_file(params={}), "its header is wrong"),
+        (build_file(params=[1]), "its header is wrong"),
+        (build_file(packing="lzma"), "packing must be raw or zlib"),
+        (build_file(packing="zlib"), "not a zlib stream"),
+        (build_file((5, 2)), "it must hold 8 integers of 8 bytes, got 16 bytes"),
+        (build_file((5, 2, 1, 0, 6, 2, 2, 0)), "got 6 ones in 5 reports at cohort 0, bit 2"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
-    """Foreign, of another version, or inconsistent although its digest is right."""
+    """A foreign, older or inconsistent file is refused, although its digest is right."""
     path = tmp_path / "c"
     path.write_bytes(data)
     with pytest.raises(FileError, match=reason) as caught:
@@ -306,26 +317,26 @@ def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, data: bytes, re
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0))) + b"\0", "cut off or too long"),
-        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0)))[:-1], "cut off or too long"),
-        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0, 0))), "cut off or too long"),
+        (zlib.compress(pack((5, 2, 1, 0, 5, 2, 2, 0))) + b"\0", "cut off or too long"),
+        (zlib.compress(pack((5, 2, 1, 0, 5, 2, 2, 0)))[:-1], "cut off or too long"),
+        (zlib.compress(pack((5, 2, 1, 0, 5, 2, 2, 0, 0))), "cut off or too long"),
         (zlib.compress(bytes(10**8)), "cut off or too long"),
-        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2))), "must hold 8 integers of 8 bytes, got 56"),
+        (zlib.compress(pack((5, 2, 1, 0, 5, 2, 2))), "must hold 8 integers of 8 bytes, got 56"),
     ],
 )
 def test_a_compressed_payload_of_another_length_is_refused(
     tmp_path: Path, payload: bytes, reason: str
 ) -> None:
-    """Exactly the integers that the shape asks for are unpacked."""
+    """The payload must contain exactly the integers of the shape."""
     path = tmp_path / "c"
-    line = forged(packing="zlib").split(b"\n")[1].decode()
-    path.write_bytes(sealed(line, payload))
+    line = build_file(packing="zlib").split(b"\n")[1].decode()
+    path.write_bytes(add_digest(line, payload))
     with pytest.raises(FileError, match=reason):
         Counts.load(path)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """The path and the system's reason are told."""
+    """The message contains the reason of the operating system."""
     with pytest.raises(FileError, match="No such file"):
         Counts.load(tmp_path / "nothing")
 
@@ -334,11 +345,11 @@ CSV = "cohort,reports,bit_0,bit_1,bit_2\n0,5,1,0,5\n1,2,2,2,0\n"
 
 
 def test_a_csv_table_is_plain(tmp_path: Path) -> None:
-    """Header, one line a cohort, nothing else; it reads back."""
+    """The table has a header and a line for each cohort, and is read back."""
     path = tmp_path / "c.csv"
-    small().to_csv(path)
+    make_counts().to_csv(path)
     assert path.read_text() == CSV
-    assert Counts.from_csv(path, PARAMS, "page") == small()
+    assert Counts.from_csv(path, PARAMS, "page") == make_counts()
 
 
 @pytest.mark.parametrize(
@@ -357,10 +368,10 @@ def test_a_csv_table_is_plain(tmp_path: Path) -> None:
     ],
 )
 def test_harmless_variants_of_a_table_are_read(tmp_path: Path, text: str) -> None:
-    """Row order, line endings, a byte-order mark, quotes and .0 carry no meaning."""
+    """Order, line endings, case, a byte-order mark, quotes and .0 do not matter."""
     path = tmp_path / "c.csv"
     path.write_bytes(text.encode())
-    assert Counts.from_csv(path, PARAMS, "page") == small()
+    assert Counts.from_csv(path, PARAMS, "page") == make_counts()
 
 
 @pytest.mark.parametrize(
@@ -393,7 +404,7 @@ def test_harmless_variants_of_a_table_are_read(tmp_path: Path, text: str) -> Non
 def test_a_wrong_table_is_refused_with_its_line(
     tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
-    """Gaps, doubles, other columns and impossible numbers are errors."""
+    """Missing, repeated, foreign and impossible cells are refused with the line."""
     path = tmp_path / "c.csv"
     path.write_bytes(CSV.replace(old, new).encode())
     with pytest.raises(FileError, match=reason):
@@ -401,62 +412,63 @@ def test_a_wrong_table_is_refused_with_its_line(
 
 
 def test_arrow_and_parquet_read_back(tmp_path: Path) -> None:
-    """Metric and parameters travel in the metadata; the order of rows is free."""
-    table = small().to_arrow()
+    """The metadata contain metric and parameters, and rows may have any order."""
+    table = make_counts().to_arrow()
     assert table.column_names == ["cohort", "reports", "ones"]
-    assert Counts.from_arrow(table) == small()
-    assert Counts.from_arrow(table.take([1, 0])) == small()
+    assert Counts.from_arrow(table) == make_counts()
+    assert Counts.from_arrow(table.take([1, 0])) == make_counts()
     path = tmp_path / "c.parquet"
-    small().to_parquet(path)
-    assert Counts.from_parquet(path) == small()
+    make_counts().to_parquet(path)
+    assert Counts.from_parquet(path) == make_counts()
 
 
-def with_column(column: str, values: Any) -> Any:
-    """Return the table of `small()` with one column replaced."""
-    table = small().to_arrow()
+def replace_column(column: str, values: Any) -> Any:
+    """Return the table of `make_counts()` with one column replaced."""
+    table = make_counts().to_arrow()
     return table.set_column(table.column_names.index(column), column, values)
 
 
-def without_format() -> Any:
-    """Return the table of `small()` without the number of its format."""
-    table = small().to_arrow()
+def remove_format() -> Any:
+    """Return the table of `make_counts()` without the number of its format."""
+    table = make_counts().to_arrow()
     metadata = dict(table.schema.metadata)
     del metadata[b"rappor.format"]
     return table.replace_schema_metadata(metadata)
 
 
-def wrong_tables() -> dict[str, Any]:
+def build_wrong_tables() -> dict[str, Any]:
+    """Return wrong tables by the reason for which they are refused."""
     import pyarrow as pa  # noqa: PLC0415  (an extra)
 
     lists = pa.list_(pa.int64(), 3)
     return {
-        "metadata must name": small().to_arrow().replace_schema_metadata({}),
-        "metadata must name format 1, got none": without_format(),
-        "columns must be cohort": small().to_arrow().drop_columns(["reports"]),
-        "cohort must have 0 to 1, each once": with_column("cohort", [[0, 0]]),
-        "cohort must be integers": with_column("cohort", [[0.0, 1.0]]),
-        "reports must be integers without nulls": with_column("reports", [[None, 2]]),
-        "ones must be at most": with_column("reports", [[4, 2]]),
-        "reports must be below": with_column("reports", pa.array([2**63, 2], pa.uint64())),
-        "ones must be lists of 3 int64": with_column("ones", [[[1, 0], [2, 2]]]),
-        "ones must be lists without nulls": with_column(
+        "metadata must name": make_counts().to_arrow().replace_schema_metadata({}),
+        "metadata must name format 1, got none": remove_format(),
+        "columns must be cohort": make_counts().to_arrow().drop_columns(["reports"]),
+        "cohort must have 0 to 1, each once": replace_column("cohort", [[0, 0]]),
+        "cohort must be integers": replace_column("cohort", [[0.0, 1.0]]),
+        "reports must be integers without nulls": replace_column("reports", [[None, 2]]),
+        "ones must be at most": replace_column("reports", [[4, 2]]),
+        "reports must be below": replace_column("reports", pa.array([2**63, 2], pa.uint64())),
+        "ones must be lists of 3 int64": replace_column("ones", [[[1, 0], [2, 2]]]),
+        "ones must be lists without nulls": replace_column(
             "ones", pa.array([[1, 0, None], [2, 2, 0]], lists)
         ),
-        "ones must be lists of 3 int64 without nulls": with_column(
+        "ones must be lists of 3 int64 without nulls": replace_column(
             "ones", pa.array([None, [2, 2, 0]], lists)
         ),
     }
 
 
-@pytest.mark.parametrize("reason", list(wrong_tables()))
+@pytest.mark.parametrize("reason", list(build_wrong_tables()))
 def test_a_wrong_arrow_table_is_refused(reason: str) -> None:
-    """Metadata, columns, types, nulls, cohorts and numbers are checked."""
+    """Wrong metadata, columns, types, nulls, cohorts and numbers are refused."""
     with pytest.raises(FileError, match=f"Arrow table: .*{reason}"):
-        Counts.from_arrow(wrong_tables()[reason])
+        Counts.from_arrow(build_wrong_tables()[reason])
 
 
-def test_reports_are_not_taken_for_counts(tmp_path: Path) -> None:
-    """Both ways to read counts name what adds reports up."""
+def test_files_of_reports_are_refused(tmp_path: Path) -> None:
+    """The message names the function that adds reports."""
     path = tmp_path / "reports.parquet"
     day, batches = datetime.date(2026, 11, 21), [(np.zeros((1, 1), np.uint8), np.array([0]))]
     write_parquet(path, batches, params=PARAMS, metric="page", day=day)
@@ -469,9 +481,9 @@ def test_reports_are_not_taken_for_counts(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
-    """Truncated, foreign and missing files are one sentence each."""
+    """Truncated and missing files are refused with one sentence."""
     path = tmp_path / "c.parquet"
-    small().to_parquet(path)
+    make_counts().to_parquet(path)
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(FileError, match="cannot be read as Parquet"):
         Counts.from_parquet(path)
@@ -480,7 +492,7 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_pyarrow_the_extra_is_named() -> None:
-    """Everything but Arrow works without the extra, and Arrow says what to install."""
+    """Counts work without pyarrow, and to_arrow names the extra to install."""
     program = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "from rappor import Counts, MissingExtraError, Params\n"
@@ -490,28 +502,28 @@ def test_without_pyarrow_the_extra_is_named() -> None:
     assert run_python("-c", program).stdout == "arrow\n"
 
 
-@given(counts=some_counts())
+@given(counts=draw_counts())
 def test_tables_lose_nothing(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
-    """CSV and Arrow give back the counts that went in, and what is known of the devices."""
+    """CSV and Arrow give back equal counts, with the sum of squared reports."""
     path = tmp_path_factory.mktemp("counts") / "c.csv"
     counts.to_csv(path)
     assert Counts.from_csv(path, PARAMS, "page") == counts
     assert Counts.from_arrow(counts.to_arrow()) == counts
 
 
-def test_a_table_for_engines_names_its_parameters_in_every_row() -> None:
-    """Its first column is left out when it is read, and must be right."""
-    table, counts = small().to_arrow(), small()
-    named = table.add_column(0, "params", [[counts.params.fingerprint] * 2])
-    assert Counts.from_arrow(named) == counts
+def test_a_table_of_an_engine_has_the_fingerprint_in_every_row() -> None:
+    """The reader drops the first column if it has the right fingerprint in every row."""
+    table, counts = make_counts().to_arrow(), make_counts()
+    with_fingerprints = table.add_column(0, "params", [[counts.params.fingerprint] * 2])
+    assert Counts.from_arrow(with_fingerprints) == counts
     for wrong in (["0" * 16] * 2, [counts.params.fingerprint, None]):
         with pytest.raises(FileError, match=r"params must be .* in every row"):
             Counts.from_arrow(table.add_column(0, "params", [wrong]))
 
 
 def test_masked_arrays_are_refused() -> None:
-    """Whole, in rows, and without anything masked: what a mask hides is no count."""
-    ones, reports = small().bit_counts, small().cohort_reports
+    """A masked array is refused as a whole, in rows, and without masked entries."""
+    ones, reports = make_counts().bit_counts, make_counts().cohort_reports
     masked = np.ma.masked_array(ones, ones == 2)
     for table in (masked, np.ma.masked_array(ones), [masked[0], masked[1]]):
         with pytest.raises(ReportError, match="bit_counts must not be a masked array"):

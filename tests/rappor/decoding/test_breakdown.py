@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from rappor.auditing.pairs import unpack
 from rappor.counts.counts import Counts
-from rappor.counts.popcounts import popcount_range
+from rappor.counts.popcounts import compute_popcount_range
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.error_control import ErrorControl
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -31,7 +31,7 @@ N = 400_000
 def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]:
     """Return the (m, k) bits that move a string most of those that pass, by least squares."""
     texts = POPULATION.values
-    own = [b"".join(encoder(params).encode(text, j) for j in range(params.m)) for text in texts]
+    own = [b"".join(get_encoder(params).encode(text, j) for j in range(params.m)) for text in texts]
     bits = np.stack([unpack(each, params) for each in own]).reshape(len(texts), -1)
     shares = np.asarray(POPULATION.weights, dtype=np.float64)
     shares = shares / shares.sum()
@@ -40,7 +40,7 @@ def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]
     weighted = columns / (mean * (1 - mean))
     estimate = np.linalg.solve(weighted @ columns.T, weighted)[1 + texts.index(value)]
     wanted = (estimate if lifts else -estimate).reshape(params.m, params.k)
-    least, most = popcount_range(params)
+    least, most = compute_popcount_range(params)
     n_ones = np.clip((wanted > 0).sum(axis=1), least, most)
     rank = (-wanted).argsort(axis=1).argsort(axis=1)
     return np.asarray(rank < n_ones[:, None])

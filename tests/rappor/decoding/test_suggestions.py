@@ -87,7 +87,7 @@ def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
     """A string with the same bits in all three cohorts is detected with it, as one group."""
     params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
     many = Candidates.from_list(["vim", *LIST[5:]])
-    cells = many.cells(params, 0, len(many))
+    cells = many.compute_cells(params, 0, len(many))
     same = np.flatnonzero((cells == cells[0]).all(axis=1))
     counts = simulate_counts(Population(["vim"], [1]), params, n_reports=1e5, seed=1)
     listed = [many.strings[same[1]], *LIST[5:10]]

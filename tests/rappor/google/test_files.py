@@ -14,19 +14,19 @@ import pytest
 from scipy import stats
 
 from rappor import Candidates, Counts, FileError, Params, ParamsError, decode
-from rappor.candidates.google_hashing import LAYOUT, google_cells
+from rappor.candidates.google_hashing import GOOGLE_LAYOUT, compute_google_cells
 from rappor.cli.app import run
 from rappor.estimator.error_control import ErrorControl
 from rappor.google import files
-from rappor.protocol.encodings.catalogue import encoder
+from rappor.protocol.encodings.encodings_by_name import get_encoder
 
 GOOGLE = Path(__file__).parent / "data"
-PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, layout=LAYOUT)
+PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, layout=GOOGLE_LAYOUT)
 
 
 def write_map(path: Path, candidates: Candidates, params: Params) -> None:
     """Write map.csv: a string, then cohort * k + bit + 1 of each hash in each cohort."""
-    cells = candidates.cells(params, 0, len(candidates)).tolist()
+    cells = candidates.compute_cells(params, 0, len(candidates)).tolist()
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(
             [text or "Empty", *(cell + 1 for cell in row if cell >= 0)]
@@ -46,9 +46,9 @@ def test_bloom_bits_are_those_of_their_python_client() -> None:
     assert len(vectors) == 240
     for row in vectors:
         letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
-        params = Params(**letters, layout=LAYOUT, insecure=True)
+        params = Params(**letters, layout=GOOGLE_LAYOUT, insecure=True)
         value = row["value"].encode()
-        cells = google_cells([value], params)[0].reshape(params.m, params.h)
+        cells = compute_google_cells([value], params)[0].reshape(params.m, params.h)
         own = [int(cell) - row["cohort"] * params.k for cell in cells[row["cohort"]] if cell >= 0]
         bits = "".join("1" if i in own else "0" for i in reversed(range(params.k)))
         assert bits == row["bloom"]
@@ -63,8 +63,8 @@ def md5(cohort: int, value: bytes) -> bytes:
 def test_cells_are_those_of_md5(m: int) -> None:
     """Strings of any length; repeats are dropped."""
     values = [b"\xe9" * length for length in range(120)]
-    params = Params(k=256, h=16, m=m, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
-    cells = google_cells(values, params).reshape(len(values), m, 16)
+    params = Params(k=256, h=16, m=m, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
+    cells = compute_google_cells(values, params).reshape(len(values), m, 16)
     for value, rows in zip(values, cells, strict=True):
         for cohort in (0, 1, m - 1):
             digest = md5(cohort, value)
@@ -77,7 +77,7 @@ def test_cells_are_those_of_md5(m: int) -> None:
 def test_their_layout_is_not_offered_to_devices() -> None:
     """A device refuses to encode under it, and its fingerprint differs from ours."""
     with pytest.raises(ParamsError, match="layout"):
-        encoder(PAPER)
+        get_encoder(PAPER)
     assert PAPER.fingerprint != Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75).fingerprint
 
 
@@ -85,7 +85,7 @@ def test_unknown_layouts_are_refused() -> None:
     """No layout is guessed for candidates."""
     params = Params(k=8, f=0.5, p=0.25, q=0.75, layout="other")
     with pytest.raises(ParamsError, match="layout must be rappor-1 or google"):
-        Candidates.from_list(["a"]).cells(params, 0, 1)
+        Candidates.from_list(["a"]).compute_cells(params, 0, 1)
 
 
 def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_coverage() -> None:
@@ -168,18 +168,18 @@ def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
 
 def test_a_repeated_string_of_a_map_is_kept_once(tmp_path: Path) -> None:
     """The first row counts, and how many others there were is told."""
-    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     (tmp_path / "map.csv").write_text("a,1,5\na,2,6\n")
     mapped = files.read_map(tmp_path / "map.csv", params)
     assert mapped.n_duplicates == 1
-    assert mapped.cells(params, 0, 1).tolist() == [[0, 4]]
+    assert mapped.compute_cells(params, 0, 1).tolist() == [[0, 4]]
     with pytest.raises(ParamsError, match="the map's"):
-        mapped.cells(PAPER, 0, 1)
+        mapped.compute_cells(PAPER, 0, 1)
 
 
 def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:
     """The last column, irr, is read from bit k - 1 down to bit 0, into its cohort's row."""
-    params = Params(k=12, h=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    params = Params(k=12, h=2, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     header = "client,cohort,bloom,prr,irr\n"
     (tmp_path / "reports.csv").write_text(
         header + "c1,0,,,000000000001\nc2,1,,,100000000000\nc3,1,,,100000000001\n"
@@ -222,7 +222,7 @@ def test_bad_files_are_refused(tmp_path: Path, kind: str, texts: list[str], reas
     another width or number, junk, more ones than reports; a cohort that is none is not counted
     into another one; cells outside the filter, too many, none or no numbers.
     """
-    params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     path = tmp_path / f"{kind}.csv"
     before = {"reports": "client,cohort,bloom,prr,irr\nc,0,,,01\n", "map": "b,1,3\n"}
     for text in texts:
@@ -263,17 +263,19 @@ def test_absent_candidates_are_not_given_the_mass(
 @pytest.mark.parametrize("name", ["NA", "007", "1e3", "TRUE", ""])
 def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
     """Theirs crashes for a candidate named NA, and numeric strings lose their leading zeros."""
-    params = Params(k=64, h=1, m=8, f=0.25, p=0.25, q=0.75, layout=LAYOUT)
+    params = Params(k=64, h=1, m=8, f=0.25, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     candidates = Candidates.from_list([name, "other", "absent"])
     write_map(tmp_path / "map.csv", candidates, params)
     mapped = files.read_map(tmp_path / "map.csv", params)
     assert mapped.strings == candidates.strings
-    assert np.array_equal(mapped.cells(params, 0, 3), candidates.cells(params, 0, 3))
+    assert np.array_equal(
+        mapped.compute_cells(params, 0, 3), candidates.compute_cells(params, 0, 3)
+    )
 
 
 def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None:
     """Theirs splits the mass of two candidates with equal bits without a word."""
-    params = Params(k=16, h=1, m=2, f=0.25, p=0.25, q=0.75, layout=LAYOUT)
+    params = Params(k=16, h=1, m=2, f=0.25, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     (tmp_path / "map.csv").write_text("a,1,17\nb,1,17\nc,2,18\n")
     ones = np.full((2, 16), 100_000 * params.p_star).astype(np.int64)
     ones[:, 0] = int(100_000 * params.q_star)

@@ -26,7 +26,7 @@ from rappor.planning.entry import replace_numbers
 from rappor.planning.noise import compute_optimal_variance
 from rappor.planning.plans import Plan
 from rappor.planning.repeats import count_epochs, count_reports, count_responses
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.simulation import simulate_repeated
@@ -70,7 +70,7 @@ def test_no_other_noise_of_the_budget_has_less_variance(encoding: str) -> None:
         encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
     )
     shape = planned.params
-    level = 1 / shape.k if encoding_of(shape).exclusive else 0.5
+    level = 1 / shape.k if get_encoding(shape).is_exclusive else 0.5
     for p in np.linspace(0, 0.6, 61):
         for q in np.linspace(p + 0.02, 1, 60):
             other = dataclasses.replace(shape, p=float(p), q=float(q))
@@ -382,7 +382,7 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     assert code == 0
     written = Registry.load(path)["theme.dark"].params
     assert written.fingerprint == json.loads(out)["fingerprint"]
-    assert encoding_of(written).answers == ("light", "dark")
+    assert get_encoding(written).category_labels == ("light", "dark")
     of_page = ("--registry", str(path), "page", "--devices", "1e5")
     assert command(capsys, *of_page, *budget, "--write")[0] == 0
     page = Registry.load(path)["page"].params

@@ -25,7 +25,7 @@ from rappor.planning.noise import (
     format_forced_probabilities,
     format_probability,
 )
-from rappor.protocol.params import noise_of, threshold
+from rappor.protocol.params import compute_noise, compute_threshold
 
 ONE, INF = 1.0743, 2 * 2 * math.log(3)
 """The losses of [EPK14] section 5.2, eps_1 and eps_inf."""
@@ -119,9 +119,9 @@ def test_the_search_ends_between_rare_and_even(epsilon: float, level: float) -> 
 def test_f_and_g_read_back(t_1: int, t_0: int) -> None:
     """The texts give the same thresholds; for a half as few digits of f as without g."""
     assume(t_1 + t_0 > 0)
-    params = Params(k=8, **noise_of(t_1, t_0, 2**30, 2**31))
+    params = Params(k=8, **compute_noise(t_1, t_0, 2**30, 2**31))
     f, g = map(float, format_forced_probabilities(params))
-    assert (threshold(f * g), threshold(f * (1 - g))) == (t_1, t_0)
+    assert (compute_threshold(f * g), compute_threshold(f * (1 - g))) == (t_1, t_0)
 
 
 def test_variances_at_equal_privacy() -> None:
@@ -185,9 +185,9 @@ def test_impossible_losses_are_refused(one: float, inf: float, reason: str) -> N
 def test_shortest_decimal_reads_back(t: int) -> None:
     """The text gives the same threshold, and one digit less would not."""
     text = format_probability(t / 2**32)
-    assert threshold(float(text)) == t
+    assert compute_threshold(float(text)) == t
     digits = len(text.partition(".")[2])
-    assert digits == 1 or threshold(round(t / 2**32, digits - 1)) != t
+    assert digits == 1 or compute_threshold(round(t / 2**32, digits - 1)) != t
 
 
 def test_repeated_reports_are_planned_as_they_are_decoded() -> None:

@@ -9,11 +9,16 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from enumeration import Distribution, instantaneous_of, permanent_of, worst_ratio
+from enumeration import (
+    Distribution,
+    compute_largest_log_ratio,
+    enumerate_instantaneous_response,
+    enumerate_permanent_response,
+)
 from registries import metric_of
 
 from rappor.base.errors import ParamsError
-from rappor.candidates.google_hashing import LAYOUT
+from rappor.candidates.google_hashing import GOOGLE_LAYOUT
 from rappor.planning.changed_params import can_decode_together, compute_joint_error
 from rappor.planning.detection_limit import compute_standard_error
 from rappor.privacy.accountant import compose_losses
@@ -77,8 +82,8 @@ def test_counts_are_counts(bad: Any) -> None:
 def enumerate_reports(bit: bytes, reports: list[Params]) -> Distribution:
     """Return the distribution of reports under one permanent response. Each has its own p and q."""
     law: Distribution = {}
-    for memoised, chance in permanent_of(bit, reports[0]).items():
-        draws = [instantaneous_of(memoised, params).items() for params in reports]
+    for memoised, chance in enumerate_permanent_response(bit, reports[0]).items():
+        draws = [enumerate_instantaneous_response(memoised, params).items() for params in reports]
         for drawn in itertools.product(*draws):
             key = b"".join(report for report, _ in drawn)
             weight = math.prod((weight for _, weight in drawn), start=chance)
@@ -97,13 +102,15 @@ def test_loss_of_a_change_is_exact(before: int, after: int) -> None:
     kept = compute_change_loss(OLD, FAINTER, before=before, after=after)
     laws = [enumerate_reports(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
-    assert kept.epsilon == pytest.approx(worst_ratio(laws), rel=1e-9)
+    assert kept.epsilon == pytest.approx(compute_largest_log_ratio(laws), rel=1e-9)
     assert kept.epsilon_inf == epsilon_inf(OLD)
     redrawn = compute_change_loss(OLD, REDRAWN, before=before, after=after)
     parts = (enumerate_reports(bit, [OLD] * before) for bit in values)
     others = (enumerate_reports(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
-    assert redrawn.epsilon == pytest.approx(worst_ratio(list(parts)) + worst_ratio(list(others)))
+    assert redrawn.epsilon == pytest.approx(
+        compute_largest_log_ratio(list(parts)) + compute_largest_log_ratio(list(others))
+    )
     assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
 
 
@@ -176,7 +183,7 @@ def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -
 def test_different_questions_are_not_decoded_together() -> None:
     """Parameters with other encodings or hash layouts cannot be decoded together."""
     assert not can_decode_together(OLD, BALANCED)
-    theirs = Params(k=8, m=4, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    theirs = Params(k=8, m=4, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     assert can_decode_together(theirs, dataclasses.replace(theirs, q=0.7))
     assert not can_decode_together(theirs, dataclasses.replace(theirs, layout="rappor-1"))
     with pytest.raises(ParamsError, match="parameters must agree in encoding"):

@@ -19,10 +19,10 @@ import pytest
 from registries import metric_of
 
 from rappor.privacy.parameter_changes import compute_change_loss
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import scope
+from rappor.protocol.randomizer import encode_scope
 from rappor.registry.metric import Metric
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
@@ -93,8 +93,8 @@ def compute_loss(one: Sequence[Shown], other: Sequence[Shown]) -> float:
 
 def describe_report(metric: Metric, epoch: str, value: object, cohort: int) -> Shown:
     """Return the values on which a report depends, in a cohort of the scope."""
-    bits = encoder(metric.params).encode(value, cohort)
-    name = scope(metric.name, epoch, metric.params)
+    bits = get_encoder(metric.params).encode(value, cohort)
+    name = encode_scope(metric.name, epoch, metric.params)
     return metric.params, name + b"\0" + bits, int.from_bytes(bits, "little")
 
 
@@ -107,7 +107,7 @@ def replay(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -
     history = []
     for (metric, epoch, cohort), value in zip(steps, values, strict=True):
         params, name, bits = describe_report(metric, epoch, value, cohort)
-        key = scope(metric.name, epoch, params)
+        key = encode_scope(metric.name, epoch, params)
         history.append((params, *memoized.setdefault(key, (name, bits))))
     return history
 

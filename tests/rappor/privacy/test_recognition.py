@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from enumeration import histories_of, permanent_of
+from enumeration import enumerate_permanent_response, enumerate_reports
 
 from rappor.privacy.recognition import recognition_limit, recognition_probability
 from rappor.protocol.params import Params
@@ -22,8 +22,8 @@ CHOICE: dict[str, Any] = {"k": 2, "encoding": "onehot", "categories": ("a", "b")
 def enumerate_recognition(params: Params, n: int, devices: int) -> Fraction:
     """Return the exact probability that an observer recognises the device, over all coins."""
     nothing = bytes(params.n_bytes)
-    one_set = histories_of(nothing, params, n)
-    two_sets = histories_of(nothing, params, 2 * n)
+    one_set = enumerate_reports(nothing, params, n)
+    two_sets = enumerate_reports(nothing, params, 2 * n)
     probability = Fraction(0)
     for first in one_set:
 
@@ -71,7 +71,7 @@ def test_permanent_responses_bound_every_observer(
     values = [1 << bit for bit in range(k)] if encoding == "bloom" else [0]
     responses: dict[bytes, Fraction] = {}
     for value in values:
-        for response, weight in permanent_of(bytes([value]), params).items():
+        for response, weight in enumerate_permanent_response(bytes([value]), params).items():
             responses[response] = responses.get(response, Fraction(0)) + weight / len(values)
     expected = sum((1 - (1 - share) ** devices) / devices for share in responses.values())
     assert recognition_limit(params, devices) == pytest.approx(float(expected), rel=1e-9)

@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from enumeration import histories_of
+from enumeration import enumerate_reports
 from scipy import stats
 
 from rappor.privacy.shuffling import Clones, compute_shuffled_epsilon, find_local_epsilon
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 
@@ -108,8 +108,8 @@ def test_it_holds_for_histories_of_a_metric(reports: int) -> None:
     """The bound holds for shuffled histories of one-hot reports of three devices."""
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.25, p=0.25, q=0.5)
     local = epsilon_n(params, reports)
-    ready = encoder(params)
-    rows = [histories_of(ready.encode(value, 0), params, reports) for value in ("a", "b", "c")]
+    ready = get_encoder(params)
+    rows = [enumerate_reports(ready.encode(value, 0), params, reports) for value in ("a", "b", "c")]
     kinds = sorted({kind for row in rows for kind in row})
     a, b, none = ([float(row.get(kind, 0)) for kind in kinds] for row in rows)
     for others in itertools.combinations_with_replacement((a, b, none), 2):

@@ -1,4 +1,4 @@
-"""The protocol's document is the code: its excerpts are quoted."""
+"""The page about the protocol quotes the code and the profiles as they are."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import pytest
 from places import ROOT
 
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import NOISE, Params
+from rappor.protocol.params import NOISE_LETTERS, Params
 from rappor.protocol.profiles import PROFILES
 
 DOCUMENT = (ROOT / "rappor" / "protocol" / "README.md").read_text(encoding="utf-8")
 EXCERPTS = re.findall(r"<!-- from (\S+): (\w+) -->\n```python\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
-@pytest.mark.parametrize(("path", "name", "shown"), EXCERPTS, ids=[name for _, name, _ in EXCERPTS])
-def test_an_excerpt_is_the_code(path: str, name: str, shown: str) -> None:
-    """Character for character, comments included."""
+@pytest.mark.parametrize(
+    ("path", "name", "excerpt"), EXCERPTS, ids=[name for _, name, _ in EXCERPTS]
+)
+def test_an_excerpt_is_the_code(path: str, name: str, excerpt: str) -> None:
+    """An excerpt of the page equals the function in the source, comments included."""
     text = (ROOT / path).read_text(encoding="utf-8")
     (node,) = (
         node
@@ -26,25 +28,27 @@ def test_an_excerpt_is_the_code(path: str, name: str, shown: str) -> None:
         if isinstance(node, ast.FunctionDef) and node.name == name
     )
     lines = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
-    assert shown == "".join(lines)
+    assert excerpt == "".join(lines)
 
 
 def test_all_that_a_client_must_copy_is_quoted() -> None:
-    """The hash and both responses."""
+    """The page quotes the hash and both responses, which every client must implement."""
     assert [name for _, name, _ in EXCERPTS] == [
-        "_hashed",
-        "permanent_response",
-        "instantaneous_response",
+        "_hash_to_bits",
+        "draw_permanent_response",
+        "draw_instantaneous_response",
     ]
 
 
 def test_the_table_of_profiles_is_that_of_the_code() -> None:
-    """Noise and both losses."""
+    """Each row of the table has the noise and both losses of the profile."""
     rows = re.findall(r"^\| (strict|balanced|low-noise|once) \| (.*) \|$", DOCUMENT, re.MULTILINE)
     assert [name for name, _ in rows] == list(PROFILES)
     for name, row in rows:
         *noise, one, inf = map(float, row.split(" | "))
         params = Params.profile(name)
-        assert noise == pytest.approx([getattr(params, letter) for letter in NOISE], abs=6e-7)
+        assert noise == pytest.approx(
+            [getattr(params, letter) for letter in NOISE_LETTERS], abs=6e-7
+        )
         assert epsilon_1(params) == pytest.approx(one, abs=1e-4)
         assert epsilon_inf(params) == pytest.approx(inf, abs=1e-4)

@@ -1,4 +1,4 @@
-"""Encodings: each value sets the bits that the protocol says, and nothing else is a value."""
+"""Encodings: a value sets the bits of the protocol, and values of other types are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rappor.base.errors import ParamsError, ReportError
-from rappor.protocol.encodings import encoder, parse_value
+from rappor.protocol.encodings import get_encoder, parse_value
 from rappor.protocol.params import Params
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
@@ -18,44 +18,49 @@ BLOOM = Params(k=128, h=2, m=64, **NOISE)
 BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
 
 
-def named(encoding: str, *names: str, normalize: str = "none") -> Params:
+def make_params(encoding: str, *names: str, normalize: str = "none") -> Params:
+    """Return parameters of an encoding with these categories or edges."""
     k = len(names) + (encoding == "buckets")
     return Params(k=k, encoding=encoding, categories=names, normalize=normalize, **NOISE)
 
 
-ONEHOT = named("onehot", *"abcdefghi")
-BUCKETS = named("buckets", "-1", "0", "2.5")
+ONEHOT = make_params("onehot", *"abcdefghi")
+BUCKETS = make_params("buckets", "-1", "0", "2.5")
 
 
-def ones(params: Params, value: object, cohort: int = 0) -> list[int]:
-    """Return which bits a value sets, read as the protocol numbers them."""
-    packed = encoder(params).encode(value, cohort)
+def list_ones(params: Params, value: object, cohort: int = 0) -> list[int]:
+    """Return the indices of the bits that a value sets, in the order of the protocol."""
+    packed = get_encoder(params).encode(value, cohort)
     assert len(packed) == params.n_bytes
     return [i for i in range(8 * len(packed)) if packed[i // 8] >> i % 8 & 1]
 
 
 def test_a_string_is_normalised_before_it_is_hashed() -> None:
-    """What the normalizer makes equal sets equal bits."""
+    """Strings that the normalizer makes equal set equal bits."""
     folded = Params(k=128, h=2, m=64, normalize="casefold", **NOISE)
-    assert ones(folded, "STRASSE", 5) == ones(folded, "straße", 5) == ones(BLOOM, "strasse", 5)
+    assert (
+        list_ones(folded, "STRASSE", 5)
+        == list_ones(folded, "straße", 5)
+        == list_ones(BLOOM, "strasse", 5)
+    )
 
 
 def test_another_hash_layout_is_not_for_devices() -> None:
-    """Bits of a foreign layout are never guessed."""
+    """The encoder refuses a hash layout that it does not compute."""
     with pytest.raises(ParamsError, match="layout must be rappor-1 to encode, got 'other'"):
-        encoder(Params(k=8, layout="other", **NOISE))
+        get_encoder(Params(k=8, layout="other", **NOISE))
 
 
 def test_categories_are_compared_after_normalising_both() -> None:
-    """The declared names too: they may be written as people write them."""
-    params = named("onehot", "Straße", "Weg", normalize="casefold")
-    assert ones(params, "STRASSE") == [0]
+    """The names of categories are normalized as well, so they may have capitals."""
+    params = make_params("onehot", "Straße", "Weg", normalize="casefold")
+    assert list_ones(params, "STRASSE") == [0]
 
 
 def test_categories_that_normalise_alike_are_refused() -> None:
-    """One value would be two."""
+    """The encoder refuses categories that the normalizer makes equal."""
     with pytest.raises(ParamsError, match="distinct after normalising by casefold, got 'A' again"):
-        encoder(named("onehot", "a", "b", "A", normalize="casefold"))
+        get_encoder(make_params("onehot", "a", "b", "A", normalize="casefold"))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +73,8 @@ def test_categories_that_normalise_alike_are_refused() -> None:
     ],
 )
 def test_a_bucket_holds_its_lower_edge(bucket: int, values: tuple[float, ...]) -> None:
-    """[e1, e2) and so on, and integers are compared exactly."""
-    assert [ones(BUCKETS, value) for value in values] == [[bucket]] * 3
+    """A bucket contains its lower edge and not its upper edge; integers are compared exactly."""
+    assert [list_ones(BUCKETS, value) for value in values] == [[bucket]] * 3
 
 
 @pytest.mark.parametrize(
@@ -78,28 +83,28 @@ def test_a_bucket_holds_its_lower_edge(bucket: int, values: tuple[float, ...]) -
         (ONEHOT, "z", []),
         (ONEHOT, "", []),
         (BUCKETS, math.nan, []),
-        (named("onehot", "a", "b", normalize="strip"), "b" * 8193, []),
-        *((ONEHOT, each, None) for each in "a"),
-        *((BUCKETS, each, None) for each in (math.inf, 10**400)),
+        (make_params("onehot", "a", "b", normalize="strip"), "b" * 8193, []),
+        *((ONEHOT, value, None) for value in "a"),
+        *((BUCKETS, value, None) for value in (math.inf, 10**400)),
         (BOOLEAN, False, None),
-        *((BLOOM, each, None) for each in ("", "x" * 100_000)),  # any string fits
+        *((BLOOM, value, None) for value in ("", "x" * 100_000)),  # any string fits
     ],
 )
-def test_what_fits_nowhere_is_reported_without_a_bit(
+def test_a_value_outside_the_categories_is_reported_without_a_bit(
     params: Params, value: object, bits: list[int] | None
 ) -> None:
-    """Silence would speak; the encoder says whether a value fits."""
-    assert encoder(params).fits(value) == (bits is None)
-    assert bits in (None, ones(params, value))
+    """A missing report would reveal the value; `is_representable` says whether it has a bit."""
+    assert get_encoder(params).is_representable(value) == (bits is None)
+    assert bits in (None, list_ones(params, value))
 
 
 @pytest.mark.parametrize("value", ["about:blank", "", "http://a.org/" + "x" * 8180])
 def test_a_text_without_a_host_is_hashed_as_the_empty_one(value: str) -> None:
-    """It is reported like any other and does not fit."""
+    """The empty text is hashed like any other, and is not representable."""
     params = Params(k=128, h=2, m=64, normalize="host", **NOISE)
-    assert ones(params, value) == ones(BLOOM, "")
-    assert not encoder(params).fits(value)
-    assert encoder(params).fits("http://a.org/")
+    assert list_ones(params, value) == list_ones(BLOOM, "")
+    assert not get_encoder(params).is_representable(value)
+    assert get_encoder(params).is_representable("http://a.org/")
 
 
 TRUTH = "thetruthabc"
@@ -122,10 +127,12 @@ TRUTH = "thetruthabc"
         (BUCKETS, Fraction(12345), "a value must be an int or a float, got Fraction"),
     ],
 )
-def test_what_is_no_value_is_refused_unseen(params: Params, value: object, reason: str) -> None:
-    """The message tells type and length, never the value."""
+def test_a_value_of_a_wrong_type_is_refused_without_showing_it(
+    params: Params, value: object, reason: str
+) -> None:
+    """The message contains the type and the length, never the value."""
     with pytest.raises(ReportError, match=reason) as caught:
-        encoder(params).encode(value, 0)
+        get_encoder(params).encode(value, 0)
     assert TRUTH not in str(caught.value)
     assert "12345" not in str(caught.value)
 
@@ -135,48 +142,48 @@ def test_what_is_no_value_is_refused_unseen(params: Params, value: object, reaso
 )
 @pytest.mark.parametrize("value", [0, 1, 2, 10, 120])
 def test_a_number_of_numpy_is_encoded_as_its_value(form: Any, value: int) -> None:
-    """In the bucket of the same number of Python."""
-    assert ones(BUCKETS, form(value)) == ones(BUCKETS, value)
+    """A number of numpy sets the same bit as the equal number of Python."""
+    assert list_ones(BUCKETS, form(value)) == list_ones(BUCKETS, value)
 
 
 @pytest.mark.parametrize("form", [np.float16, np.float32])
 def test_a_short_number_of_numpy_is_compared_exactly(form: Any) -> None:
-    """It is rounded when the program makes it, and not again beside an edge."""
+    """The program rounds it once; comparing it with an edge rounds nothing again."""
     for edge in (0.1, 0.3, 0.7):
         params = Params(k=2, h=1, m=1, encoding="buckets", categories=(str(edge),), **NOISE)
-        assert ones(params, form(edge)) == ones(params, float(form(edge)))
-    assert ones(BUCKETS, form("nan")) == ones(BUCKETS, math.nan)
+        assert list_ones(params, form(edge)) == list_ones(params, float(form(edge)))
+    assert list_ones(BUCKETS, form("nan")) == list_ones(BUCKETS, math.nan)
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_a_boolean_of_numpy_is_one(value: bool) -> None:
-    """For yes or no, and no number."""
-    assert ones(BOOLEAN, np.bool_(value)) == ones(BOOLEAN, value)
+def test_a_boolean_of_numpy_is_a_boolean(value: bool) -> None:
+    """It is a value of the boolean encoding, and not a number."""
+    assert list_ones(BOOLEAN, np.bool_(value)) == list_ones(BOOLEAN, value)
     with pytest.raises(ReportError, match="an int or a float"):
-        ones(BUCKETS, np.bool_(value))
+        list_ones(BUCKETS, np.bool_(value))
 
 
 @pytest.mark.parametrize("value", [np.int64(1), np.array(1), np.array([1, 2]), np.complex128(1)])
 def test_another_value_of_numpy_is_refused(value: object) -> None:
-    """A number is no boolean, and neither an array nor a complex number is a number."""
+    """The boolean encoding refuses numbers; buckets refuse arrays and complex numbers."""
     with pytest.raises(ReportError, match="True or False"):
-        ones(BOOLEAN, value)
+        list_ones(BOOLEAN, value)
     if not isinstance(value, np.int64):
         with pytest.raises(ReportError, match="an int or a float"):
-            ones(BUCKETS, value)
+            list_ones(BUCKETS, value)
 
 
 @pytest.mark.parametrize(
     ("params", "cohort"),
     [
-        *((BLOOM, each) for each in (-1, 64, True, 0.0, "0", None)),
+        *((BLOOM, cohort) for cohort in (-1, 64, True, 0.0, "0", None)),
         *((params, 1) for params in (ONEHOT, BOOLEAN, BUCKETS)),  # they have one cohort
     ],
 )
 def test_a_cohort_out_of_range_is_refused(params: Params, cohort: Any) -> None:
-    """Cohorts are the integers 0 to m - 1."""
+    """A cohort is an integer from 0 to m - 1."""
     with pytest.raises(ReportError, match=rf"cohort must be an integer in \[0, {params.m - 1}\]"):
-        encoder(params).encode("a", cohort)
+        get_encoder(params).encode("a", cohort)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +198,10 @@ def test_a_cohort_out_of_range_is_refused(params: Params, cohort: Any) -> None:
     ],
 )
 def test_text_becomes_a_value(params: Params, text: str, value: object) -> None:
-    """As on a command line, and of the type that encodes."""
+    """A text of a command line becomes a value of the type that the encoding accepts."""
     parsed = parse_value(params, text)
     assert (parsed, type(parsed)) == (value, type(value))
-    encoder(params).encode(parsed, 0)
+    get_encoder(params).encode(parsed, 0)
 
 
 @pytest.mark.parametrize(
@@ -204,8 +211,10 @@ def test_text_becomes_a_value(params: Params, text: str, value: object) -> None:
         (BUCKETS, "a value must be a number, got a str of 11 characters"),
     ],
 )
-def test_text_that_is_no_value_is_refused_unseen(params: Params, reason: str) -> None:
-    """The length is told."""
+def test_text_that_is_not_a_value_is_refused_without_showing_it(
+    params: Params, reason: str
+) -> None:
+    """The message contains the length of the text, never the text."""
     with pytest.raises(ReportError, match=reason) as caught:
         parse_value(params, TRUTH)
     assert TRUTH not in str(caught.value)

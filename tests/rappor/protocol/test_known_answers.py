@@ -1,4 +1,4 @@
-"""Known answers of the protocol by an implementation that shares no code with this one."""
+"""Known answers of the protocol, computed by an implementation that shares no code with ours."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 import reference
 
-from rappor.protocol.encodings import encoder
-from rappor.protocol.encodings.buckets import edge_text
+from rappor.protocol.encodings import get_encoder
+from rappor.protocol.encodings.buckets import format_edge
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, choose_part
-from rappor.protocol.randomizer import choose_day, cohort, drawn_day, part_coin, permanent
+from rappor.protocol.randomizer import (
+    choose_day,
+    derive_cohort,
+    derive_part_coin,
+    derive_permanent_response,
+    derive_report_day,
+)
 
 KNOWN = json.loads(
     (Path(__file__).parent / "data" / "known_answers.json").read_text(encoding="ascii")
@@ -22,79 +28,79 @@ KNOWN = json.loads(
 
 
 LENGTHS = (28, 29, 30, 31, 90, 91, 92, 365, 366)
-"""Days of a month, a quarter and a year."""
+"""Lengths of months, quarters and years, in days. `choose_day` receives no other lengths."""
 
 
-def params_of(stated: dict[str, Any], **more: Any) -> Params:
-    """Make a parameter set as it is stated, edges as numbers."""
-    fields = dict(stated)
+def make_params(row: dict[str, Any], **more: Any) -> Params:
+    """Return the parameter set of a row, in which edges are numbers."""
+    fields = dict(row)
     if edges := fields.pop("edges", None):
-        fields["categories"] = [edge_text(edge) for edge in edges]
+        fields["categories"] = [format_edge(edge) for edge in edges]
     fields["categories"] = tuple(fields.get("categories", ()))
     return Params(**fields | more, insecure=True)
 
 
-ASYMMETRIC = {row["metric"]: params_of(row["params"]) for row in KNOWN["asymmetric"]}
+ASYMMETRIC = {row["metric"]: make_params(row["params"]) for row in KNOWN["asymmetric"]}
 
 
 @pytest.mark.parametrize("row", KNOWN["bloom"])
 def test_bits_of_a_string(row: dict[str, Any]) -> None:
-    """Each value sets the stated bits in the stated cohort."""
+    """Each value sets the known bits in the known cohort."""
     params = Params(k=row["k"], h=row["h"], m=row["cohort"] + 1, f=0.5, p=0.25, q=0.75)
-    bits = reference.unpack(encoder(params).encode(row["value"], row["cohort"]), row["k"])
+    bits = reference.unpack(get_encoder(params).encode(row["value"], row["cohort"]), row["k"])
     assert [i for i, bit in enumerate(bits) if bit] == row["set"]
 
 
 @pytest.mark.parametrize("row", KNOWN["devices"], ids=lambda row: row["metric"])
 def test_a_device(row: dict[str, Any]) -> None:
     """Fingerprints, cohort, bits and permanent response agree."""
-    alone, secret = params_of(row["params"]), bytes.fromhex(row["secret"])
-    params = alone
+    plain, secret = make_params(row["params"]), bytes.fromhex(row["secret"])
+    params = plain
     if "interval" in row:
-        params = params_of(row["params"], interval=row["interval"], epoch=row["epoch_length"])
-        assert alone.fingerprint == row["fingerprint_of_params_alone"]
-        assert alone.permanent_fingerprint == row["permanent_fingerprint"]
+        params = make_params(row["params"], interval=row["interval"], epoch=row["epoch_length"])
+        assert plain.fingerprint == row["fingerprint_of_params_alone"]
+        assert plain.permanent_fingerprint == row["permanent_fingerprint"]
     assert params.fingerprint == row["fingerprint"]
     assert params.permanent_fingerprint == row["permanent_fingerprint"]
-    own = cohort(secret, row["metric"], row["epoch"], params)
-    assert own == row["cohort"]
+    cohort = derive_cohort(secret, row["metric"], row["epoch"], params)
+    assert cohort == row["cohort"]
     bits = reference.pack(list(map(int, row["bits"])))
     if "value" in row:
-        assert encoder(params).encode(row["value"], own) == bits
-    memoised = permanent(secret, row["metric"], row["epoch"], params, bits)
-    shown = reference.unpack(memoised, params.k)
-    assert "".join(map(str, shown)) == row["permanent"]
+        assert get_encoder(params).encode(row["value"], cohort) == bits
+    permanent = derive_permanent_response(secret, row["metric"], row["epoch"], params, bits)
+    permanent_bits = reference.unpack(permanent, params.k)
+    assert "".join(map(str, permanent_bits)) == row["permanent"]
 
 
 @pytest.mark.parametrize("row", KNOWN["parts"], ids=lambda row: row["secret"][:8])
 def test_the_part_of_a_device(row: dict[str, Any]) -> None:
-    """The secret chooses the stated part, whose fingerprints are its own."""
-    base, secret = params_of(row["params"]), bytes.fromhex(row["secret"])
+    """The secret chooses the known part, and the part has the known fingerprints."""
+    base, secret = make_params(row["params"]), bytes.fromhex(row["secret"])
     assert base.permanent_fingerprint == row["base"]
     parts = [Part("prefix:3", row["shares"][0]), Part("prefix:6", row["shares"][1]), Part("whole")]
-    name = choose_part(parts, part_coin(secret, row["metric"], row["epoch"], base))
+    name = choose_part(parts, derive_part_coin(secret, row["metric"], row["epoch"], base))
     assert name == row["part"]
-    own = params_of(row["params"], part=name)
-    assert own.fingerprint == row["fingerprint"]
-    assert own.permanent_fingerprint == row["permanent_fingerprint"]
+    with_part = make_params(row["params"], part=name)
+    assert with_part.fingerprint == row["fingerprint"]
+    assert with_part.permanent_fingerprint == row["permanent_fingerprint"]
 
 
 @pytest.mark.parametrize("row", KNOWN["days"], ids=lambda row: row["metric"])
 def test_the_day_of_a_device(row: dict[str, Any]) -> None:
-    """The secret draws the stated day, and the largest coin the last one that is ever drawn."""
+    """The secret draws the known day, and the largest coin draws the last day of all."""
     params = ASYMMETRIC[row["metric"]]
     assert params.permanent_fingerprint == row["permanent_fingerprint"]
     secret = bytes.fromhex(row["secret"])
     days = row["days"]
-    assert drawn_day(secret, row["metric"], row["epoch"], params, days) == row["day"]
+    assert derive_report_day(secret, row["metric"], row["epoch"], params, days) == row["day"]
     assert choose_day(2**32 - 1, days) == row["last_day_drawn"]
 
 
 @pytest.mark.parametrize("days", LENGTHS)
-def test_every_coin_draws_one_of_the_first_days_alike(days: int) -> None:
-    """Over all 2^32 coins: each day but the last eight has the same number of coins, or one more.
+def test_all_days_but_the_last_eight_are_equally_likely(days: int) -> None:
+    """Each day but the last eight has the same number of the 2^32 coins, or one coin more.
 
-    The day never falls as the coin grows, so the first coin of each day gives all of them.
+    The day never falls as the coin grows, so the first coin of each day decides all coins.
     """
     drawn = days - 8
     first = [-(-(day * 2**32) // drawn) for day in range(drawn + 1)]

@@ -1,4 +1,4 @@
-"""Privacy loss: the published figures, both limits, and numbers that do not drown."""
+"""Privacy loss: published figures, the limits of few and many reports, and exact digits."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n, posterior_bo
 from rappor.protocol.params import Params
 
 
-def bloom(f: float, p: float, q: float, **shape: int) -> Params:
+def make_bloom(f: float, p: float, q: float, **shape: int) -> Params:
+    """Return parameters of strings, by default with k = 128 and h = 2."""
     fields: dict[str, Any] = {"k": 128, "h": 2} | shape
     return Params(**fields, f=f, p=p, q=q)
 
 
-def coded(encoding: str, k: int, f: float, p: float, q: float) -> Params:
+def make_params(encoding: str, k: int, f: float, p: float, q: float) -> Params:
+    """Return parameters of an encoding without hashes, with k categories or edges."""
     names = () if encoding == "boolean" else tuple(str(i) for i in range(k))
     bits = k + (encoding == "buckets")
     return Params(encoding=encoding, k=bits, categories=names, f=f, p=p, q=q)
 
 
-PAPER_52 = bloom(0.5, 0.5, 0.75)
-PAPER_54 = bloom(0.75, 0.5, 0.75)
-BROWSER = bloom(0.5, 0.25, 0.75)
+PAPER_52 = make_bloom(0.5, 0.5, 0.75)
+PAPER_54 = make_bloom(0.75, 0.5, 0.75)
+BROWSER = make_bloom(0.5, 0.25, 0.75)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +41,12 @@ BROWSER = bloom(0.5, 0.25, 0.75)
         (PAPER_52, {1: 1.0743, 2: 2.017, 3: 2.756, 5: 3.656, 10: 4.299, 10**9: 4.3944}),
         (PAPER_54, {1: 0.5343, 2: 0.990, 3: 1.334, 5: 1.734, 10: 2.005, 10**9: 2.0433}),
         (BROWSER, {1: 2.0433, 2: 3.389, 3: 4.022, 5: 4.351, 10: 4.394, 10**9: 4.3944}),
-        (bloom(0.75, 0.45, 0.55, k=20, h=4), {1: 0.4001}),
-        (bloom(0.95, 0, 1, h=4), {1: 0.8007}),
+        (make_bloom(0.75, 0.45, 0.55, k=20, h=4), {1: 0.4001}),
+        (make_bloom(0.95, 0, 1, h=4), {1: 0.8007}),
     ],
 )
 def test_known_figures(params: Params, figures: dict[int, float]) -> None:
-    """The figures of [EPK14] and of audits, as far as they are printed, by number of reports."""
+    """Losses by number of reports equal the printed digits of [EPK14] and of audits."""
     for n, expected in figures.items():
         half_a_digit = 5e-5 if n in (1, 10**9) else 5e-4
         assert epsilon_n(params, n) == pytest.approx(expected, abs=half_a_digit)
@@ -53,13 +55,13 @@ def test_known_figures(params: Params, figures: dict[int, float]) -> None:
 @pytest.mark.parametrize(
     "params",
     [
-        bloom(0.0, 0.25, 0.75, k=4, h=1),
-        coded("boolean", 1, 0.0, 0.25, 0.75),
-        *(coded(encoding, 3, 0.0, 0.25, 0.75) for encoding in ("onehot", "buckets")),
+        make_bloom(0.0, 0.25, 0.75, k=4, h=1),
+        make_params("boolean", 1, 0.0, 0.25, 0.75),
+        *(make_params(encoding, 3, 0.0, 0.25, 0.75) for encoding in ("onehot", "buckets")),
     ],
 )
-def test_no_permanent_noise_is_no_bound(params: Params) -> None:
-    """F = 0: losses add without limit, and with a certain bit at once."""
+def test_without_permanent_noise_the_loss_has_no_limit(params: Params) -> None:
+    """For f = 0 the losses of reports add; a certain bit loses everything in one report."""
     assert epsilon_inf(params) == math.inf
     for n in (7, 10**9):
         assert epsilon_n(params, n) == pytest.approx(n * epsilon_1(params))
@@ -69,13 +71,13 @@ def test_no_permanent_noise_is_no_bound(params: Params) -> None:
 
 
 def test_permanent_noise_bounds_even_certain_bits() -> None:
-    """With p = 0 and q = 1 the first report already shows the whole permanent response."""
-    params = bloom(0.5, 0, 1)
+    """With p = 0 and q = 1, one report loses as much as any number of reports."""
+    params = make_bloom(0.5, 0, 1)
     assert epsilon_1(params) == epsilon_n(params, 10**9) == epsilon_inf(params)
 
 
-def exact_up(params: Params, n: int) -> float:
-    """Return the loss of n ones about one bit, in 60 decimal digits."""
+def compute_exact_up(params: Params, n: int) -> float:
+    """Return the loss of n reported ones about one bit, computed with 60 decimal digits."""
     with decimal.localcontext(prec=60):
         a, low, high = (Decimal(x) for x in (params.f / 2, params.p, params.q))
         ratio = (low / high) ** n
@@ -93,12 +95,14 @@ def exact_up(params: Params, n: int) -> float:
         (1 - 2**-31, 0.5, 0.5 + 2**-32),
     ],
 )
-def test_nothing_cancels(n: int, f: float, p: float, q: float) -> None:
-    """The loss keeps ten digits where p and q, or truth and lie, are as near as can be."""
-    up = coded("boolean", 1, f, p, q)
-    down = coded("boolean", 1, f, 1 - q, 1 - p)
-    assert epsilon_n(up, n) >= exact_up(up, n) * (1 - 1e-10)
-    assert max(exact_up(up, n), exact_up(down, n)) == pytest.approx(epsilon_n(up, n), rel=1e-10)
+def test_the_loss_keeps_ten_digits(n: int, f: float, p: float, q: float) -> None:
+    """Nothing cancels even if p and q, or f and 1, differ by one threshold."""
+    up = make_params("boolean", 1, f, p, q)
+    down = make_params("boolean", 1, f, 1 - q, 1 - p)
+    assert epsilon_n(up, n) >= compute_exact_up(up, n) * (1 - 1e-10)
+    assert max(compute_exact_up(up, n), compute_exact_up(down, n)) == pytest.approx(
+        epsilon_n(up, n), rel=1e-10
+    )
     assert epsilon_n(up, n) == epsilon_n(down, n)
 
 
@@ -109,8 +113,8 @@ def test_nothing_cancels(n: int, f: float, p: float, q: float) -> None:
     st.sampled_from([1, 2, 17, 10**3, 10**9]),
 )
 def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
-    """One report loses at most n reports do, and those at most what is lost for ever."""
-    params = bloom(f, p, p + gap)
+    """epsilon_1 <= epsilon_n <= epsilon_inf, and epsilon_n <= n epsilon_1."""
+    params = make_bloom(f, p, p + gap)
     one, many, ever = epsilon_1(params), epsilon_n(params, n), epsilon_inf(params)
     assert 0 < one <= many * (1 + 1e-12)
     assert many <= ever * (1 + 1e-12)
@@ -130,21 +134,21 @@ def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
         (math.inf, 1, 1, 1),
     ],
 )
-def test_beliefs(epsilon: float, prior: float, low: float, high: float) -> None:
-    """Bayes with the likelihood ratio at its limits; certainty is never moved."""
+def test_posterior_bounds(epsilon: float, prior: float, low: float, high: float) -> None:
+    """The bounds are Bayes' theorem at the largest likelihood ratio; certainty never changes."""
     assert posterior_bound(epsilon, prior) == pytest.approx((low, high), abs=1e-6)
 
 
 @given(st.floats(0, 50), st.floats(0, 1))
-def test_beliefs_are_ordered(epsilon: float, prior: float) -> None:
-    """A belief can stay what it was."""
+def test_posterior_bounds_contain_the_prior(epsilon: float, prior: float) -> None:
+    """The prior belief is always a possible posterior belief."""
     low, high = posterior_bound(epsilon, prior)
     assert 0 <= low <= prior * (1 + 1e-12)
     assert prior * (1 - 1e-12) <= high <= 1
 
 
-def test_nonsense_is_refused() -> None:
-    """All arguments have a range, and a NaN is in none."""
+def test_arguments_outside_their_range_are_refused() -> None:
+    """Every argument has a range, and a NaN is outside every range."""
     for n in (0, -1, 1.0, True, "1", math.nan, 10**15 + 1):
         with pytest.raises(ParamsError, match=r"n must be an integer in \[1, 1,000,0"):
             epsilon_n(PAPER_52, n)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Normalizers: what is the same value, said twice the same."""
+"""Normalizers: spellings of a value become one spelling, and a second time changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from programs import run_python
 
 from rappor.base.errors import MissingExtraError, ParamsError, ReportError
-from rappor.protocol.normalizers import LONGEST, NORMALIZERS, normalize
+from rappor.protocol.normalizers import MAX_TEXT_BYTES, NORMALIZERS, normalize
 
 URL_PARTS = st.lists(
     st.sampled_from([*"/\\:@[]%.。aBßéÉ\u0301-_?# \uff0f", "http:", "//", "::1", "xn--"])
@@ -24,17 +24,17 @@ TEXTS = st.text() | URL_PARTS
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 @given(text=TEXTS)
-@example(text="\u0149" * (LONGEST // 2))
-@example(text="\U0001d160" * (LONGEST // 4))
-@example(text="a" * LONGEST)
+@example(text="\u0149" * (MAX_TEXT_BYTES // 2))
+@example(text="\U0001d160" * (MAX_TEXT_BYTES // 4))
+@example(text="a" * MAX_TEXT_BYTES)
 def test_normalising_again_changes_nothing(name: str, text: str) -> None:
-    """Any text is taken, and what comes out is already normal."""
+    """A normalizer accepts any text, and its result is in normal form."""
     once = normalize(name, text)
     assert normalize(name, once) == once
 
 
 def test_case_folds_to_a_fixed_point() -> None:
-    """Every character, alone and under a mark that composes, is normal after one step."""
+    """Folding twice changes no character, alone or with a mark that composes."""
     changing = (chr(c) for c in range(sys.maxunicode + 1) if chr(c).casefold() != chr(c))
     for text in [mark_after for c in changing for mark_after in (c, c + "\u0301", c + "\u0345")]:
         once = normalize("casefold", text)
@@ -42,8 +42,8 @@ def test_case_folds_to_a_fixed_point() -> None:
 
 
 @given(st.text())
-def test_casefold_does_not_see_how_a_text_is_composed(text: str) -> None:
-    """Canonically equal texts are one value."""
+def test_casefold_ignores_how_a_text_is_composed(text: str) -> None:
+    """Canonically equal texts have one normal form."""
     parted = unicodedata.normalize("NFD", text)
     assert normalize("casefold", parted) == normalize("casefold", text)
     assert normalize("nfc", parted) == normalize("nfc", text)
@@ -60,7 +60,7 @@ def test_casefold_does_not_see_how_a_text_is_composed(text: str) -> None:
     ],
 )
 def test_texts(name: str, text: str, expected: str) -> None:
-    """Each does its own thing and no other."""
+    """Each normalizer changes a text as documented and not otherwise."""
     assert normalize(name, text) == expected
 
 
@@ -86,12 +86,12 @@ def test_texts(name: str, text: str, expected: str) -> None:
     ],
 )
 def test_hosts(text: str, host: str) -> None:
-    """The host alone, in lower-case ASCII."""
+    """The result is the host in lower-case ASCII, without user, port and path."""
     assert normalize("host", text) == host
 
 
 def test_characters_that_came_later_are_in_no_host() -> None:
-    """Python would fold U+023A, of Unicode 4.1, by its own tables; U+00C9 is as old as Unicode."""
+    """U+023A of Unicode 4.1 is in no host, because Python would fold it by newer tables."""
     assert normalize("host", "\u023a.example") == ""
     assert normalize("host", "\u00c9.example") == "xn--9ca.example"
 
@@ -105,8 +105,8 @@ def test_characters_that_came_later_are_in_no_host() -> None:
         *("C:\\Users", "example.com:port"),
     ],
 )
-def test_no_host_is_the_empty_text(text: str) -> None:
-    """Everything without a host is one value."""
+def test_a_text_without_a_host_becomes_empty(text: str) -> None:
+    """All texts without a host have one normal form."""
     assert normalize("host", text) == ""
     assert normalize("domain", text) == ""
 
@@ -126,12 +126,12 @@ def test_no_host_is_the_empty_text(text: str) -> None:
     ],
 )
 def test_domains(text: str, domain: str) -> None:
-    """What one may register; public suffixes and addresses stay whole."""
+    """The result is the registrable domain; public suffixes and addresses stay unchanged."""
     assert normalize("domain", text) == domain
 
 
 def test_a_missing_list_names_its_extra(tmp_path: Path) -> None:
-    """Without the public-suffix list one sentence says what to install."""
+    """Without the public-suffix list, the error names the extra to install."""
     code = (
         "import sys; sys.modules['publicsuffixlist'] = None\n"
         "from rappor.base.errors import MissingExtraError\n"
@@ -140,13 +140,13 @@ def test_a_missing_list_names_its_extra(tmp_path: Path) -> None:
         "try: normalize('domain', 'example.com')\n"
         "except MissingExtraError as error: print(error)\n"
     )
-    shown = run_python("-c", code, folder=tmp_path).stdout
-    assert shown.strip() == str(MissingExtraError("domain"))
+    output = run_python("-c", code, folder=tmp_path).stdout
+    assert output.strip() == str(MissingExtraError("domain"))
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_what_is_no_text_is_refused_unseen(name: str) -> None:
-    """The message tells its length, or its type; an unknown normalizer is told the known ones."""
+def test_a_value_that_is_not_a_text_is_refused_without_showing_it(name: str) -> None:
+    """The message contains length or type; for an unknown normalizer it lists the known ones."""
     with pytest.raises(ReportError, match="valid Unicode, got 8 characters") as caught:
         normalize(name, "secret \ud800")
     assert not re.search(r"secret|ud800", str(caught.value))
@@ -158,16 +158,16 @@ def test_what_is_no_text_is_refused_unseen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_each_knows_another_spelling_that_it_undoes(name: str) -> None:
-    """An audit asks for both spellings; only `none` has a single one."""
+def test_each_normalizer_has_another_spelling_that_it_maps_back(name: str) -> None:
+    """An audit encodes both spellings; only `none` has no other spelling."""
     for text in ("caf\u00e9.com", "audit.com"):
         respelled = NORMALIZERS[name].respell(text)
         assert normalize(name, respelled) == normalize(name, text)
     assert (NORMALIZERS[name].respell("caf\u00e9.com") == "caf\u00e9.com") == (name == "none")
 
 
-def test_case_folds_alike_for_every_spelling_with_a_subscript_iota() -> None:
-    """Composed, decomposed and in title case, with another mark after it; and it folds once."""
+def test_case_folding_is_equal_for_every_spelling_with_a_subscript_iota() -> None:
+    """Composed, decomposed and title-case letters fold to one text, with any other mark."""
     letters = [chr(code) for code in range(0x370, 0x2000)]
     with_iota = [text for text in letters if "\u0345" in unicodedata.normalize("NFD", text)]
     assert len(with_iota) > 50

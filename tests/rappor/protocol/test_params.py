@@ -1,4 +1,4 @@
-"""Parameters: exact thresholds, refusals with their reason, fingerprints."""
+"""Parameter sets: exact thresholds, refused values with their reason, fingerprints."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.encodings.buckets import edge_text
-from rappor.protocol.params import MAX_BITS, ONE, Params, threshold
+from rappor.protocol.encodings.buckets import format_edge
+from rappor.protocol.params import MAX_BITS, ONE, Params, compute_threshold
 
 
 def make(**changes: Any) -> Params:
+    """Return parameters of strings with some changed arguments."""
     fields: dict[str, Any] = {"k": 8, "h": 2, "m": 4, "f": 0.5, "p": 0.25, "q": 0.75}
     return Params(**fields | changes)
 
 
-def named(encoding: str, *categories: str, **changes: Any) -> Params:
+def make_categories(encoding: str, *categories: str, **changes: Any) -> Params:
+    """Return parameters with categories or edges, and with some changed arguments."""
     extra = encoding == "buckets"
     fields = {"k": max(len(categories) + extra, 1), "h": 1, "m": 1}
     return make(encoding=encoding, categories=categories, **fields | changes)
@@ -33,12 +35,12 @@ def named(encoding: str, *categories: str, **changes: Any) -> Params:
     [(0, 0), (1, ONE), (0.5, 1 << 31), (2**-33, 1), (0.999 * 2**-33, 0), (1 - 2**-34, ONE)],
 )
 def test_a_threshold_is_rounded_half_up(probability: float, expected: int) -> None:
-    """floor(x * 2^32 + 0.5), in binary64."""
-    assert threshold(probability) == expected
+    """A threshold is floor(x * 2^32 + 0.5), computed in binary64."""
+    assert compute_threshold(probability) == expected
 
 
 def test_sizes() -> None:
-    """Bytes are rounded up; density is the chance that a random string sets a bit."""
+    """A report has ceil(k/8) bytes; density is the probability that a string sets a bit."""
     assert [make(k=k).n_bytes for k in (2, 8, 9, 2040)] == [1, 1, 2, 255]
     assert make(k=4, h=2).density == pytest.approx(1 - (3 / 4) ** 2)
     assert make(k=1, h=1, m=1, encoding="boolean").density == 1
@@ -56,7 +58,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"layout": "\ud800"}, "layout must be valid Unicode, got a lone surrogate"),
     ({"layout": 3}, "layout must be a non-empty name, got 3"),
     *(
-        ({name: each}, re.escape(f"{name} must be {constraint}, got {each!r}"))
+        ({name: value}, re.escape(f"{name} must be {constraint}, got {value!r}"))
         for name, constraint, wrong in (
             ("k", "an integer in [2, 2,040]", (1, 2041, 8.0, "8")),
             ("h", "an integer in [1, 16]", (0, 17, True)),
@@ -66,14 +68,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             ("p", "a number in [0, 1]", (-1, math.nan, True)),
             ("q", "a number in [0, 1]", (1.5, math.inf, None)),
         )
-        for each in wrong
+        for value in wrong
     ),
     ({"p": 0.75}, r"p must be less than q by at least 2\^-32, got p = 0.75 and q = 0.75"),
     ({"p": 0.75 - 2**-40}, "p must be less than q"),
     ({"f": 2**-34}, r"f must be 0 or at least 2\^-32"),
     ({"f": 1 - 2**-33}, r"f must be less than 1 by at least 2\^-31"),
     ({"f": 0, "p": 0}, "f g must be greater than 0 where p is 0, got f = 0 and g = 0.5"),
-    ({"f": 0, "q": 1}, r"f \(1 - g\) must be greater than 0 where .*; say insecure to allow it"),
+    ({"f": 0, "q": 1}, r"f \(1 - g\) must be greater than 0 where .*; set insecure to allow it"),
     ({"categories": ("a",)}, "categories must be empty for encoding bloom"),
     ({"encoding": "boolean"}, "h must be 1 for encoding boolean, got 2"),
     ({"encoding": "boolean", "h": 1}, "m must be 1 for encoding boolean, got 4"),
@@ -86,8 +88,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), REFUSED)
-def test_what_is_outside_its_range_is_refused(changes: dict[str, Any], reason: str) -> None:
-    """Each field has its own sentence with the constraint and what was got."""
+def test_an_argument_outside_its_range_is_refused(changes: dict[str, Any], reason: str) -> None:
+    """The message names the argument, its constraint and the refused value."""
     with pytest.raises(ParamsError, match=reason):
         make(**changes)
 
@@ -106,41 +108,41 @@ NAMES_REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("buckets", ("2", "1"), "edges must increase"),
     ("buckets", ("inf",), "edges must be finite"),
     ("buckets", ("nan",), "edges must be finite"),
-    ("buckets", ("1.0",), "edges must be written as shortest decimals; use edge_text"),
+    ("buckets", ("1.0",), "edges must be written as shortest decimals; use format_edge"),
 ]
 
 
 @pytest.mark.parametrize(("encoding", "names", "reason"), NAMES_REFUSED)
 def test_wrong_names_are_refused(encoding: str, names: tuple[Any, ...], reason: str) -> None:
-    """Categories and edges are checked one by one."""
+    """The message names the first category or edge that is wrong."""
     with pytest.raises(ParamsError, match=reason):
-        named(encoding, *names)
+        make_categories(encoding, *names)
 
 
 def test_k_agrees_with_the_names() -> None:
-    """Each category needs a bit, and the edges one more than there are."""
+    """K is the number of categories, or the number of edges plus one."""
     with pytest.raises(ParamsError, match=r"k must be 2, .* that the categories need, got 3"):
-        named("onehot", "a", "b", k=3)
+        make_categories("onehot", "a", "b", k=3)
     with pytest.raises(ParamsError, match=r"k must be 3, .* that the edges need, got 2"):
-        named("buckets", "1", "2", k=2)
+        make_categories("buckets", "1", "2", k=2)
     with pytest.raises(ParamsError, match="categories must be a tuple of texts"):
         make(encoding="onehot", k=2, h=1, m=1, categories=["a", "b"])
     with pytest.raises(ParamsError, match="normalize must be none for encoding buckets"):
-        named("buckets", "1", normalize="nfc")
+        make_categories("buckets", "1", normalize="nfc")
 
 
 def test_insecure_parameters_are_made_on_request() -> None:
-    """Whoever asks for no noise at all gets it, and says so again to get it again."""
+    """Parameters without noise need insecure=True each time they are made."""
     assert make(f=0, p=0, q=1, insecure=True).t_q == ONE
     assert make(f=0).t_1 == 0
     for certain in ({"g": 0, "p": 0}, {"g": 1, "q": 1}):
-        with pytest.raises(ParamsError, match="one report reveals the value; say insecure"):
+        with pytest.raises(ParamsError, match="one report reveals the value; set insecure"):
             make(f=0.5, **certain)
         assert make(f=0.5, **certain, insecure=True).f == 0.5
 
 
 def test_the_limits_are_allowed() -> None:
-    """Both ends of every interval."""
+    """Both ends of every allowed interval are accepted."""
     assert make(k=2, h=1, m=1).k == 2
     assert make(k=MAX_BITS, h=16, m=65536).m == 65536
     assert make(f=2**-32).t_1 == 1
@@ -149,7 +151,7 @@ def test_the_limits_are_allowed() -> None:
 
 
 def test_every_field_enters_the_fingerprint() -> None:
-    """Two ends that differ anywhere notice."""
+    """Two parameter sets that differ in any field have different fingerprints."""
     changes: list[dict[str, Any]] = [
         {},
         {"k": 9},
@@ -162,7 +164,7 @@ def test_every_field_enters_the_fingerprint() -> None:
         {"layout": "other"},
     ]
     sets = [make(**change) for change in changes]
-    sets += [named("onehot", "a", "b"), named("onehot", "b", "a")]
+    sets += [make_categories("onehot", "a", "b"), make_categories("onehot", "b", "a")]
     assert len({params.fingerprint for params in sets}) == len(sets)
 
 
@@ -183,8 +185,8 @@ TEXT = make().to_json()
                 '"k":8,': ("",),
                 '"f":1073741824': (
                     *(
-                        f'"f":{each}'
-                        for each in ("1073741824.25", '"x"', "NaN", 10**400, "9" * 5000)
+                        f'"f":{number}'
+                        for number in ("1073741824.25", '"x"', "NaN", 10**400, "9" * 5000)
                     ),
                     *('"f":1073741824,"f0":1073741824', '"f":2147483648,"f0":2147483648'),
                     *('"f":-1,"f0":1', '"f":1073741824,"g":0.5'),
@@ -193,11 +195,11 @@ TEXT = make().to_json()
             }.items()
             for new in changed
         ),
-        named("onehot", "a", "b").to_json().replace('["a","b"]', '"ab"'),
+        make_categories("onehot", "a", "b").to_json().replace('["a","b"]', '"ab"'),
     ],
 )
 def test_other_json_is_refused(text: str) -> None:
-    """Whatever to_json does not write is not read."""
+    """from_json refuses every text that to_json does not write."""
     assert text != TEXT
     with pytest.raises(ParamsError):
         Params.from_json(text)
@@ -223,20 +225,20 @@ def test_other_json_is_refused(text: str) -> None:
     ],
 )
 def test_edges_are_written_as_in_ecmascript(edge: float, text: str) -> None:
-    """RFC 8785 section 3.2.2.3."""
-    assert edge_text(edge) == text
+    """An edge has the form of RFC 8785 section 3.2.2.3."""
+    assert format_edge(edge) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_edges_read_back(edge: float) -> None:
-    """The text names the same binary64, and no exponent hides in a short one."""
-    text = edge_text(edge)
+    """The text reads back to the same binary64, and has an exponent only if it is long."""
+    text = format_edge(edge)
     assert float(text) == edge
-    assert edge_text(float(text)) == text
+    assert format_edge(float(text)) == text
     assert ("e" in text) == (edge != 0 and not 1e-6 <= abs(edge) < 1e21)
 
 
-probabilities = st.floats(0, 1) | st.integers(0, ONE).map(lambda t: t / ONE)
+PROBABILITIES = st.floats(0, 1) | st.integers(0, ONE).map(lambda t: t / ONE)
 shapes = st.sampled_from(
     [
         {"k": 2, "h": 16, "m": 65536, "normalize": "domain"},
@@ -249,22 +251,23 @@ shapes = st.sampled_from(
 )
 
 
-@given(shapes, st.floats(0, 0.999), st.floats(0, 1), probabilities, probabilities)
+@given(shapes, st.floats(0, 0.999), st.floats(0, 1), PROBABILITIES, PROBABILITIES)
 def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
     shape: dict[str, Any], f: float, g: float, one: float, other: float
 ) -> None:
-    """Made again from its own fields, or read back from JSON, a set is equal to the last bit.
+    """A set made again from its fields, or read back from JSON, equals the first set.
 
-    f, p and q are t / 2^32, and give the same thresholds again.
+    f, p and q are thresholds divided by 2^32, and give the same thresholds again.
     """
     low, high = sorted((one, other))
-    forced = threshold(f * g) + threshold(f * (1 - g))
-    assume(threshold(low) < threshold(high) and (f == 0 or forced > 0))
+    forced = compute_threshold(f * g) + compute_threshold(f * (1 - g))
+    assume(compute_threshold(low) < compute_threshold(high) and (f == 0 or forced > 0))
     params = Params(**shape, f=f, g=g, p=low, q=high, insecure=True)
-    assert (params.t_p, params.t_q) == (threshold(low), threshold(high))
-    stated = (params.p, params.q, params.f)
+    assert (params.t_p, params.t_q) == (compute_threshold(low), compute_threshold(high))
+    probabilities = (params.p, params.q, params.f)
     thresholds = (params.t_p, params.t_q, params.t_1 + params.t_0)
-    assert [Fraction(each) for each in stated] == [Fraction(each, ONE) for each in thresholds]
+    expected = [Fraction(threshold, ONE) for threshold in thresholds]
+    assert [Fraction(probability) for probability in probabilities] == expected
     fields = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
     for again in (Params(**fields, insecure=True), Params.from_json(params.to_json())):
         assert again == params
@@ -275,9 +278,9 @@ def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
 
 @pytest.mark.parametrize("code", range(0xA1))
 def test_every_control_character_is_refused(code: int) -> None:
-    """Both blocks of them, to their first and last one; no other character is."""
+    """Names must not contain U+0000-001F and U+007F-009F, and may contain other characters."""
     if 0x20 <= code < 0x7F or code == 0xA0:
-        assert named("onehot", "a", f"a{chr(code)}b").k == 2
+        assert make_categories("onehot", "a", f"a{chr(code)}b").k == 2
         return
     with pytest.raises(ParamsError, match="free of control characters"):
-        named("onehot", "a", f"a{chr(code)}b")
+        make_categories("onehot", "a", f"a{chr(code)}b")

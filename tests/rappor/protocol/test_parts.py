@@ -1,4 +1,4 @@
-"""Parts: which of them a device answers for, and what of a string they tell."""
+"""Parts: the part that a device reports, and the prefix of a string that it contains."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
-from rappor.protocol.parts import Part, check_parts, choose_part, cut
+from rappor.protocol.parts import Part, check_parts, choose_part, extract_part
 
 BASE = Params(k=64, h=2, m=8, f=0.5, p=0.25, q=0.75, normalize="casefold")
 PARTS = (Part("prefix:2", 0.25), Part("prefix:5", 0.5), Part("whole"))
@@ -29,36 +29,36 @@ PARTS = (Part("prefix:2", 0.25), Part("prefix:5", 0.5), Part("whole"))
     ],
 )
 def test_parts_own_consecutive_ranges(u: int, name: str) -> None:
-    """In the order of the registry; the last one takes the rest."""
+    """Ranges of coins follow the registry's order, and the last part has the remaining coins."""
     assert choose_part(PARTS, u) == name
 
 
 def test_a_prefix_is_counted_in_characters_after_normalising() -> None:
-    """Unicode scalar values; a shorter value is its own prefix."""
-    assert cut("prefix:2", "日本語") == "日本"
-    assert cut("prefix:2", "🎈🎈🎈") == "🎈🎈"
-    assert cut("prefix:5", "abc") == "abc"
-    assert cut("whole", "abc") == cut("", "abc") == "abc"
+    """A prefix has N Unicode scalar values; a shorter value is its own prefix."""
+    assert extract_part("prefix:2", "日本語") == "日本"
+    assert extract_part("prefix:2", "🎈🎈🎈") == "🎈🎈"
+    assert extract_part("prefix:5", "abc") == "abc"
+    assert extract_part("whole", "abc") == extract_part("", "abc") == "abc"
     part = dataclasses.replace(BASE, part="prefix:2")
     for cohort in range(8):
-        assert encoder(part).encode("Straße", cohort) == encoder(BASE).encode("st", cohort)
-        assert encoder(part).encode("ßx", cohort) == encoder(BASE).encode("ss", cohort)
+        assert get_encoder(part).encode("Straße", cohort) == get_encoder(BASE).encode("st", cohort)
+        assert get_encoder(part).encode("ßx", cohort) == get_encoder(BASE).encode("ss", cohort)
 
 
 def test_each_part_has_fingerprints_of_its_own() -> None:
-    """Counts of parts never mix, and no part has another one's coins."""
+    """Two parts share neither counts nor coins."""
     sets = [BASE, *(dataclasses.replace(BASE, part=part.name) for part in PARTS)]
     for one, other in itertools.combinations(sets, 2):
         assert one.fingerprint != other.fingerprint
         assert one.permanent_fingerprint != other.permanent_fingerprint
-    assert [Params.from_json(each.to_json()) for each in sets] == sets
+    assert [Params.from_json(params.to_json()) for params in sets] == sets
 
 
 @pytest.mark.parametrize(
     "name", ["prefix:0", "prefix:256", "prefix:01", "prefix:", "suffix:2", "Whole", 3, "prefix:2\n"]
 )
 def test_another_name_is_refused(name: Any) -> None:
-    """Everywhere that a part is named."""
+    """A part and a parameter set refuse a name that is not that of a part."""
     with pytest.raises(ParamsError, match="a part must be prefix:N with N in"):
         Part(name, 0.5)
     with pytest.raises(ParamsError, match="a part must be prefix:N with N in"):
@@ -77,15 +77,15 @@ def test_another_name_is_refused(name: Any) -> None:
         ([Part("prefix:2", 1e-12), Part("whole")], "at least 2\\^-32 each"),
     ],
 )
-def test_parts_that_are_no_division_are_refused(parts: list[Part], reason: str) -> None:
-    """Prefixes of increasing length, then the whole; shares leave something for it."""
+def test_parts_that_do_not_divide_the_devices_are_refused(parts: list[Part], reason: str) -> None:
+    """Parts are prefixes of increasing length, then the whole, which needs a remaining share."""
     with pytest.raises(ParamsError, match=reason):
         check_parts(parts)
 
 
 @pytest.mark.parametrize("share", [None, 0, 1, -0.1, float("nan"), True])
 def test_a_prefix_has_a_share(share: Any) -> None:
-    """Between 0 and 1. The whole takes the rest, and a category has no prefix."""
+    """A prefix has a share in (0, 1), the whole has none, and a boolean has no parts."""
     with pytest.raises(ParamsError, match="share must be"):
         Part("prefix:2", share)
     with pytest.raises(ParamsError, match="not for whole"):

@@ -1,4 +1,4 @@
-"""Profiles: promises that are kept, by the best response of each encoding."""
+"""Profiles: every encoding keeps the promised losses, with the planner's best response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rappor.protocol.profiles import PROFILES
 PROMISES = {"strict": (1, 2), "balanced": (2, 4), "low-noise": (4, 6), "once": (4, 4)}
 
 ROUNDING = 2
-"""Thresholds by which two machines may differ."""
+"""Largest difference of a threshold between two machines: their logarithms differ in the last
+bit."""
 
 SHAPES = [
     ("bloom", 0),
@@ -24,13 +25,13 @@ SHAPES = [
 ]
 
 
-def of_profile(name: str, encoding: str, n: int) -> Params:
-    """Return a profile of an encoding with so many categories or edges."""
+def make_params(name: str, encoding: str, n: int) -> Params:
+    """Return the parameters of a profile for an encoding with n categories or edges."""
     return Params.profile(name, encoding=encoding, categories=tuple(map(str, range(n))))
 
 
 def test_the_promises() -> None:
-    """Losses of one report and of any number; the last one is told once."""
+    """Each profile has its two promised losses, and "once" has no instantaneous noise."""
     assert {n: (p.epsilon_1, p.epsilon_inf) for n, p in PROFILES.items()} == PROMISES
     once = Params.profile("once")
     assert (once.p, once.q) == (0, 1)
@@ -42,8 +43,8 @@ def test_the_promises() -> None:
 @pytest.mark.parametrize("name", PROMISES)
 @pytest.mark.parametrize(("encoding", "n"), SHAPES)
 def test_every_encoding_keeps_the_promise(name: str, encoding: str, n: int) -> None:
-    """No loss is exceeded, and none is left."""
-    params = of_profile(name, encoding, n)
+    """The losses of a profile are at most the promised losses, and 1e-6 below at most."""
+    params = make_params(name, encoding, n)
     one, ever = PROMISES[name]
     assert one - 1e-6 < epsilon_1(params) <= one
     assert ever - 1e-6 < epsilon_inf(params) <= ever
@@ -51,10 +52,10 @@ def test_every_encoding_keeps_the_promise(name: str, encoding: str, n: int) -> N
 
 @pytest.mark.parametrize("name", PROMISES)
 def test_the_table_is_what_the_planner_chooses(name: str) -> None:
-    """Categories and yes or no to the threshold; strings near the search."""
+    """Categories equal the planner's choice; strings are within 1.3 % of its best variance."""
     profile, budget = PROFILES[name], Budget(*PROMISES[name])
     shaped = [("onehot", k) for k in range(2, 26)] + [("boolean", 0)]
-    rows = [*profile.categories, profile.strings, profile.yes_or_no]
+    rows = [*profile.categories, profile.strings, profile.boolean]
     for (encoding, k), row in zip(shaped, rows, strict=True):
         if row != profile.strings:
             planned = choose_category_noise(budget, encoding, tuple(map(str, range(k))))
@@ -73,24 +74,24 @@ def test_the_table_is_what_the_planner_chooses(name: str) -> None:
     for letter in ("t_1", "t_0", "t_p", "t_q"):
         assert abs(getattr(params, letter) - getattr(planned, letter)) <= ROUNDING
     searched = choose_noise(*PROMISES[name])
-    for each, best in zip(variances(params), variances(searched), strict=True):
-        assert best * (1 - 1e-6) <= each <= 1.013 * best
+    for variance, best in zip(compute_variances(params), compute_variances(searched), strict=True):
+        assert best * (1 - 1e-6) <= variance <= 1.013 * best
 
 
-def variances(params: Params) -> list[float]:
-    """Return the variances of one report and of any number, at the mean level of a bit."""
-    found = []
+def compute_variances(params: Params) -> list[float]:
+    """Return the variance of one report, and of the permanent response, at the mean of a bit."""
+    variances = []
     for low, high in ((params.p_star, params.q_star), (params.f1, 1 - params.f0)):
         mean = low + (high - low) / params.k
-        found.append(mean * (1 - mean) / (high - low) ** 2)
-    return found
+        variances.append(mean * (1 - mean) / (high - low) ** 2)
+    return variances
 
 
-def test_what_is_no_profile_is_refused() -> None:
-    """A name that is gone names its replacement, the encoding's name too."""
+def test_an_unknown_profile_is_refused() -> None:
+    """The message for a removed profile or encoding names its replacement."""
     with pytest.raises(ParamsError, match=r"profile must be one of strict, .*, got 'lax'"):
         Params.profile("lax")
     with pytest.raises(ParamsError, match="got 'accurate': low-noise loses less and finds as many"):
         Params.profile("accurate")
     with pytest.raises(ParamsError, match="encoding must not be 'flags': use a metric of encoding"):
-        of_profile("balanced", "flags", 24)
+        make_params("balanced", "flags", 24)

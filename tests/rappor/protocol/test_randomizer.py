@@ -1,4 +1,7 @@
-"""The device's coins, its secret and the way of one value; exact chances are tested elsewhere."""
+"""The coins and the secret of a device, and the steps of a value to a report.
+
+`test_randomizer_exact` tests the exact probabilities.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ from registries import metric_of
 
 from rappor.base.errors import MetricError, ParamsError, ReportError
 from rappor.encode import encode_value
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import (
-    cohort,
+    derive_cohort,
+    derive_permanent_response,
+    draw_instantaneous_response,
+    draw_permanent_response,
+    draw_system_coins,
     expand,
-    instantaneous_response,
-    permanent,
-    permanent_response,
-    system_coins,
 )
 from rappor.protocol.wire import Report
 
@@ -53,14 +56,14 @@ SHORT = "0b" * 22
         ),
     ],
 )
-def test_expand_is_that_of_rfc_5869(key: str, salt: str, info: str, output: str) -> None:
-    """Test cases 1 to 3 of its appendix A; extraction, which we never do, happens here."""
+def test_expand_agrees_with_rfc_5869(key: str, salt: str, info: str, output: str) -> None:
+    """Output equals test cases 1 to 3 of appendix A. The test extracts, which devices never do."""
     extracted = hmac.digest(bytes.fromhex(salt), bytes.fromhex(key), "sha256")
     assert expand(extracted, bytes.fromhex(info), len(output) // 2).hex() == output
 
 
 def test_expand_yields_up_to_its_limit() -> None:
-    """Shorter outputs begin longer ones; 255 blocks are enough for 2040 bits."""
+    """A shorter output is the beginning of a longer one; the longest has 255 blocks."""
     longest = expand(SECRET, b"info", 8160)
     assert len(longest) == 8160
     for n in (0, 1, 31, 32, 33, 64):
@@ -72,73 +75,76 @@ def test_expand_yields_up_to_its_limit() -> None:
 
 @pytest.mark.parametrize("secret", [b"", b"s" * 31, b"s" * 33, "s" * 32, bytearray(32), None])
 def test_a_secret_has_exactly_32_bytes(secret: Any) -> None:
-    """The refusal does not show it."""
+    """A secret of another length is refused, and the message does not contain it."""
     with pytest.raises(ParamsError, match="secret must be exactly 32 bytes") as caught:
-        cohort(secret, "page", "", PARAMS)
+        derive_cohort(secret, "page", "", PARAMS)
     assert "sss" not in str(caught.value)
     with pytest.raises(ParamsError, match="secret must be exactly 32 bytes"):
-        permanent(secret, "page", "", PARAMS, b"\0\0")
+        derive_permanent_response(secret, "page", "", PARAMS, b"\0\0")
 
 
 LARGE: dict[str, Any] = {"k": 128, "h": 2, "m": 8, "f": 0.5, "p": 0.25, "q": 0.75}
 
 
-def falls(*coins: int) -> Any:
-    """Return coins that fall as told, and check that just as many are asked for."""
+def make_coins(*coins: int) -> Any:
+    """Return a source of these coins that checks the number of requested coins."""
 
-    def coin(n: int) -> Sequence[int]:
+    def draw(n: int) -> Sequence[int]:
         assert n == len(coins)
         return coins
 
-    return coin
+    return draw
 
 
 @given(st.binary(min_size=2, max_size=2), st.integers(2, 16))
 def test_padding_stays_zero(bits: bytes, k: int) -> None:
-    """Whatever lies past the last bit goes no further."""
+    """Input bits past bit k - 1 do not reach the response."""
     params = Params(k=k, f=0.5, p=0.25, q=0.75)
-    for response in (permanent_response, instantaneous_response):
-        answer = response(bits, params, lambda n: [0] * n)
-        assert len(answer) == params.n_bytes
-        assert int.from_bytes(answer, "little") == 2**k - 1
+    for response in (draw_permanent_response, draw_instantaneous_response):
+        noisy_bits = response(bits, params, lambda n: [0] * n)
+        assert len(noisy_bits) == params.n_bytes
+        assert int.from_bytes(noisy_bits, "little") == 2**k - 1
 
 
-@pytest.mark.parametrize("response", [permanent_response, instantaneous_response])
+@pytest.mark.parametrize("response", [draw_permanent_response, draw_instantaneous_response])
 def test_a_coin_too_few_is_an_error(response: Any) -> None:
-    """No bit is ever left as it was for want of a coin."""
+    """A response with k - 1 coins raises an error and does not keep the last true bit."""
     with pytest.raises(ValueError, match="zip"):
         response(b"\0\0", PARAMS, lambda n: [0] * (n - 1))
 
 
 def test_a_permanent_response_is_permanent() -> None:
-    """Always the same, under other p and q too, as the cohort; another one for anything else."""
+    """It depends on all arguments but p and q, and so does the cohort."""
     params, bits = Params(**LARGE), bytes(16)
-    first = permanent(SECRET, "page", "", params, bits)
-    assert permanent(SECRET, "page", "", params, bits) == first
-    assert permanent(SECRET, "page", "", Params(**LARGE | {"p": 0.1, "q": 0.8}), bits) == first
+    first = derive_permanent_response(SECRET, "page", "", params, bits)
+    assert derive_permanent_response(SECRET, "page", "", params, bits) == first
+    assert (
+        derive_permanent_response(SECRET, "page", "", Params(**LARGE | {"p": 0.1, "q": 0.8}), bits)
+        == first
+    )
     many, other_noise = (Params(**LARGE | {"m": 65536, "q": q}) for q in (0.75, 0.8))
-    assert cohort(SECRET, "page", "", many) == cohort(SECRET, "page", "", other_noise)
+    assert derive_cohort(SECRET, "page", "", many) == derive_cohort(SECRET, "page", "", other_noise)
     others = [
-        permanent(bytes(32), "page", "", params, bits),
-        permanent(SECRET, "pages", "", params, bits),
-        permanent(SECRET, "page", "2026", params, bits),
-        permanent(SECRET, "page", "", Params(**LARGE | {"f": 0.5000001}), bits),
-        permanent(SECRET, "page", "", Params(**LARGE | {"h": 1}), bits),
-        permanent(SECRET, "page", "", Params(**LARGE | {"m": 7}), bits),
-        permanent(SECRET, "page", "", Params(**LARGE | {"normalize": "nfc"}), bits),
-        permanent(SECRET, "page", "", Params(**LARGE | {"part": "prefix:3"}), bits),
-        permanent(SECRET, "page", "", params, b"\1" + bytes(15)),
+        derive_permanent_response(bytes(32), "page", "", params, bits),
+        derive_permanent_response(SECRET, "pages", "", params, bits),
+        derive_permanent_response(SECRET, "page", "2026", params, bits),
+        derive_permanent_response(SECRET, "page", "", Params(**LARGE | {"f": 0.5000001}), bits),
+        derive_permanent_response(SECRET, "page", "", Params(**LARGE | {"h": 1}), bits),
+        derive_permanent_response(SECRET, "page", "", Params(**LARGE | {"m": 7}), bits),
+        derive_permanent_response(SECRET, "page", "", Params(**LARGE | {"normalize": "nfc"}), bits),
+        derive_permanent_response(SECRET, "page", "", Params(**LARGE | {"part": "prefix:3"}), bits),
+        derive_permanent_response(SECRET, "page", "", params, b"\1" + bytes(15)),
     ]
     assert len({first, *others}) == 10
 
 
 def test_system_coins_are_32_bit_and_fresh() -> None:
-    """Two draws of 256 bits are never equal; every bit of a coin shows both ways."""
-    assert list(system_coins(0)) == []
-    coins = system_coins(1000)
+    """Two draws of 256 bits differ, and every bit of 1,000 coins is 0 and 1."""
+    assert list(draw_system_coins(0)) == []
+    coins = draw_system_coins(1000)
     assert len(coins) == 1000
     assert all(0 <= u < 2**32 for u in coins)
-    assert list(system_coins(8)) != list(system_coins(8))
+    assert list(draw_system_coins(8)) != list(draw_system_coins(8))
     either = [{u >> i & 1 for u in coins} for i in range(32)]
     assert either == [{0, 1}] * 32
 
@@ -147,29 +153,29 @@ def test_system_coins_are_32_bit_and_fresh() -> None:
     ("kind", "epoch"),
     [("life", ""), ("year", "2026"), ("quarter", "2026-Q4"), ("month", "2026-11")],
 )
-def test_a_value_goes_the_whole_way(kind: str, epoch: str) -> None:
-    """Cohort, bits, permanent response and report are those of the single steps, in its epoch.
+def test_encode_value_equals_the_single_steps(kind: str, epoch: str) -> None:
+    """Cohort, bits, permanent response and report equal those of the single steps.
 
-    Sixteen devices: that all lie in cohort 0 of 8 by design is ruled out by the first assertion.
+    The first assertion excludes that all sixteen devices are in one cohort by mistake.
     """
     metric = replace(METRIC, params=Params(**LARGE), epoch=kind)
     params = metric.params
     secrets = [bytes([i]) * 32 for i in range(16)]
-    assert len({cohort(secret, "page", epoch, params) for secret in secrets}) > 1
-    coins = falls(*range(0, 128 << 25, 1 << 25))
+    assert len({derive_cohort(secret, "page", epoch, params) for secret in secrets}) > 1
+    coins = make_coins(*range(0, 128 << 25, 1 << 25))
     for secret in secrets:
         encoded = encode_value(secret, metric, "example.com", epoch=epoch, coins=coins)
-        own = cohort(secret, "page", epoch, params)
-        bits = encoder(params).encode("example.com", own)
-        memoised = permanent(secret, "page", epoch, params, bits)
-        assert (encoded.cohort, encoded.bits, encoded.permanent) == (own, bits, memoised)
-        report = instantaneous_response(memoised, params, coins)
-        expected = Report(metric="page", params=params.fingerprint, cohort=own, bits=report)
+        cohort = derive_cohort(secret, "page", epoch, params)
+        bits = get_encoder(params).encode("example.com", cohort)
+        permanent = derive_permanent_response(secret, "page", epoch, params, bits)
+        assert (encoded.cohort, encoded.bits, encoded.permanent) == (cohort, bits, permanent)
+        report = draw_instantaneous_response(permanent, params, coins)
+        expected = Report(metric="page", params=params.fingerprint, cohort=cohort, bits=report)
         assert encoded.report == expected
 
 
 def test_only_the_report_is_drawn_anew() -> None:
-    """With 2^-128 chance of a false alarm."""
+    """Two reports of a value differ in their instantaneous noise only (false alarm: 2^-128)."""
     metric = replace(METRIC, params=Params(k=2000, f=0.5, p=0.4, q=0.6))
     one, two = (encode_value(SECRET, metric, "a") for _ in range(2))
     assert (one.bits, one.permanent) == (two.bits, two.permanent)
@@ -177,18 +183,18 @@ def test_only_the_report_is_drawn_anew() -> None:
 
 
 def test_a_wrong_epoch_or_value_makes_no_report() -> None:
-    """The epoch has to be one of the metric's kind."""
+    """An epoch of another kind and a value of a wrong type are refused."""
     with pytest.raises(MetricError, match="epoch must be empty, for life, got '2026'"):
         encode_value(SECRET, METRIC, "a", epoch="2026")
     with pytest.raises(ReportError, match="a value must be a text, got int"):
         encode_value(SECRET, METRIC, 5)
 
 
-def test_nothing_true_is_shown() -> None:
-    """No value, true bits, permanent response, cohort or report in what a log would hold."""
+def test_representations_reveal_nothing() -> None:
+    """A log of the records contains no value, true bits, permanent response or report."""
     encoded = encode_value(SECRET, METRIC, "example.com")
     fingerprint = METRIC.fingerprint
-    assert repr(encoded) == f"Encoded(metric='page', params='{fingerprint}')"
+    assert repr(encoded) == f"EncodedValue(metric='page', params='{fingerprint}')"
     assert str(encoded) == repr(encoded)
     assert "bits" not in repr(encoded.report)
     for hidden in (encoded.bits, encoded.permanent, encoded.report.bits):

@@ -1,8 +1,8 @@
-"""The real randomizer, run once for every way its coins can fall, in exact fractions.
+"""The real randomizer, run for every outcome of its coins, with exact fractions as probabilities.
 
-A coin is compared with thresholds only, so coins between two thresholds are one class: a
-representative stands for it, weighted by the class's width over 2^32. That the code compares
-a coin with nothing else is itself tested, by coins that remember every comparison.
+The code compares a coin with thresholds only, so all coins between two thresholds give the same
+response. One coin represents them, with the weight (width of the range) / 2^32. The first test
+checks that the code uses a coin for nothing else, with coins that record every comparison.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from enumeration import (
     Distribution,
-    histories_of,
-    instantaneous_of,
-    permanent_of,
-    worst_ratio,
+    compute_largest_log_ratio,
+    enumerate_instantaneous_response,
+    enumerate_permanent_response,
+    enumerate_reports,
 )
 
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
-from rappor.protocol.randomizer import instantaneous_response, permanent_response
+from rappor.protocol.randomizer import draw_instantaneous_response, draw_permanent_response
 
 NOISES: list[dict[str, Any]] = [
     {"f": 0.5, "p": 0.5, "q": 0.75},
@@ -38,14 +38,14 @@ NOISES: list[dict[str, Any]] = [
 ]
 
 
-class Witness(int):
-    """A coin that remembers what it was compared with."""
+class RecordingCoin(int):
+    """A coin that records every comparison."""
 
     seen: list[tuple[str, int]]
 
     @classmethod
-    def watching(cls, value: int, seen: list[tuple[str, int]]) -> Witness:
-        """Make a coin that writes into `seen`."""
+    def create(cls, value: int, seen: list[tuple[str, int]]) -> RecordingCoin:
+        """Return a coin that appends its comparisons to `seen`."""
         coin = cls(value)
         coin.seen = seen
         return coin
@@ -64,22 +64,22 @@ class Witness(int):
     __hash__ = None  # type: ignore[assignment]
 
 
-def product_law(bits: bytes, one_if_zero: Fraction, one_if_one: Fraction, k: int) -> Distribution:
-    """Return the law of independent bits with the given chances of a 1."""
-    law: Distribution = {}
-    true = int.from_bytes(bits, "little")
+def compute_product(bits: bytes, p_of_zero: Fraction, p_of_one: Fraction, k: int) -> Distribution:
+    """Return the distribution of independent bits with these probabilities of a 1."""
+    distribution: Distribution = {}
+    true_bits = int.from_bytes(bits, "little")
     for outcome in range(2**k):
         weight = Fraction(1)
         for i in range(k):
-            chance = one_if_one if true >> i & 1 else one_if_zero
-            weight *= chance if outcome >> i & 1 else 1 - chance
+            probability = p_of_one if true_bits >> i & 1 else p_of_zero
+            weight *= probability if outcome >> i & 1 else 1 - probability
         if weight:
-            law[outcome.to_bytes((k + 7) // 8, "little")] = weight
-    return law
+            distribution[outcome.to_bytes((k + 7) // 8, "little")] = weight
+    return distribution
 
 
-def inputs_of(params: Params) -> list[bytes]:
-    """Return every pattern of bits that some value of the encoding can set."""
+def list_inputs(params: Params) -> list[bytes]:
+    """Return every pattern of true bits that a value of the encoding can set."""
     if params.encoding == "bloom":
         most = min(params.h, params.k)
         chosen = [c for n in range(1, most + 1) for c in itertools.combinations(range(params.k), n)]
@@ -91,8 +91,8 @@ def inputs_of(params: Params) -> list[bytes]:
     return [mask.to_bytes(params.n_bytes, "little") for mask in masks]
 
 
-def shapes(noise: dict[str, Any]) -> list[Params]:
-    """Return small parameter sets of every encoding, Bloom with k below 2h among them."""
+def list_params(noise: dict[str, Any]) -> list[Params]:
+    """Return small parameter sets of every encoding, some of them Bloom filters with k < 2 h."""
     names = ("a", "b", "c")
     bloom = [(2, 1), (3, 1), (3, 2), (4, 2), (2, 2), (4, 3)]
     return [
@@ -110,29 +110,29 @@ every_noise = pytest.mark.parametrize("noise", NOISES, ids=str)
 def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
     noise: dict[str, Any],
 ) -> None:
-    """The permanent rule asks for t_1 and t_1 + t_0, the instantaneous for t(p) or t(q)."""
+    """The permanent response compares with t_1 and t_1 + t_0, the instantaneous with t_p or t_q."""
     params = Params(k=5, **noise, insecure=True)
     for value in (0, params.t_1, params.t_1 + params.t_0, params.t_p, ONE - 1):
         seen: list[tuple[str, int]] = []
 
         def coins(n: int, value: int = value, seen: list[tuple[str, int]] = seen) -> Sequence[int]:
-            return [Witness.watching(value, seen) for _ in range(n)]
+            return [RecordingCoin.create(value, seen) for _ in range(n)]
 
-        permanent_response(bytes([0b01101]), params, coins)
+        draw_permanent_response(bytes([0b01101]), params, coins)
         both = [("<", params.t_1), ("<", params.t_1 + params.t_0)]
         assert seen == (both[:1] if value < params.t_1 else both) * params.k
         seen.clear()
-        instantaneous_response(bytes([0b01101]), params, coins)
+        draw_instantaneous_response(bytes([0b01101]), params, coins)
         p, q = ("<", params.t_p), ("<", params.t_q)
         assert seen == [q, p, q, q, p]
 
 
 @every_noise
 def test_each_response_is_the_product_of_its_bits(noise: dict[str, Any]) -> None:
-    """At every position and true bits, apart from all others, a bit is 1 with exactly its chance.
+    """Bits are independent, and each is 1 with exactly its probability.
 
-    That is f1 or 1 - f0 in a permanent response, p or q by it in an instantaneous one, and composed
-    p* or q* ([EPK14] Lemma 1).
+    The probability is f1 or 1 - f0 in a permanent response, p or q in an instantaneous response to
+    it, and p* or q* in both together ([EPK14] Lemma 1).
     """
     params = Params(k=3, h=3, **noise, insecure=True)
     forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
@@ -141,36 +141,44 @@ def test_each_response_is_the_product_of_its_bits(noise: dict[str, Any]) -> None
     assert float(p_star) == pytest.approx(params.p_star, rel=1e-14)
     assert float(q_star) == pytest.approx(params.q_star, rel=1e-14)
     for bits in (bytes([mask]) for mask in range(8)):
-        assert permanent_of(bits, params) == product_law(bits, forced_1, 1 - forced_0, 3)
-        assert instantaneous_of(bits, params) == product_law(bits, p, q, 3)
-        assert histories_of(bits, params, 1) == product_law(bits, p_star, q_star, 3)
+        assert enumerate_permanent_response(bits, params) == compute_product(
+            bits, forced_1, 1 - forced_0, 3
+        )
+        assert enumerate_instantaneous_response(bits, params) == compute_product(bits, p, q, 3)
+        assert enumerate_reports(bits, params, 1) == compute_product(bits, p_star, q_star, 3)
 
 
 @pytest.mark.slow
 @every_noise
 def test_largest_ratio_of_one_report_is_epsilon_one(noise: dict[str, Any]) -> None:
-    """Over any two inputs of every encoding, the worst outcome's ratio is exp(eps_1)."""
-    for params in shapes(noise):
-        laws = [histories_of(bits, params, 1) for bits in inputs_of(params)]
-        assert worst_ratio(laws) == pytest.approx(epsilon_1(params), rel=1e-9)
+    """The largest likelihood ratio of a report, over all pairs of inputs, is exp(epsilon_1)."""
+    for params in list_params(noise):
+        distributions = [enumerate_reports(bits, params, 1) for bits in list_inputs(params)]
+        assert compute_largest_log_ratio(distributions) == pytest.approx(
+            epsilon_1(params), rel=1e-9
+        )
 
 
 @every_noise
 def test_largest_ratio_of_the_permanent_response_is_epsilon_inf(noise: dict[str, Any]) -> None:
-    """Over any two inputs of every encoding, the worst memoised outcome's ratio is exp(eps_inf)."""
-    for params in shapes(noise):
-        laws = [permanent_of(bits, params) for bits in inputs_of(params)]
-        assert worst_ratio(laws) == pytest.approx(epsilon_inf(params), rel=1e-9)
+    """The largest likelihood ratio of a permanent response is exp(epsilon_inf)."""
+    for params in list_params(noise):
+        distributions = [enumerate_permanent_response(bits, params) for bits in list_inputs(params)]
+        assert compute_largest_log_ratio(distributions) == pytest.approx(
+            epsilon_inf(params), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 @pytest.mark.parametrize("noise", [*NOISES[:2], *NOISES[5:]], ids=str)
 def test_largest_ratio_of_n_reports_is_epsilon_n(n: int, noise: dict[str, Any]) -> None:
-    """The worst history of n reports, by brute force, has the ratio exp(eps_n)."""
+    """The largest likelihood ratio of n reports, by enumeration, is exp(epsilon_n)."""
     sets = [Params(k=2, h=1, **noise), Params(k=2, h=2, **noise)]
     sets += [Params(k=1, encoding="boolean", **noise)]
     sets += [Params(k=2, encoding="onehot", categories=("a", "b"), **noise)]
     sets += [Params(k=2, encoding="buckets", categories=("0",), **noise)]
     for params in sets:
-        laws = [histories_of(bits, params, n) for bits in inputs_of(params)]
-        assert worst_ratio(laws) == pytest.approx(epsilon_n(params, n), rel=1e-9)
+        distributions = [enumerate_reports(bits, params, n) for bits in list_inputs(params)]
+        assert compute_largest_log_ratio(distributions) == pytest.approx(
+            epsilon_n(params, n), rel=1e-9
+        )

@@ -1,4 +1,4 @@
-"""Normalizers under other versions of Unicode: what both know, they normalise alike."""
+"""Normalizers under different versions of Unicode agree on the characters of both versions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from places import ROOT
 from rappor.protocol.normalizers import normalize
 
 CORRECTED = {0xF951, 0x2F868, 0x2F874, 0x2F91F, 0x2F95F, 0x2F9BF}
-"""Corrigenda 3 and 4: since 4.0 no decomposition of a character has been changed."""
+"""Characters whose decomposition corrigenda 3 and 4 changed. Since Unicode 4.0 none has changed."""
 
 
-def interpreters() -> Iterator[str]:
-    """Yield this Python and its neighbours on the machine, from 3.10 on."""
+def find_interpreters() -> Iterator[str]:
+    """Yield the running Python, and other versions from 3.10 on that the machine has."""
     yield sys.executable
     for minor in range(10, 30):
         name = f"python3.{minor}"
@@ -30,50 +30,54 @@ def interpreters() -> Iterator[str]:
         yield from sorted(str(folder / name) for folder in folders if (folder / name).exists())
 
 
-def tables(interpreter: str) -> dict[str, Any] | None:
-    """Return what an interpreter does with all characters; None if it does not run."""
+def read_table(interpreter: str) -> dict[str, Any] | None:
+    """Return the characters that an interpreter has, and those that normalizers change.
+
+    The result is None if the interpreter does not run.
+    """
     run = [interpreter, str(ROOT / "tests" / "support" / "unicode_child.py")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def version(interpreter: str) -> tuple[int, ...] | None:
-    """Return an interpreter's version of Unicode; None if it does not run."""
+def read_version(interpreter: str) -> tuple[int, ...] | None:
+    """Return the Unicode version of an interpreter; None if it does not run."""
     run = [interpreter, "-c", "import unicodedata; print(unicodedata.unidata_version)"]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     return tuple(map(int, done.stdout.split("."))) if done.returncode == 0 else None
 
 
-def oldest_own_and_newest() -> list[str]:
-    """Return up to three interpreters of this machine with different versions of Unicode."""
+def choose_interpreters() -> list[str]:
+    """Return the interpreters with the oldest, the running and the newest Unicode version."""
     by_version: dict[tuple[int, ...], str] = {}
-    for interpreter in interpreters():
-        if (found := version(interpreter)) is not None:
-            by_version.setdefault(found, interpreter)
-    ends = {min(by_version), max(by_version), version(sys.executable)}
-    return [by_version[found] for found in sorted(end for end in ends if end is not None)]
+    for interpreter in find_interpreters():
+        if (version := read_version(interpreter)) is not None:
+            by_version.setdefault(version, interpreter)
+    chosen = {min(by_version), max(by_version), read_version(sys.executable)}
+    return [by_version[version] for version in sorted(v for v in chosen if v is not None)]
 
 
-def characters(table: dict[str, Any]) -> set[int]:
-    """Return the characters that a version of Unicode has."""
+def list_characters(table: dict[str, Any]) -> set[int]:
+    """Return the code points of a table."""
     return {point for first, last in table["runs"] for point in range(first, last + 1)}
 
 
 @pytest.mark.slow
 def test_versions_at_hand_agree_on_every_character_that_both_have() -> None:
-    """Composing, folding and hosts: an update adds characters and changes none."""
-    found = [table for each in oldest_own_and_newest() if (table := tables(each)) is not None]
-    assert found[0]["changed"]
-    for old, new in pairwise(found):
-        shared = characters(old) & characters(new)
+    """A new Unicode version adds characters, and changes nfc, casefold and host of no other."""
+    read = (read_table(interpreter) for interpreter in choose_interpreters())
+    tables = [table for table in read if table is not None]
+    assert tables[0]["changed"]
+    for old, new in pairwise(tables):
+        shared = list_characters(old) & list_characters(new)
         assert len(shared) > 130_000
         for point in map(str, sorted(shared)):
             assert old["changed"].get(point) == new["changed"].get(point), point
 
 
 def test_composing_has_not_changed_since_unicode_3_2() -> None:
-    """But for the characters of two corrigenda, which are listed."""
+    """Nfc differs from Unicode 3.2 only for the characters of two corrigenda."""
     old = unicodedata.ucd_3_2_0
     points = (c for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
     shared = [c for c in points if old.category(chr(c)) not in ("Cn", "Co")]
@@ -82,8 +86,8 @@ def test_composing_has_not_changed_since_unicode_3_2() -> None:
     assert len(shared) > 90_000
 
 
-def test_a_new_character_is_what_may_differ() -> None:
-    """A capital letter of Unicode 16 folds where it is known, and stays as it is elsewhere."""
+def test_only_a_new_character_may_differ() -> None:
+    """A capital letter of Unicode 16 folds only in versions that contain it."""
     capital, small = "\u1c89", "\u1c8a"
-    known = unicodedata.category(capital) != "Cn"
-    assert normalize("casefold", capital) == (small if known else capital)
+    is_known = unicodedata.category(capital) != "Cn"
+    assert normalize("casefold", capital) == (small if is_known else capital)

@@ -1,4 +1,4 @@
-"""Reports and uploads beyond the vectors: properties, isolation, and silence about contents."""
+"""Reports and uploads beyond the vectors: properties, isolation, and messages without contents."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ PARAMS = Params(k=12, h=1, m=4, f=0.5, p=0.25, q=0.75)
 
 
 def lookup(metric: str, fingerprint: str) -> Params | None:
-    """Know one metric under one parameter set."""
+    """Return the parameters of the metric "page", and None for anything else."""
     return PARAMS if (metric, fingerprint) == ("page", PARAMS.fingerprint) else None
 
 
-def report(cohort: int = 0, bits: bytes = b"\x01\x02") -> Report:
-    """Make a report of the known metric."""
+def make_report(cohort: int = 0, bits: bytes = b"\x01\x02") -> Report:
+    """Return a report of the metric that `lookup` knows."""
     return Report(metric="page", params=PARAMS.fingerprint, cohort=cohort, bits=bits)
 
 
 reports = st.builds(
-    report,
+    make_report,
     cohort=st.integers(0, 3),
     bits=st.integers(0, 2**12 - 1).map(lambda n: n.to_bytes(2, "little")),
 )
@@ -34,8 +34,8 @@ uploads = st.builds(Upload, id=ids, reports=st.lists(reports, min_size=1, max_si
 
 
 @given(uploads)
-def test_what_is_written_is_read(upload: Upload) -> None:
-    """Any upload comes back as it was."""
+def test_an_upload_is_read_back(upload: Upload) -> None:
+    """Parsing the JSON of any upload returns the upload."""
     upload_id, parsed = parse_upload(upload.to_json(), lookup)
     assert (upload_id, tuple(parsed)) == (upload.id, upload.reports)
 
@@ -51,8 +51,8 @@ no_uploads = st.one_of(
 
 @settings(max_examples=300)
 @given(no_uploads)
-def test_what_is_no_upload_is_refused(body: bytes) -> None:
-    """No proper beginning of one, nothing with more than white space behind it, no other bytes."""
+def test_other_bytes_are_refused(body: bytes) -> None:
+    """A truncated upload, an upload with a tail, and random bytes are refused."""
     with pytest.raises(ReportError):
         parse_upload(body, lookup)
 
@@ -70,7 +70,7 @@ json_values = st.recursive(
 
 @given(st.lists(json_values, min_size=1, max_size=4))
 def test_any_json_in_place_of_a_report_is_one_error_each(entries: list[object]) -> None:
-    """Whatever stands in the list of reports is refused in its place."""
+    """Each entry that is not a report gives one ReportError in its place."""
     body = json.dumps({"v": 1, "id": "A" * 22, "reports": entries}).encode()
     _, parsed = parse_upload(body, lookup)
     assert [type(entry) for entry in parsed] == [ReportError] * len(entries)
@@ -78,7 +78,7 @@ def test_any_json_in_place_of_a_report_is_one_error_each(entries: list[object]) 
 
 @given(st.binary(max_size=50))
 def test_base64url_has_one_spelling(data: bytes) -> None:
-    """Bytes come back, and no other last character spells them."""
+    """Bytes are read back, and a text with another last character never gives them."""
     text = encode_base64url(data)
     assert decode_base64url("bits", text) == data
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -92,19 +92,19 @@ def test_base64url_has_one_spelling(data: bytes) -> None:
 
 
 def test_fresh_ids_are_canonical_and_differ() -> None:
-    """Ids are 22 characters that parse; a thousand of them are distinct (miss: 2^-108)."""
+    """A thousand new ids are distinct and parse (false alarm: 2^-108)."""
     fresh = {Upload.new_id() for _ in range(1000)}
     assert len(fresh) == 1000
     for upload_id in fresh:
-        body = Upload(id=upload_id, reports=(report(),)).to_json()
+        body = Upload(id=upload_id, reports=(make_report(),)).to_json()
         assert parse_upload(body, lookup)[0] == upload_id
 
 
 def test_nothing_of_a_report_shows_in_repr_or_errors() -> None:
-    """Bits, and whatever stood in a refused report, are in no representation and no message."""
-    own = report(bits=b"\xab\x0c")
-    shown = repr(own) + repr(Upload(id="A" * 22, reports=(own,)))
-    assert encode_base64url(own.bits) not in shown
+    """No representation contains the bits, and no message contains a refused field."""
+    report = make_report(bits=b"\xab\x0c")
+    shown = repr(report) + repr(Upload(id="A" * 22, reports=(report,)))
+    assert encode_base64url(report.bits) not in shown
     assert "\\xab" not in shown
     fields = {"metric": "page", "params": PARAMS.fingerprint, "cohort": 0, "bits": "qww"}
     for key, value in (
@@ -123,17 +123,17 @@ def test_nothing_of_a_report_shows_in_repr_or_errors() -> None:
 
 @pytest.mark.parametrize("tail", ["", "\n", " ", "x" * 64, "Ä", "\0"])
 @pytest.mark.parametrize("key", ["metric", "params"])
-def test_names_are_checked_before_anyone_is_asked_for_them(key: str, tail: str) -> None:
-    """A lookup that knows everything is asked for well-formed names only."""
+def test_names_are_checked_before_the_lookup(key: str, tail: str) -> None:
+    """The lookup is called with well-formed names only."""
     entry = {"metric": "page", "params": PARAMS.fingerprint, "cohort": 0, "bits": "qww"}
     entry[key] = f"{entry[key]}{tail}"
     body = json.dumps({"v": 1, "id": "A" * 22, "reports": [entry]}).encode()
-    asked: list[tuple[str, str]] = []
+    requested: list[tuple[str, str]] = []
 
-    def know_all(metric: str, fingerprint: str) -> Params:
-        asked.append((metric, fingerprint))
+    def find_any(metric: str, fingerprint: str) -> Params:
+        requested.append((metric, fingerprint))
         return PARAMS
 
-    _, (parsed,) = parse_upload(body, know_all)
+    _, (parsed,) = parse_upload(body, find_any)
     assert type(parsed) is (ReportError if tail else Report)
-    assert asked == ([] if tail else [("page", PARAMS.fingerprint)])
+    assert requested == ([] if tail else [("page", PARAMS.fingerprint)])

@@ -14,7 +14,7 @@ from programs import run_python
 from rappor import encode_value
 from rappor.base.errors import MetricError, MissingExtraError, RapporError
 from rappor.protocol.encodings import ENCODINGS
-from rappor.protocol.normalizers import LONGEST, NORMALIZERS
+from rappor.protocol.normalizers import MAX_TEXT_BYTES, NORMALIZERS
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor.registry.toml_file import KEYS
@@ -33,7 +33,7 @@ LISTS = (
     '["\\u00e9", "e\\u0301"]',
     '["a", " "]',
     '["a.com", "www.a.com"]',
-    f'["a", "{"a" * (LONGEST + 1)}"]',
+    f'["a", "{"a" * (MAX_TEXT_BYTES + 1)}"]',
     "[0.5, 1]",
     f"[1, 0x{'f' * 300}]",
     '[{name = "prefix:2", share = 0.5}, {name = "whole"}]',

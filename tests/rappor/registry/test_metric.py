@@ -150,7 +150,7 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM.replace("k = 8", "k = 8.0"), r"k must be an integer in \[2, 2,040\], got 8.0"),
         (
             BLOOM.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0"),
-            "f g must be greater than 0 where p is 0.*; say insecure",
+            "f g must be greater than 0 where p is 0.*; set insecure",
         ),
         (BLOOM + "insecure = 1", "insecure must be true or false, got 1"),
         (BLOOM + 'profile = "strict"', "k must be absent with a profile"),

@@ -66,7 +66,7 @@ def in_segments() -> Comparison:
     counts = [
         simulate_counts(
             Population(NAMES, weights),
-            PARAMS.in_segment((("version", version),)),
+            PARAMS.with_segment((("version", version),)),
             n_reports=2e4,
             seed=1,
         )

@@ -6,7 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from enumeration import histories_of, instantaneous_of, permanent_of
+from enumeration import (
+    enumerate_instantaneous_response,
+    enumerate_permanent_response,
+    enumerate_reports,
+)
 from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
@@ -44,9 +48,9 @@ def test_a_channel_has_the_probabilities_of_the_devices_responses(
     params = make_bit_params(f, p, q)
     for bit in (0, 1):
         for channel, outcomes in (
-            (Channel.permanent(params), permanent_of(bytes([bit]), params)),
-            (Channel.instantaneous(params), instantaneous_of(bytes([bit]), params)),
-            (Channel.report(params), histories_of(bytes([bit]), params, 1)),
+            (Channel.permanent(params), enumerate_permanent_response(bytes([bit]), params)),
+            (Channel.instantaneous(params), enumerate_instantaneous_response(bytes([bit]), params)),
+            (Channel.report(params), enumerate_reports(bytes([bit]), params, 1)),
         ):
             coins = (channel.of_zero, channel.of_one)[bit]
             assert Fraction(coins, 2**64) == outcomes.get(b"\1", Fraction(0))

@@ -17,7 +17,7 @@ from scipy import stats
 
 from rappor.base.errors import ParamsError
 from rappor.counts.counts import Counts
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
 from rappor.simulation.collection import ReportBlock, simulate, simulate_counts, simulate_reports
 from rappor.simulation.population import Population
@@ -47,7 +47,7 @@ def total(blocks: Iterator[ReportBlock], params: Params) -> Counts:
 
 
 def true_bits(value: str, cohort: int, params: Params) -> NDArray[np.uint8]:
-    packed = np.frombuffer(encoder(params).encode(value, cohort), dtype=np.uint8)
+    packed = np.frombuffer(get_encoder(params).encode(value, cohort), dtype=np.uint8)
     return np.unpackbits(packed, count=params.k, bitorder="little")
 
 
@@ -102,7 +102,7 @@ def test_without_noise_a_report_is_the_devices_own_encoding() -> None:
     seen = set()
     for block in simulate_reports(POPULATION, NOISELESS, n_reports=300, seed=1, block=64):
         for row, j, v in zip(block.packed, block.cohorts, block.values, strict=True):
-            expected = encoder(NOISELESS).encode(POPULATION.values[v], int(j))
+            expected = get_encoder(NOISELESS).encode(POPULATION.values[v], int(j))
             assert row.tobytes() == expected
             seen.add((int(j), int(v)))
     assert len(seen) == 9
@@ -133,7 +133,7 @@ def test_without_noise_every_encoding_gives_the_truth(
     params = Params(
         k=k, f=0.0, p=0.0, q=1.0, encoding=encoding, categories=categories, insecure=True
     )
-    encode = encoder(params)
+    encode = get_encoder(params)
     bits = {v: encode.encode(encode.parse_value(v), 0) for v in values}
     population = Population(values, np.ones(len(values)))
     result = simulate(population, params, n_reports=1000, seed=1)

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from rappor.candidates.murmur3 import bloom_cells
-from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.compiled_hashing import compute_cells
 from rappor.candidates.texts import Texts
-from rappor.protocol.encodings import encoder
+from rappor.candidates.uncompiled_hashing import hash_texts
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
 from rappor.simulation import compiled_loops
 
@@ -25,9 +25,9 @@ def test_bits_are_those_of_the_devices_encoder(k: int, h: int) -> None:
     texts = ["", "a", "vim", "\u00e4"]
     values, cohorts = np.divmod(np.arange(20), 5)
     packed = np.zeros((20, params.n_bytes), dtype=np.uint8)
-    words = digest_texts(Texts.of([text.encode() for text in texts]))
+    words = hash_texts(Texts.from_bytes([text.encode() for text in texts]))
     compiled_loops.set_hashed_bits(words, values, cohorts.astype(np.uint16), params.k, h, packed)
-    encode = encoder(params).encode
+    encode = get_encoder(params).encode
     expected = [encode(texts[v], j) for v, j in zip(values, cohorts.tolist(), strict=True)]
     assert [row.tobytes() for row in packed] == expected
 
@@ -38,7 +38,7 @@ def test_cells_gather_the_devices_that_set_them() -> None:
     digests = np.random.default_rng(2).integers(0, 2**32, (30, 4), dtype=np.uint32)
     devices = np.random.default_rng(3).integers(0, 100, (30, 4))
     expected = np.zeros((4, 5), dtype=np.int64)
-    cells = bloom_cells(digests, params)
+    cells = compute_cells(digests, params)
     for s, j in itertools.product(range(30), range(4)):
         for cell in {int(c) for c in cells[s, 3 * j : 3 * j + 3]} - {-1}:
             expected[j, cell - 5 * j] += devices[s, j]

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
 from rappor.simulation.population import Population
 from rappor.simulation.upload_scenarios import SCENARIOS, Day, Scenario, simulate_scenario
@@ -113,7 +113,7 @@ def test_forged_uploads_are_of_the_last_value() -> None:
     """A fifth of all uploads has the bits of the last value in some cohort, and no others."""
     (day,) = days_of(Scenario(forged=0.2), PLAIN)
     assert len(day.packed) == N * 5 // 4
-    encode = encoder(PLAIN).encode
+    encode = get_encoder(PLAIN).encode
     target = [encode("helix", j) for j in range(PLAIN.m)]
     of_target = sum(
         row.tobytes() == target[j] for row, j in zip(day.packed, day.cohorts, strict=True)

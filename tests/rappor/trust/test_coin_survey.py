@@ -9,11 +9,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from enumeration import coin_classes
+from enumeration import list_coin_classes
 from scipy import stats
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.params import ONE, threshold
+from rappor.protocol.params import ONE, compute_threshold
 from rappor.trust.coin_survey import MOST_EPSILON, CoinSurvey
 
 SURVEYS = [(0.5, 0.5), (0.7, 0.25), (0.01, 0.9), (0.3, 0.0), (1.0, 0.5), (0.4, 1.0)]
@@ -21,7 +21,7 @@ SURVEYS = [(0.5, 0.5), (0.7, 0.25), (0.01, 0.9), (0.3, 0.0), (1.0, 0.5), (0.4, 1
 
 def probability_of_yes(survey: CoinSurvey, *, truth: bool) -> Fraction:
     """Compute the exact probability of "yes", over all values of the two coins."""
-    classes = coin_classes((threshold(survey.alpha), threshold(survey.beta)))
+    classes = list_coin_classes((compute_threshold(survey.alpha), compute_threshold(survey.beta)))
     yes = Fraction(0)
     for (first, x), (second, y) in itertools.product(classes, repeat=2):
 

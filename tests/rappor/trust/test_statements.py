@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from enumeration import histories_of
+from enumeration import enumerate_reports
 
 from rappor import Params
 from rappor.protocol.loss import epsilon_1
@@ -19,7 +19,7 @@ Outcomes = Mapping[Any, Fraction]
 
 TWO_BITS = Params(k=2, encoding="onehot", f=0.5, p=0.25, q=0.625, categories=("a", "b"))
 VALUES = [bytes([bits]) for bits in range(3)]
-REPORTS = [histories_of(value, TWO_BITS, 1) for value in VALUES]
+REPORTS = [enumerate_reports(value, TWO_BITS, 1) for value in VALUES]
 
 
 def worst_ratio(first: Outcomes, second: Outcomes) -> Fraction:

@@ -30,7 +30,7 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
         for weeks, shares in ((0, [1, 9]), (1, [1, 2]), (2, [3, 1]), (3, [3, 1])):
             counts = simulate_counts(
                 Population(["light", "dark"], shares),
-                params.in_segment((("version", "1"),)),
+                params.with_segment((("version", "1"),)),
                 n_reports=5000,
                 seed=weeks,
                 metric="theme",

@@ -18,7 +18,7 @@ from scipy import stats
 
 from rappor import Params
 from rappor.base.errors import ReportError
-from rappor.counts.popcounts import FALSE_ALARM, popcount_range
+from rappor.counts.popcounts import FALSE_ALARM, compute_popcount_range
 from rappor.protocol.parts import Part
 from rappor.protocol.wire import Report
 
@@ -141,7 +141,7 @@ def test_reports_of_older_registries_are_accepted() -> None:
 )
 def test_range_of_popcounts_is_exact(params: Params) -> None:
     """Each tail has at most half of the false-alarm rate. One more popcount would exceed it."""
-    least, most = popcount_range(params)
+    least, most = compute_popcount_range(params)
     fewest, largest = {
         "bloom": (1, params.h),
         "onehot": (1, 1),
@@ -170,7 +170,7 @@ def test_suspicious_popcounts_follow_the_setting(suspicious: Suspicious, status:
     metric = metric_of(params=Params.profile("balanced"))
     params, accepted_params = metric.params, AcceptedParams(registry_of(metric))
     report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
-    assert popcount_range(params)[1] < 128
+    assert compute_popcount_range(params)[1] < 128
     submission = parse(upload_of(report), accepted_params=accepted_params, suspicious=suspicious)
     assert list_statuses(submission) == [status]
     is_refused = suspicious is Suspicious.REFUSE
@@ -180,7 +180,7 @@ def test_suspicious_popcounts_follow_the_setting(suspicious: Suspicious, status:
 
 def test_short_reports_are_never_suspicious() -> None:
     """A report of one bit may be 0 or 1."""
-    assert popcount_range(BOOLEAN) == (0, 1)
+    assert compute_popcount_range(BOOLEAN) == (0, 1)
 
 
 def test_each_part_has_its_own_parameters() -> None:

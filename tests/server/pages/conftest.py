@@ -42,7 +42,7 @@ def _fill(database: str, registry: Path) -> None:
             )
             put(engine, counts, day)
             for version, shares in (("1", [3, 1]), ("2", [1, 2])):
-                params = theme.in_segment((("version", version),))
+                params = theme.with_segment((("version", version),))
                 population = Population(["light", "dark"], shares)
                 counts = simulate_counts(
                     population, params, n_reports=2000, seed=number, metric="theme"

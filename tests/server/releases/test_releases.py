@@ -43,7 +43,7 @@ from sqlalchemy import Engine, event
 
 from rappor import Counts, Metric, Registry, decode
 from rappor.base.errors import ParamsError
-from rappor.counts.released import Released
+from rappor.counts.released_counts import ReleasedCounts
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Dimension
 
@@ -426,7 +426,7 @@ def test_periods_are_one_document(engine: Engine, tmp_path: Path) -> None:
         [6, 0, 0, 0],
         [0, 6, 0, 0],
     ]
-    found = Released.load(path)
+    found = ReleasedCounts.load(path)
     assert [(each.first, each.n_reports) for each in found.periods] == [(day(0), 6), (day(1), 6)]
     assert (found.first, found.last, found.withheld) == (day(0), day(5), ())
 

@@ -1,0 +1,189 @@
+r"""Lines of a file of candidates, one candidate in each, read in blocks of bytes.
+
+Lines end at \n, \r\n or \r. Three kinds of lines are counted for a warning, because such a line is
+usually a mistake of whoever made the file:
+
+- blank lines, which have nothing but the white space of ASCII. They are skipped.
+- spaced lines, which begin or end with white space. They are candidates as they are, unless the
+  normalizer removes white space.
+- marked lines, which begin with a byte-order mark after the first line, as after two files were
+  joined. They are candidates as they are, which hardly any device reports.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rappor.base.atomic_files import describe_wrong_encoding, is_utf_16
+from rappor.base.errors import FileError, ReportError
+from rappor.base.text_lines import WHITE_SPACE
+from rappor.candidates.texts import Texts
+from rappor.protocol.normalizers import normalize as normalize_text
+
+_CHUNK_BYTES: Final = 1 << 20
+"""Number of bytes that are read from a file at a time."""
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_GZIP: Final = b"\x1f\x8b"
+_NEWLINE: Final = 10
+_IS_ASCII_SPACE: Final = np.isin(np.arange(256), list(WHITE_SPACE.encode()))
+"""(256,) bool. True for the byte values that are white space of ASCII."""
+
+_WIDE_SPACE: Final = b"|".join(
+    re.escape(chr(code).encode()) for code in range(128, 0x3001) if chr(code).isspace()
+)
+_WIDE_EDGES: Final = re.compile(b"(?m)^(?:%b)|(?:%b)$" % (_WIDE_SPACE, _WIDE_SPACE))
+"""Matches white space beyond ASCII, such as U+00A0, at the beginning or end of a line. Such a line
+is counted as spaced, and never as blank."""
+
+_LATER_MARK: Final = re.compile(b"(?m)^" + _BYTE_ORDER_MARK)
+
+
+def read_chunks(path: str) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked if the file is packed by gzip.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read or unpacked.
+    """
+    try:
+        with Path(path).open("rb") as raw:
+            is_packed = raw.peek(len(_GZIP)).startswith(_GZIP)
+            file = gzip.GzipFile(fileobj=raw) if is_packed else raw
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or f"it cannot be unpacked: {error}"
+        raise FileError(path, reason) from None
+
+
+def _convert_newlines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Yield chunks in which every line ends at \n instead of \r\n or \r."""
+    # A \r at the end of a chunk is withheld, because its \n may be the first byte of the next one.
+    has_withheld_return = False
+    for chunk in chunks:
+        data = b"\r" + chunk if has_withheld_return else chunk
+        has_withheld_return = data.endswith(b"\r")
+        data = data.removesuffix(b"\r")
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        yield data
+    if has_withheld_return:
+        yield b"\n"
+
+
+class CandidateLines:
+    """Reads lines from chunks of bytes, which may be cut anywhere. Each call reads from the start.
+
+    Parameters
+    ----------
+    read : returns the chunks. It is called for every pass.
+    name : name of the file, for error messages.
+    normalize : name of the normalizer.
+
+    Attributes
+    ----------
+    n_blank, n_spaced, n_marked : number of such lines of the last pass (see the module).
+    """
+
+    def __init__(self, read: Callable[[], Iterable[bytes]], name: str, normalize: str) -> None:
+        self._read = read
+        self._name = name
+        self._normalize = normalize
+        self._keeps_space = normalize_text(normalize, " a") == " a"
+        self.n_blank = self.n_spaced = self.n_marked = 0
+
+    def __call__(self) -> Iterator[Texts]:
+        """Yield blocks of normalized candidates.
+
+        Raises
+        ------
+        FileError
+            A line is not UTF-8 or cannot be normalized. The error contains the line.
+        """
+        self.n_blank = self.n_spaced = self.n_marked = 0
+        # `rest` is the beginning of a line whose end is in a later chunk. `n_lines_before` is the
+        # number of lines before the block, for error messages.
+        rest, n_lines_before = b"", 0
+        for chunk in itertools.chain(_convert_newlines(self._read()), [None]):
+            if chunk is None:  # the end: the last line may have no newline
+                block, rest = rest, b""
+            else:
+                head, newline, tail = chunk.rpartition(b"\n")
+                if not newline:
+                    rest += chunk
+                    continue
+                block, rest = b"".join((rest, head, newline)), tail
+            if n_lines_before == 0:
+                block = block.removeprefix(_BYTE_ORDER_MARK)
+            if block:
+                texts = self._split_lines(block, n_lines_before)
+                n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
+                self.n_blank += n_lines - len(texts)
+                yield self._normalize_lines(texts, block, n_lines_before)
+                n_lines_before += n_lines
+
+    def _split_lines(self, block: bytes, n_lines_before: int) -> Texts:
+        """Return the lines of a block without its blank lines; count spaced and marked lines.
+
+        Raises
+        ------
+        FileError
+            The block is not UTF-8, or looks like UTF-16.
+        """
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            reason = describe_wrong_encoding(block)
+            raise self._build_error(block, n_lines_before, error.start, reason) from None
+        # UTF-16 of ASCII characters is valid UTF-8 with a zero byte beside each character.
+        if is_utf_16(block):
+            reason = describe_wrong_encoding(block)
+            raise self._build_error(block, n_lines_before, 0, reason)
+        data = np.frombuffer(block, dtype=np.uint8)
+        ends = np.flatnonzero(data == _NEWLINE)
+        if data[-1] != _NEWLINE:
+            ends = np.append(ends, len(data))
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        is_filled = ends > starts
+        # Only lines that begin with white space can be blank. They are few, so Python checks them.
+        suspects = np.flatnonzero(is_filled)
+        suspects = suspects[_IS_ASCII_SPACE[data[starts[suspects]]]]
+        for i in suspects.tolist():
+            is_filled[i] = not block[starts[i] : ends[i]].isspace()
+        starts, ends = starts[is_filled], ends[is_filled]
+        is_spaced = _IS_ASCII_SPACE[data[starts]] | _IS_ASCII_SPACE[data[ends - 1]]
+        if not block.isascii():
+            edges = [edge.start() for edge in _WIDE_EDGES.finditer(block)]
+            is_spaced[np.searchsorted(starts, edges, side="right") - 1] = True
+            self.n_marked += len(_LATER_MARK.findall(block))
+        self.n_spaced += int(np.count_nonzero(is_spaced)) if self._keeps_space else 0
+        return Texts(data=data, starts=starts, ends=ends)
+
+    def _normalize_lines(self, texts: Texts, block: bytes, n_lines_before: int) -> Texts:
+        """Normalize every line as devices normalize values."""
+        if self._normalize == "none":
+            return texts
+        normal = []
+        for start, text in zip(texts.starts.tolist(), texts.to_strings(), strict=True):
+            try:
+                normal.append(normalize_text(self._normalize, text).encode())
+            except ReportError as error:
+                raise self._build_error(block, n_lines_before, start, str(error)) from None
+        return Texts.from_bytes(normal)
+
+    def _build_error(
+        self, block: bytes, n_lines_before: int, offset: int, reason: str
+    ) -> FileError:
+        """Return a FileError for the line of a block that contains the byte `offset`."""
+        line = n_lines_before + block.count(b"\n", 0, offset) + 1
+        return FileError(self._name, reason, line=line)

@@ -1,0 +1,75 @@
+"""The loop of `compiled_bit_sums` without a compiler: numpy alone, with equal sums.
+
+Theory of operation
+-------------------
+For each byte position of the reports, a histogram over (cohort, byte value) counts how often each
+of the 256 byte values occurs. A table of the bits of all byte values turns the histogram into sums
+of bits. If cohorts are many and reports few, the histogram would be mostly empty. Then the reports
+are sorted by cohort, and the unpacked bits of each cohort are added.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BITS: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+"""(256, 8) uint8. Entry [byte, i] is bit i of the byte value."""
+
+
+def add_rows(
+    packed: NDArray[np.uint8],
+    cohorts: NDArray[np.integer[Any]],
+    bit_counts: NDArray[np.int64],
+    cohort_reports: NDArray[np.int64],
+) -> int:
+    """Add every report to `bit_counts` and `cohort_reports`, in place.
+
+    Parameters
+    ----------
+    packed : (n, n_bytes) uint8.
+    cohorts : (n,) of any integer dtype.
+    bit_counts, cohort_reports : (m, k) and (m,) int64. Unchanged if a row is bad.
+
+    Returns
+    -------
+    int
+        The first row with a cohort outside [0, m) or a 1 in an unused bit, or -1.
+    """
+    m, k = bit_counts.shape
+    padding = 0xFF00 >> (8 * packed.shape[1] - k) & 0xFF
+    is_bad = (cohorts < 0) | (cohorts >= m) | ((packed[:, -1] & padding) != 0)
+    if is_bad.any():
+        return int(is_bad.argmax())
+    rows = cohorts.astype(np.int64)
+    cohort_reports += np.bincount(rows, minlength=m)
+    # A histogram has 256 m cells. It pays if there are at least a quarter as many reports.
+    if 256 * m <= 4 * len(packed):
+        _add_histograms(packed, rows, bit_counts)
+    elif len(packed):
+        _add_sorted(packed, rows, bit_counts)
+    return -1
+
+
+def _add_histograms(
+    packed: NDArray[np.uint8], cohorts: NDArray[np.int64], bit_counts: NDArray[np.int64]
+) -> None:
+    """Add reports by a histogram of (cohort, byte value) for each byte position."""
+    m, k = bit_counts.shape
+    table = _BITS.astype(np.int64)
+    for b in range(packed.shape[1]):
+        histogram = np.bincount(256 * cohorts + packed[:, b], minlength=256 * m).reshape(m, 256)
+        bit_counts[:, 8 * b : 8 * b + 8] += (histogram @ table)[:, : k - 8 * b]
+
+
+def _add_sorted(
+    packed: NDArray[np.uint8], cohorts: NDArray[np.int64], bit_counts: NDArray[np.int64]
+) -> None:
+    """Add reports by sorting them by cohort and adding the unpacked bits of each cohort."""
+    order = np.argsort(cohorts, kind="stable")
+    cohorts = cohorts[order]
+    starts = np.flatnonzero(np.diff(cohorts, prepend=-1))
+    bits = np.unpackbits(packed[order], axis=1, count=bit_counts.shape[1], bitorder="little")
+    bit_counts[cohorts[starts]] += np.add.reduceat(bits, starts, axis=0, dtype=np.int64)

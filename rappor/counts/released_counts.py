@@ -1,0 +1,183 @@
+"""Released counts of a metric: counts of days, weeks or months, and days that are not released yet.
+
+A collector releases closed blocks of days only (`rappor_server`). `ReleasedCounts` is what it
+returns for a metric. The file format is the JSON of the collector (`counts_file`). A response that
+any other program saved can therefore be loaded, and `Counts.load_all` reads the file as well.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rappor.base.atomic_files import replace_file
+from rappor.base.errors import FileError, MetricError, ReportError
+from rappor.counts.counts import Counts
+from rappor.counts.counts_file import CountsFields, parse_collector_response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """The counts of a range of days.
+
+    Attributes
+    ----------
+    first, last : first and last day, both included. `datetime.date.min` and `datetime.date.max`
+        stand for an open range.
+    collections : counts of each parameter set that had reports.
+
+    Examples
+    --------
+    >>> november = datetime.date(2026, 11, 1), datetime.date(2026, 11, 30)
+    >>> Period(first=november[0], last=november[1], collections=()).name
+    '2026-11-01/2026-11-30'
+    """
+
+    first: datetime.date
+    last: datetime.date
+    collections: tuple[Counts, ...]
+
+    @property
+    def n_reports(self) -> int:
+        """Number of reports under all parameter sets."""
+        return sum(counts.n_reports for counts in self.collections)
+
+    @property
+    def name(self) -> str:
+        """The day as 2026-11-30, or the range as 2026-11-01/2026-11-30 (ISO 8601).
+
+        A half-open range is "from 2026-11-01" or "to 2026-11-30", and an open range "all days".
+        """
+        has_first, has_last = self.first > datetime.date.min, self.last < datetime.date.max
+        if has_first and has_last:
+            return f"{self.first}" if self.first == self.last else f"{self.first}/{self.last}"
+        if has_first:
+            return f"from {self.first}"
+        return f"to {self.last}" if has_last else "all days"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedCounts:
+    """The released counts of a metric in a range of days.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    first, last : first and last day of the requested range, both included.
+    periods : counts by period, in the order of their days.
+    withheld : days with reports that are not released yet. A day waits until it is over, until
+        enough devices of the cohort have reported, or until the metric has its minimum of reports.
+    """
+
+    metric: str
+    first: datetime.date
+    last: datetime.date
+    periods: tuple[Period, ...]
+    withheld: tuple[datetime.date, ...]
+
+    @property
+    def n_reports(self) -> int:
+        """Number of reports of all periods."""
+        return sum(period.n_reports for period in self.periods)
+
+    @property
+    def collections(self) -> list[Counts]:
+        """Counts of all periods, as an argument of `decode`."""
+        return [counts for period in self.periods for counts in period.collections]
+
+    @classmethod
+    def from_json(cls, data: bytes, *, name: str | os.PathLike[str] = "response") -> ReleasedCounts:
+        """Parse the JSON in which a collector returns counts.
+
+        Parameters
+        ----------
+        name : where the JSON comes from, for error messages.
+
+        Raises
+        ------
+        FileError
+            The JSON does not contain the counts of a collector.
+        """
+        try:
+            document, entries = parse_collector_response(data)
+            return cls(
+                metric=document["metric"],
+                first=_parse_day(document["from"]),
+                last=_parse_day(document["to"]),
+                periods=_group_by_period(document, entries),
+                withheld=tuple(_parse_day(day) for day in document["withheld"]),
+            )
+        except (KeyError, TypeError):
+            raise FileError(name, "it is not the counts of a collector") from None
+        except (ValueError, MetricError, ReportError) as error:
+            raise FileError(name, str(error)) from None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ReleasedCounts:
+        """Read a file that `save` or another program wrote; raise FileError for any other file."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise FileError(path, error.strerror or "unreadable") from None
+        return cls.from_json(data, name=path)
+
+    def to_json(self) -> bytes:
+        """Return the JSON that `from_json` parses, in one line."""
+        document = {
+            "metric": self.metric,
+            "from": self.first.isoformat(),
+            "to": self.last.isoformat(),
+            "reports": self.n_reports,
+            "collections": [
+                _build_entry(counts, period)
+                for period in self.periods
+                for counts in period.collections
+            ],
+            "withheld": [day.isoformat() for day in self.withheld],
+        }
+        return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that `load` reads. After a crash, the file is either complete or absent."""
+        with replace_file(path) as file:
+            file.write(self.to_json())
+
+
+def _build_entry(counts: Counts, period: Period) -> dict[str, Any]:
+    """Return the entry of `collections` for the counts of a period."""
+    squares = counts.sum_squared_reports
+    return {
+        "fingerprint": counts.params.fingerprint,
+        "params": json.loads(counts.params.to_json()),
+        "reports": counts.cohort_reports.tolist(),
+        "ones": counts.bit_counts.tolist(),
+        "devices": None if squares is None else {"squares": squares},
+        "from": period.first.isoformat(),
+        "to": period.last.isoformat(),
+    }
+
+
+def _group_by_period(
+    document: Mapping[str, Any], entries: list[CountsFields]
+) -> tuple[Period, ...]:
+    """Group the entries by their days. An entry without days has the days of the document."""
+    by_days: dict[tuple[datetime.date, datetime.date], list[Counts]] = {}
+    for entry, fields in zip(document["collections"], entries, strict=True):
+        first, last = (_parse_day(entry.get(key) or document[key]) for key in ("from", "to"))
+        by_days.setdefault((first, last), []).append(Counts(*fields))
+    return tuple(
+        Period(first=first, last=last, collections=tuple(by_days[first, last]))
+        for first, last in sorted(by_days)
+    )
+
+
+def _parse_day(text: Any) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise ValueError("its days must be written as 2026-11-30") from None
