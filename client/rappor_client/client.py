@@ -460,10 +460,10 @@ class Client:
         if cache.skip_reason is not None:
             return SKIPPED[cache.skip_reason]
         # Before the secret is read: an error about the value must not have the secret in a frame.
-        cache.encoding.check_kind(value)
+        cache.encoding.check_value_type(value)
         writer, coins = self._writer, self._settings.options.coins
         assert writer is not None
-        if not cache.encoding.fits(value):
+        if not cache.encoding.is_representable(value):
             writer.count("unfit")
         is_durable = cache.metric.durable
         if not cache.is_complete:

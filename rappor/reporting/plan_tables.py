@@ -205,7 +205,7 @@ def _describe_noise_excess(plan: Plan) -> str:
     two numbers for the same excess.
     """
     # The first design is the one of the plan. A metric of categories has no collisions.
-    if not plan.alternatives or not encoding_of(plan.params).hashed:
+    if not plan.alternatives or not get_encoding(plan.params).is_hashed:
         return ""
     noise_excess = format_percent(plan.alternatives[0].excess - 1)
     return f", with collisions; {noise_excess} by its noise alone"
