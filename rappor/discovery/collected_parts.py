@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from rappor.base.argument_checks import check_type
 from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
 from rappor.protocol.parts import WHOLE, parse_prefix_length
@@ -21,6 +22,9 @@ def group_parts(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
     # A single collection instead of a list is a common mistake.
     if isinstance(counts_by_part, Counts):
         raise DecodeError("counts_by_part must be a list of Counts, one of each part, got one")
+    check_type(
+        "counts_by_part", counts_by_part, Iterable, "pass a list with the counts of every part"
+    )
     collections = list(counts_by_part)
     _check_kinds(collections)
     _check_one_metric(collections)

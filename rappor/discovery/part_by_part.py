@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from rappor.base.argument_checks import check_type, explain_error_control
+from rappor.base.argument_checks import explain_error_control
 from rappor.base.errors import DecodeError, ParamsError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_integer, format_value
@@ -100,9 +100,6 @@ def discover(  # noqa: PLR0913 - what may be searched for
     >>> discover(counts, "abcdefghijklmnopqrstuvwxyz").strings
     ('fish', 'bird', 'cat')
     """
-    check_type(
-        "counts_by_part", counts_by_part, Iterable, "pass a list with the counts of every part"
-    )
     parts = group_parts(counts_by_part)
     prefix_parts = [part for part in parts if part != WHOLE]
     lengths = _compute_lengths(prefix_parts, longest)

@@ -22,9 +22,9 @@ def counts() -> Counts:
     [
         ("compare_samples", ("[counts]", ["cat"]), "samples must be a Mapping, got list; give"),
         ("compare_segments", ("counts", ["cat"]), "counts must be an Iterable, got Counts; pass"),
-        ("discover", ("counts",), "counts_by_part must be an Iterable, got Counts; pass"),
+        ("discover", (3,), "counts_by_part must be an Iterable, got int; pass"),
         ("suggest_candidates", ("counts", ["cat"], ["dog"]), "listed must be a Candidates, got"),
-        ("trend", ("counts",), "released must be a Released, got Counts; compare_samples"),
+        ("trend", ("counts",), "released must be a ReleasedCounts, got Counts; compare_samples"),
     ],
 )
 def test_argument_of_another_type_is_named(

@@ -105,13 +105,6 @@ def test_coins_come_from_the_system() -> None:
         assert "Math.random" not in path.read_text(encoding="utf-8"), path.name
 
 
-def test_versions_are_one() -> None:
-    """The package has the version of the distribution."""
-    declared = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
-    project = (CLIENT.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'\nversion = "{declared["version"]}"\n' in project
-
-
 def test_modules_import_each_other_in_no_circle() -> None:
     """They can be read in an order."""
     graph = {

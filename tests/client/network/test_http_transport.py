@@ -112,7 +112,7 @@ def test_request_says_no_more_than_it_must(key: str | None, collector: Collector
         assert transport.send(b"{}", timeout=5).body == ACCEPTED
     for method, path, headers, body in collector.requests:
         assert (method, path, body) == ("POST", "/telemetry/v1/reports", b"{}")
-        assert re.fullmatch(r"rappor-client/[0-9.]+", headers.pop("User-Agent"))
+        assert re.fullmatch(r"rappor-client/[0-9.]+(rc[0-9]+)?", headers.pop("User-Agent"))
         assert headers.pop("Authorization", None) == (None if key is None else f"Bearer {key}")
         assert headers == {
             "Host": collector.url.removeprefix("http://"),

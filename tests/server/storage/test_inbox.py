@@ -220,11 +220,11 @@ def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_pat
     given = [submission_of(upload_of()) for _ in range(3)]
     append(engine, given)
     with contextlib.closing(open_inbox(engine)) as inbox:
-        inbox.append(Batch(TODAY, 1, b"\x09secret"), {})
+        inbox.append(Batch(TODAY, 1, b"\x09telltale"), {})
     backup(database, tmp_path / "copy")
     assert total(engine) == 3
     assert [file.name for file in tmp_path.glob("copy*")] == ["copy"]
-    assert b"\x09secret" not in (tmp_path / "copy").read_bytes()
+    assert b"\x09telltale" not in (tmp_path / "copy").read_bytes()
     with open_database(sqlite_url(tmp_path / "copy")) as copied:
         assert total(copied) == 3
         append(copied, given)
