@@ -1,4 +1,22 @@
-"""Decode counts: estimate the share of every candidate, with standard errors and tests."""
+"""Decode counts: estimate the share of every candidate, with standard errors and tests.
+
+`decode` is the sequence of the steps; each step is a module of `rappor.estimator`:
+
+    counts --> de-bias --> screen --> select (lasso) --> refit --> test every candidate
+                             ^                             |
+                             +---- screen the residual <---+
+
+Three kinds of counts take different ways:
+
+- Categories, booleans and buckets have a bit for each value, so a closed form replaces the
+  regression (`closed_form`).
+- Strings have a column of bits for each candidate, and the regression is as drawn above.
+- More candidates than `MOST_ROWS` are read as a stream, several times, and only the best ones have
+  rows in the result.
+
+All ways end in the same table, `Estimates`, whose rows share one joint covariance. METHOD.md in
+this folder derives the formulas.
+"""
 
 from __future__ import annotations
 

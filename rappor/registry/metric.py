@@ -1,4 +1,19 @@
-"""`Metric`: one question to all devices, with its parameters, rules, owner and last day."""
+"""`Metric`: one question to all devices, with its parameters, rules, owner and last day.
+
+Three calendars meet in a metric (all in UTC):
+
+- The epoch: month, quarter, year or life. A device draws its permanent response anew in each epoch,
+  and each epoch costs privacy loss again.
+- The interval: day, week or epoch. A device sends at most one report in each interval.
+- The last day, `expires`. Devices record nothing after it.
+
+With `epoch = "quarter"` and `interval = "day"`, a device that has events on every day sends 92
+reports in the fourth quarter, and all of them repeat one permanent response.
+
+Interval and epoch are also written into the parameters, hence into the fingerprint. A collector
+then judges the reports of a device by the interval that the device knows, even if a newer registry
+has a slower one.
+"""
 
 from __future__ import annotations
 
