@@ -38,6 +38,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from rappor.base.argument_checks import check_type
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_integer, check_number
 from rappor.protocol.encodings import get_encoding
@@ -87,6 +88,7 @@ def epsilon_n(params: Params, n: int) -> float:
     >>> [round(epsilon_n(params, n), 3) for n in (1, 2, 5, 10)]
     [1.074, 2.017, 3.656, 4.299]
     """
+    check_type("params", params, Params, "call Params.profile(name)")
     return epsilon_reports({params: n})
 
 
@@ -136,6 +138,7 @@ def epsilon_inf(params: Params) -> float:
     >>> round(epsilon_inf(Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)), 4)
     4.3944
     """
+    check_type("params", params, Params, "call Params.profile(name)")
     # Infinitely many reports show the permanent bit with certainty: the ratio of its two states is
     # 0.
     return _compute_loss(params, -math.inf, -math.inf)

@@ -50,6 +50,9 @@ class Population:
 
     def __init__(self, values: Sequence[str], weights: ArrayLike) -> None:
         """Check values and weights, and divide the weights by their sum."""
+        # A text is a sequence, too. Its letters would silently become the values.
+        if isinstance(values, str):
+            raise ParamsError("values must be a list of texts, got one text")
         self.values = tuple(values)
         if not all(isinstance(value, str) for value in self.values):
             raise ParamsError("values must be texts")

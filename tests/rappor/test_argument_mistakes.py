@@ -22,6 +22,9 @@ def counts() -> Counts:
     [
         ("compare_samples", ("[counts]", ["cat"]), "samples must be a Mapping, got list; give"),
         ("compare_segments", ("counts", ["cat"]), "counts must be an Iterable, got Counts; pass"),
+        ("epsilon_1", (2,), "params must be a Params, got int; call Params.profile"),
+        ("epsilon_inf", (2,), "params must be a Params, got int; call Params.profile"),
+        ("Population", ("ab", [1, 2]), "values must be a list of texts, got one text"),
         ("discover", (3,), "counts_by_part must be an Iterable, got int; pass"),
         ("suggest_candidates", ("counts", ["cat"], ["dog"]), "listed must be a Candidates, got"),
         ("trend", ("counts",), "released must be a ReleasedCounts, got Counts; compare_samples"),
