@@ -47,7 +47,8 @@ def test_the_block_of_postgresql_works(tmp_path: Path, database: str) -> None:
     """The block for PostgreSQL works with the address of a real database."""
     (shown,) = [block for block in BLOCKS if POSTGRESQL in block.text]
     typed = shown._replace(language="sh", text=shown.text.removeprefix("$ "))
-    script = script_of([BLOCKS[0], typed]).replace(POSTGRESQL, shlex.quote(database))
+    registry = next(block for block in BLOCKS if "cat > metrics.toml" in block.text)
+    script = script_of([registry, typed]).replace(POSTGRESQL, shlex.quote(database))
     result = run_script(script, tmp_path)
     assert result.returncode == 0, result.stderr + result.stdout
     assert "ready" in result.stdout

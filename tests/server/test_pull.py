@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import operator
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,11 @@ def token(running: Running) -> str:
 
 
 @pytest.mark.slow
+def add_counts(collections: Sequence[Counts]) -> Counts:
+    """Add collections of one parameter set."""
+    return functools.reduce(operator.add, collections)
+
+
 def test_client_reads_counts_metrics_and_estimates(running: Running, token: str) -> None:
     """Counts by day and by week have the same sums. Estimates equal those of the collector."""
     collector = CollectorClient(running.admin_url, token)
@@ -48,7 +55,19 @@ def test_client_reads_counts_metrics_and_estimates(running: Running, token: str)
         (DAYS[2], 10),
     ]
     assert [each.n_reports for each in by_week.periods] == [30, 10]
-    assert sum(by_day.collections) == sum(by_week.collections) == whole.collections[0]
+    counts = [
+        add_counts(by_day.collections),
+        add_counts(by_week.collections),
+        whole.collections[0],
+    ]
+    for other in counts[:2]:
+        assert (other.bit_counts == counts[2].bit_counts).all()
+        assert (other.cohort_reports == counts[2].cohort_reports).all()
+    # Added periods are assumed to have the same devices, so their bound on the squared reports is
+    # larger than the bound that the collector computes for the whole range.
+    squares = [collection.sum_squared_reports or 0 for collection in counts]
+    assert squares == sorted(squares, reverse=True)
+    assert squares[2] >= 40
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports) == ("page", 40)
     there = collector.estimates("page", ["a", "b"])
