@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,9 @@ _CHUNK: Final = 1 << 16
 _LONGEST_DETAIL: Final = 500
 """Largest number of characters of a server's text in a message."""
 
+_SINGLE_LABEL: Final = re.compile(r"[a-z][a-z0-9_-]*")
+"""Host names without a dot, as services of a container network have them. Names of the compose file
+may contain underscores."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 """Hosts to which http is allowed: the bytes do not leave the machine."""
 
@@ -222,7 +226,8 @@ def _is_near(host: str, *, allow_http: bool) -> bool:
     Requests to the same machine do not leave it. A name without a dot is not a public domain: the
     network of the containers resolves it, if `allow_http` accepts such a network.
     """
-    return host in _LOOPBACK or (allow_http and "." not in host and ":" not in host)
+    # A number is no name: http://134744072 and http://0x8080808 are the public address 8.8.8.8.
+    return host in _LOOPBACK or (allow_http and _SINGLE_LABEL.fullmatch(host) is not None)
 
 
 def _make_printable(reason: object) -> str:

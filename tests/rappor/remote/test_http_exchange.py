@@ -118,6 +118,9 @@ def test_a_refused_address_names_its_scheme(url: str, scheme: str) -> None:
         ("https://collector:8080", True),
         ("http://collector.example.org", False),
         ("http://192.0.2.1", False),
+        ("http://134744072", False),
+        ("http://0x8080808", False),
+        ("http://collector.", False),
         ("http://[2001:db8::1]", False),
     ],
 )
