@@ -1,4 +1,9 @@
-"""Code for the workers of a Spark session: this package as a .zip file, and the interpreter."""
+"""Give the workers of a Spark session this package.
+
+Workers run functions of this package on their rows, so they must be able to import it. The package
+is sent as a .zip file. Other libraries (numpy, mmh3) must be installed on the workers. A local
+session, whose workers are processes of the same machine, also gets the interpreter of this process.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +18,25 @@ import tempfile
 import weakref
 import zipfile
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 _SHIPPED: Final = weakref.WeakSet[SparkSession]()
-"""Sessions whose workers have this package already."""
+"""Sessions whose workers have this package already. The references are weak, so a session that has
+ended is freed."""
 
 
 def ship(session: SparkSession) -> None:
-    """Send this package to the workers of a session, once for each session."""
+    """Send this package to the workers of a session, once for each session.
+
+    Local workers also get the interpreter of this process.
+    """
     if session not in _SHIPPED:
         _use_own_interpreter(session)
-        session.addArtifacts(str(kernel_zip()), pyfile=True)
+        session.addArtifacts(str(zip_package()), pyfile=True)
         _SHIPPED.add(session)
 
 
@@ -42,21 +52,27 @@ def _use_own_interpreter(session: SparkSession) -> None:
     except AttributeError:
         # A session of Spark Connect has no context. Its workers belong to the server.
         return
-    is_chosen = "PYSPARK_PYTHON" in os.environ or session.conf.get("spark.pyspark.python", None)
-    if str(context.master).startswith("local") and not is_chosen:
+    has_choice = "PYSPARK_PYTHON" in os.environ or bool(
+        session.conf.get("spark.pyspark.python", None)
+    )
+    # Masters such as "local", "local[4]" and "local-cluster[...]" start workers on this machine.
+    if str(context.master).startswith("local") and not has_choice:
+        # PySpark has no public setting for a session that runs already. Every function that is sent
+        # to workers from now on names this interpreter.
         context.pythonExec = sys.executable
 
 
 @functools.cache
-def kernel_zip() -> Path:
+def zip_package() -> Path:
     """Write this package into a .zip file that workers can import, and return its path.
 
-    The name contains a digest of the contents, because a session refuses two files of one name. The
-    file is removed at the end of the process.
+    The name contains a digest of the contents, because a session refuses a second file of one name
+    with other contents. The file is removed at the end of the process.
     """
     data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, files("rappor"), "rappor")
+    with zipfile.ZipFile(data, "w") as archive:
+        _add_sources(archive, files("rappor"), "rappor")
+    # 48 bits distinguish the few versions that one session may get.
     digest = hashlib.sha256(data.getvalue()).hexdigest()[:12]
     folder = Path(tempfile.mkdtemp(prefix="rappor-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -65,14 +81,21 @@ def kernel_zip() -> Path:
     return path
 
 
-def _add(archive: zipfile.ZipFile, folder: Any, name: str) -> None:
-    """Add the sources of a package to an archive.
+def _add_sources(archive: zipfile.ZipFile, folder: Traversable, path: str) -> None:
+    """Add the modules of a package to an archive. Data files are left out: workers use none.
 
-    All files have the same time, so that equal sources make equal archives.
+    Parameters
+    ----------
+    folder : the folder of the package.
+    path : the path of the folder in the archive.
     """
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        inner = f"{name}/{entry.name}"
+        inner_path = f"{path}/{entry.name}"
         if entry.is_dir():
-            _add(archive, entry, inner)
+            _add_sources(archive, entry, inner_path)
         elif entry.name.endswith((".py", ".pyi")):
-            archive.writestr(zipfile.ZipInfo(inner), entry.read_bytes())
+            # The time of a ZipInfo is 1980 by default, so equal sources make equal archives. Its
+            # compression does not follow the archive: without this argument nothing is compressed.
+            archive.writestr(
+                zipfile.ZipInfo(inner_path), entry.read_bytes(), compress_type=zipfile.ZIP_DEFLATED
+            )

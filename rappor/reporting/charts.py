@@ -1,7 +1,12 @@
-"""Charts as SVG: inside a page, in a notebook, and as a file of three kinds.
+"""Frames of charts that are drawn as SVG: in pages, in notebooks and in files.
 
-Marks and texts have positions in per cent of the width and at fixed heights. One drawing therefore
-fills a window of any width with text of one size, and needs no style sheet and no script. Text has
+This module draws no marks. Other modules draw marks and texts, and pass them as the content of a
+`Chart`. A picture is a chart or a grid of charts. A figure is a chart with its title and a
+description in HTML.
+
+The x of a mark is in per cent of the width, and its y in units of SVG (pixels at a zoom of 1). A
+chart without a width of its own therefore fills a window of any width with text of one size. A
+chart with a width is scaled as a whole. A single chart needs no style sheet and no script. Text has
 the colour `currentColor`, which follows light and dark windows. The colours of marks have contrast
 on both. Colour is never the only difference between two series: their shapes or dashes differ, too.
 """
@@ -24,13 +29,15 @@ SUFFIXES: Final = (".svg", ".png", ".html")
 """Suffixes of the files that `Picture.save` can write."""
 
 COLORS: Final = ("#1f77c9", "#d55e00", "#0b8f6a", "#a05fc0", "#8a7300", "#c2306a", "#7a7a7a")
-"""Hues that people with all kinds of colour vision can distinguish, on white and on black."""
+"""Colours that people with all kinds of colour vision can distinguish, on white and on black. The
+last one is grey."""
 
 _FONTS: Final = (
     "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Noto Sans', 'DejaVu Sans', "
     "'Liberation Sans', sans-serif"
 )
-"""Fonts of all texts. The list has names, too, because the library for PNG has no system-ui."""
+"""Fonts of all texts. Real fonts follow `system-ui`, because the library for PNG does not know that
+name."""
 
 _WIDTH: Final = 720
 """Width of the file of a chart that has no width of its own, in units of SVG."""
@@ -39,10 +46,11 @@ _CELL: Final = 420
 """Width of a chart in the file of a grid, in units of SVG, if the chart has no width of its own."""
 
 _MARGIN: Final = 20
-"""Distance of a drawing to the edges of its file and to its neighbours, in units of SVG."""
+"""Distance of a drawing to the edges of its file, and to the row below it, in units of SVG.
+Neighbours in a row have twice this distance."""
 
 _HEADING: Final = 30
-"""Height that the title of a drawing takes, in units of SVG."""
+"""Height of the title of a file, and of the title of each chart in a grid, in units of SVG."""
 
 _ZOOM: Final = 2
 """Pixels of a PNG for each unit of SVG. A larger number gives sharper and larger files."""
@@ -117,7 +125,7 @@ class Chart(Picture):
     def figure(self, description: str = "", *, name: str = "") -> Markup:
         """Return the drawing under its title, with a description below.
 
-        A figure with a `name` has an address of its own.
+        A figure with a `name` has an anchor and a link to it.
         """
         words = [tag("strong", breakable(self.title))]
         if name:
@@ -137,13 +145,16 @@ class Chart(Picture):
     def svg(self) -> Markup:
         """Return the drawing as a file of its own."""
         width = _WIDTH if self.width is None else self.width
+        # The outer element is the width to which the per cents of the inner element refer.
         content = tag("svg", self.to_element(), width=width)
         return _build_file(self.title, content, width, self.height)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartGrid(Picture):
-    """Charts in rows. A narrow window shows fewer charts in a row.
+    """Charts in rows.
+
+    The style sheet of a page shows fewer charts in a row if the window is narrow.
 
     Attributes
     ----------
@@ -157,7 +168,7 @@ class ChartGrid(Picture):
     columns: int = 3
 
     def inline(self, *, has_addresses: bool = False) -> Markup:
-        """Return all charts as parts of a page, on request each with an address of its own."""
+        """Return all charts as parts of a page, on request each with an anchor."""
         parts = (
             chart.figure(name=f"figure-{number}" if has_addresses else "")
             for number, chart in enumerate(self.charts)
@@ -166,6 +177,7 @@ class ChartGrid(Picture):
 
     def svg(self) -> Markup:
         """Return the grid as a file of its own."""
+        # A grid without charts is an empty file with a title.
         columns = max(1, min(self.columns, len(self.charts)))
         width = max((chart.width or _CELL for chart in self.charts), default=_CELL)
         head = _HEADING if any(chart.title for chart in self.charts) else 0
@@ -183,7 +195,7 @@ class ChartGrid(Picture):
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
-    """Return the suffix of a picture's path.
+    """Return the suffix of a picture's path, if this machine can write such a picture.
 
     Raises
     ------
@@ -196,6 +208,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     if suffix not in SUFFIXES:
         raise ParamsError(f"chart must end in {', '.join(SUFFIXES)}, got {os.fspath(path)!r}")
     if suffix == ".png":
+        # A missing extra is reported before the chart is computed, and not minutes later.
         _load_rasteriser()
     return suffix
 
@@ -232,7 +245,10 @@ def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
 
 
 def _build_file(title: str, content: Markup, width: float, height: float) -> Markup:
-    """Return a drawing with its title on white paper, as a file of its own."""
+    """Return a drawing with its title on a white background, as a file of its own.
+
+    `width` and `height` are the size of the content, without title and margins.
+    """
     width, height = width + 2 * _MARGIN, height + _HEADING + 2 * _MARGIN
     return tag(
         "svg",

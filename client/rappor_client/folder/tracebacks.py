@@ -1,14 +1,21 @@
 """Removal of a client's frames from its exceptions, because frames contain values.
 
 Tools that print a traceback with local variables, and services that collect tracebacks, read every
-frame that an exception has passed. Below `Client.record` the frames contain the value, its bits and
-its permanent response. So every exception leaves a method of the client without these frames and
-without the exceptions that it follows. Ctrl-C and the signals of a timeout are exceptions, too. The
-one frame that stays has no arguments any more.
+frame that an exception has passed. The functions that `Client.record` calls have the value, its
+bits and its permanent response as local variables.
 
-Pure Python cannot exclude one case: a signal that arrives in the few instructions before the guard
-of a call, or while the guard removes the frames of another exception. Even then no local variable
-contains the bytes of the secret (`rappor.protocol.randomizer.Secret`), once its file has been read.
+Therefore every method of the client raises its exceptions without these frames, and without the
+exceptions that came before (`__cause__` and `__context__`), whose tracebacks contain the same
+frames. Ctrl-C and timeouts by a signal raise exceptions inside the client, too, so `BaseException`
+is caught. Of the client's frames only the frame of the guard stays, and the guard has deleted its
+arguments. The frames of the host program stay as they are: the host program knows its own value.
+
+Messages of exceptions stay, too. They never contain a value, because no error of this project does.
+
+Pure Python cannot exclude two cases: a signal arrives in the few instructions before the `try` of
+the guard, or while the guard removes the frames of another exception. In both cases a frame may
+contain the value. The secret is safe in both cases: after its file has been read, only an object
+without a readable repr contains its bytes (`rappor.protocol.randomizer.Secret`).
 """
 
 from __future__ import annotations
@@ -22,20 +29,27 @@ R = TypeVar("R")
 
 
 def hide_frames(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method raise its exceptions without frames, arguments and earlier exceptions."""
+    """Let a method raise its exceptions without the client's frames and earlier exceptions.
+
+    The method must not be a generator or a coroutine, because these run after the guard has
+    returned.
+    """
 
     @functools.wraps(method)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call_guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - the same exception is raised again
+            # This frame stays in the traceback, so it must not contain the value.
             del args, kwargs
-            raise _strip(error)  # noqa: B904 - the same exception, without a cause
+            # `raise` inside `except` usually stores the handled exception as the context. Here it
+            # is the same exception, for which Python stores no context.
+            raise _remove_frames(error)  # noqa: B904
 
-    return guarded
+    return call_guarded
 
 
-def _strip(error: BaseException) -> BaseException:
-    """Remove the traceback, cause and context of an exception."""
+def _remove_frames(error: BaseException) -> BaseException:
+    """Remove the traceback, cause and context of an exception, and return the exception."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

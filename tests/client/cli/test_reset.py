@@ -18,7 +18,7 @@ def test_reset_needs_a_yes(answer: str, home: Home) -> None:
     record_days(client, "page", "x")
     client.close()
     ended = run_python(*CLIENT, "reset", str(home.folder), text=answer, code=1)
-    assert "Erase the identity and all records in" in ended.stdout
+    assert "Erase the secret, waiting reports, state and log in" in ended.stdout
     assert "Traceback" not in ended.stderr
     assert peek(home.folder).has_secret
     assert len(peek(home.folder).queued_reports) == 1
@@ -35,7 +35,7 @@ def test_reset_erases(how: str, home: Home, capsys: pytest.CaptureFixture[str]) 
     else:
         assert main(["reset", str(home.folder), "--yes"]) == 0
         printed = capsys.readouterr().out
-    assert "Erased. What was reserved is kept: epsilon = 4.00 in 2026." in printed
+    assert "Erased. Privacy loss that stays reserved: epsilon = 4.00 in 2026." in printed
     contents = peek(home.folder)
     assert not contents.has_secret
     assert contents.queued_reports == ()
