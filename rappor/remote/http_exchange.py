@@ -198,7 +198,14 @@ def _parse_address(url: str, *, allow_http: bool) -> SplitResult:
         raise ParamsError("url must be an https address in ASCII without spaces")
     try:
         parts = urlsplit(url)
-        has_host = parts.hostname and parts.port != 0
+        # `urlsplit` ignores text after the bracket of an IPv6 address, and urllib does not: with
+        # "[::1].example.org" the check would see this machine, and the request would leave it.
+        after_bracket = parts.netloc.rpartition("]")[2] if "]" in parts.netloc else ""
+        has_host = (
+            parts.hostname
+            and parts.port != 0
+            and (not after_bracket or after_bracket.startswith(":"))
+        )
     except ValueError:
         has_host = False
     is_allowed = has_host and (

@@ -88,7 +88,15 @@ def _compare_minimums(old: Metric, new: Metric) -> Iterator[Finding]:
             f"{old.name}: min_reports must not rise from 0 to {new.min_reports:,}: reports that "
             "were shown one by one would be in blocks, and could be subtracted from them",
         )
-    elif new.min_reports and new.min_cohort < old.min_cohort:
+    elif new.min_reports < old.min_reports:
+        # The privacy notice of the old registry says that no sum of fewer reports is shown.
+        yield Finding(
+            "warning",
+            f"{old.name}: min_reports must not fall from {old.min_reports:,} to "
+            f"{new.min_reports:,}: people were told that no sum of fewer than "
+            f"{old.min_reports:,} reports is shown",
+        )
+    if old.min_reports and new.min_reports and new.min_cohort < old.min_cohort:
         yield Finding(
             "warning",
             f"{old.name}: min_cohort must not fall from {old.min_cohort:,} to {new.min_cohort:,}: "

@@ -154,7 +154,8 @@ MINIMUMS = (
     ({"min_reports": 5}, {"min_reports": 0}, "min_reports must not fall from 5 to 0"),
     ({"min_reports": 0}, {"min_reports": 5}, "min_reports must not rise from 0 to 5"),
     ({"min_reports": 0, "min_cohort": 20}, {"min_reports": 0, "min_cohort": 1}, ""),
-    ({"min_reports": 7}, {"min_reports": 5}, ""),
+    ({"min_reports": 7}, {"min_reports": 5}, "min_reports must not fall from 7 to 5"),
+    ({"min_reports": 5}, {"min_reports": 7}, ""),
     ({"interval": "day"}, {"interval": "week"}, ""),
     ({"epoch": "month"}, {"epoch": "life"}, ""),
 )
