@@ -103,6 +103,11 @@ def create_application(
             # uvicorn exits without the reason.
             logs.log_event("start failed", level=logging.ERROR, reason=str(error))
             raise
+        except Exception as error:
+            # A programming error or a broken installation. uvicorn would write only its own line,
+            # and an operator would not learn the class of the error or the line of code.
+            logs.log_unexpected_error(error)
+            raise
         app.state.collector = collector
         _freeze_objects()
         logs.log_event("collector started", metrics=len(collector.accepted_params.registry))

@@ -346,6 +346,35 @@ def test_late_failure_of_a_start_is_logged(tmp_path: Path) -> None:
     assert not [event for event in events if event["event"] == "collector listening"]
 
 
+BROKEN = """
+import asyncio
+from rappor_server.app.settings import Settings
+from rappor_server.base import logs
+from rappor_server.http.application import create_application
+
+def open_collector(settings):
+    raise KeyError("a message that may contain uploaded bytes")
+
+async def start():
+    app = create_application(Settings(), open_collector=open_collector)
+    async with app.router.lifespan_context(app):
+        pass
+
+logs.configure()
+asyncio.run(start())
+"""
+
+
+def test_unexpected_failure_of_a_start_is_logged() -> None:
+    """An operator reads the class of an error that no code expects, and the line that raised it."""
+    result = run_python("-c", BROKEN, code=1)
+    (event,) = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
+    assert event["event"] == "unexpected error"
+    assert event["error"] == "KeyError"
+    assert any("open_collector" in frame for frame in event["trace"])
+    assert "uploaded bytes" not in json.dumps(event)
+
+
 def read_registry_digest(running: Running) -> str:
     """Return the digest of the registry in force."""
     lines = running.get("/metrics").text.splitlines()
