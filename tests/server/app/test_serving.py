@@ -356,7 +356,7 @@ def open_collector(settings):
     raise KeyError("a message that may contain uploaded bytes")
 
 async def start():
-    app = create_application(Settings(), open_collector=open_collector)
+    app = create_application(Settings(registry="metrics.toml"), open_collector=open_collector)
     async with app.router.lifespan_context(app):
         pass
 
