@@ -1,11 +1,18 @@
 """Sequential composition: the privacy loss of one person's device over a whole registry, in nats.
 
-Losses add over metrics, over the distinct values of a metric, and over epochs. The sum is an upper
-bound. Computations on the reports add nothing to the loss (post-processing).
+A registry is the list of all metrics of a program. A scope is one metric in one epoch (a month, a
+quarter, a year, or the device's life), and a device repeats one permanent response in all reports
+of a scope. The loss of a scope is therefore limited, and the loss of a person is the sum
 
-Example: a device reports a metric of 4 nats an epoch for four epochs, and a metric of 2 nats for
-life once. Its loss is at most 4 * 4 + 2 = 18 nats. Two people whose devices report the same values
-lose 36 nats together. People without common values are bounded separately.
+    epsilon = sum over metrics of (number of values or epochs) * (loss of one scope)
+
+The sum is an upper bound, because the permanent responses of different scopes are independent
+(sequential composition). Computations on the reports add nothing to the loss (post-processing).
+
+Example: a device reports a metric with 4 nats an epoch for four epochs, and one value of a metric
+with 2 nats for life. Its loss is at most 4 * 4 + 2 = 18 nats. Two people whose devices report the
+same values lose 36 nats together (group privacy). The losses of people whose values are unrelated
+do not add: each person has his own bound.
 """
 
 from __future__ import annotations
@@ -26,9 +33,9 @@ class MetricCost:
     ----------
     metric : name of the metric.
     epoch : length of an epoch: "life", "year", "quarter" or "month".
-    per_value : loss of the reports of one value, in nats. For a metric with epochs, loss of one
-        epoch.
-    epsilon : loss of all values, in nats.
+    per_value : loss of the reports of one value, in nats. For a metric whose epochs end, loss of
+        one epoch.
+    epsilon : loss of all values, in nats: `per_value` times the number of values.
     """
 
     metric: str
@@ -81,8 +88,8 @@ def compose_losses(
     Parameters
     ----------
     metrics : the metrics that the device reports.
-    values : number of distinct values that the device reports for each metric. For a metric with
-        epochs, number of epochs.
+    values : number of distinct values that the device reports for each metric. For a metric whose
+        epochs end, number of epochs in which the device reports.
     reports : number of reports of each value. None stands for as many reports as epoch and interval
         allow. A larger number is reduced to the reports that epoch and interval allow.
 

@@ -1,8 +1,22 @@
-"""`PrivacyReport`: the privacy losses and the promise of a metric, as one record.
+"""Privacy assessment of a metric: `PrivacyReport` contains its losses and its promise.
 
-Each part of the report is a frozen record, so that a terminal, a page and JSON show the same
-numbers. Losses are in nats. `rappor.planning.joint_error` computes the effect of changed parameters
-on estimates.
+The input is a `Metric` or `Params`. The command `rappor privacy` computes the report, and
+`rappor.reporting` renders it. Each part is a frozen record, so that a terminal, a page and JSON
+show the same numbers. All losses are in nats.
+
+    field         question that the field answers
+    losses        How much do 1, 2, 3, ... reports of one value reveal?
+    staying       How much does a value reveal that stays the same for years?
+    shuffling     How much less does a report reveal inside a shuffled batch?
+    linkability   How often does an observer recognise two reports of one device?
+    account       How much does one person lose by all metrics together?
+    change        How much does a change of the metric's entry add?
+
+A belief is the probability that an observer assigns to the statement that a device has a certain
+value. A loss epsilon multiplies the odds of a belief by a factor between e^-epsilon and e^epsilon.
+
+The report does not contain the effect of changed parameters on the errors of estimates.
+`rappor.planning.joint_error` computes that effect.
 """
 
 from __future__ import annotations
@@ -25,24 +39,30 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 REPORTS: Final = (1, 2, 3, 5, 10, 100)
-"""Numbers of reports whose loss a report lists. The last row is for any number of reports, or for
-the largest number that the metric allows."""
+"""Numbers of reports of one value whose loss `PrivacyReport.losses` lists. A convention: the loss
+grows fast over the first reports and slowly after ten. One more row follows, for any number of
+reports or for the largest number that the metric allows."""
 
 PRIORS: Final = (0.01, 0.1, 0.5, 0.9)
-"""Beliefs of an observer before the reports, for which a report lists the beliefs afterwards."""
+"""Beliefs of an observer before the reports, as probabilities. `Loss.beliefs` contains the range of
+the belief after the reports for each of them. A convention: rare, uncommon, even odds, likely.
+`Loss.of_half` needs the entry 0.5."""
 
 _SHUFFLED_REPORTS: Final = (1, 10)
-"""Numbers of reports of a device for which a report lists the loss in a shuffled batch."""
+"""Numbers of reports of a device for which `Shuffling.losses` contains the loss in a shuffled
+batch. A convention: the smallest number, and a number at which the local loss of the profiles is
+near epsilon_inf."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """Range of the beliefs of an observer after some reports.
+    """Range of the beliefs of an observer after some reports, as probabilities.
 
     Attributes
     ----------
     prior : belief before the reports.
-    least, most : smallest and largest belief after the reports.
+    least, most : smallest and largest belief after the reports. The device's noise decides where
+        in the range the belief lies.
     """
 
     prior: float
@@ -67,7 +87,7 @@ class Loss:
 
     @property
     def of_half(self) -> float:
-        """Largest belief after the reports, of an observer who believed 50 % before."""
+        """Largest belief after the reports if the belief before the reports was 50 %."""
         return next(belief.most for belief in self.beliefs if belief.prior == 0.5)
 
 
@@ -78,8 +98,8 @@ class ShuffledLoss:
     Attributes
     ----------
     reports : number of reports of the device.
-    local : loss without the batch, in nats.
-    epsilon : loss inside the batch, in nats.
+    local : loss of the same reports outside a batch, in nats.
+    epsilon : loss inside the batch, in nats. The observer sees the batch in random order.
     """
 
     reports: int
@@ -96,8 +116,8 @@ class Shuffling:
     devices : number of devices in the batch.
     smallest_cohort : number of devices in the smallest cohort.
     counted : whether the cohorts were counted. Otherwise `smallest_cohort` is a size that all
-        cohorts probably reach.
-    delta : probability with which the losses may exceed their bounds.
+        cohorts reach with probability 1 - delta / 2.
+    delta : probability with which a loss may exceed its bound.
     losses : losses by number of reports; empty if the smallest cohort may be empty.
     """
 
@@ -115,7 +135,7 @@ class MetricLoss:
     Attributes
     ----------
     metric : name of the metric.
-    epoch : length of an epoch.
+    epoch : length of an epoch: "life", "year", "quarter" or "month".
     epsilon : loss of the person's reports, in nats.
     epsilon_inf : loss of all reports that epoch and interval allow, in nats.
     """
@@ -132,10 +152,11 @@ class PersonLoss:
 
     Attributes
     ----------
-    values : number of values of each metric that the person reports.
+    values : number of values of each metric that the person's device reports.
     reports : number of reports of each value.
-    metrics : loss by each metric.
-    epsilon, epsilon_inf : loss of these reports, and of all reports that are allowed, in nats.
+    metrics : loss by each metric, in the order of the registry.
+    epsilon : loss of these reports, in nats, added up over the metrics.
+    epsilon_inf : loss of all reports that epoch and interval allow, in nats.
     group : number of people in the group.
     group_epsilon, group_epsilon_inf : losses of the group, in nats.
     """
@@ -161,11 +182,13 @@ class PrivacyReport(DisplayedRecord):
     epsilon_1 : loss of one report, in nats.
     epsilon_inf : loss of any number of reports of one value in one scope, in nats.
     losses : losses by number of reports.
-    promise : sentence about the promise of a scope; None without a metric.
-    without_noise : sentence about the properties that devices send without noise; None if devices
-        send none. If devices send properties, the devices in `shuffling` and `linkability` are the
-        devices with equal properties.
-    staying : losses of a value that stays the same for one year and for two years.
+    promise : sentence about the promise of a scope (one metric in one epoch); None without a
+        metric.
+    without_noise : sentence about the public properties, such as the country, that devices send
+        without noise; None if devices send none. If devices send properties, the numbers of
+        devices in `shuffling` and `linkability` count only devices with equal properties.
+    staying : losses of a value that stays the same for one year and for two years, by length of an
+        epoch.
     shuffling : losses in a shuffled batch; None without a batch.
     linkability : how well reports of one device can be linked.
     account : loss of one person over the registry; None without a registry.
@@ -188,7 +211,7 @@ class PrivacyReport(DisplayedRecord):
     change: EntryChange | None = None
 
     def _table(self) -> dict[str, list[Any]]:
-        """Return the beliefs after reports of one value, with a row for each loss and prior."""
+        """Return the columns of a table with one row for each pair of a loss and a prior."""
         rows = [(loss, belief) for loss in self.losses for belief in loss.beliefs]
         return {
             "reports": [loss.reports for loss, _ in rows],
@@ -201,13 +224,13 @@ class PrivacyReport(DisplayedRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one person's device reports.
+    """Assumed numbers of values and reports of one person's device.
 
     Attributes
     ----------
     values : number of distinct values of each metric, or number of epochs.
     reports : number of reports of each value.
-    group : number of people whose devices report the same values.
+    group : number of people whose devices report the same values, such as a household.
     """
 
     values: int = 1
@@ -223,8 +246,9 @@ class ShuffledBatch:
 
     Attributes
     ----------
-    devices : number of devices in the batch, which fall into cohorts at random.
-    delta : probability in (0, 1) with which a bound may fail.
+    devices : number of devices in the batch, which draw their cohorts at random.
+    delta : probability in (0, 1) with which a bound may fail. The default 1e-9 is far below one
+        failure among the default number of devices.
     cohorts : number of reports of each cohort, if the cohorts were counted. `devices` is ignored
         then.
 
@@ -244,6 +268,7 @@ class ShuffledBatch:
 
 
 _USAGE: Final = Usage()
+"""Usage that `privacy_report` assumes by default. Linters refuse a call as a default argument."""
 
 
 def privacy_report(
@@ -259,11 +284,13 @@ def privacy_report(
     Parameters
     ----------
     metric : the metric.
-    registry : all metrics of a device, to add up the loss of one person.
-    usage : what the person's device reports.
-    batch : a shuffled batch. The losses in the batch hold against observers behind the shuffler,
-        which must be run by a party other than reader and collector.
-    changed : the metric after a change of its entry.
+    registry : all metrics of a device, to add up the loss of one person. Without a registry, the
+        field `account` is None.
+    usage : numbers of values and reports of the person's device. `usage.reports` is also the number
+        of reports on each side of a change.
+    batch : a shuffled batch. The losses in the batch hold against observers of the shuffler's
+        output. A party other than the analyst and the collector must run the shuffler.
+    changed : the metric after a change of its entry in the registry file.
 
     Returns
     -------
@@ -285,8 +312,8 @@ def privacy_report(
     >>> round(report.epsilon_1, 4), round(report.epsilon_inf, 4)
     (2.0, 4.0)
     """
-    # The report of the parameters assumes any number of reports. Four fields depend on the number
-    # that the metric allows.
+    # `privacy_report_of` knows no metric, so it assumes any number of reports. The fields below
+    # depend on the metric, or on the number of reports that its epoch and interval allow.
     report = privacy_report_of(metric.params, batch=batch)
     return replace(
         report,
@@ -339,7 +366,8 @@ def list_losses(params: Params, most: int | None = None) -> tuple[Loss, ...]:
 
     The last loss is for `most` reports, or for any number if `most` is None.
     """
-    # A metric with at most 31 reports an epoch has no row for 100 reports.
+    # A metric with a monthly epoch and a daily interval has at most 31 reports an epoch. A row for
+    # 100 reports would show a loss that no device can reach.
     fewer = (n for n in REPORTS if most is None or n < most)
     return tuple(compute_loss(params, n) for n in (*fewer, most))
 
@@ -353,20 +381,26 @@ def compute_loss(params: Params, n: int | None) -> Loss:
 
 
 def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
-    """Bound the losses inside the smallest cohort, counted or probable."""
+    """Bound the losses inside the smallest cohort, whose size is counted or bounded from below.
+
+    A report names its cohort, so a report hides only among the reports of its cohort.
+    """
     devices, delta = batch.devices, batch.delta
-    # Three cases: the cohorts were counted, there is one cohort, or the sizes are random.
     if batch.cohorts is not None:
+        # The cohorts were counted. An empty cohort has no device that needs protection.
         devices = sum(batch.cohorts)
-        # No device is in an empty cohort.
         smallest = min((n for n in batch.cohorts if n), default=0)
     elif params.m == 1:
+        # All devices are in the one cohort.
         smallest = devices
     else:
-        # Half of delta is for a cohort that is smaller than its bound.
+        # The sizes are random. Two events can break the bound: a cohort is smaller than
+        # `smallest`, or a loss exceeds its bound. Each event gets half of delta (union bound).
         delta = batch.delta / 2
         smallest = compute_smallest_cohort(devices, params.m, delta=delta)
     losses = []
+    # smallest = 0: too few devices for so many cohorts. A device may be alone, so no row can be
+    # promised.
     for n in _SHUFFLED_REPORTS if smallest else ():
         local = epsilon_n(params, n)
         epsilon = compute_shuffled_epsilon(local, smallest, delta=delta)
@@ -375,7 +409,6 @@ def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
         devices=devices,
         smallest_cohort=smallest,
         counted=batch.cohorts is not None,
-        # The whole delta: half for the sizes of cohorts, half for the losses.
         delta=batch.delta,
         losses=tuple(losses),
     )

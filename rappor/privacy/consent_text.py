@@ -1,4 +1,8 @@
-"""Texts that ask a person for consent: a short text and a long text, without formulas."""
+"""Requests for consent: a short text and a long text that a program shows to a person.
+
+The texts contain no formulas. The largest beliefs (how sure an observer can become of the person's
+value) are computed from the registry, so the texts cannot promise more than the parameters hold.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +40,8 @@ def write_consent_texts(registry: Registry) -> Document:
 
 def _write_short_text(metrics: tuple[Metric, ...]) -> str:
     topics = "; ".join(metric.description.rstrip(".") for metric in metrics)
-    # A metric without a limit on its loss protects nobody, so the text must not promise that values
-    # are scrambled.
+    # Case: the loss of a metric has no limit, for example with f = 0 and an epoch that never ends.
+    # The text must not promise that values are scrambled.
     if any(math.isinf(scope_loss(metric)) for metric in metrics):
         return f"We record: {topics}. Some of it can be read back. You can stop at any time."
     return (
@@ -75,7 +79,7 @@ def _describe_metric(metric: Metric) -> str:
     until = f"until {metric.expires}, for {metric.owner}"
     text = f"{metric.description.rstrip('.')}: at most once a {metric.pace}, {until}."
     epsilon_report, epsilon_scope = epsilon_1(metric.params), scope_loss(metric)
-    # A belief has no bound, so no percentage can be promised.
+    # Case: the loss has no limit. The largest belief would be 100 %, so the text says it plainly.
     if math.isinf(epsilon_scope):
         return f"{text} Your answers to this are not protected: they can be read back."
     belief_report, belief_scope = (

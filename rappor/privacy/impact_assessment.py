@@ -1,7 +1,8 @@
-"""A skeleton of a data protection impact assessment (Article 35 GDPR): risks with likelihoods.
+"""Skeleton of a data protection impact assessment (DPIA, Article 35 GDPR): risks with likelihoods.
 
-The program computes the likelihoods. People write how severe a harm is and what they decide: these
-cells contain "[to be filled in]".
+`rappor datasheet` writes the skeleton for a company that must assess a collection before it starts.
+The program computes the likelihoods of the risks from the registry. People judge the severity of a
+harm and decide: cells for people contain "[to be filled in]".
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 _OPEN: Final = "[to be filled in]"
-"""Text of a cell that people have to write."""
+"""Placeholder of a cell that people have to write."""
 
 _Risk = tuple[str, str, str, str]
-"""Columns of a risk: description, likelihood, measure, severity."""
+"""Row of the table of risks. The four texts are description, likelihood, measure and severity."""
 
 
 def write_impact_assessment(registry: Registry) -> Document:
@@ -67,15 +68,16 @@ def write_impact_assessment(registry: Registry) -> Document:
 
 def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
     """Yield the risks of one metric for a person."""
-    report, scope, name = epsilon_1(metric.params), scope_loss(metric), metric.name
-    noise = f"noise on the device, epsilon {format_loss(report)} a report"
-    yield f"{name}: one report reveals the value", _format_likelihood(report), noise, _OPEN
+    report_epsilon, scope_epsilon = epsilon_1(metric.params), scope_loss(metric)
+    name = metric.name
+    noise = f"noise on the device, epsilon {format_loss(report_epsilon)} a report"
+    yield f"{name}: one report reveals the value", _format_likelihood(report_epsilon), noise, _OPEN
     # With one report an epoch, all reports of the epoch are the report above, and link nothing.
     if most_reports(metric) != 1:
         yield (
             f"{name}: all reports of an epoch reveal the value",
-            _format_likelihood(scope),
-            f"the permanent response is repeated, epsilon {format_loss(scope)}",
+            _format_likelihood(scope_epsilon),
+            f"the permanent response is repeated, epsilon {format_loss(scope_epsilon)}",
             _OPEN,
         )
         linked = linkability(metric.params, reports=(2,))
@@ -86,7 +88,8 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
             _OPEN,
         )
     unchanged = compute_unchanged_loss(metric)
-    # `named` is None for encodings whose values share bits: no probability is computed for them.
+    # `named` is the probability that an observer names the value. It is None for encodings whose
+    # values share bits, because no probability is computed for such encodings.
     if unchanged.named is not None:
         yield (
             f"{name}: linked epochs name a value that stays a year, of {unchanged.candidates:,}",
@@ -123,4 +126,5 @@ def _list_common_risks(registry: Registry) -> Iterator[_Risk]:
 
 
 def _format_likelihood(epsilon: float) -> str:
+    """Format the largest belief after a loss in nats, of an observer with even odds before."""
     return f"{format_largest_belief(epsilon)} at most, from 50 %"

@@ -1,7 +1,11 @@
-"""Privacy notices: plain sentences about what a metric collects and what protects people.
+"""Privacy notice of a metric: plain sentences about the collection, its losses and its limits.
 
-`rappor collects`, the client and the data sheet print the same sentences. A sentence with a number
-contains a bound, so numbers are rounded towards less privacy.
+`rappor collects`, the client and the data sheet print the same sentences to people. The input is a
+`Metric`. The order of the sentences is: name and description; owner and last day; values and
+frequency; properties without noise; losses; promise; linking of reports; released sums.
+
+Every number is a bound, so numbers are rounded towards less privacy: a sentence may promise less
+than the device does, and never more. An infinite loss becomes a sentence that begins with WARNING.
 """
 
 from __future__ import annotations
@@ -21,19 +25,20 @@ from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 
 _EVEN_ODDS: Final = 0.5
-"""Belief of an observer before the reports. Sentences call it "half sure"."""
+"""Belief of an observer before the reports, as a probability. Sentences call it "half sure". A
+convention: readers understand even odds without statistics."""
 
 _NEAR_CERTAINTY: Final = 0.99
-"""Belief above which a sentence says "almost certain". More digits would suggest a protection that
-the metric does not have."""
+"""Belief, as a probability, above which a sentence contains "almost certain" in place of a number.
+More digits would suggest a protection that the metric does not have."""
 
 _YEAR: Final = 366
-"""Days around the last day of a metric that are searched for the days of its epoch. No epoch that
-ends is longer."""
+"""Days before and after the last day of a metric that are searched for the days of its epoch. A
+leap year has 366 days, and no epoch that ends is longer."""
 
 _LINKED_REPORTS: Final = 2
-"""Reports in each of two sets that an observer compares. Two is the smallest number at which many
-devices become recognisable."""
+"""Number of reports in each of two sets that an observer compares. Two is the smallest number at
+which many devices become recognisable, under the profile "balanced" 20 % of a million devices."""
 
 
 def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str:
@@ -47,7 +52,7 @@ def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str
 
     Returns
     -------
-    Plain text, one sentence or paragraph a line.
+    Plain text with one sentence or paragraph in each line.
 
     Examples
     --------
@@ -60,7 +65,7 @@ def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str
     >>> print(privacy_notice(theme).splitlines()[1])
     Collected by design@example.org until the end of 2030-12-31.
     """
-    # `registry_datasheet` relies on the order of the first three lines.
+    # `registry_datasheet` drops the first three lines by their index: its tables contain them.
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_format_expiry(metric, today)}.",
@@ -77,9 +82,9 @@ def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str
 
 
 def describe_other_params(params: Params) -> str:
-    """Describe the losses of reports under parameters that the metric's entry does not have now.
+    """Describe the losses of reports under parameters that are not in the metric's present entry.
 
-    Devices with an older registry send such reports.
+    Case: a device has an older registry, and sends reports under the parameters of that registry.
     """
     return (
         f"Some of these reports have other parameters ({params.fingerprint}). "
@@ -89,12 +94,14 @@ def describe_other_params(params: Params) -> str:
 
 
 def _format_expiry(metric: Metric, today: datetime.date | None) -> str:
+    """Format the last day, as the end of the sentence "Collected by <owner> ..."."""
     if today is not None and today > metric.expires:
         return f"until {metric.expires}. It has expired: nothing is collected any more"
     return f"until the end of {metric.expires}"
 
 
 def _format_frequency(metric: Metric) -> str:
+    """Format how often a device records a value, as the part of a sentence after "Recorded"."""
     if metric.interval == "epoch":
         frequency = f" once a {metric.epoch}, from a day on that the device draws at random"
     else:
@@ -104,6 +111,10 @@ def _format_frequency(metric: Metric) -> str:
 
 def describe_late_days(metric: Metric) -> Iterator[str]:
     """Describe the devices that draw a reporting day after the metric's last day.
+
+    With one report an epoch, each device draws the day of its report at random among the days of
+    the epoch. Case: the metric expires in the middle of an epoch. The devices with a later day
+    report nothing in that epoch.
 
     Yields nothing if the metric reports more than once an epoch, or if its last epoch ends before
     the metric expires.
@@ -123,13 +134,16 @@ def describe_late_days(metric: Metric) -> Iterator[str]:
 
 
 def _describe_noise(params: Params) -> str:
-    # Without a bound for one report the sentence would be false comfort.
+    """Describe the noise in one sentence; empty if one report can reveal the value."""
+    # Case: the loss of one report has no limit, for example with f = 0 and p = 0. A sentence about
+    # noise would be false comfort.
     if math.isinf(epsilon_1(params)):
         return ""
     return " The device flips some of its bits at random before it sends a report."
 
 
 def _describe_sampling(metric: Metric) -> str:
+    """Describe the share of the devices that take part; empty if all devices take part."""
     if metric.sampling_rate == 1:
         return ""
     drawn = "drawn once" if metric.epoch == "life" else f"drawn again each {metric.epoch}"
@@ -137,9 +151,10 @@ def _describe_sampling(metric: Metric) -> str:
 
 
 def describe_segments(metric: Metric) -> Iterator[str]:
-    """Describe the public properties that a device sends without noise.
+    """Describe the public properties that a device sends without noise, such as its version.
 
-    Yields nothing for a metric without segments.
+    Segments are the groups of devices with equal properties. Yields nothing for a metric without
+    segments.
     """
     if not metric.segments:
         return
@@ -157,6 +172,7 @@ def describe_segments(metric: Metric) -> Iterator[str]:
 
 
 def _describe_one_report(params: Params) -> str:
+    """Describe the loss of one report, in one sentence."""
     epsilon = epsilon_1(params)
     if math.isinf(epsilon):
         return "WARNING: one report can reveal the value with certainty."
@@ -164,7 +180,10 @@ def _describe_one_report(params: Params) -> str:
 
 
 def describe_losses(metric: Metric) -> Iterator[str]:
-    """Describe the privacy losses of one report, of all reports of a scope, and of a year."""
+    """Describe the privacy losses of one report, of all reports of a scope, and of a year.
+
+    A scope is one metric in one epoch.
+    """
     yield _describe_one_report(metric.params)
     # With one report an epoch, all reports are the one report of the sentence above.
     if most_reports(metric) != 1:
@@ -189,17 +208,22 @@ def _describe_year(metric: Metric) -> Iterator[str]:
 
 
 def _describe_all_reports(epsilon: float, span: str) -> str:
+    """Describe a loss of all reports of one value, in nats.
+
+    `span` is the time of the reports, such as " in one quarter". It may be empty.
+    """
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty."
     return f"All reports of one value{span}: {describe_belief(epsilon)}."
 
 
 def _format_epoch(metric: Metric) -> str:
+    """Format the epoch as a part of a sentence; empty for a metric for life."""
     return "" if metric.epoch == "life" else f" in one {metric.epoch}"
 
 
 def describe_belief(epsilon: float) -> str:
-    """Describe the largest belief, after a loss in nats, of an observer who believed 50 % before.
+    """Describe the largest belief that a loss in nats allows, from a belief of 50 % before.
 
     Examples
     --------
@@ -215,11 +239,11 @@ def describe_belief(epsilon: float) -> str:
 
 
 def describe_promise(metric: Metric) -> str:
-    """State the promise of a scope and its condition.
+    """State the promise of a scope (one metric in one epoch) and the condition of the promise.
 
     The loss is bounded for every two histories of values. The bound holds only if number and times
-    of the reports do not depend on the values: a device that reports on the days on which a value
-    appears reveals the value by its days.
+    of the reports do not depend on the values. A device that reports only on the days on which a
+    value appears reveals the value by its days.
     """
     span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
     subject = ", and its properties, do" if metric.segments else " does"
@@ -243,11 +267,12 @@ def _describe_linking(metric: Metric) -> str:
             f"Linking: a device sends one report a {metric.epoch}, and draws its noise anew for "
             f"each. Only {links} or the time of sending can link those of several {metric.epoch}s."
         )
-    # The permanent response links the reports of one scope, besides properties and address.
+    # Several reports of one scope repeat one permanent response, which links them by its noise.
     linked = linkability(metric.params, reports=(_LINKED_REPORTS,))
     probability = f"{100 * linked.recognised[0].probability:.0f} %"
     cohorts = metric.params.m
-    # Few bits with much noise: the permanent response does not distinguish devices in practice.
+    # Case: few bits with much noise, such as a yes/no question. The permanent responses of many
+    # devices are equal, so they distinguish no device in practice.
     if cohorts == 1 and probability == "0 %":
         return f"In practice only {links} or the time of sending can link a device's reports."
     span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
@@ -264,7 +289,7 @@ def _describe_linking(metric: Metric) -> str:
 
 def _describe_release(metric: Metric) -> str:
     """Describe the smallest sums that the collector releases."""
-    # min_reports = 0 is for trials, in which one device's sum may be shown.
+    # min_reports = 0 is allowed for trials, in which a sum may contain the report of one device.
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
     group = " of one group" if metric.segments else ""

@@ -1,14 +1,21 @@
 """Privacy loss of a device when the entry of a live metric changes.
 
-A device that has reported in an epoch ends the epoch under the old entry. A metric for life changes
-at once. Three cases follow:
+An entry is the section of a metric in the registry file. Team and privacy reviewer read the loss
+before they release a new registry: `rappor privacy METRIC --changed NEW.toml` prints it.
 
-- Only p and q of a metric for life change. Devices keep their permanent responses, so all reports
-  together lose at most epsilon_inf of the permanent response ([EPK14] Theorem 1).
-- Another parameter changes. Devices draw new permanent responses, and the losses of both scopes
-  add.
-- The metric has epochs that end. The change waits for the next epoch, and the losses of epochs add
-  as before.
+A permanent response is the noisy version of the true bits that a device draws once for a scope (one
+metric in one epoch) and repeats in all reports of the scope. p and q are the probabilities of the
+second noise, which every report draws anew. A device that has reported in an epoch ends the epoch
+under the old entry. A metric for life has an epoch that never ends, so it changes at once. Three
+cases follow:
+
+    case                                  permanent response   loss of all reports, in nats
+    p or q of a metric for life changes   kept                 epsilon_inf(old)
+    another parameter of it changes       drawn anew           epsilon_inf(old) + epsilon_inf(new)
+    the metric has epochs that end        drawn anew           as before: the losses of epochs add
+
+In the first case all reports are computed from one permanent response, so all of them together lose
+at most its epsilon_inf ([EPK14] Theorem 1).
 """
 
 from __future__ import annotations
@@ -49,8 +56,12 @@ def compute_change_loss(
     ----------
     old, new : the parameters before and after the change.
     before, after : numbers of reports under the old and the new parameters, at least 1.
-    is_for_life : whether both sides belong to one scope for life. Epochs that end have permanent
-        responses of their own, so the losses of both sides add.
+    is_for_life : whether the reports of both sides belong to one scope for life. Otherwise the two
+        sides have independent permanent responses, and their losses add.
+
+    Returns
+    -------
+    ChangeLoss, in nats; infinite if a loss has no limit.
     """
     if is_for_life and old.permanent_fingerprint == new.permanent_fingerprint:
         # Equal parameters are one key of the dictionary: their reports are added.
@@ -69,8 +80,9 @@ class EntryChange:
 
     Attributes
     ----------
-    params : fingerprint of the new entry.
-    old_epoch, new_epoch : length of an epoch before and after the change.
+    params : fingerprint (short hash) of the parameters of the new entry.
+    old_epoch, new_epoch : length of an epoch before and after the change: "life", "year", "quarter"
+        or "month".
     same : whether nothing changes for devices.
     kept : whether devices keep their permanent responses.
     waits : whether a device that has reported in an epoch ends the epoch under the old entry.
@@ -99,7 +111,8 @@ class EntryChange:
         return " ".join(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
-        # `waits` is checked before `kept`: with epochs that end no response outlives the change.
+        """Yield the time of effect, the loss of the reports, and the reserved budget."""
+        # `waits` comes before `kept`: if epochs end, no permanent response outlives the change.
         if self.same:
             yield "Nothing changes for devices."
         elif self.waits:
@@ -184,7 +197,10 @@ def cost_of_change(old: Metric, new: Metric, *, reports: int) -> EntryChange:
 
 
 def _list_device_rules(metric: Metric) -> tuple[object, ...]:
-    """List the rules of an entry on which a device's reports depend, except the last day."""
+    """List the rules of an entry on which a device's reports depend, except the last day.
+
+    A later last day extends a metric. It changes no report, so it is no change for the loss.
+    """
     return (
         tuple(metric.accepted),
         metric.parts,
@@ -195,6 +211,7 @@ def _list_device_rules(metric: Metric) -> tuple[object, ...]:
 
 
 def _format_nats(epsilon: float) -> str:
+    """Format a loss in nats with four decimals; without decimals from 100 nats on."""
     if math.isinf(epsilon):
         return "infinite"
     return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"

@@ -1,8 +1,11 @@
-"""The data sheet of a registry: collected data, privacy losses, retention and known limits.
+"""Data sheet of a registry: collected data, privacy losses, retention and known limits.
 
-The data sheet reads everything about metrics from the registry. Three numbers belong to the client
-and to the collector, which this package must not import. A test compares the three numbers with
-those of client and collector.
+A company files the data sheet with its privacy documents; `rappor datasheet` writes it. The input
+is the registry, the list of all metrics of a program. The output is a `Document`.
+
+Everything about metrics comes from the registry. The three constants below repeat numbers of the
+client and of the collector, because this package must not import them. A test compares the
+constants with the originals.
 """
 
 from __future__ import annotations
@@ -23,17 +26,19 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 RETRY_DAYS: Final = 7
-"""Days after the first attempt on which a device gives up an upload. The number is the client's."""
+"""Days after the first attempt to send an upload until the device gives up. Repeats the client's
+constant."""
 
 UPLOAD_KEY_DAYS: Final = 14
-"""Days for which a collector stores the key of an upload. The number is the collector's."""
+"""Days for which a collector stores the key of an upload, by which it recognises a repeated upload.
+Repeats the collector's constant. It exceeds `RETRY_DAYS`, so every retry is recognised."""
 
 LOGGED_UPLOADS: Final = 1000
-"""Largest number of uploads in a device's log of sent uploads. The number is the client's."""
+"""Largest number of uploads in a device's log of sent uploads. Repeats the client's constant."""
 
 _NEAR_CERTAINTY: Final = 0.999
-"""Belief above which the data sheet writes "almost certain". More digits would suggest a protection
-that the metric does not have."""
+"""Belief, as a probability, above which the data sheet contains "almost certain" in place of a
+number. More digits would suggest a protection that the metric does not have."""
 
 LIMITS: Final = (
     "The system does not hide from the receiver of reports that a device takes part, when it "
@@ -52,7 +57,8 @@ LIMITS: Final = (
     "Forged reports move the estimates. They do not reveal anybody's value.",
     "Rare values stay below the noise and are not estimated.",
 )
-"""Sentences of the section "Known limits": what the system does not protect."""
+"""Sentences of the section "Known limits". Each sentence states a fact that the system does not
+hide or prevent."""
 
 LEGAL: Final = (
     "Reports of one epoch can be linked to one device by its permanent noise. Until they are added "
@@ -65,7 +71,7 @@ LEGAL: Final = (
     "front of the collector may log them.",
     "This is not legal advice. Legal basis, controller and processor: [to be filled in].",
 )
-"""Sentences of the section "Legal terms" of the data sheet and of the impact assessment."""
+"""Sentences of the section "Legal terms". The data sheet and the impact assessment contain it."""
 
 
 def write_datasheet(registry: Registry) -> Document:
@@ -113,12 +119,13 @@ def format_loss(epsilon: float) -> str:
 
 
 def format_largest_belief(epsilon: float) -> str:
-    """Format the largest belief of an observer who believed 50 % before the reports."""
+    """Format the largest belief after a loss in nats, from a belief of 50 % before."""
     largest = posterior_bound(epsilon, 0.5)[1]
     return format_belief(largest) if largest <= _NEAR_CERTAINTY else "almost certain"
 
 
 def _write_purpose(metrics: Iterable[Metric]) -> Section:
+    """Write the table of purposes and owners, with a row for each metric."""
     return Section(
         title="Purpose and owner",
         columns=("metric", "purpose", "owner", "until", "reports", "share of devices"),
@@ -137,6 +144,7 @@ def _write_purpose(metrics: Iterable[Metric]) -> Section:
 
 
 def _write_privacy_unit(registry: Registry) -> Section:
+    """Write the unit of privacy, the adversary, and the budget of a device, as SP 800-226 asks."""
     total = format_loss(sum_reserved(registry))
     return Section(
         title="Unit of privacy",
@@ -151,6 +159,7 @@ def _write_privacy_unit(registry: Registry) -> Section:
 
 
 def _write_wire_fields(metrics: Iterable[Metric]) -> Section:
+    """Write the table of the fields that an upload contains, with a row for each metric."""
     return Section(
         title="Data fields on the wire",
         texts=(
@@ -194,6 +203,7 @@ def _write_retention() -> Section:
 
 
 def _write_recipients(metrics: Iterable[Metric]) -> Section:
+    """Write the recipients, and the smallest sums that a person with a read token sees."""
     return Section(
         title="Recipients",
         texts=(
@@ -213,17 +223,18 @@ def _write_recipients(metrics: Iterable[Metric]) -> Section:
 
 
 def _write_losses(metrics: Iterable[Metric]) -> Section:
+    """Write the table of losses of one report and of all reports of an epoch."""
     rows = []
     for metric in metrics:
-        report, scope = epsilon_1(metric.params), scope_loss(metric)
+        report_epsilon, scope_epsilon = epsilon_1(metric.params), scope_loss(metric)
         rows.append(
             (
                 metric.name,
-                format_loss(report),
-                format_largest_belief(report),
+                format_loss(report_epsilon),
+                format_largest_belief(report_epsilon),
                 metric.epoch,
-                format_loss(scope),
-                format_largest_belief(scope),
+                format_loss(scope_epsilon),
+                format_largest_belief(scope_epsilon),
             )
         )
     return Section(
@@ -250,7 +261,7 @@ def _write_unchanged_losses(metrics: Iterable[Metric]) -> Section:
         rows=tuple(
             _format_unchanged_loss(metric, loss)
             for metric in metrics
-            # The list has all lengths of an epoch. The data sheet shows that of the metric.
+            # The list contains every length of an epoch. The data sheet shows the metric's length.
             for loss in list_unchanged_losses(metric.params, metric)
             if loss.epoch == metric.epoch
         ),
@@ -258,6 +269,7 @@ def _write_unchanged_losses(metrics: Iterable[Metric]) -> Section:
 
 
 def _format_unchanged_loss(metric: Metric, loss: UnchangedValueLoss) -> tuple[str, ...]:
+    """Format the five columns of a row. "named" is empty if no probability is computed."""
     named = "" if loss.named is None else f"{100 * loss.named:.0f} % of {loss.candidates:,}"
     years = "a year" if loss.years == 1 else f"{loss.years} years"
     largest = format_largest_belief(loss.epsilon)
@@ -266,7 +278,7 @@ def _format_unchanged_loss(metric: Metric, loss: UnchangedValueLoss) -> tuple[st
 
 def _describe_linking(metric: Metric) -> str:
     """Write which properties of a report link it to other reports of the device."""
-    # Each epoch has its own permanent response, so two reports have no common noise.
+    # Case: one report an epoch. The reports of two epochs have independent permanent responses.
     if most_reports(metric) == 1:
         return f"{metric.name}: one report an epoch. Only address and time link two reports."
     linked = linkability(metric.params, reports=(2,))
@@ -294,14 +306,15 @@ def _write_withdrawal() -> Section:
 
 
 def _write_metric(metric: Metric) -> Section:
-    """Write the section of one metric: its privacy notice without title and owner.
+    """Write the section of one metric: its privacy notice without the lines of the tables.
 
-    The promise and the sentences about segments come first.
+    The promise and the sentence about properties without noise come first.
     """
     first = [describe_promise(metric), *describe_segments(metric)]
+    # The first line of the notice is the name and the description.
     remaining = [line for line in privacy_notice(metric).splitlines()[1:] if line not in first]
     described = get_encoding(metric.params).description
-    # The first two remaining lines are owner and interval, which are in the table of purposes.
+    # The next two lines are the owner and the frequency. The table of purposes contains both.
     return Section(
         title=f"Metric {metric.name}",
         texts=(f"Answer: {described}.", *first, *remaining[2:]),

@@ -1,9 +1,14 @@
 """Linkability: how well an observer recognises that two reports come from one device.
 
-A scope is one metric in one epoch under one permanent response. Within a scope, a device stays in
-its cohort and repeats its permanent response, so its reports agree more often than reports of two
-devices. Reports of different scopes have nothing in common: other metrics and other epochs have
-other cohorts and permanent responses. Only an upload, an address or the time links such reports.
+A report contains no name of a device. Within a scope (one metric in one epoch), however, a device
+stays in its cohort, and all its reports repeat one permanent response: the noisy bits that the
+device drew once. Its reports therefore agree more often than reports of two devices. Reports of
+different scopes have independent cohorts and permanent responses. Only a common upload, a network
+address or the time of sending can link such reports.
+
+The input is a parameter set and a number of devices. The output has four measures: information of
+the cohort, entropy of the permanent response, probability of recognition, and number of reports
+that reveal the permanent response.
 """
 
 from __future__ import annotations
@@ -24,17 +29,20 @@ from rappor.privacy.recognition import (
 from rappor.protocol.params import Params
 
 REPORTS: Final = (1, 2, 5, 20)
-"""Numbers of reports in each of two sets for which `linkability` computes a probability."""
+"""Numbers of reports in each of two sets for which `linkability` computes a probability. A
+convention: one report, the first days of a daily metric, and most of a month."""
 
 _MOST_IN_A_SET: Final = 1000
-"""Largest number of reports in a set. The time of the computation grows with its square."""
+"""Largest number of reports in a set, almost three years of daily reports. The limit bounds the
+time of the computation, which grows with the square of the number."""
 
 _CERTAIN: Final = 0.99
-"""Probability with which all bits of a permanent response are recovered."""
+"""Probability that all bits of a permanent response are recovered correctly. `reports_to_recover`
+searches the number of reports that reaches the probability. A convention."""
 
 _MOST_REPORTS: Final = 10_000
-"""Largest number of reports from which a permanent response is recovered: a daily report for 27
-years. More reports are reported as "never"."""
+"""Largest number of reports that `reports_to_recover` tries, 27 years of daily reports. It returns
+None if more reports are necessary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +70,13 @@ class Linkability:
     Attributes
     ----------
     devices : number of devices in all.
-    cohort_devices : expected number of devices of one cohort, devices / m.
-    cohort_bits : information of the cohort about the device, in bits.
-    permanent_bits : entropy of the permanent response of a known value, in bits. An observer learns
-        this information by recovering the permanent response. 0 if f = 0.
-    recognised : probability of recognition by numbers of reports in a set. The last entry is for
-        any number of reports.
+    cohort_devices : expected number of devices of one cohort: devices / m, rounded, at least 1.
+    cohort_bits : information of the cohort about the device, log2 m bits.
+    permanent_bits : entropy of the permanent response if the value is known, in bits. An observer
+        who recovers the permanent response learns this information about the device. The entropy
+        is 0 if f = 0, because the device then draws no permanent noise.
+    recognised : probability of recognition for each number of reports in a set. The last entry is
+        for any number of reports.
     reports_to_recover : number of reports after which all bits of a permanent response are
         recovered with 99 % probability; None if 10,000 reports are not enough.
     """
@@ -112,8 +121,9 @@ def linkability(
     check_integer("devices", devices, 1)
     for n in reports:
         check_integer("reports", n, 1, _MOST_IN_A_SET)
-    # A report names its cohort. Fewer devices than cohorts leave the device alone in its cohort.
-    cohort_devices, n_true = max(1, round(devices / params.m)), count_true_bits(params)
+    n_true = count_true_bits(params)
+    # Case: fewer devices than cohorts. The device is alone in its cohort and always recognised.
+    cohort_devices = max(1, round(devices / params.m))
     recognised = [
         Recognition(reports=n, probability=recognition_probability(params, n, cohort_devices))
         for n in reports
@@ -125,7 +135,8 @@ def linkability(
         devices=devices,
         cohort_devices=cohort_devices,
         cohort_bits=cohort_bits(params),
-        # The permanent bits are independent given the value, so their entropies add.
+        # Given the value, the permanent bits are independent, so their entropies add: k - n_true
+        # true zeros and n_true true ones.
         permanent_bits=(params.k - n_true) * _entropy(params.f1) + n_true * _entropy(params.f0),
         recognised=tuple(recognised),
         reports_to_recover=reports_to_recover(params),
@@ -137,7 +148,8 @@ def cohort_bits(*params: Params) -> float:
 
     Parameters
     ----------
-    params : the parameters of all metrics that report in one upload.
+    params : the parameters of each metric whose cohort an observer links to the device. m is the
+        number of cohorts of a metric.
     """
     return sum(math.log2(parameter_set.m) for parameter_set in params)
 
@@ -145,9 +157,9 @@ def cohort_bits(*params: Params) -> float:
 def reports_to_recover(params: Params) -> int | None:
     """Compute the number of reports from which all k bits of a permanent response are recovered.
 
-    The observer guesses the likelier state of every bit, with 0 and 1 equally likely. The result is
-    the smallest number of reports for which all guesses are right with probability 0.99. The value
-    behind the permanent response stays protected by epsilon_inf.
+    The observer guesses every permanent bit from its number of ones in n reports. Before the
+    reports, 0 and 1 are equally likely. The result is the smallest n for which all k guesses are
+    right with probability 0.99. The loss of the value stays at most epsilon_inf.
 
     Returns
     -------
@@ -155,11 +167,14 @@ def reports_to_recover(params: Params) -> int | None:
     """
 
     def is_recovered(n: int) -> bool:
-        # The guess of a bit is wrong with half the overlap of the two distributions.
-        zero, one = (
+        """Return whether n reports reveal all bits with probability 0.99."""
+        # Distributions of the number of ones if the permanent bit is 0 and if it is 1. The guess is
+        # wrong with half the sum of the smaller probabilities.
+        if_zero, if_one = (
             [binomial_probability(n, x, p) for x in range(n + 1)] for p in (params.p, params.q)
         )
-        error = sum(map(min, zero, one)) / 2
+        error = sum(map(min, if_zero, if_one)) / 2
+        # All k guesses are right with probability (1 - error)^k.
         return params.k * math.log1p(-error) >= math.log(_CERTAIN)
 
     if not is_recovered(_MOST_REPORTS):

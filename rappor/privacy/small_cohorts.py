@@ -1,9 +1,14 @@
-"""The share of cohorts with enough reports to be released.
+"""Share of the cohorts with enough reports for a release, and a good number of cohorts.
 
-A collector releases a block of a cohort only if the block has `min_cohort` reports for each
-interval, because a sum of one device would be the report of the device. Devices fall into cohorts
-at random, so of n active devices a cohort has Binomial(n, 1/m). Example: of 1,000 devices and 128
-cohorts a cohort has 7.8 on average, and few cohorts have 10.
+A cohort is a group of devices with the same hash functions, and a device draws its cohort at
+random. An interval is the time in which a device sends at most one report: a day, a week or an
+epoch. The collector releases a block (whole days of one cohort) only if the block has at least
+`min_cohort` reports for each interval, because the sum of one device would be the report of the
+device. Too many cohorts therefore delay or prevent releases.
+
+Of n devices that report in an interval, a cohort has Binomial(n, 1/m) devices, m being the number
+of cohorts. Example: with 1,000 devices and 128 cohorts, a cohort has 7.8 devices on average, and
+26 % of the cohorts have 10.
 """
 
 from __future__ import annotations
@@ -13,18 +18,19 @@ from dataclasses import dataclass
 from typing import Final
 
 _PLENTY: Final = 2
-"""Expected reports of a cohort in an interval, as a multiple of `min_cohort`, that suffice. With 20
-expected reports, 99.5 % of the cohorts have 10."""
+"""Expected number of reports of a cohort in an interval, as a multiple of `min_cohort`, that
+suffices for a release. With the default `min_cohort` 10, the multiple 2 gives 20 expected reports,
+and 99.5 % of the cohorts have at least 10. A larger multiple recommends fewer cohorts."""
 
 _LIST_PLENTY: Final = 3
-"""Expected reports of a cohort in an interval, as a multiple of `min_cohort`, in a planned metric
-with a list. The margin is larger than `_PLENTY` because the number of devices is a guess, and every
-cohort should close its blocks."""
+"""Expected number of reports of a cohort in an interval, as a multiple of `min_cohort`, for a
+planned metric with a list of candidates. The margin is larger than `_PLENTY` because the number of
+devices is a guess, and every cohort should be releasable."""
 
 _LEAST_LIST_COHORTS, _MOST_LIST_COHORTS = 4, 128
-"""Bounds on the number of cohorts of a metric with a list. With fewer cohorts, two of a thousand
-strings may have the same bits in all of them. More cohorts gain little, and they link the reports
-of a device more."""
+"""Smallest and largest number of cohorts of a planned metric with a list. With fewer cohorts, two
+of a thousand strings may have the same bits in all cohorts, and counts could not distinguish them.
+More cohorts gain little accuracy, and a rarer cohort links the reports of a device better."""
 
 
 def choose_list_cohorts(reports: float, *, min_cohort: int) -> int:
@@ -52,7 +58,7 @@ def choose_list_cohorts(reports: float, *, min_cohort: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortFilling:
-    """Distribution of the devices that report in one interval over m cohorts.
+    """Random distribution of devices over m cohorts, and the share of the cohorts that fill up.
 
     Attributes
     ----------
@@ -85,10 +91,12 @@ class CohortFilling:
     def share(self) -> float:
         """Expected share of cohorts with `min_cohort` reports in an interval."""
         n, m = self.devices, self.m
-        # log1p(-1) is infinite. All devices are in the one cohort.
+        # Case: all devices are in one cohort. The formula below would compute log1p(-1), which is
+        # infinite.
         if m == 1:
             return float(n >= self.min_cohort)
-        # P(Binomial(n, 1/m) = i) by logarithms: the binomial coefficients exceed a float.
+        # P(Binomial(n, 1/m) = i) for i below min_cohort. Logarithms, because a binomial coefficient
+        # of many devices exceeds the largest float.
         below = (
             math.exp(
                 math.lgamma(n + 1)

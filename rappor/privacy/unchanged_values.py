@@ -1,16 +1,28 @@
 """Privacy loss of a value that stays the same for years, by the length of an epoch.
 
-Each epoch has its own permanent response. The losses of an unchanged value add up over all epochs
-whose reports an observer links, by address, by account, or because the person has one device. With
-`epoch = "life"` there is one permanent response and one loss, as in [EPK14]. Shorter epochs prevent
-linking between epochs, and cost more for unchanged values.
+A device draws a permanent response (noisy bits that all reports of an epoch repeat) for each epoch.
+The losses of an unchanged value add up over all epochs whose reports an observer links, by address,
+by account, or because the person has only one device. With `epoch = "life"` there is one permanent
+response and one loss, as in [EPK14]. Shorter epochs prevent linking between epochs, and cost more
+for unchanged values. Example: 4 nats for life are 16 nats a year if the epoch is a quarter.
 
 The module also computes the probability that an observer names the value among n equally likely
-values. It is exact if the observer knows all permanent responses and no two values share a bit. In
-each epoch, a bit of the value is 1 with probability 1 - f0, and a bit of another value with
-probability f1. The observer names the value with the most ones. Let the value have x ones, and let
-another value have fewer ones with probability a and as many with probability b. Then the value
-ranks first, or is drawn among the first, with probability ((a + b)^n - a^n) / (n b).
+values. The observer knows the permanent responses of all linked epochs, adds up the ones at the
+bits of each value, and names the value with the most ones. Equal sums are drawn by lot. The model:
+
+    f1   probability that a permanent bit is 1 if the true bit is 0
+    f0   probability that a permanent bit is 0 if the true bit is 1
+    N    number of bits of a value in all epochs: epochs * h, with h bits in each epoch
+
+    ones of the device's value   x ~ Binomial(N, 1 - f0)
+    ones of another value        y ~ Binomial(N, f1), independently
+
+Given x, let a = P(y < x) and b = P(y = x). The device's value is named with probability
+
+    ((a + b)^n - a^n) / (n b)
+
+The probability is exact if no two values share a bit. `rappor.privacy.recognition` explains the
+formula, which contains the lot.
 """
 
 from __future__ import annotations
@@ -27,17 +39,19 @@ from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 
 CANDIDATES: Final = 100
-"""Number of equally likely strings among which an observer names one. With more candidates the
-observer names the value less often. For categories the number of categories is used."""
+"""Number of equally likely strings among which an observer names one. A convention: with more
+candidates the observer names the value less often. For categories, the number of categories takes
+its place."""
 
 YEARS: Final = (1, 2)
-"""Numbers of years for which the losses are listed."""
+"""Numbers of years for which the losses are listed. Two years show that the losses add."""
 
 _RARE: Final = 1e-9
-"""Probability of a tie, as a multiple of the probability of fewer ones, below which ties are left
-out. They would change no printed digit."""
+"""Ratio b / a of the formula below which ties are left out. The difference of the two powers would
+lose all digits, and so rare ties change no printed digit."""
 
 _EPOCHS_A_YEAR: Final = {"year": 1, "quarter": 4, "month": 12}
+"""Number of epochs in a year. An epoch for life is treated as a case of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +63,7 @@ class UnchangedValueLoss:
     epoch : length of an epoch: "life", "year", "quarter" or "month".
     years : number of years for which the value stays the same.
     epsilon : loss in nats.
-    most : largest belief after the reports, of an observer who believed 50 % before.
+    most : largest belief after the reports if the belief before was 50 %, as a probability.
     named : probability that the observer names the value among `candidates`; None for an encoding
         whose values share bits.
     candidates : number of equally likely values.
@@ -73,13 +87,19 @@ def list_unchanged_losses(
     params : the parameters of the reports.
     metric : the metric, whose interval determines the number of reports. Without a metric, any
         number of reports is assumed.
+
+    Returns
+    -------
+    One record for each pair of an epoch's length and a number of years, also for lengths that the
+    metric does not have, so that a reader can compare them.
     """
     rows = []
     for epoch in EPOCHS:
         if metric is None:
             loss = epsilon_inf(params)
         elif metric.interval == "epoch" and epoch == "life":
-            # A metric with one report an epoch needs an epoch that ends.
+            # A metric with one report an epoch needs an epoch that ends. For life, the device would
+            # report once and never again.
             continue
         else:
             loss = scope_loss(dataclasses.replace(metric, epoch=epoch))
@@ -98,7 +118,7 @@ def _compute_row(
     params: Params, epoch: str, years: int, loss: float, *, is_single: bool
 ) -> UnchangedValueLoss:
     """Compute the loss over several years from the loss of one epoch, in nats."""
-    # One permanent response for life, whatever the number of years.
+    # For life, the device has one permanent response, whatever the number of years.
     epochs = years * _EPOCHS_A_YEAR[epoch] if epoch != "life" else 1
     n = CANDIDATES if get_encoding(params).is_hashed else params.k
     return UnchangedValueLoss(
@@ -129,20 +149,22 @@ def naming_probability(
     The probability, or None for encodings whose values share bits, such as "boolean".
     """
     encoding = get_encoding(params)
-    # With one value there is nothing to name. "yes" and "no" share one bit, so the observer's rule
-    # (the most ones) does not apply.
+    # With one value there is nothing to name. Other encodings have values that share bits, such as
+    # "yes" and "no" of "boolean". The model of independent ones does not hold for such values.
     if n < 2 or not (encoding.is_hashed or encoding.is_exclusive):
         return None
-    # h bits of the value in each epoch. An observer adds up the ones over all epochs.
     bits = epochs * params.h
-    ones = (params.p_star, params.q_star) if is_single else (params.f1, 1 - params.f0)
+    # With a single report of each epoch, the observer sees the bits after both responses.
+    probabilities = (params.p_star, params.q_star) if is_single else (params.f1, 1 - params.f0)
     of_other, of_value = (
-        [binomial_probability(bits, x, one) for x in range(bits + 1)] for one in ones
+        [binomial_probability(bits, x, probability) for x in range(bits + 1)]
+        for probability in probabilities
     )
+    # x grows from 0 to `bits`. `fewer` and `equal` are a and b of the module's formula.
     total, fewer = 0.0, 0.0
     for probability, equal in zip(of_value, of_other, strict=True):
         if equal < _RARE * fewer:
-            # (fewer + equal)^n - fewer^n would cancel to nothing.
+            # The limit of the formula for b -> 0. (a + b)^n - a^n would lose all digits.
             total += probability * fewer ** (n - 1)
         elif equal > 0:
             total += probability * ((fewer + equal) ** n - fewer**n) / (n * equal)
