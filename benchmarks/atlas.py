@@ -217,7 +217,7 @@ def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
 
 def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
     detection = ErrorControl(alpha=LEVEL, method=correction)
-    return np.asarray(p_values <= Thresholds(detection, PValues(rows=p_values)).largest)
+    return np.asarray(p_values <= Thresholds(detection, PValues(in_memory=p_values)).largest)
 
 
 def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:

@@ -211,11 +211,11 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
     shape = (len(sample.counts), len(categories.estimate))
 
     def devices_noise(theta: Floats) -> Floats:
-        devices = target.devices_noise(np.tile(theta, shape[0])).reshape(shape)
+        devices = target.compute_device_variance(np.tile(theta, shape[0])).reshape(shape)
         return np.asarray((categories.weight**2 * np.maximum(devices, 0.0)).sum(axis=0))
 
     variance = devices_noise(categories.estimate)
-    devices = (target.reports / target.repeated).reshape(shape)
+    devices = (target.reports / target.reports_per_device).reshape(shape)
     per_device = (categories.weight**2 / np.maximum(devices, LEAST_NOISE)).sum(axis=0)
     ends = (np.zeros(shape[1]), np.ones(shape[1]))
     permanent = np.array([devices_noise(end) for end in ends]) / per_device

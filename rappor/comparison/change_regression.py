@@ -34,13 +34,13 @@ from rappor.comparison.contrast_rows import (
 from rappor.comparison.shared_devices import ChangeVariance
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.design_matrix import Design
-from rappor.estimator.fit import LEAST_NOISE, Equations, Fit
-from rappor.estimator.identifiability_groups import Strings
-from rappor.estimator.near_capacity import FILLED, fit_all_by_least_squares
+from rappor.estimator.fit import LEAST_NOISE, Fit, NormalEquations
+from rappor.estimator.identifiability_groups import DistinctCandidates
+from rappor.estimator.near_capacity import SATURATED, fit_all_by_least_squares
 from rappor.estimator.presence_tests import compute_p_values
-from rappor.estimator.score_tests import null_tail
-from rappor.estimator.screening import Screening, Task
-from rappor.estimator.selection import Selection, select
+from rappor.estimator.score_tests import compute_null_tail
+from rappor.estimator.screening import Screening, ScreeningTask
+from rappor.estimator.selection import Selection, select_candidates
 
 Interval = Callable[[float], tuple[Floats, ...]]
 """Function from an error probability to the ends, (c,) each, of two-sided intervals."""
@@ -98,7 +98,7 @@ class _SignedPool:
         self.n_candidates = 2 * design.n_candidates
         self.n_terms = design.n_terms
 
-    def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
+    def screen(self, task: ScreeningTask, always: Integers, progress: Progress) -> Screening:
         """Screen every candidate, with both signs."""
         unsigned = self._design.screen(task, always, progress)
         return Screening(
@@ -134,11 +134,13 @@ def estimate_string_changes(
     rows_p_value = compute_rows_p_value(target)
     if target.device_correlation is None:
         target = estimate_device_share(target)
-    strings = Strings(candidates, target, progress)
+    strings = DistinctCandidates(candidates, target, progress)
     design, entry = strings.design, strings.entry
-    selection = _merge_signs(select(target, _SignedPool(design), progress), design, target)
+    selection = _merge_signs(
+        select_candidates(target, _SignedPool(design), progress), design, target
+    )
     full_selection = fit_all_by_least_squares(target, design, selection)
-    is_saturated = full_selection is None and len(selection.chosen) > FILLED * len(target)
+    is_saturated = full_selection is None and len(selection.selected) > SATURATED * len(target)
     selection = full_selection or selection
     p_value = _compute_p_values(target, selection)
     changed = _compute_changed_variance(target, selection)
@@ -172,13 +174,13 @@ def _compute_changed_variance(target: ContrastRows, selection: Selection) -> Cha
         zeros = np.zeros(len(selection.estimate))
         return ChangeVariance(zeros, zeros)
     # A device is in one cohort, whose k rows count it once.
-    bits = np.array([counts.params.k for counts in target.counts])[target.group]
+    bits = np.array([counts.params.k for counts in target.counts])[target.collection_index]
     linear, square = (
         shared / np.sum(1 / (bits * np.maximum(variance, LEAST_NOISE))[has_reports])
         for variance in (target.sampling, target.sampling_square)
     )
     # The noise of rows becomes noise of an estimate, as all noise of the fit does.
-    noise = selection.fit.noise + selection.fit.tau2
+    noise = selection.fit.coin_variance + selection.fit.tau2
     zero_variance, one_variance = (
         np.average(
             (target.sampling * response / noise)[has_reports], weights=1 / noise[has_reports]
@@ -190,8 +192,8 @@ def _compute_changed_variance(target: ContrastRows, selection: Selection) -> Cha
     # fewer devices determine the estimate, and the variance grows.
     fit, inflation = selection.fit, np.ones(len(fit_variance))
     column_weight = fit.basis[:, len(target.counts) :].T @ fit.weight
-    inflation[selection.chosen] = np.maximum(
-        fit_variance[selection.chosen] * fit.kappa**2 * column_weight, 1.0
+    inflation[selection.selected] = np.maximum(
+        fit_variance[selection.selected] * fit.kappa**2 * column_weight, 1.0
     )
     return ChangeVariance(
         inflation * linear + shared * max(one_variance - zero_variance, 0.0) * fit_variance,
@@ -213,19 +215,19 @@ def _merge_signs(selection: Selection, design: Design, target: ContrastRows) -> 
         )
     # The fit contains at most one sign of a candidate. That sign has the larger score.
     is_fall = z_fall > z_rise
-    order = np.argsort(selection.chosen % n_candidates, kind="stable")
-    chosen = selection.chosen[order]
+    order = np.argsort(selection.selected % n_candidates, kind="stable")
+    chosen = selection.selected[order]
     sign = np.concatenate([np.ones(len(target.counts)), np.where(chosen < n_candidates, 1.0, -1.0)])
     indices = np.concatenate([np.arange(len(target.counts)), len(target.counts) + order])
     fit = selection.fit
     basis = abs(fit.basis.tocsc()[:, indices]).tocsr()
     inverse = fit.inverse[np.ix_(indices, indices)] * np.outer(sign, sign)
     return Selection(
-        chosen=chosen % n_candidates,
+        selected=chosen % n_candidates,
         fit=replace(
             fit,
             basis=basis,
-            equations=Equations(basis, fit.weight, inverse),
+            equations=NormalEquations(basis, fit.weight, inverse),
             coefficients=fit.coefficients[indices] * sign,
         ),
         estimate=np.where(is_fall, -falls, rises),
@@ -247,8 +249,8 @@ def _compute_p_values(target: ContrastRows, selection: Selection) -> Floats:
     """Return two-sided p-values, (c,): twice the smaller of both tails."""
     is_finite = np.isfinite(selection.std_error)
     z = np.where(is_finite, selection.estimate / np.where(is_finite, selection.std_error, 1.0), 0.0)
-    rises = compute_p_values(target, selection.fit, z, selection.chosen)
-    falls = compute_p_values(*_mirror(target, selection.fit), -z, selection.chosen)
+    rises = compute_p_values(target, selection.fit, z, selection.selected)
+    falls = compute_p_values(*_mirror(target, selection.fit), -z, selection.selected)
     return np.where(is_finite, np.minimum(2 * np.where(z > 0, rises, falls), 1.0), 1.0)
 
 
@@ -258,7 +260,10 @@ def _build_reach(target: ContrastRows, fit: Fit) -> Callable[[float], tuple[floa
     The number of standard errors is the normal quantile, or the quantile of the noise's own tail if
     that tail is longer.
     """
-    upper_tail, lower_tail = null_tail(target, fit), null_tail(*_mirror(target, fit))
+    upper_tail, lower_tail = (
+        compute_null_tail(target, fit),
+        compute_null_tail(*_mirror(target, fit)),
+    )
 
     def reach(error: float) -> tuple[float, float]:
         half = max(error / 2, _MIN_QUANTILE_PROBABILITY)

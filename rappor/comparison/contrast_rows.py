@@ -88,7 +88,9 @@ class PooledRows:
         )
         # The noise is taken at the expected background, not at the measured proportion: measured
         # proportions would correlate weights with noise.
-        precision = np.array([1 / target.noise(target.density) for target in targets])
+        precision = np.array(
+            [1 / target.compute_noise_variance(target.density) for target in targets]
+        )
         total = precision.sum(axis=0)
         weights = np.divide(precision, total, out=np.zeros_like(precision), where=total > 0)
         return cls(targets=targets, weights=weights)
@@ -106,23 +108,23 @@ class PooledRows:
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
-    def noise(self, theta: Floats) -> Floats:
+    def compute_noise_variance(self, theta: Floats) -> Floats:
         """Return the variance of each row, (n,), at true proportions theta; 0 for empty cohorts."""
-        return self._add_squared("noise", theta)
+        return self._add_squared("compute_noise_variance", theta)
 
-    def device_variance(self, theta: Floats) -> Floats:
+    def compute_device_variance(self, theta: Floats) -> Floats:
         """Return the part of `noise` that comes from the devices, (n,)."""
-        return self._add_squared("devices_noise", theta)
+        return self._add_squared("compute_device_variance", theta)
 
     def device_variance_at(self, level: float) -> Floats:
         """Return `device_variance` with the same true proportion in all rows."""
-        return self.device_variance(np.full(self.weights.shape[1], level))
+        return self.compute_device_variance(np.full(self.weights.shape[1], level))
 
     @property
     def inverse_devices(self) -> Floats:
         """1 / effective number of devices of each row, (n,); 0 for empty cohorts."""
         return add_arrays(
-            weight**2 * target.repeated / np.maximum(target.reports, 1.0)
+            weight**2 * target.reports_per_device / np.maximum(target.reports, 1.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
@@ -135,7 +137,7 @@ class PooledRows:
         terms = []
         for weight, target in zip(self.weights, self.targets, strict=True):
             counts = np.maximum(target.reports * (target.q_star - target.p_star), 1e-9)
-            variance = np.where(weight > 0, target.noise(theta), 0.0)
+            variance = np.where(weight > 0, target.compute_noise_variance(theta), 0.0)
             terms.append(weight**4 * variance / counts**2)
         return add_arrays(terms)
 
@@ -182,15 +184,16 @@ class ContrastRows(Target):
     permanent: Floats
 
     @property
-    def certain(self) -> Booleans:
+    def has_one_sided_noise(self) -> Booleans:
         """Which rows, (n,) bool, have a sample with p* = 0 or q* = 1."""
         # There a true 0 is never sent as 1, or a true 1 never as 0: tails are not normal.""
         is_certain = [
-            [rows.targets[0].certain for rows in shape_rows] for shape_rows in self.samples
+            [rows.targets[0].has_one_sided_noise for rows in shape_rows]
+            for shape_rows in self.samples
         ]
         return np.asarray(np.concatenate(is_certain, axis=1).any(axis=0))
 
-    def noise(self, theta: Floats) -> Floats:
+    def compute_noise_variance(self, theta: Floats) -> Floats:
         """Return the variance of each row, (n,), if the true contrasts are theta."""
         fresh, devices = self.variances(theta)
         variance = np.maximum(fresh + self.device_share * devices, LEAST_NOISE)
@@ -200,7 +203,8 @@ class ContrastRows(Target):
         """Return the variance of the fresh coins, and the largest device variance, (n,) each."""
         levels = self.mean + self.slope * theta
         total, device_variance = (
-            self._stack_samples(name, levels) for name in ("noise", "device_variance")
+            self._stack_samples(name, levels)
+            for name in ("compute_noise_variance", "compute_device_variance")
         )
         device_variance = np.maximum(device_variance, 0.0)
         fresh = (self.weights**2 * np.maximum(total - device_variance, 0.0)).sum(axis=0)
@@ -220,7 +224,7 @@ class ContrastRows(Target):
             self, proportions=-self.proportions, weights=-self.weights, slope=-self.slope
         )
 
-    def excess(self, fitted: Floats, variance: Floats) -> Floats:
+    def compute_excess(self, fitted: Floats, variance: Floats) -> Floats:
         """Return the distance of each row from a fit, in standard deviations.
 
         The distance is two-sided, because strings that are no candidates rise and fall.
@@ -298,7 +302,7 @@ def build_contrast_rows(
         of_samples(lambda rows: rows.has_reports),
         of_samples(lambda rows: rows.proportions),
     )
-    noise = of_samples(lambda rows: rows.noise(rows.targets[0].density))
+    noise = of_samples(lambda rows: rows.compute_noise_variance(rows.targets[0].density))
     counted = of_samples(lambda rows: rows.targets[0].reports)
     used = spread_weights(weights, has_reports)
     # Only samples with reports in the row's cohort take part in means and minima.
@@ -331,7 +335,7 @@ def build_contrast_rows(
         weights=used,
         device_correlation=device_correlation,
         device_share=1.0,
-        mean=explained_mean + _shrink(mean - explained_mean, spread, stacked.group),
+        mean=explained_mean + _shrink(mean - explained_mean, spread, stacked.collection_index),
         slope=slope,
         sampling=sampling,
         sampling_square=sampling_square,
@@ -390,7 +394,9 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
     """
     zeros = np.zeros(len(target))
     fresh, devices = target.variances(zeros)
-    squares = (target.proportions - compute_group_means(target, target.noise(zeros))) ** 2
+    squares = (
+        target.proportions - compute_group_means(target, target.compute_noise_variance(zeros))
+    ) ** 2
     is_usual = (target.reports > 0) & (devices > 0) & ~_find_heavy_rows(target)
     if is_usual.sum() < _MIN_ROWS:
         return target
@@ -411,12 +417,12 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
 def _find_heavy_rows(target: ContrastRows) -> Booleans:
     """Return which rows, (n,) bool, frequent strings set: their mean exceeds the noise."""
     levels = np.tile(target.mean, (len(target.weights), 1))
-    noise = np.maximum(target._stack_samples("noise", levels), LEAST_NOISE)
+    noise = np.maximum(target._stack_samples("compute_noise_variance", levels), LEAST_NOISE)
     precision = np.where(target.weights != 0, 1 / noise, 0.0).sum(axis=0)
     spread = 1 / np.sqrt(np.maximum(precision, np.finfo(float).tiny))
     is_heavy = np.zeros(len(target), dtype=bool)
     for index in range(len(target.counts)):
-        in_collection = (target.group == index) & (target.reports > 0)
+        in_collection = (target.collection_index == index) & (target.reports > 0)
         if in_collection.any():
             is_heavy[in_collection] = (
                 target.mean[in_collection]
@@ -433,12 +439,12 @@ def compute_rows_p_value(target: ContrastRows) -> float:
     variance, so the variance includes the fourth cumulant.
     """
     has_reports = target.reports > 0
-    variance = target.noise(np.zeros(len(target)))
+    variance = target.compute_noise_variance(np.zeros(len(target)))
     if not has_reports.any():
         return 1.0
     means = compute_group_means(target, variance)
     squares = float(np.sum((target.proportions - means)[has_reports] ** 2 / variance[has_reports]))
-    degrees = float(has_reports.sum() - len(np.unique(target.group[has_reports])))
+    degrees = float(has_reports.sum() - len(np.unique(target.collection_index[has_reports])))
     # One row per group: the group mean equals the row, so nothing is left to test.
     if degrees <= 0:
         return 1.0
@@ -450,9 +456,9 @@ def compute_rows_p_value(target: ContrastRows) -> float:
 def compute_group_means(target: ContrastRows, variance: Floats) -> Floats:
     """Return the weighted mean of each group's rows, at each row: the change of the background."""
     weight = 1 / variance
-    total = np.bincount(target.group, weight)
-    sums = np.bincount(target.group, weight * target.proportions)
-    return np.asarray((sums / np.maximum(total, np.finfo(float).tiny))[target.group])
+    total = np.bincount(target.collection_index, weight)
+    sums = np.bincount(target.collection_index, weight * target.proportions)
+    return np.asarray((sums / np.maximum(total, np.finfo(float).tiny))[target.collection_index])
 
 
 def add_arrays(arrays: Iterable[Floats]) -> Floats:

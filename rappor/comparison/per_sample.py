@@ -221,5 +221,5 @@ def _detect_overall(
         axis=0,
     )
     p_value = np.minimum(2 * np.minimum(pooled.p_value, len(per_sample) * smallest), 1.0)
-    threshold = Thresholds(error_control, PValues(rows=p_value[pooled.distinct])).largest
+    threshold = Thresholds(error_control, PValues(in_memory=p_value[pooled.distinct])).largest
     return np.asarray(p_value <= threshold)[pooled.indices_of(names)]

@@ -142,7 +142,7 @@ def decide_contrasts(
     error_control : the error rate of `changed`, and the confidence level of the intervals.
     """
     p_values = np.concatenate([changes.p_value for _, changes in pairs])
-    threshold = Thresholds(error_control, PValues(rows=p_values)).largest
+    threshold = Thresholds(error_control, PValues(in_memory=p_values)).largest
     if pairs[0][0].kind == UNTESTED_KIND:
         # No p-value is below -1, so nothing is significant.
         threshold = -1.0

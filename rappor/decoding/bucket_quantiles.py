@@ -30,7 +30,7 @@ from scipy import special
 
 from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Floats
-from rappor.decoding.contrasts import Contrast, normal_reach
+from rappor.decoding.contrasts import Contrast, compute_critical_value
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.encodings import get_encoding
 
@@ -64,7 +64,7 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     if not len(edges):
         raise DecodeError("counts must be of buckets: other values have no quantiles")
     k = len(edges) + 1
-    shares, covariance = estimates.covariance.contrasts(np.arange(k), np.eye(k))
+    shares, covariance = estimates.covariance.compute_contrasts(np.arange(k), np.eye(k))
     total = float(shares.sum())
     # A ratio to a sum near 0 has no useful standard error.
     if not total > _FEWEST * np.sqrt(max(covariance.sum(), 0.0)):
@@ -81,18 +81,21 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     inner = (edges[:-1] + edges[1:]) / 2
     (mean,), ((variance,),) = compute_ratios(np.concatenate([edges[:1], inner, edges[-1:]])[None])
     confidence = estimates.error_control.confidence
-    reach, joint_reach = normal_reach(confidence), reach_of_all(covariances, 1 - confidence)
+    reach, joint_reach = (
+        compute_critical_value(confidence),
+        compute_band_critical_value(covariances, 1 - confidence),
+    )
     return (
         # With one edge every number counts as that edge, so there is no mean.
         *(
-            Contrast.around(f"below {edge:g}", value, edge_variance, joint_reach)
+            Contrast.from_variance(f"below {edge:g}", value, edge_variance, joint_reach)
             for edge, value, edge_variance in zip(
                 edges, below_edges, covariances.diagonal(), strict=True
             )
         ),
         # Of one edge every number counts as that edge, which is no mean.
         *(
-            [Contrast.around("mean", mean, variance, reach, is_share=False)]
+            [Contrast.from_variance("mean", mean, variance, reach, is_share=False)]
             if len(edges) > 1
             else []
         ),
@@ -100,7 +103,7 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     )
 
 
-def reach_of_all(covariance: Floats, allowed: float) -> float:
+def compute_band_critical_value(covariance: Floats, allowed: float) -> float:
     """Compute the half width, in standard errors, of a band that misses with this probability."""
     # An edge without variance is never outside the band, and its correlation is undefined.
     is_random = covariance.diagonal() > 0

@@ -68,7 +68,7 @@ class CategoryEstimates:
         # estimates are impossible.
         if self.estimate[self.estimate > 0].sum() <= 1:
             return np.maximum(0.0, self.estimate)
-        return simplex_shares(self.estimate, self.std_error**2)
+        return project_on_simplex(self.estimate, self.std_error**2)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
         """Compute the ends, (k,) each, of the intervals that miss with this probability."""
@@ -128,7 +128,7 @@ class CompleteCategoryEstimates(CategoryEstimates):
 
     def shares(self, *, exclusive: bool) -> Floats:  # noqa: ARG002  # they are
         """Compute the posterior shares, (k,), which sum to 1."""
-        return simplex_shares(self.unconstrained.estimate, self.common)
+        return project_on_simplex(self.unconstrained.estimate, self.common)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
         """Compute the ends, (k,) each, of the intervals that miss with this probability."""
@@ -165,27 +165,27 @@ def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
             raise DecodeError("counts must share one encoding and its categories")
     shape = (len(target.counts), params.k)
     proportions = target.proportions.reshape(shape)
-    at_zero = target.noise(np.zeros(len(target))).reshape(shape)
+    at_zero = target.compute_noise_variance(np.zeros(len(target))).reshape(shape)
     # The noise depends on the shares, so the mean is computed twice: first with the noise at 0,
     # then at the first mean.
-    first = pool(proportions, at_zero)[0]
-    noise = target.noise(np.tile(first, shape[0])).reshape(shape)
-    estimate, std_error, weight = pool(proportions, noise)
+    first = average_by_precision(proportions, at_zero)[0]
+    noise = target.compute_noise_variance(np.tile(first, shape[0])).reshape(shape)
+    estimate, std_error, weight = average_by_precision(proportions, noise)
     columns = {
         name: getattr(target, name).reshape(shape)[:, :1]
-        for name in ("reports", "repeated", "p_star", "q_star", "p", "q")
+        for name in ("reports", "reports_per_device", "p_star", "q_star", "p", "q")
     }
     ones = np.concatenate([counts.bit_counts for counts in target.counts]).astype(float)
     return CategoryEstimates(
         estimate=estimate,
         std_error=std_error,
         weight=weight,
-        devices=target.devices,
+        devices=target.effective_devices,
         proportions=Proportions(ones=ones, **columns),
     )
 
 
-def pool(proportions: Floats, noise: Floats) -> tuple[Floats, Floats, Floats]:
+def average_by_precision(proportions: Floats, noise: Floats) -> tuple[Floats, Floats, Floats]:
     """Compute the inverse-variance mean of g collections.
 
     Returns
@@ -197,7 +197,7 @@ def pool(proportions: Floats, noise: Floats) -> tuple[Floats, Floats, Floats]:
     return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total), weight / total
 
 
-def simplex_shares(estimate: Floats, variance: Floats) -> Floats:
+def project_on_simplex(estimate: Floats, variance: Floats) -> Floats:
     """Compute the shares with sum 1 that are nearest to the estimates, in standard errors.
 
     The likelihood is normal, so the result is its maximum on the simplex: the shares are max(0,

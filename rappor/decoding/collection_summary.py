@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rappor.counts.arrays import Floats, Integers
-from rappor.decoding.diagnostics import TrueBits, true_bits
+from rappor.decoding.diagnostics import TrueBits, estimate_true_bits
 from rappor.estimator.debias import Target
 from rappor.estimator.device_assumptions import Repetition
 from rappor.estimator.fit import Fit
@@ -55,10 +55,12 @@ def describe_collected(target: Target, residual: Floats | None) -> tuple[Collect
             params=counts.params,
             repetition=repetition,
             reports=counts.cohort_reports,
-            true_bits=true_bits(target, number),
+            true_bits=estimate_true_bits(target, number),
             residuals=None
             if residual is None
-            else residual[target.group == number].reshape(counts.params.m, counts.params.k),
+            else residual[target.collection_index == number].reshape(
+                counts.params.m, counts.params.k
+            ),
             sha256=counts.sha256,
         )
         for number, (counts, repetition) in enumerate(
@@ -69,7 +71,7 @@ def describe_collected(target: Target, residual: Floats | None) -> tuple[Collect
 
 def standardise(target: Target, fit: Fit) -> Floats:
     """Divide the residuals by the noise of their rows, including collisions, (n,) float64."""
-    scale = np.sqrt(fit.noise + fit.tau2)
+    scale = np.sqrt(fit.coin_variance + fit.tau2)
     # Empty cohorts have infinite noise, and rows without noise have no scale. Both stay NaN, so
     # that no chart shows them as a perfect fit.
     has_noise = (target.reports > 0) & (scale > 0)

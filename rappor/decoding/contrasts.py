@@ -67,7 +67,7 @@ class Contrast:
     is_share: bool = True
 
     @classmethod
-    def around(
+    def from_variance(
         cls,
         name: str,
         estimate: float,
@@ -112,13 +112,13 @@ class Contrast:
         }
 
 
-def normal_reach(confidence: float) -> float:
+def compute_critical_value(confidence: float) -> float:
     """Compute the half width of a two-sided normal interval, in standard errors."""
     return float(-special.ndtri((1 - confidence) / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DetectedRows:
+class DetectedEntries:
     """Posterior shares of the detected entries, given the scores of all candidates.
 
     Attributes
@@ -148,7 +148,7 @@ class DetectedRows:
         std_error: Floats,
         p_values: PValues,
         covariance: Covariance,
-    ) -> DetectedRows:
+    ) -> DetectedEntries:
         """Compute the posterior of entries, (r,) increasing, from all estimates, (c,).
 
         `covariance` returns the covariance of the estimates of entries that are fitted together,
@@ -190,7 +190,7 @@ class DetectedRows:
         variance = moments.variance + float(influence @ self.common @ influence)
         return float(weights @ self.mean), max(variance, 0.0)
 
-    def sum_of(self, entries: Integers) -> tuple[float, float]:
+    def sum_entries(self, entries: Integers) -> tuple[float, float]:
         """Compute the sum of the shares of some entries, and its standard error."""
         total, variance = self.contrast(np.isin(self.entries, entries).astype(float))
         return total, math.sqrt(variance)
@@ -213,9 +213,9 @@ class RowCovariance:
     estimate: Floats
     std_error: Floats
     covariance: Covariance
-    detected: DetectedRows | None
+    detected: DetectedEntries | None
 
-    def contrasts(self, rows: Integers, weights: Floats) -> tuple[Floats, Floats]:
+    def compute_contrasts(self, rows: Integers, weights: Floats) -> tuple[Floats, Floats]:
         """Compute contrasts of rows that were named in advance, (t,), and their covariance, (t, t).
 
         Parameters
@@ -239,7 +239,7 @@ class RowCovariance:
             entry_weights @ self.covariance(entries) @ entry_weights.T,
         )
 
-    def detected_contrast(self, rows: Integers, weights: Floats) -> tuple[float, float]:
+    def compute_detected_contrast(self, rows: Integers, weights: Floats) -> tuple[float, float]:
         """Compute a contrast of rows that were chosen because they are detected, and its variance.
 
         Parameters
@@ -275,7 +275,7 @@ class RowCovariance:
 
 def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
     """Compute the distinct scores of all p-values without some entries, and their counts."""
-    others = p_values.counts - count_p_values(p_values.rows[entries])
+    others = p_values.counts - count_p_values(p_values.in_memory[entries])
     bins = np.flatnonzero(others)
     # The first bin begins at 0, whose score is infinite. The geometric middle of a bin stands for
     # its p-values.

@@ -39,24 +39,33 @@ from rappor.decoding.collection_summary import standardise
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.forgery_breakdown import answer_rows, break_down, string_rows
-from rappor.decoding.inference import Raw, conclude, normal_interval
+from rappor.decoding.forgery_breakdown import (
+    compute_category_effects,
+    compute_string_effects,
+    count_forged_reports,
+)
+from rappor.decoding.inference import EntryEstimates, build_estimates, build_normal_interval
 from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.debias import Target, debias
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.error_control import ErrorControl
-from rappor.estimator.identifiability_groups import Strings
+from rappor.estimator.identifiability_groups import DistinctCandidates
 from rappor.estimator.near_capacity import (
     describe_capacity,
     fit_all_for_test,
-    fit_all_if_filled,
+    fit_all_if_saturated,
 )
 from rappor.estimator.p_values import PValues, least_p_value
 from rappor.estimator.presence_tests import compute_p_values
-from rappor.estimator.score_tests import NullTail, normal_tail, null_tail, ones_variance
-from rappor.estimator.selection import SCREENED, Selection, select
+from rappor.estimator.score_tests import (
+    NullTail,
+    build_normal_tail,
+    compute_null_tail,
+    compute_ones_variance,
+)
+from rappor.estimator.selection import SCREENED, Selection, select_candidates
 from rappor.estimator.shrinkage import ShrunkenFit
 from rappor.protocol.encodings import get_encoding
 
@@ -151,14 +160,14 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             from rappor.estimator.streamed_design_matrix import StreamedDesign  # noqa: PLC0415
 
             pool = StreamedDesign(requested, target, keep, n_first=len(first))
-            selection = select(target, pool, progress)
+            selection = select_candidates(target, pool, progress)
             strings = pool.strings
         else:
-            strings = Strings(requested, target, progress)
-            selection = fit_all_if_filled(
-                target, strings.design, select(target, strings.design, progress)
+            strings = DistinctCandidates(requested, target, progress)
+            selection = fit_all_if_saturated(
+                target, strings.design, select_candidates(target, strings.design, progress)
             )
-        estimates = _conclude_strings(
+        estimates = _build_string_estimates(
             target, strings, selection, error_control, distribution=distribution
         )
     return dataclasses.replace(estimates, listed=frozenset(first))
@@ -266,9 +275,9 @@ def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution:
     return True
 
 
-def _conclude_strings(
+def _build_string_estimates(
     target: Target,
-    strings: Strings,
+    strings: DistinctCandidates,
     selection: Selection,
     detection: ErrorControl,
     *,
@@ -277,15 +286,15 @@ def _conclude_strings(
     """Create the table of all candidates, including all members of identifiability groups."""
     tail, p_values = _compute_p_values(target, selection)
     thresholds = Thresholds(detection.for_ones(_compute_ones_variance(target)), p_values)
-    rows = string_rows(target, strings.design, selection, tail, thresholds)
-    raw = Raw(
+    rows = compute_string_effects(target, strings.design, selection, tail, thresholds)
+    raw = EntryEstimates(
         names=strings.candidates.strings,
         entry=strings.entry,
         group=strings.group,
         estimate=selection.estimate,
         std_error=_add_shared_sampling(target, selection.estimate, selection.std_error),
         thresholds=thresholds,
-        interval=normal_interval(
+        interval=build_normal_interval(
             selection.estimate,
             _variance_without_sampling(target, selection),
             tail,
@@ -294,9 +303,11 @@ def _conclude_strings(
         covariance=partial(_compute_covariance, target, strings.design, selection),
         shares=_estimate_posterior_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
-        breakdown=break_down(rows, thresholds.detected, target.n_reports),
+        breakdown=count_forged_reports(rows, thresholds.detected, target.n_reports),
     )
-    return conclude(raw, target, _collect_diagnostics(target, strings, selection, thresholds))
+    return build_estimates(
+        raw, target, _collect_diagnostics(target, strings, selection, thresholds)
+    )
 
 
 def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
@@ -306,21 +317,23 @@ def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, P
     is_identified = np.isfinite(selection.std_error)
     z = np.where(is_identified, selection.estimate / selection.std_error, 0.0)
     if isinstance(selection.fit, ShrunkenFit):
-        tail = normal_tail()
+        tail = build_normal_tail()
         tested = np.maximum(tail.p_values(z), least_p_value(target))
     else:
-        tail = null_tail(target, selection.fit)
-        tested = compute_p_values(target, selection.fit, z, selection.chosen)
+        tail = compute_null_tail(target, selection.fit)
+        tested = compute_p_values(target, selection.fit, z, selection.selected)
     rows = np.where(is_identified, tested, 1.0)
-    return tail, PValues(rows=rows, others=selection.others, least=selection.least)
+    return tail, PValues(
+        in_memory=rows, other_counts=selection.other_counts, least_other=selection.least_other
+    )
 
 
 def _collect_diagnostics(
-    target: Target, strings: Strings, selection: Selection, thresholds: Thresholds
+    target: Target, strings: DistinctCandidates, selection: Selection, thresholds: Thresholds
 ) -> dict[str, Any]:
     """Collect the diagnostics of a decode of strings."""
     fit = diagnostics.describe_fit(
-        target, selection.fit, selection.std_error, threshold=thresholds.for_next
+        target, selection.fit, selection.std_error, threshold=thresholds.next_threshold
     )
     goodness_of_fit = fit["goodness_of_fit"]
     misfit = goodness_of_fit["p_value"] < diagnostics.FIT_FALSE_ALARM
@@ -331,12 +344,12 @@ def _collect_diagnostics(
     return {
         **diagnostics.describe_cohorts(target),
         **fit,
-        "selected": len(selection.chosen),
+        "selected": len(selection.selected),
         "undetected_intervals": diagnostics.count_undetected_intervals(
             selection.estimate, selection.std_error, thresholds.detected
         ),
         "capacity": describe_capacity(
-            target, selection, strings.design.columns(selection.chosen), misfit=misfit
+            target, selection, strings.design.columns(selection.selected), misfit=misfit
         ),
         "groups": [list(strings.candidates.select(group).strings) for group in strings.groups],
     }
@@ -344,8 +357,8 @@ def _collect_diagnostics(
 
 def _compute_ones_variance(target: Target) -> float:
     """Compute the variance of the ones at one bit of each cohort, for all devices together."""
-    pairs = zip(target.counts, target.devices, strict=True)
-    return sum(ones_variance(counts.params, float(devices)) for counts, devices in pairs)
+    pairs = zip(target.counts, target.effective_devices, strict=True)
+    return sum(compute_ones_variance(counts.params, float(devices)) for counts, devices in pairs)
 
 
 def _estimate_posterior_shares(target: Target, selection: Selection) -> Floats:
@@ -384,7 +397,7 @@ def _variance_without_sampling(target: Target, selection: Selection) -> Floats:
     if isinstance(selection.fit, ShrunkenFit):
         fitted = np.flatnonzero(~selection.fit.random.any(axis=0))
     else:
-        fitted = selection.chosen
+        fitted = selection.selected
     error = _add_shared_sampling(target, selection.estimate, selection.std_error)[fitted]
     remaining = error**2 - sampling[fitted] / _count_sampling_devices(target, selection)
     variance[fitted] = np.maximum(remaining, 0.0)
@@ -394,8 +407,13 @@ def _variance_without_sampling(target: Target, selection: Selection) -> Floats:
 def _count_sampling_devices(target: Target, selection: Selection) -> float:
     """Compute the number of evenly spread devices with the sampling variance of the rows."""
     has_reports = target.reports > 0
-    weight, n = selection.fit.weight[has_reports], (target.reports / target.repeated)[has_reports]
-    n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.group))[has_reports]
+    weight, n = (
+        selection.fit.weight[has_reports],
+        (target.reports / target.reports_per_device)[has_reports],
+    )
+    n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.collection_index))[
+        has_reports
+    ]
     spread = float(np.sum(n_bits * weight**2 / n))
     return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
 
@@ -410,9 +428,9 @@ def _compute_covariance(
     if isinstance(selection.fit, ShrunkenFit):
         noise = selection.fit.covariance_of(entries)
     else:
-        fitted = np.union1d(selection.chosen, entries)
+        fitted = np.union1d(selection.selected, entries)
         requested = np.isin(fitted, entries)
-        is_extended = len(fitted) > len(selection.chosen)
+        is_extended = len(fitted) > len(selection.selected)
         complete_covariance = selection.fit.covariance(
             design.columns(fitted) if is_extended else None
         )
@@ -437,10 +455,10 @@ def _decode_closed(
             raise DecodeError("complete must be false for yes or no: a no sets no bit")
         categories = CompleteCategoryEstimates.of(categories)
         findings["complete"] = categories.describe()
-    thresholds = Thresholds(detection, PValues(rows=categories.proportions.p_values()))
+    thresholds = Thresholds(detection, PValues(in_memory=categories.proportions.p_values()))
     share = categories.shares(exclusive=encoding.is_exclusive)
-    rows = answer_rows(target, categories.proportions, thresholds)
-    raw = Raw(
+    rows = compute_category_effects(target, categories.proportions, thresholds)
+    raw = EntryEstimates(
         names=tuple(encoding.category_labels),
         entry=np.arange(len(categories.estimate)),
         group=np.zeros(len(categories.estimate), dtype=np.int64),
@@ -450,6 +468,6 @@ def _decode_closed(
         interval=categories.interval,
         covariance=categories.covariance,
         shares=np.stack([share, categories.std_error]) if distribution else None,
-        breakdown=break_down(rows, thresholds.detected, target.n_reports),
+        breakdown=count_forged_reports(rows, thresholds.detected, target.n_reports),
     )
-    return conclude(raw, target, findings)
+    return build_estimates(raw, target, findings)

@@ -152,7 +152,7 @@ class TrueBits:
     high: Floats
 
 
-def true_bits(target: Target, number: int) -> TrueBits:
+def estimate_true_bits(target: Target, number: int) -> TrueBits:
     """Estimate the mean number of true bits of each cohort from its number of ones.
 
     Parameters
@@ -180,7 +180,7 @@ def true_bits(target: Target, number: int) -> TrueBits:
 
 def _find_odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
     """Find cohorts whose mean number of ones is impossible for honest devices."""
-    bits = true_bits(target, number)
+    bits = estimate_true_bits(target, number)
     odd = np.flatnonzero((bits.mean < bits.low) | (bits.mean > bits.high))
     return [
         {"collection": number, "cohort": cohort, "true_bits": mean, "std_error": most}
@@ -203,8 +203,8 @@ def describe_fit(
     threshold : p-value at which one more candidate would be detected.
     """
     has_reports = target.reports > 0
-    noise = float(np.mean(fit.noise[has_reports]))
-    devices = float(np.mean(target.devices_noise(fit.fitted)[has_reports]))
+    noise = float(np.mean(fit.coin_variance[has_reports]))
+    devices = float(np.mean(target.compute_device_variance(fit.fitted)[has_reports]))
     finite_errors = std_error[np.isfinite(std_error)]
     # A share is detected with probability `_POWER` if it exceeds the threshold by that quantile of
     # the noise.
@@ -216,7 +216,7 @@ def describe_fit(
             "all_candidates_p_value": None,
         },
         "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
-        "set_aside_rows": int((fit.robust[has_reports] < 1).sum()),
+        "set_aside_rows": int((fit.taper_weight[has_reports] < 1).sum()),
         "unexplained_bits": _list_unexplained_bits(target, fit),
         "least_p_value": least_p_value(target),
         "detectable_share": float(np.median(finite_errors)) * reach if len(finite_errors) else None,
@@ -236,7 +236,7 @@ def compute_fit_p_value(target: Target, fit: Fit) -> float:
 def _sum_squares(target: Target, fit: Fit) -> float:
     """Sum the squares of the residuals, each divided by the variance of the coins of its row."""
     has_reports = target.reports > 0
-    return float((fit.residual[has_reports] ** 2 / fit.noise[has_reports]).sum())
+    return float((fit.residual[has_reports] ** 2 / fit.coin_variance[has_reports]).sum())
 
 
 def count_undetected_intervals(estimate: Floats, std_error: Floats, detected: Booleans) -> int:
@@ -264,12 +264,12 @@ def _compute_effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple
 def _compute_squares_variance(target: Target, fit: Fit) -> float:
     """Compute the variance of the sum of squared standardised residuals."""
     has_reports = target.reports > 0
-    mean, n = _compute_effective_reports(target, fit, fit.noise)
+    mean, n = _compute_effective_reports(target, fit, fit.coin_variance)
     bernoulli_variance = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
     n = np.where(has_reports, n, 1.0)
     kurtosis = np.where(has_reports, (1 - 6 * bernoulli_variance) / (n * bernoulli_variance), 0.0)
     skewness = np.where(has_reports, (1 - 2 * mean) / np.sqrt(n * bernoulli_variance), 0.0)
-    slopes = fit.basis.T @ (skewness / np.sqrt(fit.noise))
+    slopes = fit.basis.T @ (skewness / np.sqrt(fit.coin_variance))
     explained = float(slopes @ fit.inverse @ slopes)
     rows = float(has_reports.sum())
     variance = 2 * rows + max(float(kurtosis.sum()) - explained, 0.0)
@@ -278,10 +278,10 @@ def _compute_squares_variance(target: Target, fit: Fit) -> float:
 
 def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
     """List the bits with the largest excess over candidates and noise."""
-    mean, n = _compute_effective_reports(target, fit, fit.noise + fit.tau2)
+    mean, n = _compute_effective_reports(target, fit, fit.coin_variance + fit.tau2)
     gap = target.q_star - target.p_star
     # Only rows that the taper reduced can have an excess beyond noise.
-    rows = np.flatnonzero((target.reports > 0) & (fit.robust < 1))
+    rows = np.flatnonzero((target.reports > 0) & (fit.taper_weight < 1))
     ones = (target.p_star + gap * target.proportions)[rows] * n[rows]
     p_values = upper_tail(np.clip(ones, 0.0, n[rows]), n[rows], mean[rows])
     rows = rows[p_values <= UNEXPLAINED_FALSE_ALARM / (target.reports > 0).sum()]
@@ -290,8 +290,8 @@ def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
     bits = []
     largest = np.argsort(-excess, kind="stable")[:_LISTED_BITS]
     for row in largest[excess[largest] > 0]:
-        group = int(target.group[row])
-        inside = int(row - np.searchsorted(target.group, group))
+        group = int(target.collection_index[row])
+        inside = int(row - np.searchsorted(target.collection_index, group))
         k = target.counts[group].params.k
         bits.append(
             {
@@ -299,7 +299,7 @@ def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
                 "cohort": inside // k,
                 "bit": inside % k,
                 "share": float(excess[row]),
-                "std_error": float(np.sqrt(fit.noise[row] + fit.tau2)),
+                "std_error": float(np.sqrt(fit.coin_variance[row] + fit.tau2)),
             }
         )
     return bits
@@ -340,7 +340,7 @@ class Caution:
     sentence: str
 
 
-def cautions(
+def list_cautions(
     diagnostics: Mapping[str, Any],
     n_reports: int,
     *,

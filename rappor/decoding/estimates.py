@@ -20,8 +20,8 @@ from rappor.base.ranges import check_number, check_weights, format_value
 from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.collection_summary import CollectionSummary
-from rappor.decoding.contrasts import Contrast, RowCovariance, normal_reach
-from rappor.decoding.diagnostics import Caution, cautions
+from rappor.decoding.contrasts import Contrast, RowCovariance, compute_critical_value
+from rappor.decoding.diagnostics import Caution, list_cautions
 from rappor.decoding.spreadsheet_csv import csv_text
 from rappor.estimator.error_control import ErrorControl
 
@@ -162,7 +162,7 @@ class Estimates(DisplayedRecord):
             for summary in self.collections
         )
         return tuple(
-            cautions(
+            list_cautions(
                 self.diagnostics,
                 self.reports,
                 devices_known=known,
@@ -203,9 +203,9 @@ class Estimates(DisplayedRecord):
         rows = np.flatnonzero(np.isin(self.covariance.entry, entries))
         if not np.isfinite(self.std_error[rows]).all():
             return None
-        (value,), ((variance,),) = self.covariance.contrasts(rows, -np.ones((1, len(rows))))
-        reach = normal_reach(self.error_control.confidence)
-        return Contrast.around("not in the list", 1 + value, variance, reach)
+        (value,), ((variance,),) = self.covariance.compute_contrasts(rows, -np.ones((1, len(rows))))
+        reach = compute_critical_value(self.error_control.confidence)
+        return Contrast.from_variance("not in the list", 1 + value, variance, reach)
 
     def order(self, *, detected_only: bool = False) -> Integers:
         """Return the indices of the rows in reading order: listed strings first.
@@ -249,11 +249,11 @@ class Estimates(DisplayedRecord):
         # The estimate of a row that was chosen because it is high is too large. Its posterior mean
         # is not.
         if detected:
-            value, variance = self.covariance.detected_contrast(rows, values)
+            value, variance = self.covariance.compute_detected_contrast(rows, values)
         else:
-            (value,), ((variance,),) = self.covariance.contrasts(rows, values[None])
-        reach = normal_reach(self.error_control.confidence)
-        return Contrast.around(name, constant + value, variance, reach, tested=True)
+            (value,), ((variance,),) = self.covariance.compute_contrasts(rows, values[None])
+        reach = compute_critical_value(self.error_control.confidence)
+        return Contrast.from_variance(name, constant + value, variance, reach, tested=True)
 
     def total(self, candidates: Iterable[str], *, name: str = "") -> Contrast:
         """Compute the share of the reports with one of some candidates.

@@ -48,7 +48,7 @@ import numpy as np
 
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.popcounts import compute_popcount_range
-from rappor.decoding.closed_form import pool
+from rappor.decoding.closed_form import average_by_precision
 from rappor.estimator.debias import Target
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.detection_thresholds import Thresholds
@@ -89,7 +89,7 @@ class Rows:
     hidden: Callable[[Floats], Booleans]
 
 
-def string_rows(
+def compute_string_effects(
     target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
 ) -> Rows:
     """Compute the effect of forged reports on the detected strings.
@@ -109,7 +109,7 @@ def string_rows(
     # Compute influences in chunks: an array for all rows would take too much memory.
     for start in range(0, len(share), _CHUNK):
         chunk = slice(start, start + _CHUNK)
-        influence = fit.influence(columns[:, chunk], columns_in_fit[chunk])
+        influence = fit.compute_row_influence(columns[:, chunk], columns_in_fit[chunk])
         lift[chunk], loss[chunk] = _find_best_reports(influence, target)
     spread = _compute_forged_variance(target)
     forged_variance = np.full(len(share), spread)
@@ -125,7 +125,7 @@ def string_rows(
     )
     # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
     z = _find_z_score(
-        tail, thresholds.for_detected, float(np.min(share / std_error, initial=np.inf))
+        tail, thresholds.detected_threshold, float(np.min(share / std_error, initial=np.inf))
     )
 
     def is_hidden(r: Floats) -> Booleans:
@@ -143,8 +143,8 @@ def _find_columns(target: Target, selection: Selection, candidates: Integers) ->
     # A shrunken fit has no selection.
     if isinstance(selection.fit, ShrunkenFit):
         return candidates
-    position = np.searchsorted(selection.chosen, candidates)
-    return np.where(np.isin(candidates, selection.chosen), len(target.counts) + position, -1)
+    position = np.searchsorted(selection.selected, candidates)
+    return np.where(np.isin(candidates, selection.selected), len(target.counts) + position, -1)
 
 
 def _compute_forged_variance(target: Target) -> float:
@@ -166,7 +166,7 @@ def _find_best_reports(influence: Floats, target: Target) -> Floats:
     best = np.zeros((2, len(influence)))
     for number, counts in enumerate(target.counts):
         params = counts.params
-        rows = slice(*np.searchsorted(target.group, [number, number + 1]))
+        rows = slice(*np.searchsorted(target.collection_index, [number, number + 1]))
         ranked = np.sort(influence[:, rows].reshape(-1, params.m, params.k), axis=2)
         least, most = compute_popcount_range(params)
         noise = params.p_star * ranked.sum(axis=(1, 2))
@@ -180,27 +180,29 @@ def _find_best_reports(influence: Floats, target: Target) -> Floats:
     return best
 
 
-def answer_rows(target: Target, proportions: Proportions, thresholds: Thresholds) -> Rows:
+def compute_category_effects(
+    target: Target, proportions: Proportions, thresholds: Thresholds
+) -> Rows:
     """Compute the effect of forged reports on the detected categories, each of which is one bit."""
     detected = np.flatnonzero(thresholds.detected)
     shape = (len(target.counts), proportions.ones.shape[1])
-    noise = target.noise(np.zeros(len(target))).reshape(shape)
+    noise = target.compute_noise_variance(np.zeros(len(target))).reshape(shape)
     gap = (target.q_star - target.p_star).reshape(shape)
     shares = target.proportions.reshape(shape)
     mean = target.p_star.reshape(shape) + gap * shares
 
     def is_hidden(r: Floats) -> Booleans:
-        return proportions.among(detected, 1 / r).p_values() > thresholds.for_detected
+        return proportions.among(detected, 1 / r).p_values() > thresholds.detected_threshold
 
     return Rows(
-        share=pool(shares, noise)[0][detected],
-        ones=pool(mean / gap, noise)[0][detected],
-        zeros=pool((1 - mean) / gap, noise)[0][detected],
+        share=average_by_precision(shares, noise)[0][detected],
+        ones=average_by_precision(mean / gap, noise)[0][detected],
+        zeros=average_by_precision((1 - mean) / gap, noise)[0][detected],
         hidden=is_hidden,
     )
 
 
-def break_down(rows: Rows, detected: Booleans, n_reports: int) -> Floats:
+def count_forged_reports(rows: Rows, detected: Booleans, n_reports: int) -> Floats:
     """Compute how many forged reports create and hide each candidate, (2, c).
 
     The numbers are whole numbers. They are infinite if no number suffices, and NaN for candidates

@@ -12,7 +12,7 @@ from scipy import special
 
 from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.collection_summary import describe_collected
-from rappor.decoding.contrasts import Covariance, DetectedRows, RowCovariance
+from rappor.decoding.contrasts import Covariance, DetectedEntries, RowCovariance
 from rappor.decoding.estimates import Estimates, RemainingShare
 from rappor.estimator.debias import Target
 from rappor.estimator.detection_thresholds import Thresholds
@@ -32,7 +32,7 @@ _UNKNOWN: Final = RemainingShare(after=0, rows=0, share=math.nan, std_error=math
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Raw:
+class EntryEstimates:
     """De-biased estimates before intervals, one entry for each distinguishable candidate.
 
     Attributes
@@ -62,7 +62,7 @@ class Raw:
     breakdown: Floats
 
 
-def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates:
+def build_estimates(raw: EntryEstimates, target: Target, diagnostics: dict[str, Any]) -> Estimates:
     """Compute the intervals, and create the row of every candidate.
 
     Strings are sorted by their estimates.
@@ -90,7 +90,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
         std_error=raw.std_error[entry],
         ci_low=low[entry],
         ci_high=high[entry],
-        p_value=p_values.rows[entry],
+        p_value=p_values.in_memory[entry],
         detected=detected[entry],
         ci_low_adjusted=np.where(detected, low_adjusted, np.nan)[entry],
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
@@ -99,7 +99,7 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
         posterior_share=None if raw.shares is None else raw.shares[0, entry],
         posterior_share_std_error=None if raw.shares is None else raw.shares[1, entry],
         group=raw.group[order],
-        n_candidates=len(raw.names) + p_values.n - len(p_values.rows),
+        n_candidates=len(raw.names) + p_values.n - len(p_values.in_memory),
         p_value_counts=p_values.counts,
         reports=target.n_reports,
         unallocated=1 - total.share,
@@ -119,14 +119,14 @@ def conclude(raw: Raw, target: Target, diagnostics: dict[str, Any]) -> Estimates
     )
 
 
-def _compute_detected_rows(raw: Raw) -> DetectedRows:
+def _compute_detected_rows(raw: EntryEstimates) -> DetectedEntries:
     """Compute the posterior of the detected entries."""
     entries = np.flatnonzero(raw.thresholds.detected)
     p_values = raw.thresholds.p_values
-    return DetectedRows.of(entries, raw.estimate, raw.std_error, p_values, raw.covariance)
+    return DetectedEntries.of(entries, raw.estimate, raw.std_error, p_values, raw.covariance)
 
 
-def _compute_remaining(explained: DetectedRows, rows: Integers) -> tuple[RemainingShare, ...]:
+def _compute_remaining(explained: DetectedEntries, rows: Integers) -> tuple[RemainingShare, ...]:
     """Compute the total of all detected rows, and the totals after the first 10, 20, ... rows.
 
     Rows of one group share an entry. The entry counts once, at the first of its rows.
@@ -136,7 +136,7 @@ def _compute_remaining(explained: DetectedRows, rows: Integers) -> tuple[Remaini
     return tuple(
         RemainingShare(after=top, rows=len(rows) - top, share=proportion, std_error=std_error)
         for top, entries in zip([0, *tops], [explained.entries, *later_entries], strict=True)
-        for proportion, std_error in [explained.sum_of(entries)]
+        for proportion, std_error in [explained.sum_entries(entries)]
     )
 
 
@@ -146,7 +146,7 @@ end occurs if all candidates set all bits, so that no row distinguishes a candid
 strings."""
 
 
-def normal_interval(
+def build_normal_interval(
     estimate: Floats, variance: Floats, upper: NullTail, *, devices: float
 ) -> Interval:
     """Build the function that computes normal intervals of estimates.

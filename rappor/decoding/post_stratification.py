@@ -24,7 +24,7 @@ from rappor.base.ranges import check_weights, format_value
 from rappor.base.text_lines import WHITE_SPACE, split_filled_lines
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
-from rappor.decoding.contrasts import Contrast, normal_reach
+from rappor.decoding.contrasts import Contrast, compute_critical_value
 from rappor.decoding.decoder import decode
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
@@ -182,7 +182,7 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     names = [name for name in first.candidates if has_categories or name in detected]
     confidence = first.error_control.confidence
     selected_share = 1.0 if has_categories else max(len(names), 1) / first.n_candidates
-    reach = normal_reach(1 - (1 - confidence) * selected_share)
+    reach = compute_critical_value(1 - (1 - confidence) * selected_share)
     values, variances = np.zeros(len(names)), np.zeros(len(names))
     for name, estimates in segments.items():
         rows = estimates.indices_of(names)
@@ -192,7 +192,8 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     return WeightedTotals(
         weights=part,
         contrasts=tuple(
-            Contrast.around(names[i], values[i], variances[i], reach, tested=True) for i in order
+            Contrast.from_variance(names[i], values[i], variances[i], reach, tested=True)
+            for i in order
         ),
         n_candidates=first.n_candidates,
         reports=sum(estimates.reports for estimates in segments.values()),

@@ -140,11 +140,11 @@ def _select_listed_p_values(estimates: Estimates, listed: Booleans) -> PValues:
     rows = estimates.p_value[listed & estimates.distinct]
     # A list has an exact p-value for every candidate. A stream has a histogram for most.
     if estimates.n_candidates == len(estimates):
-        return PValues(rows=rows)
+        return PValues(in_memory=rows)
     others = estimates.p_value_counts - count_p_values(estimates.p_value[estimates.distinct])
     possible_p_values = EDGES[:-1][others > 0]
     return PValues(
-        rows=rows,
-        others=others,
-        least=float(possible_p_values[0]) if len(possible_p_values) else 1.0,
+        in_memory=rows,
+        other_counts=others,
+        least_other=float(possible_p_values[0]) if len(possible_p_values) else 1.0,
     )

@@ -54,8 +54,9 @@ class Target:
     reports : (n,) float64. N_j of the row's cohort, 0 for an empty cohort.
     p_star, q_star : (n,) float64. Effective probabilities of the row.
     p, q : (n,) float64. Probabilities of the instantaneous response.
-    repeated : (n,) float64. R, the reports per device. It is 1 if every device reports once.
-    group : (n,) int64. Index of the row's collection.
+    reports_per_device : (n,) float64. R of the row's collection. It is 1 if every device reports
+        once.
+    collection_index : (n,) int64. Index of the row's collection.
     density : (n,) float64. Share of the rows that a random string sets: the height of the
         background.
     n_reports : number of reports in all collections.
@@ -69,8 +70,8 @@ class Target:
     q_star: Floats
     p: Floats
     q: Floats
-    repeated: Floats
-    group: Integers
+    reports_per_device: Floats
+    collection_index: Integers
     density: Floats
     n_reports: int
     counts: tuple[Counts, ...]
@@ -80,17 +81,17 @@ class Target:
         return len(self.proportions)
 
     @property
-    def devices(self) -> Floats:
+    def effective_devices(self) -> Floats:
         """Effective number of devices of each collection, (g,)."""
         per_device = np.array([repetition.reports_per_device for repetition in self.repetitions])
         return np.asarray([counts.n_reports for counts in self.counts] / per_device)
 
     @property
-    def certain(self) -> Booleans:
+    def has_one_sided_noise(self) -> Booleans:
         """(n,) bool. True for rows without false ones (p* = 0) or without false zeros (q* = 1)."""
         return np.asarray((self.p_star == 0) | (self.q_star == 1))
 
-    def noise(self, theta: Floats) -> Floats:
+    def compute_noise_variance(self, theta: Floats) -> Floats:
         """Compute the variance of each row if the true proportions were `theta`.
 
         Devices are a sample of a population, and the proportion of the population is the estimand.
@@ -103,26 +104,28 @@ class Target:
         """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
-        variance = mean * (1 - mean) + (self.repeated - 1) * (mean - self.p) * (self.q - mean)
+        variance = mean * (1 - mean) + (self.reports_per_device - 1) * (mean - self.p) * (
+            self.q - mean
+        )
         # Without false ones (or zeros), a row without ones has the variance 0. But one more report
         # could differ, so the variance is at least that of one report.
-        single = self.repeated / np.maximum(self.reports, 1)
-        variance = np.where(self.certain, np.maximum(variance, single), variance)
+        single = self.reports_per_device / np.maximum(self.reports, 1)
+        variance = np.where(self.has_one_sided_noise, np.maximum(variance, single), variance)
         # Empty cohorts divide by zero; their variance is replaced by infinity.
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.reports > 0, variance / self.reports / gap**2, np.inf)
 
-    def devices_noise(self, theta: Floats) -> Floats:
+    def compute_device_variance(self, theta: Floats) -> Floats:
         """Compute the variance of each row that comes from the devices, (n,).
 
         More reports of the same devices do not reduce this part of the variance.
         """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
-        devices = np.maximum(self.reports / self.repeated, _TINY)
+        devices = np.maximum(self.reports / self.reports_per_device, _TINY)
         return np.asarray((mean - self.p) * (self.q - mean) / devices / gap**2)
 
-    def excess(self, fitted: Floats, variance: Floats) -> Floats:
+    def compute_excess(self, fitted: Floats, variance: Floats) -> Floats:
         """Compute the standardised distance of each row above a fit, (n,).
 
         In a row with few expected ones the distribution is skewed: a single 1 is many standard
@@ -167,10 +170,10 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
         proportions=(ones / np.maximum(reports, 1.0) - columns["p_star"]) / gap,
         reports=reports,
         **columns,
-        repeated=np.repeat(
+        reports_per_device=np.repeat(
             [float(repetition.reports_per_device) for repetition in repetitions], sizes
         ),
-        group=np.repeat(np.arange(len(sizes)), sizes),
+        collection_index=np.repeat(np.arange(len(sizes)), sizes),
         n_reports=sum(c.n_reports for c in collections),
         counts=tuple(collections),
         repetitions=tuple(repetitions),

@@ -15,7 +15,7 @@ from scipy import sparse
 from rappor.base.progress import Progress
 from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Floats, Integers
-from rappor.estimator.screening import Screening, Task
+from rappor.estimator.screening import Screening, ScreeningTask
 from rappor.protocol.params import Params
 
 BLOCK: Final = 1 << 22
@@ -64,7 +64,7 @@ class Design:
 
     def screen(
         self,
-        task: Task,
+        task: ScreeningTask,
         always: Integers,  # noqa: ARG002  (all are held)
         progress: Progress,
     ) -> Screening:
@@ -74,7 +74,7 @@ class Design:
             block = slice(start, start + len(cells))
             score[block], weight_sum[block] = sum_row_pairs(cells, task.scores, task.weights)
             progress("screening candidates", start + len(cells), self.n_candidates)
-        estimate, std_error = task.judge(score, weight_sum)
+        estimate, std_error = task.estimate_candidates(score, weight_sum)
         return Screening(index=np.arange(self.n_candidates), estimate=estimate, std_error=std_error)
 
     def columns(self, chosen: Integers) -> sparse.csc_array:

@@ -24,7 +24,7 @@ one absent candidate, which then costs at most a twentieth of the level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class ThresholdSequence:
     """The thresholds of a correction for multiple tests.
 
     The i-th smallest p-value is compared with the i-th threshold.
@@ -45,7 +45,7 @@ class Steps:
     @classmethod
     def of(
         cls, detection: ErrorControl, *, n_candidates: int, n_within: Callable[[float], float]
-    ) -> Steps:
+    ) -> ThresholdSequence:
         """Compute the thresholds of a correction.
 
         The method "adaptive" estimates the number of absent candidates from the p-values above
@@ -80,7 +80,9 @@ class Thresholds:
 
     def __init__(self, detection: ErrorControl, p_values: PValues) -> None:
         self.detection, self.p_values = detection, p_values
-        self._steps = Steps.of(detection, n_candidates=p_values.n, n_within=p_values.n_within)
+        self._steps = ThresholdSequence.of(
+            detection, n_candidates=p_values.n, n_within=p_values.n_within
+        )
 
     @cached_property
     def largest(self) -> float:
@@ -93,37 +95,37 @@ class Thresholds:
         """
         largest = float(self._steps.at(1))
         if self._steps.rising:
-            ordered = np.sort(self.p_values.rows)
+            ordered = np.sort(self.p_values.in_memory)
             passing = np.flatnonzero(ordered <= self._steps.at(np.arange(1, len(ordered) + 1)))
             largest = float(ordered[passing[-1]]) if len(passing) else 0.0
         # The histogram has no exact p-values. A candidate in it that passes a threshold could
         # neither be named nor counted, so the result would be wrong without an error.
-        if self.p_values.others is not None and self._others_may_pass(largest):
+        if self.p_values.other_counts is not None and self._others_may_pass(largest):
             raise DecodeError(
-                f"more than the {len(self.p_values.rows):,} best candidates of the stream may be "
-                "detected: use fewer candidates as a list, or a lower level"
+                f"more than the {len(self.p_values.in_memory):,} best candidates of the stream may "
+                "be detected: use fewer candidates as a list, or a lower level"
             )
         return largest
 
     @property
     def detected(self) -> Booleans:
         """(c,) bool, True for the detected rows."""
-        return self.p_values.rows <= self.largest
+        return self.p_values.in_memory <= self.largest
 
     @property
-    def for_detected(self) -> float:
+    def detected_threshold(self) -> float:
         """P-value up to which a detected candidate remains detected if all others do."""
         return float(self._steps.at(max(int(self.detected.sum()), 1)))
 
     @property
-    def for_next(self) -> float:
+    def next_threshold(self) -> float:
         """P-value at which one more candidate would be detected."""
         return float(self._steps.at(min(int(self.detected.sum()) + 1, self.p_values.n)))
 
     def _others_may_pass(self, largest: float) -> bool:
         """Return whether a candidate in the histogram may pass its threshold."""
         counts = self.p_values.counts
-        lowest, high = np.maximum(EDGES[:-1], self.p_values.least), EDGES[1:]
+        lowest, high = np.maximum(EDGES[:-1], self.p_values.least_other), EDGES[1:]
         # The rank of a p-value is at most the number of p-values up to the end of its bin.
         highest_threshold = np.maximum(self._steps.at(np.cumsum(counts)), largest)
         return bool(np.any((counts > 0) & (lowest <= high) & (lowest <= highest_threshold)))

@@ -111,9 +111,9 @@ class Fit:
     ----------
     residual : (n,) float64. Proportions minus fitted values.
     fitted : (n,) float64.
-    noise : (n,) float64. Variance v of the coins at the fitted values.
+    coin_variance : (n,) float64. Variance v of the coins at the fitted values.
     tau2 : variance of the collisions, common to all rows.
-    robust : (n,) float64 in [0, 1]. Factor of the taper on the weight of each row.
+    taper_weight : (n,) float64 in [0, 1]. Factor of the taper on the weight of each row.
     weight : (n,) float64. robust / (noise + tau2).
     kappa : mean slope of the tapered residual relative to its mean weight. It is 1 if no row is
         tapered.
@@ -126,13 +126,13 @@ class Fit:
 
     residual: Floats
     fitted: Floats
-    noise: Floats
+    coin_variance: Floats
     tau2: float
-    robust: Floats
+    taper_weight: Floats
     weight: Floats
     kappa: float
     basis: sparse.csr_array
-    equations: Equations
+    equations: NormalEquations
     coefficients: Floats
     n_selected: int
 
@@ -161,7 +161,7 @@ class Fit:
         score = columns.T @ (self.weight * self.residual)
         cross = weighted_products(columns, self.weight, self.basis)
         unprojected_information = abs(columns).T @ self.weight
-        information = unprojected_information - self.equations.forms(cross)
+        information = unprojected_information - self.equations.compute_inverse_forms(cross)
         return score, np.where(information > _DEPENDENT * unprojected_information, information, 0.0)
 
     def compute_selected_estimates(self) -> tuple[Floats, Floats]:
@@ -183,22 +183,22 @@ class Fit:
             is_identified, error, np.inf
         )
 
-    def influence(self, columns: sparse.csc_array, places: Integers) -> Floats:
+    def compute_row_influence(self, columns: sparse.csc_array, basis_index: Integers) -> Floats:
         """Compute the derivative of each candidate's estimate by the proportion of each row.
 
         Parameters
         ----------
         columns : (n, c) sparse.
-        places : (c,) int64. Indices of the candidates' columns in the basis, -1 outside the
+        basis_index : (c,) int64. Indices of the candidates' columns in the basis, -1 outside the
             selection.
 
         Returns
         -------
         (c, n) float64.
         """
-        inside = places >= 0
+        inside = basis_index >= 0
         influence = np.empty(columns.shape[::-1])
-        influence[inside] = (self.basis @ self.inverse[:, places[inside]]).T
+        influence[inside] = (self.basis @ self.inverse[:, basis_index[inside]]).T
         # The one-step estimate of a candidate outside the selection is linear in the proportions,
         # too.
         if not inside.all():
@@ -224,7 +224,7 @@ class Fit:
         inverse = self.inverse
         if columns is not None:
             basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csr")
-            inverse = Equations(basis, self.weight).inverse
+            inverse = NormalEquations(basis, self.weight).inverse
         return np.asarray(inverse[n_backgrounds:, n_backgrounds:] / self.kappa**2)
 
 
@@ -233,8 +233,8 @@ def fit_rows(
     selected: sparse.csc_array,
     *,
     start: Fit | None = None,
-    near: Floats | None = None,
-    taper: bool = True,
+    initial_coefficients: Floats | None = None,
+    allow_zero_weights: bool = True,
     search_degrees: float = 0.0,
 ) -> Fit:
     """Fit the background and the selected columns by iterated weighted least squares.
@@ -245,46 +245,48 @@ def fit_rows(
     selected : (n, s) sparse columns.
     start : previous fit, from which noise, collisions and weights are taken. Without it they are
         computed from the proportions as if there were no selected columns.
-    near : (g + s,) float64. Coefficients at which conjugate gradients start.
-    taper : False uses Huber's weights, which stay positive. A string that is not selected yet then
-        keeps its own rows.
+    initial_coefficients : (g + s,) float64. Coefficients at which conjugate gradients start.
+    allow_zero_weights : False uses Huber's weights, which stay positive. A string that is not
+        selected yet then keeps its own rows.
     search_degrees : degrees of freedom that the search for the selection used in addition to the
         number of columns (Tibshirani, Statistica Sinica 2015, section 5).
     """
     basis = sparse.hstack([sparse.csc_array(background_columns(target)), selected], format="csr")
-    noise = start.noise if start else target.noise(target.density)
+    noise = start.coin_variance if start else target.compute_noise_variance(target.density)
     tau2 = _estimate_initial_tau2(target, noise, start.residual if start else target.proportions)
-    robust = start.robust if start and taper else np.ones(len(target))
+    robust = start.taper_weight if start and allow_zero_weights else np.ones(len(target))
     slope = np.ones(len(target))
-    psi = redescend if taper else huber
+    psi = compute_redescending_weights if allow_zero_weights else compute_huber_weights
     equations = start.equations if start else None
-    coefficients = np.zeros(basis.shape[1]) if near is None else near
+    coefficients = (
+        np.zeros(basis.shape[1]) if initial_coefficients is None else initial_coefficients
+    )
     n_free = max(len(target) - len(coefficients), 2)
     search_factor = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
     for _ in range(_REWEIGHTINGS):
-        equations = Equations(basis, robust / (noise + tau2)).unless_equal(equations)
+        equations = NormalEquations(basis, robust / (noise + tau2)).reuse_if_equal(equations)
         coefficients = equations.solve(target.proportions, coefficients)
         fitted = basis @ coefficients
         residual = target.proportions - fitted
-        noise = target.noise(fitted)
-        robust, slope = psi(target.excess(fitted, noise + tau2))
+        noise = target.compute_noise_variance(fitted)
+        robust, slope = psi(target.compute_excess(fitted, noise + tau2))
         # The fit follows the rows, so squared residuals are smaller than the noise. The leverage
         # corrects for the fitted coefficients, and the search factor for the choice of the columns.
-        leverage = equations.leverage(robust / (noise + tau2))
+        leverage = equations.compute_leverages(robust / (noise + tau2))
         tau2 = _estimate_tau2(
             robust**2 * residual**2 * search_factor, robust, noise, tau2, leverage
         )
     # The last fit uses the final weights. Coefficients and weights of the result belong together.
     weight = robust / (noise + tau2)
-    equations = Equations(basis, weight).unless_equal(equations)
+    equations = NormalEquations(basis, weight).reuse_if_equal(equations)
     coefficients = equations.solve(target.proportions, coefficients)
     fitted = basis @ coefficients
     return Fit(
         residual=target.proportions - fitted,
         fitted=fitted,
-        noise=noise,
+        coin_variance=noise,
         tau2=tau2,
-        robust=robust,
+        taper_weight=robust,
         weight=weight,
         kappa=max(float(np.sum(slope / (noise + tau2)) / np.sum(weight)), _LEAST_KAPPA),
         basis=basis,
@@ -296,10 +298,12 @@ def fit_rows(
 
 def background_columns(target: Target) -> Floats:
     """Build one column of ones for each collection, (n, g)."""
-    return np.asarray(target.group[:, None] == np.arange(len(target.counts)), dtype=float)
+    return np.asarray(
+        target.collection_index[:, None] == np.arange(len(target.counts)), dtype=float
+    )
 
 
-class Equations:
+class NormalEquations:
     """Normal equations of a basis, (n, p), and weights, (n,): basis' W basis beta = basis' W y.
 
     Candidates hash at random, so the equations are well conditioned. With many coefficients,
@@ -315,7 +319,7 @@ class Equations:
         self._factor: tuple[Floats, Floats] | None = None
 
     @property
-    def many(self) -> bool:
+    def is_large(self) -> bool:
         """True if an inverse takes longer than a solution by iteration."""
         return self.basis.shape[1] > _MANY
 
@@ -335,7 +339,7 @@ class Equations:
             )
         return self._factor
 
-    def forms(self, rows: Floats) -> Floats:
+    def compute_inverse_forms(self, rows: Floats) -> Floats:
         """Compute x' (basis' W basis)^-1 x for each row x of (r, p). Returns (r,)."""
         if self._inverse is not None and self._factor is None:
             return np.asarray(np.einsum("ij,ij->i", rows @ self._inverse, rows))
@@ -345,7 +349,7 @@ class Equations:
         )
         return np.asarray(np.einsum("ij,ij->j", half, half))
 
-    def unless_equal(self, previous: Equations | None) -> Equations:
+    def reuse_if_equal(self, previous: NormalEquations | None) -> NormalEquations:
         """Return the previous equations if they equal these equations.
 
         Their factor is then reused.
@@ -368,7 +372,7 @@ class Equations:
         proportions : (n,) float64. y.
         near : (p,) float64. Coefficients at which conjugate gradients start, from similar weights.
         """
-        if self.many and self._factor is None:
+        if self.is_large and self._factor is None:
             coefficients = self._iterate(proportions, near)
             if coefficients is not None:
                 return coefficients
@@ -398,7 +402,7 @@ class Equations:
         correction, failure = cg(gram, right_side, rtol=0.0, atol=tolerance, maxiter=_ITERATIONS)
         return None if failure else near + correction * scale
 
-    def leverage(self, weight: Floats) -> Floats:
+    def compute_leverages(self, weight: Floats) -> Floats:
         """Compute the leverage of each row: the share of its variance that its own fit explains.
 
         The leverage is q / (1 + q), where q is the weighted variance of the row's value in a fit of
@@ -414,7 +418,7 @@ class Equations:
         -------
         (n,) float64 in [0, 1].
         """
-        if not self.many:
+        if not self.is_large:
             return np.asarray(np.minimum(weight * quadratic_forms(self.basis, self.inverse), 1.0))
         information = abs(self.basis).T @ weight
         unscaled = weight * (abs(self.basis) @ (1 / np.where(information > 0, information, np.inf)))
@@ -452,7 +456,7 @@ def _invert_factor(factor: Floats, scale: Floats) -> Floats:
     return np.asarray(inverse)
 
 
-def redescend(excess: Floats) -> tuple[Floats, Floats]:
+def compute_redescending_weights(excess: Floats) -> tuple[Floats, Floats]:
     """Compute weight and slope of the one-sided redescending psi at each standardised excess.
 
     A row far above the fit gets the weight 0.
@@ -466,7 +470,7 @@ def redescend(excess: Floats) -> tuple[Floats, Floats]:
     return weight, slope
 
 
-def huber(excess: Floats) -> tuple[Floats, Floats]:
+def compute_huber_weights(excess: Floats) -> tuple[Floats, Floats]:
     """Compute weight and slope of Huber's psi at each standardised excess, one-sided.
 
     A row above the fit gets a smaller weight, but never 0.
@@ -484,7 +488,7 @@ def _estimate_initial_tau2(target: Target, noise: Floats, residual: Floats) -> f
     """
     variances = [0.0]
     for group in range(len(target.counts)):
-        rows = (target.reports > 0) & (target.group == group)
+        rows = (target.reports > 0) & (target.collection_index == group)
         # Rows with little noise show the collisions. In uneven cohorts these rows are few, so the
         # median is weighted by precision.
         precision = 1 / np.maximum(noise[rows], LEAST_NOISE) ** 2

@@ -14,7 +14,7 @@ from rappor.estimator.debias import Target
 from rappor.estimator.design_matrix import Design, sum_rows
 
 
-class Strings:
+class DistinctCandidates:
     """Candidates, of which each identifiability group has one column in the design matrix.
 
     Attributes

@@ -18,7 +18,7 @@ from rappor.estimator.debias import Target
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.fit import LEAST_NOISE, Fit, fit_rows
 from rappor.estimator.selection import Selection
-from rappor.estimator.shrinkage import ShrunkenFit, shrink
+from rappor.estimator.shrinkage import ShrunkenFit, fit_shrunken
 
 _FULL: Final = 0.75
 """Largest number of candidates, as a share of the rows, for a least-squares fit of all. Beyond, the
@@ -32,7 +32,7 @@ _MOST_TESTED: Final = 4000
 """Largest number of candidates that are fitted to test the goodness of their fit. The fit takes 1.5
 seconds of CPU time for 2,500 candidates, and grows with the third power."""
 
-FILLED: Final = 1 / 6
+SATURATED: Final = 1 / 6
 """Number of selected strings, as a share of the rows, above which all candidates are fitted. At a
 seventh the intervals of a selection still cover 94.4 %, at a third 92 %."""
 
@@ -66,8 +66,8 @@ _FEWEST_SHRUNKEN: Final = 3.0
 cohorts the intervals of the 20 most frequent strings cover 92 % with strong candidates, and 96 %
 without."""
 
-_FILLED_FEW: Final = 1 / 8
-"""Replacement for `FILLED` if a candidate has fewer than `_FEWEST_SHRUNKEN` rows. With two rows,
+_SATURATED_FEW_ROWS: Final = 1 / 8
+"""Replacement for `SATURATED` if a candidate has fewer than `_FEWEST_SHRUNKEN` rows. With two rows,
 one string in 16 collides on both."""
 
 _MOST_OVERLAP: Final = 8.0
@@ -80,33 +80,42 @@ _MANY: Final = 0.5
 missed."""
 
 
-def fit_all_if_filled(target: Target, design: Design, selection: Selection) -> Selection:
+def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -> Selection:
     """Return a fit of all candidates if present strings fill the rows, otherwise the selection.
 
     The fit is a least-squares fit if the candidates are few enough, otherwise a shrunken fit.
     """
     if (complete_fit := fit_all_by_least_squares(target, design, selection)) is not None:
         return complete_fit
-    n_rows, draws = count_rows(selection.fit), count_rows_per_candidate(target, selection.fit)
-    n_candidates, is_filled = design.n_candidates, _is_filled(target, selection)
+    n_rows, draws = (
+        count_effective_rows(selection.fit),
+        count_effective_rows_per_candidate(target, selection.fit),
+    )
+    n_candidates, is_filled = design.n_candidates, _is_saturated(target, selection)
     may_collide = (
         n_candidates >= _MANY * n_rows and compute_collision_share(selection.fit) > _COLLIDING
     )
     # The selection is better in three cases: strings fill few rows and cause few collisions; some
     # rows have no noise; or a candidate has only one row.
-    if not (is_filled or may_collide) or target.certain.any() or round(draws) < _LEAST_DRAWS:
+    if (
+        not (is_filled or may_collide)
+        or target.has_one_sided_noise.any()
+        or round(draws) < _LEAST_DRAWS
+    ):
         return selection
     # The shrunken fit inverts a matrix of all rows many times, which is too slow for this size.
     if len(target) > _MOST_ROWS or n_candidates > _MOST_CANDIDATES * len(target):
         return selection
     columns = design.columns(np.arange(n_candidates))
-    shrunken = shrink(target, columns, selection.fit, strong_apart=draws >= _FEWEST_SHRUNKEN)
+    shrunken = fit_shrunken(
+        target, columns, selection.fit, has_fixed_effects=draws >= _FEWEST_SHRUNKEN
+    )
     # Strings that are not candidates cause most collisions. Shrinkage of the candidates cannot
     # explain them.
     if shrunken.collisions < shrunken.tau2:
         return selection  # others than the candidates collide
     return Selection(
-        chosen=selection.chosen,
+        selected=selection.selected,
         fit=shrunken,
         estimate=shrunken.estimate,
         std_error=shrunken.std_error,
@@ -121,13 +130,13 @@ def fit_all_by_least_squares(
     The fit applies if selected strings fill the rows, and all candidates leave enough rows.
     """
     n = design.n_candidates
-    if not _is_filled(target, selection):
+    if not _is_saturated(target, selection):
         return None
-    if n > min(_FULL * count_rows(selection.fit), _MOST_FITTED):
+    if n > min(_FULL * count_effective_rows(selection.fit), _MOST_FITTED):
         return None
     fit = fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
     estimate, std_error = fit.compute_selected_estimates()
-    return Selection(chosen=np.arange(n), fit=fit, estimate=estimate, std_error=std_error)
+    return Selection(selected=np.arange(n), fit=fit, estimate=estimate, std_error=std_error)
 
 
 def fit_all_for_test(target: Target, design: Design, selection: Selection) -> Fit | None:
@@ -142,31 +151,31 @@ def fit_all_for_test(target: Target, design: Design, selection: Selection) -> Fi
     The fit, or None if the candidates are too many, or not all of them are in memory.
     """
     n = design.n_candidates
-    most = min(_FULL * count_rows(selection.fit), _MOST_TESTED)
-    if selection.others is not None or n > most:
+    most = min(_FULL * count_effective_rows(selection.fit), _MOST_TESTED)
+    if selection.other_counts is not None or n > most:
         return None
     return fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
 
 
-def _is_filled(target: Target, selection: Selection) -> bool:
+def _is_saturated(target: Target, selection: Selection) -> bool:
     """Return whether selected strings fill the rows."""
-    has_few_rows = count_rows_per_candidate(target, selection.fit) < _FEWEST_SHRUNKEN
-    limit = _FILLED_FEW if has_few_rows else FILLED
-    return len(selection.chosen) >= limit * count_rows(selection.fit)
+    has_few_rows = count_effective_rows_per_candidate(target, selection.fit) < _FEWEST_SHRUNKEN
+    limit = _SATURATED_FEW_ROWS if has_few_rows else SATURATED
+    return len(selection.selected) >= limit * count_effective_rows(selection.fit)
 
 
 def compute_collision_share(fit: Fit) -> float:
     """Compute the share of collisions in the noise of a row."""
-    noise = fit.noise[np.isfinite(fit.noise)]
+    noise = fit.coin_variance[np.isfinite(fit.coin_variance)]
     return float(fit.tau2 / (fit.tau2 + noise.mean()))
 
 
-def count_rows_per_candidate(target: Target, fit: Fit) -> float:
+def count_effective_rows_per_candidate(target: Target, fit: Fit) -> float:
     """Compute the effective number of rows per candidate.
 
-    Rows are weighted by information, as in `count_rows`.
+    Rows are weighted by information, as in `count_effective_rows`.
     """
-    information = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
+    information = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
     m = [counts.params.m for counts in target.counts]
     n_bits = np.repeat([counts.params.k for counts in target.counts], m)
     n_draws = np.repeat([counts.params.h for counts in target.counts], m)
@@ -175,12 +184,12 @@ def count_rows_per_candidate(target: Target, fit: Fit) -> float:
     return float((n_draws * per_draw).sum() ** 2 / (n_draws * per_draw**2).sum())
 
 
-def count_rows(fit: Fit) -> float:
+def count_effective_rows(fit: Fit) -> float:
     """Compute the effective number of rows.
 
     If one cohort is much larger than the others, it dominates.
     """
-    information = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
+    information = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
     return float(information.sum() ** 2 / (information**2).sum())
 
 
@@ -228,17 +237,22 @@ def describe_capacity(
 
     Intervals may then cover less than their confidence level.
     """
-    n_rows, draws = count_rows(selection.fit), count_rows_per_candidate(target, selection.fit)
-    all_fitted = len(selection.chosen) == len(selection.estimate)
+    n_rows, draws = (
+        count_effective_rows(selection.fit),
+        count_effective_rows_per_candidate(target, selection.fit),
+    )
+    all_fitted = len(selection.selected) == len(selection.estimate)
     if isinstance(selection.fit, ShrunkenFit):
         has_foreign_collisions = selection.fit.tau2 > _OTHERS * selection.fit.collisions
         fitted, is_overfull = "shrunken", draws < _FEWEST_COLLIDING or has_foreign_collisions
-    elif all_fitted and len(selection.chosen) >= FILLED * n_rows:
+    elif all_fitted and len(selection.selected) >= SATURATED * n_rows:
         fitted, is_overfull = "all", False
     else:
         may_collide = misfit or compute_collision_share(selection.fit) > _COLLIDING
         fitted = "selected"
-        is_overfull = _is_filled(target, selection) or (may_collide and draws < _FEWEST_COLLIDING)
+        is_overfull = _is_saturated(target, selection) or (
+            may_collide and draws < _FEWEST_COLLIDING
+        )
     is_overfull |= misfit and compute_overlap_excess(target, columns) > _MOST_OVERLAP
     return {
         "rows": round(n_rows),

@@ -46,37 +46,38 @@ class PValues:
 
     Attributes
     ----------
-    rows : (c,) float64.
-    others : (b,) int64, as `count_p_values` returns it, or None if there are no other p-values.
-    least : lower bound on the p-values in the histogram.
-    more : number of further candidates without a p-value. They count as large p-values.
+    in_memory : (c,) float64.
+    other_counts : (b,) int64, as `count_p_values` returns it, or None if there are no other
+        p-values.
+    least_other : lower bound on the p-values in the histogram.
+    n_further : number of further candidates without a p-value. They count as large p-values.
     """
 
-    rows: Floats
-    others: Integers | None = None
-    least: float = 1.0
-    more: int = 0
+    in_memory: Floats
+    other_counts: Integers | None = None
+    least_other: float = 1.0
+    n_further: int = 0
 
     @property
     def n(self) -> int:
         """Number of all candidates."""
-        n_others = 0 if self.others is None else int(self.others.sum())
-        return len(self.rows) + self.more + n_others
+        n_others = 0 if self.other_counts is None else int(self.other_counts.sum())
+        return len(self.in_memory) + self.n_further + n_others
 
     @property
     def counts(self) -> Integers:
         """Histogram of all p-values."""
-        rows = count_p_values(self.rows)
-        return rows if self.others is None else rows + self.others
+        rows = count_p_values(self.in_memory)
+        return rows if self.other_counts is None else rows + self.other_counts
 
     def n_within(self, bound: float) -> int:
         """Count the p-values up to a bound.
 
         From the histogram, only complete bins below the bound count.
         """
-        within = int((self.rows <= bound).sum())
+        within = int((self.in_memory <= bound).sum())
         # A bin that extends beyond the bound may have p-values on both sides. Leaving it out makes
         # the estimate of absent candidates larger, which is the safe side.
-        if self.others is not None:
-            within += int(self.others[EDGES[1:] <= bound].sum())
+        if self.other_counts is not None:
+            within += int(self.other_counts[EDGES[1:] <= bound].sum())
         return within

@@ -29,9 +29,14 @@ from scipy import special
 
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.debias import Target
-from rappor.estimator.fit import LEAST_NOISE, Fit, huber, redescend
+from rappor.estimator.fit import (
+    LEAST_NOISE,
+    Fit,
+    compute_huber_weights,
+    compute_redescending_weights,
+)
 from rappor.estimator.p_values import least_p_value
-from rappor.estimator.score_tests import Draws, null_tail
+from rappor.estimator.score_tests import ResidualDraws, compute_null_tail
 
 Psi = Callable[[Floats], tuple[Floats, Floats]]
 """Function from standardised excesses to weights and slopes."""
@@ -49,14 +54,14 @@ _COUNTED: Final = 2
 of more draws."""
 
 
-def absent_tail(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
+def build_absent_test(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
     """Build the function from z scores to p-values of candidates outside the fit."""
     # The complete distribution has steps, and the formula includes the leverage of the fit. The
     # larger p-value is valid in both cases.
-    complete, smooth = null_tail(target, fit), null_tail(target, fit, most_values=0)
+    complete, smooth = compute_null_tail(target, fit), compute_null_tail(target, fit, most_values=0)
     # With p* = 0 or q* = 1 a row without false bits has no residuals to draw from. The number of
     # patterns bounds the p-value instead.
-    floor = least_p_value(target) if target.certain.any() else 0.0
+    floor = least_p_value(target) if target.has_one_sided_noise.any() else 0.0
 
     def p_values(z: Floats) -> Floats:
         larger = np.maximum(complete.p_values(z), smooth.p_values(z))
@@ -75,19 +80,23 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
     z : (c,) float64. Estimates in standard errors, 0 if the counts contain no information.
     chosen : (s,) int64. The selected candidates, in the order of the fit's columns.
     """
-    p_values = absent_tail(target, fit)(z)
-    if target.certain.any():
+    p_values = build_absent_test(target, fit)(z)
+    if target.has_one_sided_noise.any():
         return p_values
     columns = fit.basis[:, len(target.counts) :].tocsc()
     squares = columns.T @ fit.weight**2
     n_rows = (columns.T @ fit.weight) ** 2 / np.maximum(squares, np.finfo(float).tiny)
     few_rows = np.flatnonzero(n_rows < _MANY_ROWS)
     if len(few_rows):
-        unlifted_weight = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
-        clipped = huber(fit.residual * np.sqrt(unlifted_weight))[0] * unlifted_weight * fit.residual
-        tests: dict[Psi, Draws] = {
-            redescend: Draws(target, fit.weight * fit.residual),
-            huber: Draws(target, clipped),
+        unlifted_weight = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
+        clipped = (
+            compute_huber_weights(fit.residual * np.sqrt(unlifted_weight))[0]
+            * unlifted_weight
+            * fit.residual
+        )
+        tests: dict[Psi, ResidualDraws] = {
+            compute_redescending_weights: ResidualDraws(target, fit.weight * fit.residual),
+            compute_huber_weights: ResidualDraws(target, clipped),
         }
         for index in few_rows.tolist():
             ends = slice(*columns.indptr[index : index + 2])
@@ -100,7 +109,12 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
 
 
 def _test_selected_candidate(
-    target: Target, fit: Fit, tests: Mapping[Psi, Draws], full: Floats, rows: Integers, place: int
+    target: Target,
+    fit: Fit,
+    tests: Mapping[Psi, ResidualDraws],
+    full: Floats,
+    rows: Integers,
+    place: int,
 ) -> float:
     """Compute the p-value of a selected candidate as if the candidate were absent.
 
@@ -116,12 +130,18 @@ def _test_selected_candidate(
     place : index of the candidate's coefficient.
     """
     share, own_weight = fit.coefficients[place], fit.weight[rows].sum()
-    psi = redescend if share * np.sqrt(own_weight / len(rows)) < _LIFTED else huber
+    psi = (
+        compute_redescending_weights
+        if share * np.sqrt(own_weight / len(rows)) < _LIFTED
+        else compute_huber_weights
+    )
     draws = tests[psi]
     lifted = fit.residual[rows] + share
     absent = fit.fitted.copy()
     absent[rows] -= share
-    absent_weight = 1 / np.maximum(target.noise(absent)[rows] + fit.tau2, LEAST_NOISE)
+    absent_weight = 1 / np.maximum(
+        target.compute_noise_variance(absent)[rows] + fit.tau2, LEAST_NOISE
+    )
     weighted = psi(lifted * np.sqrt(absent_weight))[0] * absent_weight * lifted
     unlifted = psi(fit.residual[rows] * np.sqrt(full[rows]))[0] * full[rows] * fit.residual[rows]
     lifts = (weighted - unlifted) / draws.scale
@@ -129,7 +149,12 @@ def _test_selected_candidate(
     # its rows.
     remaining = min(1 / max(fit.inverse[place, place] * own_weight, 1.0), 1.0)
     usual_weight = absent_weight.sum() * fit.weight.sum() / full.sum()
-    z = weighted.sum() * np.sqrt(remaining / usual_weight) * tests[redescend].scale / draws.scale
+    z = (
+        weighted.sum()
+        * np.sqrt(remaining / usual_weight)
+        * tests[compute_redescending_weights].scale
+        / draws.scale
+    )
     values = draws.values.copy()
     values[rows] += lifts
     floor = _bound_p_value(draws, values, rows)
@@ -139,10 +164,10 @@ def _test_selected_candidate(
         if (score := values[rows].sum()) > z > 0:
             values[rows] *= z / score
         return max(_count_outcomes(draws, values, min(score, z)), float(special.ndtr(-z)), floor)
-    return max(float(draws.tail_with(rows, lifts).p_values(np.array([z]))[0]), floor)
+    return max(float(draws.compute_tail_with_lifts(rows, lifts).p_values(np.array([z]))[0]), floor)
 
 
-def _count_outcomes(draws: Draws, values: Floats, score: float) -> float:
+def _count_outcomes(draws: ResidualDraws, values: Floats, score: float) -> float:
     """Compute the probability that one draw, or the sum of two draws, reaches the score.
 
     The function counts all outcomes.
@@ -156,7 +181,7 @@ def _count_outcomes(draws: Draws, values: Floats, score: float) -> float:
     return float(1 - below.mean() / len(pools[1]))
 
 
-def _bound_p_value(draws: Draws, values: Floats, rows: Integers) -> float:
+def _bound_p_value(draws: ResidualDraws, values: Floats, rows: Integers) -> float:
     """Compute the probability that every draw is as high as the candidate's own row."""
     as_high = [
         float((values[draws.cohort == draws.cohort[row]] >= values[row]).mean()) for row in rows

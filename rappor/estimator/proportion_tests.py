@@ -47,13 +47,13 @@ class Proportions:
     ----------
     ones : (g, k) float64.
     reports : (g, 1) or (g, k) float64. Number of reports of each parameter set.
-    repeated : (g, 1) float64. R of each parameter set.
+    reports_per_device : (g, 1) float64. R of each parameter set.
     p_star, q_star, p, q : (g, 1) float64.
     """
 
     ones: Floats
     reports: Floats
-    repeated: Floats
+    reports_per_device: Floats
     p_star: Floats
     q_star: Floats
     p: Floats
@@ -112,11 +112,11 @@ class Proportions:
 
     def _tail(self, share: Floats, *, upper: bool) -> Floats:
         """Compute P(at least this number of ones), or P(at most), at these shares, (k,)."""
-        gap, is_repeated = self.q_star - self.p_star, self.repeated > 1
+        gap, is_repeated = self.q_star - self.p_star, self.reports_per_device > 1
         mean = np.clip(self.p_star + gap * share, LEAST, 1.0)
         inside = np.clip(self.p_star + gap * np.clip(share, 0, 1), LEAST, 1 - 1e-16)
         between = (inside - self.p) * (self.q - inside)
-        phi = 1 + (self.repeated - 1) * between / (inside * (1 - inside))
+        phi = 1 + (self.reports_per_device - 1) * between / (inside * (1 - inside))
         weight = gap / (phi * np.maximum(mean * (1 - mean), LEAST))
         weight /= weight.max(axis=0)
         level = np.where(is_repeated, (inside - self.p) / (self.q - self.p), 0.0)
@@ -125,7 +125,9 @@ class Proportions:
         moments = (self.reports * (zeros + level * added)).sum(axis=1)
         # The mean of the sum is exact. The share outside [0, 1] is only clipped in the variances.
         moments[0] = (weight * self.reports * mean).sum(axis=0)
-        mixture = match_moments(moments, self.repeated * added, self.reports / self.repeated, level)
+        mixture = match_moments(
+            moments, self.reports_per_device * added, self.reports / self.reports_per_device, level
+        )
         return mixture.tail((weight * self.ones).sum(axis=0), upper=upper)
 
 

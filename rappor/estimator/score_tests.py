@@ -98,14 +98,14 @@ class NullTail:
         return np.exp(log_p)
 
 
-def normal_tail() -> NullTail:
+def build_normal_tail() -> NullTail:
     """Build the tail of a standard normal score."""
     scores = np.linspace(-_FAR, _FAR, 16 * int(_FAR) + 1)
     steepness = _FAR / TILTS[-1]
     return NullTail(scores=scores, log_tails=special.log_ndtr(-scores), steepness=steepness)
 
 
-class Draws:
+class ResidualDraws:
     """The residuals from which the score of an absent candidate is drawn.
 
     Attributes
@@ -139,7 +139,7 @@ class Draws:
         """Compute the tail of the sum of all draws."""
         return self._tail(self.moments, 0.0)
 
-    def tail_with(self, rows: Integers, lifts: Floats) -> NullTail:
+    def compute_tail_with_lifts(self, rows: Integers, lifts: Floats) -> NullTail:
         """Compute the tail after the values of some rows are raised.
 
         Parameters
@@ -192,7 +192,7 @@ class Draws:
         return approximate_tail(self.n_draws @ means - drawn, self.n_draws @ spread, cumulants)
 
 
-def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> NullTail:
+def compute_null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> NullTail:
     """Compute the tail of an absent candidate's score from the residuals of a fit.
 
     Parameters
@@ -202,7 +202,7 @@ def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> Nu
     most_values : largest number of distinct residuals for the complete distribution. 0 always uses
         the saddlepoint formula.
     """
-    draws = Draws(target, fit.weight * fit.residual)
+    draws = ResidualDraws(target, fit.weight * fit.residual)
     if most_values:
         pools = map(_count_distinct, np.split(draws.values, np.cumsum(draws.n_bits)[:-1]))
         all_draws = [pool for pool, n in zip(pools, draws.n_draws, strict=True) for _ in range(n)]
@@ -245,7 +245,9 @@ def approximate_tail(scores: Floats, variances: Floats, cumulants: Floats) -> Nu
 def _compute_information(target: Target, fit: Fit) -> float:
     """Compute the information of an absent candidate after the projection on the background."""
     weight_sum = sum(
-        counts.params.h / counts.params.k * float(fit.weight[target.group == group].sum())
+        counts.params.h
+        / counts.params.k
+        * float(fit.weight[target.collection_index == group].sum())
         for group, counts in enumerate(target.counts)
     )
     remaining = weight_sum * (1 - weight_sum / max(float(fit.weight.sum()), np.finfo(float).tiny))
@@ -287,7 +289,7 @@ def _convolve(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
     return NullTail(scores=scores, log_tails=np.log(tails[is_possible]), exact=True)
 
 
-def ones_variance(params: Params, devices: float) -> float:
+def compute_ones_variance(params: Params, devices: float) -> float:
     """Compute the variance of the number of ones at one bit of each cohort.
 
     The devices do not set the bit.

@@ -18,7 +18,7 @@ from rappor.base.progress import Progress
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.debias import Target
 from rappor.estimator.fit import Fit
-from rappor.estimator.presence_tests import absent_tail
+from rappor.estimator.presence_tests import build_absent_test
 
 Tail = Callable[[Floats], Floats]
 """Function from z scores to one-sided p-values."""
@@ -32,7 +32,7 @@ _DEPENDENT: Final = 1e-6
 selected columns. The ridge of the fit and rounding leave less than that."""
 
 
-class Task:
+class ScreeningTask:
     """The computation of one pass over all candidates: a one-step estimate for each candidate.
 
     Attributes
@@ -57,7 +57,7 @@ class Task:
         # depend on the list of candidates, so a longer list changes no estimate.
         self._usual = float(target.density @ fit.weight) * _compute_remaining_share(fit)
 
-    def judge(self, score: Floats, weight_sum: Floats) -> tuple[Floats, Floats]:
+    def estimate_candidates(self, score: Floats, weight_sum: Floats) -> tuple[Floats, Floats]:
         """Compute one-step estimates and standard errors of candidates, (b,) each.
 
         The mean leverage replaces the leverage of each candidate.
@@ -73,7 +73,7 @@ class Task:
 
     def tail(self) -> Tail:
         """Build the function from z scores to p-values of candidates outside the fit."""
-        return absent_tail(self._target, self._fit)
+        return build_absent_test(self._target, self._fit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,14 +83,15 @@ class Scores:
     Attributes
     ----------
     estimate, std_error : (r,) float64. Standard errors include noise and collisions.
-    others : (b,) int64. Histogram of the p-values of candidates that are not in memory, or None.
-    least : lower bound on the p-values in the histogram.
+    other_counts : (b,) int64. Histogram of the p-values of candidates that are not in memory, or
+        None.
+    least_other : lower bound on the p-values in the histogram.
     """
 
     estimate: Floats
     std_error: Floats
-    others: Integers | None = None
-    least: float = 1.0
+    other_counts: Integers | None = None
+    least_other: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,7 +106,7 @@ class Screening(Scores):
     index: Integers
 
 
-class Pool(Protocol):
+class CandidatePool(Protocol):
     """The candidates of a decode, in memory or read from a stream."""
 
     @property
@@ -116,7 +117,7 @@ class Pool(Protocol):
     def n_terms(self) -> int:
         """Largest number of rows that a candidate sets."""
 
-    def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
+    def screen(self, task: ScreeningTask, always: Integers, progress: Progress) -> Screening:
         """Estimate all candidates.
 
         The candidates in `always`, which were in memory, stay in memory.

@@ -33,11 +33,11 @@ from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.fit import Fit, fit_rows
 from rappor.estimator.p_values import PValues
-from rappor.estimator.score_tests import null_tail
+from rappor.estimator.score_tests import compute_null_tail
 from rappor.estimator.screening import (
-    Pool,
+    CandidatePool,
     Scores,
-    Task,
+    ScreeningTask,
     approximate_information,
     estimate_one_step,
 )
@@ -104,12 +104,12 @@ class Selection(Scores):
 
     Attributes
     ----------
-    chosen : (s,) int64, increasing. Indices of the selected candidates among the candidates in
+    selected : (s,) int64, increasing. Indices of the selected candidates among the candidates in
         memory.
     fit : the fit with the selected candidates as columns.
     """
 
-    chosen: Integers
+    selected: Integers
     fit: Fit
 
 
@@ -148,7 +148,7 @@ class _Refined(NamedTuple):
     enter: float
 
 
-def select(target: Target, pool: Pool, progress: Progress) -> Selection:
+def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -> Selection:
     """Select candidates, and compute a de-biased estimate of every candidate in memory.
 
     The selection is deterministic.
@@ -164,8 +164,8 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
     The selected candidates with their fit, and the estimates of all candidates in memory.
     """
     chosen = np.array([], dtype=np.int64)
-    fit = fit_rows(target, pool.columns(chosen), taper=False)
-    screening = pool.screen(Task(target, fit, pool.n_terms), chosen, progress)
+    fit = fit_rows(target, pool.columns(chosen), allow_zero_weights=False)
+    screening = pool.screen(ScreeningTask(target, fit, pool.n_terms), chosen, progress)
     for round_number in range(_SCREENINGS):
         z = screening.estimate / screening.std_error
         z[np.isin(screening.index, chosen)] = np.inf
@@ -186,7 +186,7 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         if round_number == 0:
             # No row is set aside yet: a string that the lasso missed would lose its own rows.
             start_refinement = _refine_selection(
-                screened, fit, lasso(columns, fit, z[best]), taper=False
+                screened, fit, select_by_lasso(columns, fit, z[best]), allow_zero_weights=False
             )
             fit, inside = start_refinement.fit, start_refinement.inside
         refined = _refine_selection(screened, fit, inside)
@@ -197,10 +197,10 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         # The candidates outside the refinement were scored on the previous fit, in which selected
         # strings could hide them. Score these candidates again on the final fit. Otherwise a string
         # with a low score in the previous fit would be lost.
-        screening = pool.screen(Task(target, fit, pool.n_terms), screened_index, progress)
+        screening = pool.screen(ScreeningTask(target, fit, pool.n_terms), screened_index, progress)
         missed = ~np.isin(screening.index, screened_index)
         z = (screening.estimate / screening.std_error)[missed]
-        p_values = null_tail(target, fit, most_values=0).p_values(z)
+        p_values = compute_null_tail(target, fit, most_values=0).p_values(z)
         if not np.any(p_values <= refined.enter):
             break
     position = np.searchsorted(screening.index, screened_index)
@@ -209,16 +209,16 @@ def select(target: Target, pool: Pool, progress: Progress) -> Selection:
         screened.columns, fit, refined.inside
     )
     return Selection(
-        chosen=np.searchsorted(screening.index, chosen),
+        selected=np.searchsorted(screening.index, chosen),
         fit=fit,
         estimate=screening.estimate,
         std_error=screening.std_error,
-        others=screening.others,
-        least=screening.least,
+        other_counts=screening.other_counts,
+        least_other=screening.least_other,
     )
 
 
-def lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
+def select_by_lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
     """Select columns with a non-negative lasso.
 
     Rows are weighted by the inverse variance of their noise, columns are scaled to unit
@@ -298,7 +298,7 @@ def _solve_lasso(gram: Floats, score: Floats) -> Floats:
 
 
 def _refine_selection(
-    screened: _Screened, fit: Fit, inside: Booleans, *, taper: bool = True
+    screened: _Screened, fit: Fit, inside: Booleans, *, allow_zero_weights: bool = True
 ) -> _Refined:
     """Add and remove candidates until the selection no longer changes.
 
@@ -307,7 +307,7 @@ def _refine_selection(
     screened : the candidates of this round.
     fit : the fit to start from.
     inside : (s,) bool. The selection to start from.
-    taper : as in `fit_rows`. False keeps a positive weight on every row.
+    allow_zero_weights : as in `fit_rows`. False keeps a positive weight on every row.
     """
     search_degrees, n_backgrounds = 0.0, len(screened.target.counts)
     coefficients = np.zeros(len(inside))
@@ -317,14 +317,16 @@ def _refine_selection(
             screened.target,
             screened.columns[:, inside],
             start=fit,
-            near=np.concatenate([fit.coefficients[:n_backgrounds], coefficients[inside]]),
-            taper=taper,
+            initial_coefficients=np.concatenate(
+                [fit.coefficients[:n_backgrounds], coefficients[inside]]
+            ),
+            allow_zero_weights=allow_zero_weights,
             search_degrees=search_degrees,
         )
         coefficients[inside] = fit.coefficients[n_backgrounds:]
         z = _compute_z_scores(screened, fit, inside)
-        p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
-        all_p_values = PValues(rows=p_values, more=screened.n_candidates - len(p_values))
+        p_values = compute_null_tail(screened.target, fit, most_values=0).p_values(z)
+        all_p_values = PValues(in_memory=p_values, n_further=screened.n_candidates - len(p_values))
         enter, stay = (
             Thresholds(ErrorControl(alpha=rate), all_p_values).largest for rate in (ENTER, STAY)
         )
@@ -362,9 +364,11 @@ def _compute_z_scores(screened: _Screened, fit: Fit, inside: Booleans) -> Floats
     """
     columns, row_weight = screened.columns, screened.rows.T @ fit.weight
     score = columns.T @ (fit.weight * fit.residual)
-    is_approximate = fit.equations.many and fit.n_selected < _MOST_USUAL * len(fit.residual)
+    is_approximate = fit.equations.is_large and fit.n_selected < _MOST_USUAL * len(fit.residual)
     if is_approximate:
-        information_left = screened.rows.T @ (fit.weight * (1 - fit.equations.leverage(fit.weight)))
+        information_left = screened.rows.T @ (
+            fit.weight * (1 - fit.equations.compute_leverages(fit.weight))
+        )
         # The leverage of a row includes the contribution of the selected candidates in it. Add the
         # contribution of the candidate itself, which its own column does not remove.
         own_leverage = (

@@ -35,7 +35,7 @@ from scipy import sparse
 
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.debias import Target
-from rappor.estimator.fit import LEAST_NOISE, RIDGE, Equations, Fit, background_columns
+from rappor.estimator.fit import LEAST_NOISE, RIDGE, Fit, NormalEquations, background_columns
 
 STRONG: Final = 16.0
 """Standard errors above which a candidate is a fixed effect. With 8 the search fits collisions: of
@@ -106,13 +106,13 @@ class ShrunkenFit(Fit):
         """Variance of a row that the collisions among the candidates cause."""
         return self.s2 * float((self.random**2).sum(axis=1).mean())
 
-    def influence(
+    def compute_row_influence(
         self,
-        columns: sparse.csc_array,  # noqa: ARG002  # of the interface; they are those of the places
-        places: Integers,
+        columns: sparse.csc_array,  # noqa: ARG002  # of the interface; they are those of the basis_index
+        basis_index: Integers,
     ) -> Floats:
         """Return the derivative of the candidates' estimates by each proportion, (c, n)."""
-        return np.ascontiguousarray(self.influence_of_rows[:, places].T)
+        return np.ascontiguousarray(self.influence_of_rows[:, basis_index].T)
 
     def covariance_of(self, candidates: Integers) -> Floats:
         """Compute the covariance of the estimates of some candidates, (s, s)."""
@@ -145,8 +145,8 @@ class _Projected:
     inverse: Floats
 
 
-def shrink(
-    target: Target, columns: sparse.csc_array, start: Fit, *, strong_apart: bool
+def fit_shrunken(
+    target: Target, columns: sparse.csc_array, start: Fit, *, has_fixed_effects: bool
 ) -> ShrunkenFit:
     """Fit all candidates, (n, c), with the noise and the weights of a starting fit.
 
@@ -155,14 +155,14 @@ def shrink(
     target : n rows.
     columns : (n, c) sparse. The rows of every candidate.
     start : the fit that supplies noise and weights.
-    strong_apart : True makes strong candidates fixed effects. False makes all candidates random:
-        the errors are larger, but they are valid for candidates with too few rows to identify the
-        strong ones.
+    has_fixed_effects : True makes strong candidates fixed effects. False makes all candidates
+        random. The errors are then larger, but they are valid for candidates with too few rows to
+        identify the strong ones.
     """
     dense = columns.toarray()
     strong = np.zeros(dense.shape[1], dtype=bool)
     fit = _fit_once(target, dense, strong, start)
-    for _ in range(_ROUNDS - 1 if strong_apart else 0):
+    for _ in range(_ROUNDS - 1 if has_fixed_effects else 0):
         next_strong = strong | (fit.estimate > STRONG * fit.std_error)
         # Stop if the set is stable. Stop also if fixed effects would fill the rows: no rows would
         # remain for the variances.
@@ -178,10 +178,12 @@ def _fit_once(target: Target, dense: Floats, strong: Booleans, start: Fit) -> Sh
 
     The noise is evaluated at the values of the previous fit.
     """
-    noise = target.noise(start.fitted)
+    noise = target.compute_noise_variance(start.fitted)
     # An empty cohort has infinite noise, which would make Sigma singular. The rows that the taper
     # set aside get a large noise for the same reason.
-    row_noise = np.where(np.isfinite(noise), noise, _UNKNOWN) / np.maximum(start.robust, _SET_ASIDE)
+    row_noise = np.where(np.isfinite(noise), noise, _UNKNOWN) / np.maximum(
+        start.taper_weight, _SET_ASIDE
+    )
     fixed = np.hstack([background_columns(target), dense[:, strong]])
     random = np.where(strong, 0.0, dense)
     kinship = random @ random.T
@@ -203,18 +205,18 @@ def _fit_once(target: Target, dense: Floats, strong: Booleans, start: Fit) -> Sh
     std_error[is_identified] = np.sqrt(np.maximum(1 / safe[is_identified] - s2, LEAST_NOISE))
     std_error[strong] = np.sqrt(projected.inverse.diagonal()[len(target.counts) :])
     residual = (row_noise + tau2) * (projection @ y)
-    weight = np.where(np.isfinite(noise), start.robust / (noise + tau2), 0.0)
+    weight = np.where(np.isfinite(noise), start.taper_weight / (noise + tau2), 0.0)
     basis = sparse.csr_array(fixed)
     return ShrunkenFit(
         residual=residual,
         fitted=y - residual,
-        noise=noise,
+        coin_variance=noise,
         tau2=tau2,
-        robust=start.robust,
+        taper_weight=start.taper_weight,
         weight=weight,
         kappa=1.0,
         basis=basis,
-        equations=Equations(basis, weight, projected.inverse),
+        equations=NormalEquations(basis, weight, projected.inverse),
         coefficients=projected.inverse @ (projected.fixed.T @ y),
         n_selected=int(strong.sum()),
         estimate=influence.T @ y,

@@ -21,9 +21,9 @@ from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.best_candidates import Best, CandidateRows
 from rappor.estimator.debias import Target
-from rappor.estimator.identifiability_groups import Strings
+from rappor.estimator.identifiability_groups import DistinctCandidates
 from rappor.estimator.p_values import EDGES, count_p_values, least_p_value
-from rappor.estimator.screening import Screening, Tail, Task
+from rappor.estimator.screening import Screening, ScreeningTask, Tail
 from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 
 _FEW_PATTERNS: Final = 1e-3
@@ -92,7 +92,7 @@ class StreamedDesign:
         self._first = np.arange(n_first)
         self._store(self._read_first(n_first), np.array([], dtype=np.int64))
 
-    def screen(self, task: Task, always: Integers, progress: Progress) -> Screening:
+    def screen(self, task: ScreeningTask, always: Integers, progress: Progress) -> Screening:
         """Estimate every candidate, and keep the best and the required candidates.
 
         Parameters
@@ -131,8 +131,8 @@ class StreamedDesign:
             index=self._rows.index[rows],
             estimate=estimate[rows],
             std_error=std_error[rows],
-            others=None if tail is None else counts,
-            least=0.0 if tail is None else float(tail(np.array([best.least]))[0]),
+            other_counts=None if tail is None else counts,
+            least_other=0.0 if tail is None else float(tail(np.array([best.least]))[0]),
         )
 
     def _read_first(self, n: int) -> CandidateRows:
@@ -169,7 +169,7 @@ class StreamedDesign:
             yield texts, words
 
     def _estimate(
-        self, words: NDArray[np.uint32], values: Floats, task: Task
+        self, words: NDArray[np.uint32], values: Floats, task: ScreeningTask
     ) -> tuple[Floats, Floats]:
         """Compute one-step estimates of strings from their words, (b, 4)."""
         sums = np.zeros((len(words), 2))
@@ -178,7 +178,7 @@ class StreamedDesign:
             stop = start + params.m * params.k
             add_row_values(words, params, values[start:stop], sums)
             start = stop
-        return task.judge(sums[:, 0], sums[:, 1])
+        return task.estimate_candidates(sums[:, 0], sums[:, 1])
 
     def _store(self, rows: CandidateRows, always: Integers) -> None:
         """Keep these candidates in memory.
@@ -191,7 +191,7 @@ class StreamedDesign:
             normalize=self._candidates.normalize,
             hash_words=rows.words,
         )
-        self.strings = Strings(
+        self.strings = DistinctCandidates(
             candidates, self._target, stands_back=lambda place: rows.index[place] not in always
         )
 

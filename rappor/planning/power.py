@@ -42,10 +42,10 @@ from scipy import special
 
 from rappor.base.ranges import check_number
 from rappor.counts.arrays import Floats
-from rappor.estimator.detection_thresholds import Steps
+from rappor.estimator.detection_thresholds import ThresholdSequence
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.fit import TAPER
-from rappor.estimator.score_tests import ones_variance
+from rappor.estimator.score_tests import compute_ones_variance
 from rappor.estimator.selection import ENTER
 from rappor.planning.category_noise import CategoryNoise
 from rappor.planning.frequencies import Frequencies, compute_bit_levels
@@ -127,7 +127,7 @@ class DetectionTarget:
         """
         if not get_encoding(params).is_hashed:
             return self
-        ones = ones_variance(params, n_reports / self.reports_per_device)
+        ones = compute_ones_variance(params, n_reports / self.reports_per_device)
         return replace(self, error_control=self.error_control.for_ones(ones))
 
 
@@ -346,9 +346,9 @@ def _thresholds(z: Floats, target: DetectionTarget) -> tuple[float, float]:
     )
 
 
-def _steps(z: Floats, frequencies: Frequencies, detection: ErrorControl) -> Steps:
+def _steps(z: Floats, frequencies: Frequencies, detection: ErrorControl) -> ThresholdSequence:
     """Return the correction's thresholds for the expected number of p-values."""
-    return Steps.of(
+    return ThresholdSequence.of(
         detection,
         n_candidates=frequencies.n_candidates,
         n_within=lambda p_value: _count_below(z, frequencies, p_value),
@@ -363,7 +363,9 @@ def _count_below(z: Floats, frequencies: Frequencies, p_value: float) -> float:
     )
 
 
-def _step_up(z: Floats, frequencies: Frequencies, steps: Steps, *, more: float) -> float:
+def _step_up(
+    z: Floats, frequencies: Frequencies, steps: ThresholdSequence, *, more: float
+) -> float:
     """Return the largest fixed point t: the threshold of the rank `more` + detections at t.
 
     The iteration starts above the largest fixed point and decreases to it, because the map is

@@ -97,7 +97,7 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     )
     a, b = there.categories
     devices = [
-        debias(each.counts, each.repetitions).devices_noise(mine.estimate)
+        debias(each.counts, each.repetitions).compute_device_variance(mine.estimate)
         for each, mine in zip(samples, (a, b), strict=True)
     ]
     r = 0.8 * np.sqrt(devices[0] * devices[1]) / (a.std_error * b.std_error)

@@ -97,17 +97,21 @@ def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
     levels = target.mean + target.slope * theta
     assert WEIGHTS @ levels == pytest.approx(theta)
     between = np.array(
-        [noise_of(s, "device_variance", at) for s, at in zip(THREE, levels, strict=True)]
+        [noise_of(s, "compute_device_variance", at) for s, at in zip(THREE, levels, strict=True)]
     )
-    noise = np.array([noise_of(s, "noise", at) for s, at in zip(THREE, levels, strict=True)])
+    noise = np.array(
+        [noise_of(s, "compute_noise_variance", at) for s, at in zip(THREE, levels, strict=True)]
+    )
     shared = compute_device_variance(WEIGHTS[:, None] * np.sqrt(between), overlap)
-    assert target.noise(theta) == pytest.approx(WEIGHTS**2 @ (noise - between) + shared, rel=1e-9)
+    assert target.compute_noise_variance(theta) == pytest.approx(
+        WEIGHTS**2 @ (noise - between) + shared, rel=1e-9
+    )
 
 
 def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
     """Means weigh by precision, so that their noise is independent; slopes follow from it."""
     target = rows_of(THREE, WEIGHTS.tolist())
-    noise = np.array([noise_of(each, "noise", target.density) for each in THREE])
+    noise = np.array([noise_of(each, "compute_noise_variance", target.density) for each in THREE])
     shares = (1 / noise) / (1 / noise).sum(axis=0)
     assert (shares * noise * WEIGHTS[:, None]).sum(axis=0) == pytest.approx(0, abs=1e-12)
     assert (shares * target.slope).sum(axis=0) == pytest.approx(0, abs=1e-12)
@@ -135,12 +139,14 @@ def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
     sample = sample_of(counted(PARAMS, 50, 5), counted(NOISIER, 80, 6))
     rows = PooledRows.from_collections(sample, shape_of(PARAMS))
     density = rows.targets[0].density
-    single = [target.noise(density) for target in rows.targets]
-    assert rows.noise(density) == pytest.approx(1 / sum(1 / each for each in single), rel=1e-12)
-    between = [target.devices_noise(density) for target in rows.targets]
-    weights = [1 / each * rows.noise(density) for each in single]
+    single = [target.compute_noise_variance(density) for target in rows.targets]
+    assert rows.compute_noise_variance(density) == pytest.approx(
+        1 / sum(1 / each for each in single), rel=1e-12
+    )
+    between = [target.compute_device_variance(density) for target in rows.targets]
+    weights = [1 / each * rows.compute_noise_variance(density) for each in single]
     expected = sum(w**2 * each for w, each in zip(weights, between, strict=True))
-    assert rows.device_variance(density) == pytest.approx(expected, rel=1e-12)
+    assert rows.compute_device_variance(density) == pytest.approx(expected, rel=1e-12)
     fourth: NDArray[np.float64] = np.zeros(len(density))
     for weight, target in zip(weights, rows.targets, strict=True):
         gap = target.q_star - target.p_star
@@ -158,10 +164,10 @@ def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None
         for i, n in enumerate((500, 900))
     ]
     target = rows_of(samples, [-1, 1])
-    variance, fourth = target.noise(np.zeros(N_ROWS)), target.fourth_cumulant()
+    variance, fourth = target.compute_noise_variance(np.zeros(N_ROWS)), target.fourth_cumulant()
     squares, degrees, spread = 0.0, 0.0, 0.0
     for group in (0, 1):
-        mine = target.group == group
+        mine = target.collection_index == group
         middle = np.average(target.proportions[mine], weights=1 / variance[mine])
         squares += float(np.sum((target.proportions[mine] - middle) ** 2 / variance[mine]))
         degrees += int(mine.sum()) - 1
@@ -207,7 +213,9 @@ def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...
         target = rows_of([sample_of(draw(seed)[i]) for i in used], [weights[i] for i in used], None)
         found = estimate_device_share(target)
         given.append(found.device_share)
-        ratios.append(np.mean(target.proportions**2 / found.noise(np.zeros(len(target)))))
+        ratios.append(
+            np.mean(target.proportions**2 / found.compute_noise_variance(np.zeros(len(target))))
+        )
     margin = -stats.norm.ppf(FALSE_ALARM) * 1.2 * math.sqrt(2 / (12 * 1024))
     assert 0.9 - margin < np.mean(ratios) < 1 + margin
     assert np.mean(given) > 0.9 if draw is repeated and len(used) == 2 else np.mean(given) < 0.9

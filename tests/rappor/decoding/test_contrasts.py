@@ -16,8 +16,8 @@ from scipy import stats
 
 from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
-from rappor.decoding.bucket_quantiles import describe_numbers, reach_of_all
-from rappor.decoding.contrasts import DetectedRows
+from rappor.decoding.bucket_quantiles import compute_band_critical_value, describe_numbers
+from rappor.decoding.contrasts import DetectedEntries
 from rappor.decoding.decoder import decode
 from rappor.decoding.post_stratification import weigh
 from rappor.estimator.p_values import PValues
@@ -66,12 +66,12 @@ def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
     for _ in range(400):
         share = np.where(rng.random(300) < 0.4, rng.exponential(4.0, 300), 0.0)
         estimate = share + rng.normal(size=300)
-        p_values = PValues(rows=stats.norm.sf(estimate))
+        p_values = PValues(in_memory=stats.norm.sf(estimate))
         found = np.flatnonzero(estimate > 3)
-        rows = DetectedRows.of(
+        rows = DetectedEntries.of(
             found, estimate, np.ones(300), p_values, lambda entries: np.eye(len(entries))
         )
-        total, said = rows.sum_of(found)
+        total, said = rows.sum_entries(found)
         errors.append((total - share[found].sum()) / said)
     # Of 400 normal errors, at the rate of false alarms, the mean is within .31.
     assert abs(np.mean(errors)) < 0.31 + 0.1
@@ -194,10 +194,10 @@ def test_one_edge_has_no_mean() -> None:
 def test_a_band_reaches_as_far_as_all_edges_need() -> None:
     """Equal edges need one interval, independent ones nearly Bonferroni's, two as integrated."""
     one, four = np.ones((4, 4)), np.eye(4)
-    assert reach_of_all(one, 0.05) == pytest.approx(1.959964, abs=1e-5)
-    assert 2.4 < reach_of_all(four, 0.05) <= stats.norm.isf(0.05 / 8)
+    assert compute_band_critical_value(one, 0.05) == pytest.approx(1.959964, abs=1e-5)
+    assert 2.4 < compute_band_critical_value(four, 0.05) <= stats.norm.isf(0.05 / 8)
     half = np.array([[1.0, 0.5], [0.5, 1.0]])
-    c = reach_of_all(half, 0.05)
+    c = compute_band_critical_value(half, 0.05)
     inside = stats.multivariate_normal(cov=half).cdf([c, c], lower_limit=[-c, -c])
     assert inside == pytest.approx(0.95, abs=1e-4)
 

@@ -16,7 +16,7 @@ from rappor.decoding.diagnostics import (
     INCOMPLETE_FALSE_ALARM,
     RELIABLE_FROM,
     UNEXPLAINED_FALSE_ALARM,
-    cautions,
+    list_cautions,
 )
 from rappor.protocol.params import Params
 from rappor.simulation import simulate_repeated
@@ -181,7 +181,7 @@ def test_what_is_found_warns_where_there_is_cause(
     found: dict[str, Any], code: str, sentence: str
 ) -> None:
     """One sentence each, with the number."""
-    told = list(cautions(found, N))
+    told = list(list_cautions(found, N))
     assert [each.code for each in told] == ([code] if code else [])
     assert all(sentence in each.sentence for each in told)
 

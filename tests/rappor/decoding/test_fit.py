@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.estimator.fit import Equations
+from rappor.estimator.fit import NormalEquations
 from rappor.estimator.sparse_products import quadratic_forms
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -106,13 +106,13 @@ def test_many_coefficients_are_those_of_the_inverse() -> None:
     basis = sparse.csr_array(sparse.hstack([sparse.csc_array(np.ones((m * k, 1))), columns]))
     weight = np.where(rng.random(m * k) < 0.01, 0.0, rng.uniform(1e8, 3e8, m * k))
     proportions = basis @ rng.exponential(1e-3, s + 1) + 1e-4 * rng.standard_normal(m * k)
-    equations = Equations(basis, weight)
+    equations = NormalEquations(basis, weight)
     iterated = equations.solve(proportions, np.zeros(s + 1))
     inverse = equations.inverse
     inverted = inverse @ (basis.T @ (weight * proportions))
     for found, most in ((iterated, 1e-6), (equations.solve(proportions, iterated), 1e-9)):
         assert np.abs((found - inverted) / np.sqrt(inverse.diagonal())).max() < most
-    leverage = equations.leverage(weight)
+    leverage = equations.compute_leverages(weight)
     assert leverage.sum() == pytest.approx(s + 1)
     assert np.std(leverage - weight * quadratic_forms(basis, inverse)) < 0.01
 

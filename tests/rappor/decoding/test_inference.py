@@ -10,9 +10,9 @@ from scipy import stats
 
 from rappor.base.errors import RapporError
 from rappor.decoding.decoder import decode
-from rappor.decoding.inference import normal_interval
+from rappor.decoding.inference import build_normal_interval
 from rappor.estimator.error_control import ErrorControl
-from rappor.estimator.score_tests import normal_tail
+from rappor.estimator.score_tests import build_normal_tail
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -24,7 +24,9 @@ ERROR = 0.05
 def test_where_only_devices_are_sampled_the_interval_is_wilsons(n_held: int) -> None:
     """Of 30 devices none or all may hold a string that others hold or do not."""
     share = n_held / 30
-    low, high = normal_interval(np.array([share]), np.zeros(1), normal_tail(), devices=30)(ERROR)
+    low, high = build_normal_interval(
+        np.array([share]), np.zeros(1), build_normal_tail(), devices=30
+    )(ERROR)
     expected = stats.binomtest(n_held, 30).proportion_ci(1 - ERROR, method="wilson")
     assert low[0] == pytest.approx(expected.low, abs=1e-9)
     assert high[0] == pytest.approx(expected.high, abs=1e-9)
@@ -34,7 +36,7 @@ def test_of_many_devices_the_interval_is_normal() -> None:
     """Two errors of a thousandth each way, below 0 and above 1 too."""
     share = np.array([-0.001, 0.0005, 0.5, 0.9999, 1.001])
     error = np.full(5, 0.001)
-    low, high = normal_interval(share, error**2, normal_tail(), devices=1e9)(ERROR)
+    low, high = build_normal_interval(share, error**2, build_normal_tail(), devices=1e9)(ERROR)
     reach = stats.norm.isf(ERROR / 2) * error
     assert low == pytest.approx(share - reach, abs=1e-6)
     assert high == pytest.approx(share + reach, abs=1e-6)
@@ -55,7 +57,7 @@ def test_of_few_devices_intervals_of_the_undetected_are_no_shorter_than_normal()
 @pytest.mark.parametrize("p_value", [0.5, 1e-3, 1e-12, 1e-300])
 def test_the_normal_tail_is_normal(p_value: float) -> None:
     """From one half to the least number that there is."""
-    tail = normal_tail()
+    tail = build_normal_tail()
     z = stats.norm.isf(p_value)
     assert tail.quantile(p_value) == pytest.approx(z, abs=1e-3)
     assert tail.p_values(np.array([z]))[0] == pytest.approx(p_value, rel=2e-3)

@@ -13,7 +13,7 @@ from scipy import stats
 from rappor.decoding.decoder import decode
 from rappor.estimator.debias import debias
 from rappor.estimator.device_assumptions import add_collections
-from rappor.estimator.score_tests import Draws
+from rappor.estimator.score_tests import ResidualDraws
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -64,7 +64,7 @@ def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> 
     target = debias(
         *add_collections([simulate_counts(population, params, n_reports=10**4, seed=1)])
     )
-    draws = Draws(target, np.random.default_rng(1).normal(size=24))
+    draws = ResidualDraws(target, np.random.default_rng(1).normal(size=24))
     rows, lifts = np.array([1, 10, 20]), np.full(3, lift)
     values = draws.values.copy()
     values[rows] += lifts
@@ -72,6 +72,6 @@ def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> 
     sums = (pools[0][:, None, None] + pools[1][:, None] + pools[2]).ravel() - pools.mean(1).sum()
     score = np.quantile(sums, [0.9, 0.99])
     with np.errstate(all="raise", under="ignore"):
-        found = draws.tail_with(rows, lifts).p_values(score)
+        found = draws.compute_tail_with_lifts(rows, lifts).p_values(score)
     exact = np.array([np.mean(sums >= at) for at in score])
     assert (np.abs(np.log(found / exact)) < 1.0).all()

@@ -16,8 +16,8 @@ from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.debias import debias
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.device_assumptions import add_collections
-from rappor.estimator.fit import Equations, Fit, fit_rows
-from rappor.estimator.selection import LASSO_PENALTY, SCREENED, lasso
+from rappor.estimator.fit import Fit, NormalEquations, fit_rows
+from rappor.estimator.selection import LASSO_PENALTY, SCREENED, select_by_lasso
 from rappor.estimator.sparse_products import weighted_products
 
 PARAMS = Params(k=16, h=2, m=8, f=0.2, p=0.3, q=0.7)
@@ -31,9 +31,9 @@ def first_fit(seed: int, sharper: float) -> tuple[Design, Fit]:
     counts = simulate_counts(population, PARAMS, n_reports=10_000_000, seed=seed)
     design = Design(Candidates.from_list(names), [PARAMS])
     none = design.columns(np.array([], dtype=np.int64))
-    fit = fit_rows(debias(*add_collections([counts])), none, taper=False)
+    fit = fit_rows(debias(*add_collections([counts])), none, allow_zero_weights=False)
     weight = fit.weight * sharper
-    return design, replace(fit, weight=weight, equations=Equations(fit.basis, weight))
+    return design, replace(fit, weight=weight, equations=NormalEquations(fit.basis, weight))
 
 
 def whole_lasso(design: Design, fit: Fit) -> NDArray[np.bool_]:
@@ -66,7 +66,7 @@ def test_lasso_over_few_columns_is_the_lasso_over_all(
     design, fit = first_fit(seed, sharper)
     columns = design.columns(np.arange(design.n_candidates))
     expected = whole_lasso(design, fit)
-    assert np.array_equal(lasso(columns, fit, np.zeros(design.n_candidates)), expected)
+    assert np.array_equal(select_by_lasso(columns, fit, np.zeros(design.n_candidates)), expected)
     score, information = fit.scores(columns)
     assert expected.sum() >= some
     assert (expected & (score <= LASSO_PENALTY * np.sqrt(information))).sum() >= late

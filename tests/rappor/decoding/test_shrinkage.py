@@ -18,7 +18,7 @@ from rappor.estimator.debias import Target, debias
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.fit import fit_rows
-from rappor.estimator.shrinkage import ShrunkenFit, shrink
+from rappor.estimator.shrinkage import ShrunkenFit, fit_shrunken
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -84,22 +84,28 @@ def test_intervals_hold_and_few_absent_ones_are_detected(params: Params, unsure:
 
 
 @functools.cache
-def fitted(seed: int, *, strong_apart: bool) -> tuple[Target, NDArray[np.float64], ShrunkenFit]:
+def fitted(
+    seed: int, *, has_fixed_effects: bool
+) -> tuple[Target, NDArray[np.float64], ShrunkenFit]:
     """Return a collection's rows, the columns of all candidates, and their shrunken fit."""
     population, candidates = asked(TWO_COHORTS, seed)
     counts = simulate_counts(population, TWO_COHORTS, n_reports=10**6, seed=seed)
     target = debias(*add_collections([counts]))
     columns = Design(Candidates.from_list(candidates), [TWO_COHORTS]).columns(np.arange(200))
     start = fit_rows(target, columns[:, :0])
-    return target, columns.toarray(), shrink(target, columns, start, strong_apart=strong_apart)
+    return (
+        target,
+        columns.toarray(),
+        fit_shrunken(target, columns, start, has_fixed_effects=has_fixed_effects),
+    )
 
 
-@pytest.mark.parametrize("strong_apart", [False, True])
-def test_estimates_are_generalised_least_squares_of_one_candidate(strong_apart: bool) -> None:
+@pytest.mark.parametrize("has_fixed_effects", [False, True])
+def test_estimates_are_generalised_least_squares_of_one_candidate(has_fixed_effects: bool) -> None:
     """Each one beside background and strong ones, with the others' shares in the covariance."""
-    target, columns, fit = fitted(1, strong_apart=strong_apart)
+    target, columns, fit = fitted(1, has_fixed_effects=has_fixed_effects)
     strong = ~fit.random.any(axis=0)
-    assert strong.any() == strong_apart
+    assert strong.any() == has_fixed_effects
     candidate = int(np.flatnonzero(~strong)[0])
     column = columns[:, candidate]
     others = fit.total - fit.s2 * np.outer(column, column)
@@ -113,7 +119,7 @@ def test_estimates_are_generalised_least_squares_of_one_candidate(strong_apart: 
 
 def test_the_variances_are_of_largest_restricted_likelihood() -> None:
     """No change of s2 by a tenth makes the rows likelier."""
-    target, columns, fit = fitted(1, strong_apart=False)
+    target, columns, fit = fitted(1, has_fixed_effects=False)
     rows = fit.total - fit.s2 * columns @ columns.T
     background = np.ones((len(target), 1))
 
@@ -132,7 +138,7 @@ def test_the_variances_are_of_largest_restricted_likelihood() -> None:
 
 def test_a_sum_of_one_has_its_own_error() -> None:
     """Of strong candidates and of others; those that collide have errors in common."""
-    _, _, fit = fitted(1, strong_apart=True)
+    _, _, fit = fitted(1, has_fixed_effects=True)
     every = np.flatnonzero(np.isfinite(fit.std_error))[:50]
     covariance = fit.covariance_of(every)
     assert np.sqrt(covariance.diagonal()) == pytest.approx(fit.std_error[every], rel=1e-3)
@@ -141,8 +147,8 @@ def test_a_sum_of_one_has_its_own_error() -> None:
 
 def test_influences_are_those_of_the_estimates() -> None:
     """Forged reports move an estimate by what its rows weigh."""
-    target, columns, fit = fitted(1, strong_apart=True)
+    target, columns, fit = fitted(1, has_fixed_effects=True)
     places = np.array([0, 7, 150])
-    moved = fit.influence(fit.basis[:, :0].tocsc(), places)
+    moved = fit.compute_row_influence(fit.basis[:, :0].tocsc(), places)
     assert moved @ target.proportions == pytest.approx(fit.estimate[places])
     assert np.einsum("ij,ji->i", moved, columns[:, places]) == pytest.approx(np.ones(3), abs=1e-4)

@@ -20,7 +20,7 @@ from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.estimator.fit import Fit, fit_rows
 from rappor.estimator.p_values import PValues
-from rappor.estimator.score_tests import null_tail
+from rappor.estimator.score_tests import compute_null_tail
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
@@ -29,7 +29,7 @@ from rappor.simulation.population import Population
 def fitted(*collections: Counts) -> tuple[Target, Fit]:
     target = debias(*add_collections(collections))
     nothing = sparse.csc_array((len(target), 0))
-    return target, fit_rows(target, nothing, taper=False)
+    return target, fit_rows(target, nothing, allow_zero_weights=False)
 
 
 def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
@@ -50,7 +50,7 @@ def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> 
     weighted = fit.weight * fit.residual
     tables: list[NDArray[np.float64]] = []
     for group, counts in enumerate(target.counts):
-        table = weighted[target.group == group].reshape(counts.params.m, counts.params.k)
+        table = weighted[target.collection_index == group].reshape(counts.params.m, counts.params.k)
         tables.extend(row - row.mean() for row in table for _ in range(counts.params.h))
     sums = np.array([sum(choice) for choice in itertools.product(*tables)])
     if standardised:
@@ -64,7 +64,7 @@ def threshold(
     p_values: NDArray[np.float64], detection: ErrorControl, *, n_candidates: int
 ) -> float:
     """Return the largest p-value that is detected, those that are not passed counting as large."""
-    every = PValues(rows=p_values, more=n_candidates - len(p_values))
+    every = PValues(in_memory=p_values, n_further=n_candidates - len(p_values))
     return Thresholds(detection, every).largest
 
 
@@ -77,7 +77,7 @@ def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
     values, times = np.unique(scores.round(9), return_counts=True)
     tail = (times[::-1].cumsum()[::-1] - times / 2) / len(scores)
     compared = (values > 0.5) & (tail > smallest)
-    found = null_tail(target, fit, most_values=0).p_values(values[compared])
+    found = compute_null_tail(target, fit, most_values=0).p_values(values[compared])
     return float(np.abs(np.log(found / tail[compared])).max())
 
 
@@ -104,7 +104,7 @@ def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
     scores = enumerate_scores(target, fit)
     level = np.sort(scores)[-len(scores) // 200]
     share = float((scores >= level).mean())
-    found = float(null_tail(target, fit, most_values=0).p_values(np.array([level]))[0])
+    found = float(compute_null_tail(target, fit, most_values=0).p_values(np.array([level]))[0])
     assert found > share / 2
     assert share > 2 * 0.0013499  # the normal tail at 3
     assert level > 2.9
@@ -114,7 +114,7 @@ def test_p_values_fall_as_scores_rise() -> None:
     """Also beyond the last tabulated tilt, and always within [0, 1]."""
     params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, 4))
-    p_values = null_tail(target, fit, most_values=0).p_values(np.linspace(-30, 60, 2000))
+    p_values = compute_null_tail(target, fit, most_values=0).p_values(np.linspace(-30, 60, 2000))
     assert p_values[0] == 1
     assert (np.diff(p_values) <= 0).all()
     assert 0 < p_values[-1] < 1e-9
@@ -129,7 +129,7 @@ def test_few_cohorts_have_the_tail_of_enumeration(k: int, h: int, m: int, heavy:
     params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, 5, heavy=heavy))
     scores = np.sort(enumerate_scores(target, fit, standardised=False))
-    found = null_tail(target, fit).p_values(scores)
+    found = compute_null_tail(target, fit).p_values(scores)
     n = len(scores)
     tail = (n - np.searchsorted(scores, scores - 1e-9)) / n
     below = (n - np.searchsorted(scores, scores - 0.05)) / n
@@ -143,7 +143,7 @@ def test_no_residuals_are_no_error() -> None:
     """Where every bit fits exactly, a score of zero is what noise gives."""
     params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(Counts(params, np.full((2, 4), 500), [1000, 1000]))
-    assert null_tail(target, fit).p_values(np.array([-1.0, 0.0])).tolist() == [1.0, 1.0]
+    assert compute_null_tail(target, fit).p_values(np.array([-1.0, 0.0])).tolist() == [1.0, 1.0]
 
 
 def naive_bh(p_values: list[float], level: float, n: int) -> set[int]:

@@ -144,9 +144,9 @@ def split(p_values: list[float], n_rows: int) -> PValues:
     """Keep the smallest p-values as rows and the others in a histogram."""
     ordered = np.sort(p_values)
     return PValues(
-        rows=ordered[:n_rows],
-        others=count_p_values(ordered[n_rows:]),
-        least=float(ordered[n_rows - 1]),
+        in_memory=ordered[:n_rows],
+        other_counts=count_p_values(ordered[n_rows:]),
+        least_other=float(ordered[n_rows - 1]),
     )
 
 
@@ -157,7 +157,7 @@ def test_a_histogram_decides_as_all_p_values_do(seed: int, correction: str) -> N
     rng = np.random.default_rng(seed)
     p_values = np.concatenate([rng.random(2000), rng.random(50) ** 20]).tolist()
     detection = ErrorControl(alpha=0.1, method=correction)
-    expected = Thresholds(detection, PValues(rows=np.array(p_values))).largest
+    expected = Thresholds(detection, PValues(in_memory=np.array(p_values))).largest
     detected = sum(p_value <= expected for p_value in p_values)
     assert detected > 1
     assert Thresholds(detection, split(p_values, detected + 200)).largest == expected

@@ -44,7 +44,7 @@ def proportions(params: Params, devices: int, ones: NDArray[np.int64]) -> Propor
     return Proportions(
         ones=ones[None].astype(float),
         reports=column(devices * REPORTS),
-        repeated=column(REPORTS),
+        reports_per_device=column(REPORTS),
         p_star=column(params.p_star),
         q_star=column(params.q_star),
         p=column(params.p),
@@ -96,7 +96,7 @@ def test_collections_of_one_noise_are_one_collection(repeated: int) -> None:
     apart, together = (
         dataclasses.replace(
             parts[0],
-            repeated=np.full((n, 1), float(repeated)),
+            reports_per_device=np.full((n, 1), float(repeated)),
             **{name: join([getattr(each, name) for each in parts]) for name in ("ones", "reports")},
         )
         for n, join in ((2, np.vstack), (1, sum))
