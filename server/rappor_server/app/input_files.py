@@ -1,7 +1,11 @@
-"""Contents of the files that the settings name: registries, upload keys, stops, certificate.
+"""Input files of a collector: registries, upload keys, stops, TLS certificate.
 
-All files are read and checked together. A reload replaces all of them or none, so a collector never
-runs with a new registry and old keys.
+The settings name the files, and `serve` reads them at its start and on SIGHUP. `InputFiles` holds
+their texts and parses them. All files are read and checked together. A reload puts all of them in
+force or none, so a collector never runs with a new registry and old keys:
+
+    start   read, check            an invalid file ends the command with status 2
+    SIGHUP  read, check, adopt     an invalid file changes nothing; the log has `reload refused`
 """
 
 from __future__ import annotations
@@ -31,12 +35,14 @@ class InputFiles:
 
     Attributes
     ----------
-    registry : the current registry
-    older : earlier registries whose parameters are still accepted
-    keys : upload keys
-    stops : stopped metrics
-    certificate : certificate chain for TLS
-    private_key : private key of the certificate
+    registry : TOML of the current registry
+    older : TOML of each earlier registry whose parameters are still accepted
+    keys : upload keys, one `NAME KEY LAST-DAY` a line
+    stops : TOML of stopped metrics, `NAME = DAY`
+    certificate : certificate chain for TLS, in PEM
+    private_key : private key of the certificate, in PEM
+
+    The two secrets are left out of `repr`, which a log or a traceback may show.
     """
 
     registry: str
@@ -48,7 +54,18 @@ class InputFiles:
 
     @classmethod
     def read(cls, settings: Settings, *, today: datetime.date) -> Self:
-        """Read and check all files; raise RapporError for the first invalid file."""
+        """Read and check all files.
+
+        Parameters
+        ----------
+        settings : settings with the paths of the files
+        today : day (UTC) by which stops are checked, and metrics are expired or not
+
+        Raises
+        ------
+        RapporError
+            A file cannot be read or is invalid. The message names the first such file.
+        """
         inputs = cls(
             registry=read_text(settings.registry),
             older=tuple(map(read_text, settings.older)),
@@ -57,6 +74,8 @@ class InputFiles:
             certificate=_read_optional(settings.tls_certificate),
             private_key=_read_optional(settings.tls_key),
         )
+        # The results are thrown away. The parsers raise the errors of invalid files now, before
+        # anything is changed.
         inputs.parse_accepted_params(settings, today=today)
         inputs.parse_upload_keys(settings)
         if inputs.certificate:
@@ -65,13 +84,20 @@ class InputFiles:
 
     @property
     def digest(self) -> str:
-        """Digest of the text of the registry."""
+        """Digest of the text of the registry: 16 hexadecimal digits of its SHA-256.
+
+        It is the ETag of /v1/registry, and operators compare it between processes. 64 bits
+        distinguish all registries that one team ever writes.
+        """
         return hashlib.sha256(self.registry.encode()).hexdigest()[:16]
 
     def parse_accepted_params(self, settings: Settings, *, today: datetime.date) -> AcceptedParams:
-        """Return the registry and the parameters under which reports are accepted.
+        """Return the registry in force, and the parameter sets under which reports are accepted.
 
-        Raises RapporError if a registry or the file of stops is invalid.
+        Raises
+        ------
+        RapporError
+            A registry or the file of stops is invalid, or the registry conflicts with an older one.
         """
         texts = (self.registry, *self.older)
         current, *older = _parse_registries(texts, settings, today)
@@ -81,15 +107,19 @@ class InputFiles:
         return AcceptedParams(current, older, text=self.registry, digest=self.digest, stops=stops)
 
     def parse_upload_keys(self, settings: Settings) -> UploadKeys | None:
-        """Return the upload keys, or None if uploads need no key."""
+        """Return the upload keys, or None if uploads need no key; raise FileError if invalid."""
         path = settings.upload_key_file
         return UploadKeys.loads(self.keys, path=path) if path else None
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
         """Load the certificate and the key into a TLS context.
 
+        A reload calls this method with the context of the running server. Later handshakes use the
+        renewed certificate, and established connections continue.
+
         Python loads certificates only from files. The texts are therefore written into a temporary
-        folder that only the owner can read.
+        folder that only the owner can read. The original files are not loaded directly, because a
+        renewal may replace one of them between the check and the load.
 
         Raises
         ------
@@ -102,7 +132,7 @@ class InputFiles:
             key.write_text(self.private_key, encoding="utf-8")
             try:
                 # Without a password, OpenSSL would ask the terminal for the passphrase of a key. A
-                # collector that reloads its files would wait for the terminal and not serve.
+                # collector that reloads its files would wait for the terminal and stop serving.
                 context.load_cert_chain(chain, key, password="")
             except (ssl.SSLError, ValueError):
                 raise ConfigError(
@@ -112,7 +142,10 @@ class InputFiles:
 
 
 def read_registries(settings: Settings, *, today: datetime.date) -> list[Registry]:
-    """Return the current registry and the older registries, checked as `serve` checks them."""
+    """Return the current registry, then the older registries, checked as `serve` checks them.
+
+    Commands such as `prune` and `publish` use this function; they need neither keys nor stops.
+    """
     return _parse_registries(map(read_text, _list_registry_paths(settings)), settings, today)
 
 
@@ -123,10 +156,11 @@ def _list_registry_paths(settings: Settings) -> tuple[str, ...]:
 def _parse_registries(
     texts: Iterable[str], settings: Settings, today: datetime.date
 ) -> list[Registry]:
-    """Return the current registry and the older registries.
+    """Return the current registry, then the older registries.
 
-    Reports of all these registries arrive side by side. The releases of the current registry must
-    therefore keep the promises of the older registries.
+    Devices that were not updated report under an older registry, so reports of all these
+    registries arrive side by side. The current registry must therefore keep the promises of the
+    older registries to their devices: for example, `min_reports` must not fall.
 
     Parameters
     ----------
@@ -145,11 +179,13 @@ def _parse_registries(
         for path, text in zip(paths, texts, strict=True)
     )
     for path, registry in zip(settings.older, older, strict=True):
+        # Every conflict refuses the registry here, also those that `check` calls a warning. The
+        # message names the first conflict.
         for conflict in find_conflicts(registry, current):
             raise ConfigError(f"{settings.registry}, after {path}: {conflict.text}")
     return [current, *older]
 
 
 def _read_optional(path: str) -> str:
-    """Return the text of a file, or an empty text if the path is empty."""
+    """Return the text of a file, or an empty text if the setting names no file."""
     return read_text(path) if path else ""

@@ -1,4 +1,19 @@
-"""The HTTP server of one collector process: sockets, TLS, signals, notifications to systemd."""
+"""HTTP server of one collector process: sockets, TLS, signals, notifications to systemd.
+
+`rappor-server serve` creates one `Server` and calls `run`. The life of the process:
+
+    open_sockets    bind the addresses; an address in use ends the command at once
+    startup         raise the limit of descriptors, open the collector, accept connections,
+                    send READY=1 to systemd
+    SIGHUP          read the input files again; invalid files change nothing
+    SIGTERM         shutdown: accept nothing more, complete the requests in progress, close the
+                    collector, which merges all uploads that wait
+    hang            a timer kills the process if the shutdown takes longer than
+                    `commit_seconds` and 20 seconds
+
+The sockets are bound before the collector is opened. A second collector on the same address
+therefore starts no worker and no merge process.
+"""
 
 from __future__ import annotations
 
@@ -37,29 +52,36 @@ from rappor_server.operations.prometheus import Metrics
 from rappor_server.storage.database import utc_today
 
 _BACKLOG: Final = 2048
-"""Largest number of connections that the operating system queues until the process accepts them. A
-larger value survives a longer burst."""
+"""Largest number of connections that the operating system queues until the process accepts them. It
+is uvicorn's default. A larger value survives a longer burst of connections."""
 _OTHER_DESCRIPTORS: Final = 256
-"""File descriptors that a process needs beside those of its connections: files, databases, pipes to
-other processes. A larger value needs a higher limit of the operating system."""
+"""Number of file descriptors that a process needs in addition to those of its connections: files,
+databases, pipes to other processes. A larger value needs a higher limit of the operating system."""
 _GRACE_SECONDS: Final = 20
 """Longest time in seconds for requests in progress after a signal to stop. A larger value lets
-longer queries finish, and delays a restart."""
+longer queries finish, and delays a restart. Uploads finish within `commit_seconds`, 15 by
+default."""
 _KEEP_ALIVE_SECONDS: Final = 30
-"""Time in seconds after which an idle connection is closed. A larger value saves TLS handshakes and
-keeps more connections open."""
+"""Time in seconds after which a connection without a request in progress is closed. A larger value
+saves TLS handshakes and keeps more connections open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sockets:
-    """Listening sockets: for devices, and for operators if they have a separate address."""
+    """Listening sockets of a process.
+
+    Attributes
+    ----------
+    public : socket for devices, and for everybody if there is no separate admin address
+    admin : socket for operators and analysts (setting `admin`), or None
+    """
 
     public: socket.socket
     admin: socket.socket | None
 
     @property
     def admin_port(self) -> int | None:
-        """Port of the admin address, or None."""
+        """Port of the admin address, or None. The system has chosen it if the setting was 0."""
         return None if self.admin is None else int(self.admin.getsockname()[1])
 
 
@@ -75,7 +97,19 @@ def open_sockets(settings: Settings) -> Iterator[Sockets]:
 
 
 def _bind(name: str, host: str, port: int) -> socket.socket:
-    """Return a listening socket. `name` names the settings in an error message."""
+    """Return a listening socket.
+
+    Parameters
+    ----------
+    name : name of the settings of the address, for the message
+    host : host name, or IPv4 or IPv6 address
+    port : port, or 0 to let the system choose
+
+    Raises
+    ------
+    ConfigError
+        The address is in use, or the host name is unknown.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -86,10 +120,10 @@ def _bind(name: str, host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """The HTTP server of a collector. On SIGHUP it reads the input files again.
+    """The HTTP server of a collector: uvicorn's server with further tasks and signals.
 
-    uvicorn accepts connections without TLS. `TlsAcceptor` accepts connections with TLS, because
-    uvicorn does not limit handshakes.
+    uvicorn accepts the connections of the public socket without TLS. `TlsAcceptor` accepts them
+    with TLS, because uvicorn does not limit handshakes. The admin socket never has TLS.
     """
 
     def __init__(
@@ -100,7 +134,7 @@ class Server(uvicorn.Server):
         *,
         today: Callable[[], datetime.date] = utc_today,
     ) -> None:
-        """Prepare the server. `run` opens the collector.
+        """Prepare the server; `run` opens the collector. The input files are checked already.
 
         Parameters
         ----------
@@ -135,6 +169,8 @@ class Server(uvicorn.Server):
         self.config.load()
         self._tls: ssl.SSLContext | None = None
         if inputs.certificate:
+            # CLIENT_AUTH is Python's name of a context for servers. Nobody checks certificates of
+            # clients.
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             inputs.load_certificate(self._tls)
         self._tasks: list[asyncio.Task[None]] = []
@@ -146,19 +182,25 @@ class Server(uvicorn.Server):
         return self._sockets.admin_port
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve requests until a signal stops the process."""
+        """Serve requests until SIGTERM or SIGINT; return after the collector is closed."""
         try:
             super().run(sockets)
         finally:
+            # The shutdown was in time. The timer would otherwise kill a program that has embedded
+            # the server, such as a test or the demo.
             if self._kill_timer is not None:
                 self._kill_timer.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """Open the collector, accept connections, and report readiness to systemd."""
+        """Open the collector, accept connections, and report readiness to systemd.
+
+        uvicorn calls this method. The sockets of the argument are ignored: `Sockets` has them.
+        """
         loop = asyncio.get_running_loop()
         logs.log_loop_errors(loop)
         _raise_descriptor_limit(self._settings.max_connections + _OTHER_DESCRIPTORS)
-        # With TLS, uvicorn opens the collector but accepts nothing: see `TlsAcceptor`.
+        # uvicorn runs the lifespan of the application, which opens the collector. With TLS it gets
+        # no socket, so that `TlsAcceptor` alone accepts connections.
         await super().startup([] if self._tls else [self._sockets.public])
         if self._tls:
             acceptor = self._make_tls_acceptor(self._tls)
@@ -173,15 +215,18 @@ class Server(uvicorn.Server):
             self.server_state.connections, seconds=self._settings.body_seconds
         )
         self._tasks.append(loop.create_task(monitor.keep_resetting()))
+        # A reload needs an open collector. A SIGHUP that arrives before this line ends the process,
+        # as is the default of Unix. systemd sends none before READY=1.
         loop.add_signal_handler(signal.SIGHUP, self._reload_files)
         # systemd starts dependent services only now, when connections are accepted.
         notify_systemd("READY=1")
         logs.log_event("collector listening", **self._format_addresses())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Complete the requests in progress, and close the collector.
+        """Complete the requests in progress, and close the collector. uvicorn calls this method.
 
-        If the database hangs, the close hangs, too. A timer then kills the process.
+        If the database hangs, the close hangs, too. A timer then kills the process. No acknowledged
+        upload is lost: it is in the inbox, and the next start merges it.
         """
         # Commits in progress may take `commit_seconds` beyond the grace period.
         self._kill_timer = end_within(_GRACE_SECONDS + self._settings.commit_seconds)
@@ -191,11 +236,13 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _make_protocol(self, protocol_class: type[BoundedProtocol]) -> BoundedProtocol:
+        """Return the protocol of a new connection that uvicorn itself does not accept."""
         return protocol_class(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
     def _make_tls_acceptor(self, context: ssl.SSLContext) -> TlsAcceptor:
+        """Return the acceptor of TLS connections, with limits from the settings."""
         metrics: Metrics = self.lifespan.state[METRICS]
         return TlsAcceptor(
             self._sockets.public,
@@ -211,7 +258,10 @@ class Server(uvicorn.Server):
         )
 
     def _format_addresses(self) -> dict[str, Any]:
-        """Return the URLs of the sockets as fields of a log line."""
+        """Return the URLs of the sockets as fields of the log line `collector listening`.
+
+        The keys are `address`, and `admin` if there is a separate admin address.
+        """
         scheme = "http" if self._tls is None else "https"
         fields: dict[str, Any] = {"address": f"{scheme}://{_format_address(self._sockets.public)}"}
         if self._sockets.admin is not None:
@@ -219,10 +269,16 @@ class Server(uvicorn.Server):
         return fields
 
     def _reload_files(self) -> None:
-        """Read all files again; if one is wrong, the registry and the keys stay as they were."""
+        """Read all input files again and put them in force (SIGHUP).
+
+        If a file is invalid, the collector goes on with the contents that it has, and the log says
+        which file is wrong. An operator's typing error must not stop a running collection.
+        """
         collector: Collector = self._app.state.collector
         try:
             inputs = InputFiles.read(self._settings, today=utc_today())
+            # The certificate comes first: it can still fail. `adopt` cannot fail after the checks
+            # of `read`, except at midnight, when another day may expire a stop.
             if self._tls is not None:
                 inputs.load_certificate(self._tls)
             collector.adopt(inputs)
@@ -234,7 +290,8 @@ def _raise_descriptor_limit(number: int) -> None:
     """Raise the limit of open files to `number`, or to the largest value that the system allows.
 
     Many systems start processes with 1,024 descriptors, fewer than `max_connections`. Without free
-    descriptors a collector could accept no connection and start no merge process.
+    descriptors a collector could accept no connection and start no merge process. If the hard limit
+    is too small, the log has `few descriptors`, and the collector goes on.
     """
     try:
         import resource  # noqa: PLC0415 - not on every system
@@ -250,6 +307,7 @@ def _raise_descriptor_limit(number: int) -> None:
 
 
 def _format_address(listener: socket.socket) -> str:
+    """Return HOST:PORT of a socket, with brackets around an IPv6 address."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -257,7 +315,8 @@ def _format_address(listener: socket.socket) -> str:
 def notify_systemd(state: str, *, environment: Mapping[str, str] = os.environ) -> None:
     """Send a state such as READY=1 to systemd, for a service of Type=notify.
 
-    Without a service manager (NOTIFY_SOCKET is not set, or nothing listens) this does nothing.
+    Without a service manager the function does nothing: NOTIFY_SOCKET is not set, or no process
+    listens at its address.
     """
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:

@@ -1,9 +1,18 @@
-"""Settings of a collector: default, unit, help text and type of each.
+"""Settings of a collector: default, unit, help text and type of each setting.
 
-The value of a setting comes from the first of these sources that has it: a flag, an environment
-variable (RAPPOR_SERVER_...), a TOML file, the default (`cli/setting_options.py`). Everybody on a
-machine can read flags. Secrets are therefore in files or in the environment: the upload keys in the
-file that `upload_key_file` names, the URL of a database with a password in RAPPOR_SERVER_DATABASE.
+A field of `Settings` is the only definition of a setting. Its command-line option, its environment
+variable and its key in a TOML file follow from the field (`cli/setting_options.py`):
+
+    max_reports: int          --max-reports 500
+                              RAPPOR_SERVER_MAX_REPORTS=500
+                              max_reports = 500
+
+The value of a setting comes from the first of these sources that has the setting: a flag, an
+environment variable, a TOML file, the default. Every account of a machine can list the flags of
+running processes. Secrets are therefore in files or in the environment: the upload keys in the file
+that `upload_key_file` names, the URL of a database with a password in RAPPOR_SERVER_DATABASE.
+
+`server/SETTINGS.md` documents all settings; a test compares its defaults with the fields.
 """
 
 from __future__ import annotations
@@ -21,18 +30,24 @@ from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage.database import parse_url, sqlite_url
 
 _ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+"""Pattern of HOST:PORT. An IPv6 address is in brackets: [::1]:9090."""
 _PATH: Final = click.Path()
+"""Type of a path. The file need not exist yet: `serve` reads it and names it in its message."""
 _NUMBER: Final = click.IntRange(min=1)
+"""Type of a number of which there must be at least one."""
 
 
 class _ListItem(click.types.StringParamType):
     """Type of an item of a list. In an environment variable, commas separate the items."""
 
-    envvar_list_splitter = ","
+    envvar_list_splitter = ","  # click splits at white space, which paths may contain
 
 
 def _parse_seconds(text: str) -> float:
-    """Return a duration in seconds; raise BadParameter if it is not positive and finite."""
+    """Return a duration in seconds; raise BadParameter if it is not positive and finite.
+
+    `inf` would be a wait without a limit, and `nan` fails every comparison.
+    """
     seconds = float(text)
     if not 0 < seconds < math.inf:
         raise click.BadParameter(f"{text} is not a number of seconds above 0.")
@@ -55,7 +70,11 @@ def _setting(default: Any, unit: str | None, help_text: str, value_type: Any = s
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of a collector. Sizes are in bytes, durations in seconds."""
+    """Settings of a collector. Sizes are in bytes, durations in seconds.
+
+    The help text of each field says what the setting limits. Every limit `max_...` bounds the
+    memory or the time that strangers can use.
+    """
 
     registry: str = _setting("", "TOML", "The registry file.", _PATH)
     older: tuple[str, ...] = _setting(
@@ -226,15 +245,20 @@ class Settings:
         """Set the defaults that depend on other settings; raise ConfigError for contradictions."""
         if not self.registry:
             raise ConfigError("registry must be the path of a registry file, got nothing")
+        # metrics.toml has the database metrics.sqlite3 beside it, so that every command finds the
+        # same database from the same registry.
         if not self.database:
             url = sqlite_url(Path(self.registry).with_suffix(".sqlite3"))
-            object.__setattr__(self, "database", url)
+            object.__setattr__(self, "database", url)  # the dataclass is frozen
         if not self.analysis_folder:
             object.__setattr__(self, "analysis_folder", self._default_analysis_folder())
         if self.admin and not _ADDRESS.fullmatch(self.admin):
             raise ConfigError(f"admin must be HOST:PORT, got {self.admin!r}")
+        # `PublicPathFilter` distinguishes the two addresses by their ports. With one port on two
+        # hosts, devices could reach the endpoints of operators.
         if self.admin and self.port and self.admin_address[1] == self.port:
             raise ConfigError(f"admin must have another port than devices use, got {self.port}")
+        # The pages show counts, and the public address must show nothing.
         if self.pages and not self.admin:
             raise ConfigError(
                 "admin must be HOST:PORT if pages is set, got nothing: the address serves the pages"
@@ -251,6 +275,6 @@ class Settings:
 
     @property
     def admin_address(self) -> tuple[str, int]:
-        """Host and port of the admin address."""
+        """Host and port of the admin address, with the brackets of an IPv6 address removed."""
         host, _, port = self.admin.rpartition(":")
         return host.strip("[]"), int(port)

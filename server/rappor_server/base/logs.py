@@ -1,11 +1,18 @@
-"""Structured logs: each line is one JSON object with a fixed event name and fixed fields.
+"""Structured log on standard error: each line is one JSON object with a fixed event name.
 
-A log must not reveal which device sent an upload, or when. Three rules follow:
+A line of the collector, and a line for an unexpected exception:
+
+    {"time": "2026-11-29T19:51:10Z", "level": "info", "event": "uploads received",
+     "uploads": 812, "reports": 812, "refused": 3}
+    {"time": "2026-11-29T19:51:11Z", "level": "error", "event": "unexpected error",
+     "error": "KeyError", "trace": ["app/collector.py:386 _observe", ...]}
+
+A thief of the log must not learn which device sent an upload, or when. Three rules follow:
 
 - No line contains an address, a header, a query, a body or the id of an upload.
 - No upload has a line of its own. Uploads are logged as totals, at most once a minute.
-- The message of a library or of an unexpected error may contain anything, for example an address
-  or uploaded bytes. The log contains only the class of the error and the lines of code.
+- The message of a library or of an unexpected exception may contain anything, for example an
+  address or uploaded bytes. The log contains only the class of the exception and the lines of code.
 """
 
 from __future__ import annotations
@@ -21,19 +28,23 @@ from types import TracebackType
 from typing import Any, Final
 
 _LOG: Final = logging.getLogger("rappor_server")
+"""Logger of the collector's own events. All other loggers belong to libraries."""
 _MAX_FRAMES: Final = 12
-"""Largest number of frames of a traceback in a line. More frames make the line longer."""
+"""Largest number of frames of a traceback in a line. Twelve frames reach from the failing line of a
+library into the collector's code. More frames make each line longer."""
 _LIBRARIES: Final = (
     *("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"),
     *("alembic", "asyncio"),
 )
-"""Loggers of libraries that install handlers of their own, which would write plain text."""
+"""Loggers of libraries that install handlers of their own. Such a handler writes plain text, with
+addresses of clients."""
 
 
 class _JsonFormatter(logging.Formatter):
-    """Formats a log record as JSON: time, level, event, fields, and the code that failed."""
+    """Formats a log record as JSON: time (UTC), level, event, fields, and the failed code."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return one line without a line break."""
         document: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "level": record.levelname.lower(),
@@ -53,21 +64,31 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _format_frames(trace: TracebackType | None) -> list[str]:
-    """Return file, line and function of the innermost frames of a traceback, without values."""
+    """Return the innermost frames of a traceback, such as `app/collector.py:386 _observe`.
+
+    A frame has no source line and no value of a variable: either may contain uploaded data.
+    """
     lines = []
     for frame in traceback.extract_tb(trace)[-_MAX_FRAMES:]:
+        # Folder and file are enough to find the code. The full path names the operator's account.
         file = "/".join(Path(frame.filename).parts[-2:])
         lines.append(f"{file}:{frame.lineno} {frame.name}")
     return lines
 
 
 def _should_write(record: logging.LogRecord) -> bool:
-    """Return whether to write a record: all events of the collector, but only errors of others."""
+    """Return whether to write a record: all events of the collector, only errors of libraries.
+
+    A library warns for each malformed request, so a stranger could fill the disk with warnings.
+    """
     return record.name == _LOG.name or record.levelno >= logging.ERROR
 
 
 def configure() -> None:
-    """Write all log records, including those of libraries, to standard error as JSON."""
+    """Set up the log of this process: one JSON line on standard error for each record.
+
+    Every process of the collector calls this function first, also a worker or merge process.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter())
     handler.addFilter(_should_write)
@@ -77,22 +98,35 @@ def configure() -> None:
     _LOG.setLevel(logging.INFO)
     for name in _LIBRARIES:
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [], True
+        logger.handlers, logger.propagate = [], True  # the handler of the root logger remains
         logger.setLevel(logging.WARNING)
 
 
 def log_event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Write one line with the name of an event and its fields."""
+    """Write one line with the name of an event and its fields.
+
+    Parameters
+    ----------
+    name : fixed text by which operators filter lines, for example "uploads received"
+    level : level of `logging`
+    fields : JSON values. They must contain no data of a single upload.
+    """
     _LOG.log(level, name, extra={"fields": fields})
 
 
 def log_unexpected_error(error: BaseException | None) -> None:
-    """Write one line for a programming error: class and lines of code, without the message."""
+    """Write one line for an exception that is a fault of the program.
+
+    The line contains the class of the exception and lines of code, without the message.
+    """
     _LOG.error("unexpected error", exc_info=error)
 
 
 def log_refused_reload(error: Exception) -> None:
-    """Write one line for a reload of invalid files. The files read before stay in force."""
+    """Write one line for a reload (SIGHUP) that found an invalid file.
+
+    The contents of all files that were read before stay in force.
+    """
     log_event("reload refused", level=logging.ERROR, reason=str(error))
 
 
@@ -104,8 +138,8 @@ def log_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
 
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        # Clients reset connections and break TLS handshakes at will. A line for each would let a
-        # stranger fill the disk.
+        # Clients reset connections and break TLS handshakes at will. A line for each reset would
+        # let a stranger fill the disk.
         if not isinstance(error, OSError):
             log_unexpected_error(error)
 

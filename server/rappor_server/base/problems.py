@@ -1,4 +1,16 @@
-"""Errors over HTTP: one table of status codes, and one format, the problem document (RFC 9457)."""
+"""Error responses over HTTP: one table of status codes, and one format, the problem document.
+
+Code below the endpoints raises a `RapporError`, which knows nothing of HTTP. Code that knows HTTP
+raises a `Problem`. `make_error_handlers` converts both into responses for Starlette. A program
+receives a problem document (RFC 9457), a person receives a page with the same sentence:
+
+    HTTP/1.1 429 Too Many Requests
+    Content-Type: application/problem+json
+    Retry-After: 1
+
+    {"type": "about:blank", "title": "Too Many Requests", "status": 429,
+     "detail": "a token must have at most 1 requests for estimates in progress: wait for one"}
+"""
 
 from __future__ import annotations
 
@@ -25,26 +37,30 @@ from rappor.base.errors import (
 from rappor_server.base.errors import LimitError, NotFoundError, StoreError
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
+"""Error handler of Starlette: returns the response to a request that raised an exception."""
 
 RETRY_SECONDS: Final = 5
-"""Seconds that a client waits after an overload or a failure of the database. A larger value
-spreads the retries of many devices, and delays their reports."""
+"""Value of `Retry-After` after an overload or a failure of the database, in seconds. It is a
+convention: a restart of PostgreSQL takes a few seconds. A larger value spreads the retries of many
+devices, and delays their reports."""
 _QUERY_RETRY_SECONDS: Final = 1.0
-"""Seconds that an analyst waits for the end of a previous query. A larger value sends fewer
-retries."""
+"""Value of `Retry-After` while a token has a query in progress, in seconds. It is a convention:
+many queries take about a second. A larger value sends fewer retries, and delays the next query of
+the analyst."""
 MEDIA_TYPE: Final = "application/problem+json"
+"""Media type of a problem document. RFC 9457 determines the value."""
 
 
 @dataclass
 class Problem(Exception):  # noqa: N818 - named after the problem document that is sent
-    """A response that reports an error.
+    """An error response, raised as an exception by code that knows HTTP.
 
     Attributes
     ----------
     status : status code
-    detail : one sentence for the client
-    retry_after : seconds to wait before a retry, or None
-    headers : further headers of the response
+    detail : one sentence for the client, without data of other clients
+    retry_after : seconds to wait before a retry. None if a retry of the same request fails again.
+    headers : further headers of the response, values by name
     """
 
     status: HTTPStatus
@@ -54,7 +70,15 @@ class Problem(Exception):  # noqa: N818 - named after the problem document that 
 
 
 class ProblemDocument(msgspec.Struct, frozen=True):
-    """The JSON object of a problem (RFC 9457)."""
+    """The JSON object of a problem (RFC 9457).
+
+    Attributes
+    ----------
+    type : always "about:blank": the status code says everything that programs distinguish
+    title : standard phrase of the status code
+    status : status code
+    detail : one sentence for the person who reads the response
+    """
 
     type: str
     title: str
@@ -73,13 +97,19 @@ _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
     (FileError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (MissingExtraError, HTTPStatus.NOT_ACCEPTABLE),
 )
-"""Status of each class of errors. Every class that a request can raise has an entry."""
+"""Status code of each class of exceptions; the first entry that matches decides.
+
+Every class that a request can raise has an entry. `ConfigError` has none, because only commands
+raise it. ParamsError, DecodeError and FileError are 422, not 400: the request is well-formed but
+does not fit the metric, its data or its files."""
 
 
 def convert_error(error: RapporError) -> Problem:
-    """Return the problem of an error, with the message of the error as `detail`."""
+    """Return the problem of an exception. Its `detail` is the message of the exception."""
     status = next(status for error_class, status in _STATUS if isinstance(error, error_class))
     retry_after: float | None = None
+    # A schema of another version is not retryable. A client that retried every five seconds until
+    # somebody migrates the database would only add load.
     if isinstance(error, StoreError) and error.retryable:
         retry_after = RETRY_SECONDS
     elif isinstance(error, LimitError):
@@ -88,12 +118,13 @@ def convert_error(error: RapporError) -> Problem:
 
 
 def render_problem(problem: Problem) -> Response:
-    """Return the HTTP response of a problem."""
+    """Return the HTTP response of a problem, with a problem document as body."""
     document = ProblemDocument(
         "about:blank", problem.status.phrase, problem.status.value, problem.detail
     )
     headers = dict(problem.headers or {})
     if problem.retry_after is not None:
+        # RFC 9110 allows whole seconds only. Rounding down would send the retry too early.
         headers["Retry-After"] = str(math.ceil(problem.retry_after))
     return Response(
         msgspec.json.encode(document),
@@ -104,10 +135,12 @@ def render_problem(problem: Problem) -> Response:
 
 
 def make_error_handlers(render: Callable[[Problem], Response]) -> dict[Any, Handler]:
-    """Return the error handlers of an application.
+    """Return the error handlers of a Starlette application, by class of exception.
 
-    Each handler converts errors of one class into a problem, which `render` turns into a response:
-    a problem document for programs, or a page for people.
+    Parameters
+    ----------
+    render : returns the response of a problem. The HTTP interface renders a problem document for
+        programs (`render_problem`), the pages render HTML for people.
     """
 
     async def handle_problem(_: Request, error: Exception) -> Response:
@@ -119,13 +152,13 @@ def make_error_handlers(render: Callable[[Problem], Response]) -> dict[Any, Hand
         return render(convert_error(error))
 
     async def handle_http_exception(_: Request, error: Exception) -> Response:
-        """Respond with a status that the framework chose: 404 or 405."""
+        """Respond with a status that Starlette chose: 404 (no route) or 405 (no such method)."""
         assert isinstance(error, HTTPException)
         status = HTTPStatus(error.status_code)
         return render(Problem(status, status.description, headers=dict(error.headers or {})))
 
     async def handle_bug(_: Request, __: Exception) -> Response:
-        """Respond without the message of the error, which may contain uploaded data."""
+        """Respond to a fault of the program without its message, which may contain uploads."""
         return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
 
     return {

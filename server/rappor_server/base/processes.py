@@ -1,4 +1,9 @@
-"""Child processes of the collector: their start, their set-up, and their end."""
+"""Child processes of the collector: start, set-up, and forced end.
+
+The collector starts workers for queries (`queries/worker.py`) and a merge process
+(`storage/merge_process.py`) as children. A child is a daemon of `multiprocessing`: it ends with
+its parent. `start` is called in the parent, `begin` at the beginning of a child.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +22,19 @@ from typing import Any, Final
 from rappor_server.base import logs
 
 _JOIN_SECONDS: Final = 1.0
-"""Longest time to wait for the end of each killed process."""
+"""Longest time to wait for the end of each killed process, in seconds. SIGKILL ends a process at
+once unless a disk that hangs blocks it. A larger value delays the end of the collector on such a
+disk."""
+_MAX_NAME_BYTES: Final = 15
+"""Longest name of a process in bytes. Linux limits names to 15 bytes and a NUL."""
 
 
 def start(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
-    """Start `target(*arguments)` in a new process that shares no memory or file with this one."""
+    """Start `target(*arguments)` in a new process, and return the process.
+
+    The child is spawned, not forked. A forked child would inherit the sockets of devices and the
+    connections to the database, and locks that other threads held at that moment.
+    """
     process = multiprocessing.get_context("spawn").Process(
         target=_run, args=(target, *arguments), daemon=True
     )
@@ -30,10 +43,15 @@ def start(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
 
 
 def end_within(seconds: float) -> threading.Timer:
-    """Start a timer that kills this process and its children after some seconds.
+    """Start a timer that kills this process and its children, and return the timer.
 
-    A hanging database may block every thread, so no regular end is possible. The caller cancels the
-    returned timer after a regular end.
+    A hanging database or disk may block every thread, so that no regular end is possible. Then
+    systemd would wait for its own limit, and a restart of the service would take minutes. The
+    caller cancels the timer after a regular end.
+
+    Parameters
+    ----------
+    seconds : time until the processes are killed
     """
     timer = threading.Timer(seconds, _end_at_once)
     timer.daemon = True
@@ -42,20 +60,22 @@ def end_within(seconds: float) -> threading.Timer:
 
 
 def _end_at_once() -> None:
+    """Kill the children, then this process, without any clean-up, because the clean-up hangs."""
     logs.log_event("collector killed", level=logging.ERROR, reason="it did not stop in time")
     for process in multiprocessing.active_children():
         process.kill()
         process.join(_JOIN_SECONDS)
+    # `sys.exit` would only end the timer's thread, and would wait for the blocked threads.
     os._exit(1)
 
 
 def _run(target: Callable[..., None], *arguments: Any) -> None:
-    """Run the target, and log an unexpected error by its class only.
+    """Run the target in the child; log an unexpected exception by its class, and exit with 1.
 
-    The message and the traceback of an error may contain uploaded data.
+    Python would print the message and the traceback, which may contain uploaded data.
     """
     logs.configure()
-    logging.captureWarnings(True)  # noqa: FBT003
+    logging.captureWarnings(True)  # noqa: FBT003 - a library's warning would be plain text
     try:
         target(*arguments)
     except Exception as error:  # noqa: BLE001 - Python would write a traceback
@@ -64,10 +84,15 @@ def _run(target: Callable[..., None], *arguments: Any) -> None:
 
 
 def begin(name: str) -> None:
-    """Set the name of this process in lists of processes, and ignore Ctrl-C.
+    """Set up a child process: name it, and ignore Ctrl-C.
 
-    A terminal sends Ctrl-C to all processes of a group. The parent ends its children in order.
+    A terminal sends Ctrl-C to the parent and all children. The parent then ends its children in
+    order: a merge process must outlive the writer whose last batch it merges.
+
+    Parameters
+    ----------
+    name : name of the process for `ps` and `top`, for example rappor-merge
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(name[:15], encoding="ascii")
+    with contextlib.suppress(OSError):  # only Linux has this file
+        Path("/proc/self/comm").write_text(name[:_MAX_NAME_BYTES], encoding="ascii")

@@ -1,5 +1,12 @@
 """Limits on the cost of requests: size and duration of a body, memory of all bodies, rate.
 
+The endpoints use the four parts of this module in this order:
+
+    RateLimit.check      429 if the source has sent too many requests in this minute
+    BodyBudget.allocate  an empty share of the memory for bodies
+    read_body            413 too large, 408 too slow, 503 or 429 no memory
+    decompress           413 if a gzip body unpacks to too many bytes
+
 The memory for request bodies works like an allocator with a fixed total:
 
 - `BodyBudget` has a number of free bytes. It belongs to one process.
@@ -9,11 +16,16 @@ The memory for request bodies works like an allocator with a fixed total:
 
 Invariant: the free bytes plus the bytes of all open allocations are the total of the budget.
 
-Three limits apply when an allocation grows. The budget must have the bytes (503). An allocation for
-an analyst must leave half of the budget free, so that large queries do not stop uploads (503). All
-allocations of one source together may have a quarter of the budget (429). Example with a budget of
-128 MB: two queries of 64 MB would fill the budget, so the second one gets 503, while uploads
-continue.
+Three limits apply when an allocation grows:
+
+1. The budget must have the bytes, else 503.
+2. An allocation for an analyst must leave half of the budget free, else 503. Large queries can
+   therefore not stop uploads.
+3. All allocations of one source together may have a quarter of the budget, else 429. Allocations
+   for analysts have no source: a token has its own limit (`queries_per_token`).
+
+Example with a budget of 128 MB: two queries of 64 MB would fill the budget, so the second query
+gets 503, while uploads continue.
 """
 
 from __future__ import annotations
@@ -34,23 +46,34 @@ from rappor_server.base.problems import RETRY_SECONDS, Problem
 from rappor_server.base.source_quota import SourceQuota, identify_source
 
 MAX_RATIO: Final = 10
-"""Largest ratio of the decompressed size of a body to its compressed size. A larger ratio lets a
-small request use more memory. Reports are random bits, which hardly compress."""
+"""Largest ratio of the decompressed size of a body to its compressed size. Honest uploads stay far
+below: reports are random bits in base64, and only the JSON around the bits compresses. A larger
+ratio lets a small request use more memory."""
 HAS_WHOLE_BODY: Final = "rappor.has_whole_body"
-"""Key of the ASGI scope. It is set if the whole body arrived before the application was called."""
+"""Key that `BoundedProtocol` sets in the ASGI scope to True if the whole body arrived before the
+application was called."""
 _BUDGET_PER_SOURCE: Final = 4
-"""Ratio of the budget to the bytes that one source may use. A larger ratio lets more hostile
-sources fail to fill the budget, and refuses honest sources with large bodies earlier."""
+"""Budget divided by the bytes that one source may use: a source may use a quarter. With a larger
+value, more hostile sources are needed to fill the budget, and an honest source with large bodies is
+refused earlier."""
 _MINUTE: Final = 60.0
+"""Period of the rate limit in seconds. The setting `rate` counts uploads in a minute."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
-"""Value of `wbits` by which zlib reads a gzip header."""
+"""Argument `wbits` of zlib for a gzip header. Without the 16, zlib would expect its own header."""
 
 
 class BodyBudget:
     """Memory for the bodies of all requests in progress, in bytes. Not thread-safe."""
 
     def __init__(self, n_bytes: int, *, proxies: str = "*") -> None:
-        """Allow `n_bytes` in total, and a quarter for each source that is no trusted proxy."""
+        """Create a budget whose bytes are all free.
+
+        Parameters
+        ----------
+        n_bytes : size of the budget in bytes (setting `max_bodies`)
+        proxies : addresses of trusted proxies, separated by commas, to which the quota of sources
+            does not apply. The default "*" trusts every address.
+        """
         self._free = n_bytes
         self._sources = SourceQuota(n_bytes // _BUDGET_PER_SOURCE, proxies=proxies)
 
@@ -65,13 +88,15 @@ class BodyBudget:
         return BodyAllocation(self, address, min_free)
 
     def acquire(self, n_bytes: int, *, address: str, min_free: int) -> None:
-        """Take free bytes.
+        """Move bytes from the free bytes of the budget to an allocation.
 
         Raises
         ------
         Problem
             503 if fewer than `min_free` bytes would be free, 429 if the source has too many.
         """
+        # The rest of a refused body is not read. `Connection: close` ends the connection, because
+        # the unread bytes would otherwise be parsed as the next request.
         if n_bytes > self._free - min_free:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -89,7 +114,7 @@ class BodyBudget:
         self._free -= n_bytes
 
     def release(self, n_bytes: int, *, address: str) -> None:
-        """Return bytes to the budget."""
+        """Move bytes of an allocation back to the free bytes of the budget."""
         self._free += n_bytes
         if address:
             self._sources.release(address, n_bytes)
@@ -100,7 +125,7 @@ class BodyAllocation:
 
     Attributes
     ----------
-    n_bytes : number of bytes in use
+    n_bytes : number of bytes in use, compressed and decompressed body together
     """
 
     __slots__ = ("_address", "_budget", "_min_free", "n_bytes")
@@ -112,7 +137,8 @@ class BodyAllocation:
         self._min_free = min_free
 
     def grow(self, n_bytes: int) -> None:
-        """Take more bytes; raise Problem 503 or 429 if a limit is reached."""
+        """Take more bytes of the budget; raise Problem 503 or 429 if a limit is reached."""
+        # A refusal raises before the addition, so the release returns exactly the acquired bytes.
         self._budget.acquire(n_bytes, address=self._address, min_free=self._min_free)
         self.n_bytes += n_bytes
 
@@ -131,12 +157,12 @@ class BodyAllocation:
 async def read_body(
     scope: Scope, receive: Receive, allocation: BodyAllocation, *, max_body: int, seconds: float
 ) -> bytes:
-    """Read the body of a request.
+    """Read the body of a request, within limits of size, time and memory.
 
     Parameters
     ----------
     scope, receive : the request, as ASGI defines it
-    allocation : memory for the body
+    allocation : memory for the body, which grows by each chunk that arrives
     max_body : largest size of the body, in bytes
     seconds : longest time in which the body must arrive
 
@@ -146,13 +172,16 @@ async def read_body(
         413 as soon as the body is too large, 408 if it takes too long, 400 if the client
         disconnects, 503 or 429 if the allocation cannot grow.
     """
-    # A declared length that is too large needs no reading. A smaller one is not trusted:
-    # `_read_chunks` counts the bytes that arrive, also of a chunked body without a length.
+    # A body whose declared length is too large is refused before any byte is read. A smaller
+    # declared length is not trusted: `_read_chunks` counts the bytes that arrive, also of a chunked
+    # body, which declares no length. The cut at 20 digits bounds the conversion to int: 20 digits
+    # are more than any limit.
     declared = dict(scope["headers"]).get(b"content-length", b"0").strip()
     if not declared.isdigit() or int(declared[:20]) > max_body:
         raise _make_too_large(max_body)
     if scope.get(HAS_WHOLE_BODY):
-        # Nearly every upload arrives in one packet. A timer for each would cost more than reading.
+        # Nearly every upload arrives in one packet. A timer for each upload would cost more CPU
+        # time than the reading.
         return await _read_chunks(receive, allocation, max_body)
     try:
         async with asyncio.timeout(seconds):
@@ -166,7 +195,14 @@ async def read_body(
 
 
 async def _read_chunks(receive: Receive, allocation: BodyAllocation, max_body: int) -> bytes:
-    """Read chunks of a body until the body is complete; raise Problem 413 if it is too large."""
+    """Read chunks of a body until the body is complete.
+
+    Raises
+    ------
+    Problem
+        413 as soon as the chunks are larger than `max_body` bytes, 400 if the client disconnects,
+        503 or 429 if the allocation cannot grow.
+    """
     body = bytearray()
     while True:
         message = await receive()
@@ -178,7 +214,7 @@ async def _read_chunks(receive: Receive, allocation: BodyAllocation, max_body: i
             raise _make_too_large(max_body)
         is_complete = not message.get("more_body", False)
         if is_complete and not body:
-            return chunk  # without a copy: a body of one chunk is the usual case
+            return chunk  # the usual case, a body of one chunk, needs no copy
         body += chunk
         if is_complete:
             return bytes(body)
@@ -187,15 +223,22 @@ async def _read_chunks(receive: Receive, allocation: BodyAllocation, max_body: i
 def decompress(body: bytes, encoding: str, allocation: BodyAllocation, *, max_bytes: int) -> bytes:
     """Decompress a body by its Content-Encoding, which is gzip, `identity` or empty.
 
-    A gzip bomb of less than a megabyte unpacks to gigabytes. The output is therefore limited to
-    `max_bytes` and to ten times the size of the body, whichever is smaller, and the memory for the
+    A gzip bomb of less than a megabyte unpacks to a gigabyte. The output is therefore limited to
+    `max_bytes` and to ten times the size of the body, whichever is smaller. The memory for this
     limit is allocated before anything is unpacked.
+
+    Parameters
+    ----------
+    body : body as it arrived
+    encoding : value of the header Content-Encoding in lower case
+    allocation : memory of the request, which grows by the limit of the output
+    max_bytes : largest size of the output, in bytes (setting `max_decompressed`)
 
     Raises
     ------
     Problem
         413 if the output would be larger, 400 if the body is not exactly one gzip stream, 415 for
-        another encoding, 503 or 429 if the allocation cannot grow.
+        another encoding such as `br`, 503 or 429 if the allocation cannot grow.
     """
     if encoding in ("", "identity"):
         return body
@@ -209,7 +252,8 @@ def decompress(body: bytes, encoding: str, allocation: BodyAllocation, *, max_by
     allocation.grow(limit)
     decompressor = zlib.decompressobj(_GZIP)
     try:
-        # One byte beyond the limit shows that the output is too large.
+        # An output of one byte more than the limit shows that the output is too large. zlib stops
+        # there, and the rest of a bomb is never unpacked.
         data = decompressor.decompress(body, limit + 1)
     except zlib.error:
         raise Problem(
@@ -222,8 +266,8 @@ def decompress(body: bytes, encoding: str, allocation: BodyAllocation, *, max_by
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"a body must unpack to at most {MAX_RATIO} times its size; send it uncompressed",
         )
-    # A truncated stream does not reach its end. A second stream, or garbage behind the first one,
-    # is left over.
+    # `eof` is False for a truncated stream. `unused_data` contains a second stream or garbage that
+    # follows the first stream. Both would give two readings of one body.
     if not decompressor.eof or decompressor.unused_data:
         raise Problem(HTTPStatus.BAD_REQUEST, "the body must be one whole gzip stream")
     return data
@@ -232,10 +276,13 @@ def decompress(body: bytes, encoding: str, allocation: BodyAllocation, *, max_by
 class RateLimit:
     """Limit on the requests of one source in a minute. It stores no address.
 
-    A source (`identify_source`) is stored as a keyed hash. The key and the counts are replaced
-    every minute, so nobody can find out later who sent. A source may send up to twice the rate
-    around a replacement. If there are more than `max_sources` sources in a minute, the surplus
-    sources share one count, which bounds the memory.
+    The state is a dict from keyed hash of a source (16 bytes) to its number of requests in this
+    minute. The key and the dict are replaced every minute. A later memory dump therefore does not
+    reveal which addresses sent, and no hash of one minute can be linked with the next minute.
+
+    Two consequences: a source may send up to twice the rate around a replacement. If there are more
+    than `max_sources` sources in a minute, the surplus sources share one count, which bounds the
+    memory against a sender with many addresses.
     """
 
     def __init__(
@@ -252,10 +299,11 @@ class RateLimit:
         Parameters
         ----------
         rate : largest number of requests of one source in a minute; 0 means no limit
-        clock : returns the time in seconds
-        new_key : returns a new key of the hash
-        max_sources : largest number of sources with a count of their own
-        what : noun for the counted requests, in messages
+        clock : returns the time in seconds, from any origin
+        new_key : returns a new key of the hash, 32 random bytes
+        max_sources : largest number of sources with a count of their own. 100,000 counts use about
+            10 MB of memory.
+        what : noun for the counted requests, in the message of the problem
         """
         self._rate = rate
         self._what = what
@@ -275,7 +323,7 @@ class RateLimit:
             self._until, self._key, self._counts = now + _MINUTE, self._new_key(), {}
         source = self._hash_source(address)
         if source not in self._counts and len(self._counts) >= self._max_sources:
-            source = b""
+            source = b""  # the shared count of the surplus sources; no hash is empty
         self._counts[source] = self._counts.get(source, 0) + 1
         if self._counts[source] > self._rate:
             raise Problem(
@@ -287,8 +335,10 @@ class RateLimit:
     def take_back(self, address: str) -> None:
         """Subtract a request that `check` counted in this minute.
 
-        A successful sign-in does not count, so an honest address is never locked out.
+        The sign-in of the pages counts every attempt before it knows the result, and takes back a
+        successful attempt. An address of many honest people is therefore never locked out.
         """
+        # The minute may have ended since `check`. Then the new dict lacks the source.
         if (source := self._hash_source(address)) in self._counts:
             self._counts[source] -= 1
 

@@ -1,7 +1,17 @@
 """Quota of a shared resource for each source, so that one source cannot keep the others out.
 
-Connections, TLS handshakes and the memory for request bodies are shared by all clients of a
-process. Without a quota, 4,100 idle sockets of one address kept every device out for 15 seconds.
+Source: an IPv4 address, or the first 64 bits of an IPv6 address. All clients of a process share
+three resources, each with a `SourceQuota` of its own:
+
+| resource                 | unit       | quota of one source       | used in                    |
+|--------------------------|------------|---------------------------|----------------------------|
+| connections              | connection | `max_source_connections`  | `http/bounded_protocol.py` |
+| TLS handshakes           | handshake  | `max_source_connections`  | `http/handshakes.py`       |
+| memory of request bodies | byte       | a quarter of `max_bodies` | `base/request_limits.py`   |
+
+Without a quota, 4,100 idle sockets of one address kept every device out for 15 seconds. A quota
+does not stop an attacker with many sources: 16 addresses with 256 connections each still reach
+`max_connections`. A firewall or a proxy has to limit such an attack.
 """
 
 from __future__ import annotations
@@ -16,12 +26,17 @@ def identify_source(address: str) -> str:
     """Return the source of an address: an IPv4 address, or the first 64 bits of an IPv6 address.
 
     A provider assigns at least 64 bits of IPv6 to one customer, so one sender has 2^64 addresses.
+
+    Parameters
+    ----------
+    address : text of an address, or a name by which a proxy calls its client
     """
     try:
         ip = ipaddress.IPv6Address(address)
-    except ValueError:  # an IPv4 address, or a name by which a proxy calls its client
+    except ValueError:  # an IPv4 address, or the name of a client in X-Forwarded-For
         return address
-    # Dual-stack sockets write IPv4 addresses as ::ffff:192.0.2.1.
+    # A socket that listens on :: reports an IPv4 client as ::ffff:192.0.2.1. The first 64 bits of
+    # such an address are the same for all IPv4 clients.
     return str(ip.ipv4_mapped or ipaddress.IPv6Address(int(ip) >> 64 << 64))
 
 
@@ -29,7 +44,7 @@ class SourceQuota:
     """Number of units of a resource that each source uses at present. Not thread-safe.
 
     An address is in memory only while it uses a unit. A trusted proxy sends the requests of many
-    sources, so it has no limit.
+    devices from one address, so it has no limit.
     """
 
     def __init__(self, limit: int, *, proxies: str) -> None:
@@ -38,14 +53,19 @@ class SourceQuota:
         Parameters
         ----------
         limit : largest number of units of one source
-        proxies : addresses and networks of trusted proxies, separated by commas
+        proxies : addresses and networks of trusted proxies, separated by commas, such as
+            "127.0.0.1,10.0.0.0/8"; "*" trusts every address
         """
         self._limit = limit
         self._trusted = ProxyHeadersMiddleware(_ignore_request, proxies).trusted_hosts
         self._used: Counter[str] = Counter()
 
     def acquire(self, address: str, n: int = 1) -> bool:
-        """Count n more units for the source of an address; return False if it has too many."""
+        """Count n more units for the source of an address.
+
+        Returns False, and counts nothing, if the source would exceed its quota. Every success needs
+        one call of `release` with the same address and n.
+        """
         source = identify_source(address)
         if self._used[source] + n > self._limit and address not in self._trusted:
             return False
@@ -62,4 +82,7 @@ class SourceQuota:
 
 
 async def _ignore_request(*_: object) -> None:
-    """Do nothing. The middleware needs an application, but only its parser of proxies is used."""
+    """Stand in for the application that uvicorn's middleware expects.
+
+    Only the middleware's parser of addresses and networks is used.
+    """
