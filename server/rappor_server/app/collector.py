@@ -1,6 +1,21 @@
-"""One running collector process: opens all parts in order, stores uploads, closes the parts.
+"""The running collector: opens all parts in order, stores uploads, closes the parts in order.
 
-How to think about an upload. It passes through these states:
+The endpoints (`http/`, `pages/`) call the methods of one `Collector` object. The object runs in the
+event loop of the HTTP server. Everything that may block runs elsewhere:
+
+| work                                   | where                                              |
+|----------------------------------------|----------------------------------------------------|
+| commits of uploads to the inbox        | thread of `Receiver`                               |
+| short queries, such as of a token      | two threads, `look_up`                             |
+| probes of the database                 | one thread, `_watch_database`                      |
+| merges of the inbox into counters      | merge process, `MergeProcess`                      |
+| counts and estimates for analysts      | pools of worker processes, `readers` and `results` |
+| closing of blocks after midnight (UTC) | one worker process, `_closer`                      |
+
+Uploads are parsed in the event loop, because passing a small upload to another process costs more
+than parsing it.
+
+How to think about an upload. An upload passes through these states:
 
     new        `enqueue` has returned a future of the HTTP response. The upload waits for the end of
                the current turn of the event loop, which passes all new uploads to the writer in one
@@ -12,8 +27,9 @@ How to think about an upload. It passes through these states:
                has passed.
 
 A resolved future never changes. If the deadline passes while the database hangs, the device gets
-503 and retries; if the hanging commit succeeds later, the upload is in the inbox twice. The merge
-then counts it once, because both have the same key (`ingest/retry_keys.py`).
+503 and sends the same upload again. If the hanging commit succeeds later, the upload is in the
+inbox twice. The merge then counts the upload once, because both copies have the same key
+(`ingest/retry_keys.py`).
 """
 
 from __future__ import annotations
@@ -58,12 +74,14 @@ from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
 
 ResponseFuture = asyncio.Future[bytes]
+"""Future of the body of the response to one upload."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _FIRST_PAUSE: Final = 0.5
-"""Seconds between the first two attempts to reach the database at the start. The pause doubles up
-to `_MAX_PAUSE`. A larger value sends fewer queries to a database that is starting."""
+"""Seconds between the first two attempts to reach the database at the start. The pause doubles
+after each attempt, up to `_MAX_PAUSE`. A larger value sends fewer queries to a database that is
+starting, and delays the start of the collector."""
 _MAX_PAUSE: Final = 5.0
 """Largest pause between two attempts, in seconds. A larger value delays the start of the collector
 after the start of the database."""
@@ -71,21 +89,25 @@ _PROBE_SECONDS: Final = 2.0
 """Seconds between two probes of the database. A larger value notices a failure or a recovery
 later."""
 _QUERY_THREADS: Final = 2
-"""Number of threads for short queries, such as the check of a token. More threads answer more
+"""Number of threads for short queries, such as the check of a token. More threads serve more
 analysts while one query hangs, and use more connections to the database."""
 _MAX_WAITING_TASKS: Final = 8
-"""Largest number of tasks that wait for a worker process of a pool. Further tasks get 503. A larger
-value makes analysts wait longer before they learn that the collector is overloaded."""
+"""Largest number of tasks that wait for a worker process of a pool. Further tasks get 503. Each
+task takes at most `decode_seconds`, so with one worker and the default of 60 seconds the last of
+eight tasks may wait eight minutes. A larger value makes analysts wait longer before they learn that
+the collector is overloaded."""
 _TOTALS_SECONDS: Final = 60.0
-"""Time between two lines of totals in the log, in seconds. A shorter time would reveal more about
-when devices send."""
+"""Time between two lines of totals in the log, in seconds. It limits how exactly a thief of the log
+learns when devices sent. A shorter time would reveal more."""
 
 
 class UploadTotals:
     """Numbers of uploads, reports and refusals since the last line of totals in the log.
 
-    A timer writes the lines, and not an upload. No line therefore reveals the second in which a
-    device sent an upload.
+    The line of the log is {"event": "uploads received", "uploads": 812, "reports": 812,
+    "refused": 3}. `refused` is the number of refused reports plus the number of uploads that were
+    refused as a whole. A timer writes the lines, and not an upload. No line therefore reveals the
+    second in which a device sent an upload.
     """
 
     def __init__(self, *, write: Callable[..., None] = logs.log_event) -> None:
@@ -106,7 +128,7 @@ class UploadTotals:
         self._refused += 1
 
     def write_line(self) -> None:
-        """Write a line if any upload has come since the last line."""
+        """Write a line and set the numbers to 0; write nothing if no upload came."""
         uploads, reports, refused = self._uploads, self._reports, self._refused
         self._uploads = self._reports = self._refused = 0
         if uploads or refused:
@@ -122,6 +144,7 @@ class Collector:
     ----------
     settings : settings of the collector
     today : returns the present day (UTC)
+    suspicious : treatment of reports with an impossible popcount
     rate_limit : limit on the uploads of one source
     body_budget : memory for the bodies of requests
     health : results of the last commits, probes and merges
@@ -142,11 +165,19 @@ class Collector:
     ) -> None:
         """Open the database, and start the worker processes and background tasks.
 
+        The call may block for `database_seconds` while it waits for the database. No connection is
+        accepted yet, so nothing else waits.
+
         Parameters
         ----------
         settings : settings of the collector
         inputs : contents of the input files, or None to read the files
         today : returns the present day (UTC)
+
+        Raises
+        ------
+        RapporError
+            An input file is invalid, the database did not respond in time, or its schema is wrong.
         """
         self.settings = settings
         self.today = today
@@ -174,7 +205,9 @@ class Collector:
         # Probes have a thread of their own. Queries to a hanging database block the other threads.
         self._probe_thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-probe")
         self._loop = asyncio.get_running_loop()
+        # Uploads of the current turn of the event loop, which the writer does not have yet.
         self._new_uploads: list[tuple[Submission, ResponseFuture]] = []
+        # Deadline of each upload that has no result, in seconds of the loop's clock.
         self._deadlines: dict[ResponseFuture, float] = {}
         self.metrics = Metrics(lambda: len(self._writer))
         self.accepted_params: AcceptedParams
@@ -190,6 +223,7 @@ class Collector:
             merge_bytes=lambda *sizes: self.accepted_params.merge_bytes(*sizes),  # noqa: PLW0108
             today=self._day_of_receipt,
         )
+        # Unreadable batches by the last status of the merge process; the log gets only increases.
         self._n_unreadable = 0
         self._merge_process = MergeProcess(settings.database, self._handle_merge_status)
         self._totals = UploadTotals()
@@ -217,8 +251,10 @@ class Collector:
     async def close(self) -> None:
         """Commit the queued uploads, then close every part.
 
-        The order matters. The writer closes before the receiver that it writes to, and the merge
-        process closes last, so that it merges the last batch.
+        The order matters. The computations of analysts end first, because nothing of theirs needs
+        to be stored. The writer closes before the receiver that it writes to. The merge process
+        closes after both, so that it merges the last batch. If a commit hangs, this method hangs,
+        too, and the timer of `app/serving.py` kills the process.
         """
         for task in self._tasks:
             task.cancel()
@@ -238,6 +274,7 @@ class Collector:
         return None if self.engine.dialect.name == "postgresql" else self.today()
 
     def _close_readers(self) -> None:
+        """End the threads and processes that read, then close the database."""
         for threads in (self._query_threads, self._probe_thread):
             threads.shutdown(wait=True, cancel_futures=True)
         self.readers.close()
@@ -245,9 +282,14 @@ class Collector:
         self.engine.dispose()
 
     def adopt(self, inputs: InputFiles) -> None:
-        """Put the registry, the keys and the stops of input files in force.
+        """Put the registry, the keys and the stops of input files in force, at start or reload.
 
-        Raises RapporError, and changes nothing, if a file is invalid.
+        An upload that is parsed but not yet committed keeps the decisions of the previous registry.
+
+        Raises
+        ------
+        RapporError
+            A file is invalid. Then nothing has changed.
         """
         accepted_params = inputs.parse_accepted_params(self.settings, today=self.today())
         registry, digest = accepted_params.registry, accepted_params.digest
@@ -265,17 +307,25 @@ class Collector:
         *arguments: _P.args,
         **options: _P.kwargs,
     ) -> _T:
-        """Run a short query in a thread; return the result of `query(engine, ...)`."""
+        """Return the result of `query(engine, *arguments, **options)`, which runs in a thread.
+
+        The query must be short: two threads serve all callers.
+        """
         call = functools.partial(query, self.engine, *arguments, **options)
         return await self._loop.run_in_executor(self._query_threads, call)
 
     async def _find_due(self) -> dict[str, Rules]:
-        """Return the rules of the metrics that have ended days in no block."""
+        """Return the rules of blocks, by metric name, of the metrics with days to close.
+
+        A day is to close if it has ended and has reports that are in no block.
+        """
+        # A clock that is a day ahead would close today's blocks before their last reports came. The
+        # earlier day of this host's clock and the database's clock is therefore used.
         today = await self.look_up(earlier_of_clocks, self.today())
         return await self.look_up(select_due, self._rules, today)
 
     async def find_candidates(self, metric: Metric, digest: str = "") -> CandidateSource | None:
-        """Return the candidates of a query for a metric, or None if the metric has none.
+        """Return the list of candidates of a query for a metric, or None if there is no list.
 
         Parameters
         ----------
@@ -297,7 +347,9 @@ class Collector:
     async def _prepare_overviews(self) -> None:
         """Compute the overviews of all metrics after blocks were closed; delete unused lists.
 
-        The first reader of a day would otherwise wait for each overview.
+        New blocks change the overviews. Without this method, the first reader of a day would wait
+        for each overview. A metric without `min_reports` (a trial) is left out, because its counts
+        change with every report.
         """
         await asyncio.to_thread(self.lists.delete_unused)
         metrics = list(self.accepted_params.registry.values())
@@ -309,21 +361,31 @@ class Collector:
     def allocate_for_analyst(self) -> BodyAllocation:
         """Return an allocation for the body of an analyst, which leaves half of the memory free.
 
-        Two queries of 64 MB once filled the budget, and every upload got 503 meanwhile.
+        Without the reserve, two queries of 64 MB filled the budget, and every upload got 503 until
+        the queries ended.
         """
         return self.body_budget.allocate(min_free=self.settings.max_bodies // 2)
 
     def find_upload_key(self, authorization: str) -> str | None:
-        """Return the name of the upload key in an Authorization header.
+        """Return the name of the upload key in an Authorization header such as "Bearer KEY".
 
-        The name is empty if the collector needs no key. The result is None without a valid key.
+        Returns
+        -------
+        The name of the key; an empty name if the collector needs no key; None if the collector
+        needs a key and the header has no valid key.
         """
         if self._keys is None:
             return ""
         return self._keys.find(authorization, today=self.today())
 
     def parse_upload(self, body: bytes) -> Submission:
-        """Parse an upload, and check its reports; raise ReportError if the bytes are no upload."""
+        """Parse an upload, and accept or refuse each of its reports.
+
+        Raises
+        ------
+        ReportError
+            The bytes are not an upload, for example truncated JSON.
+        """
         return read_upload(
             body,
             self.accepted_params,
@@ -335,10 +397,11 @@ class Collector:
     def enqueue(self, submission: Submission) -> ResponseFuture:
         """Queue an upload, and return a future of the body of the response.
 
-        The future raises StoreError if the upload was not stored, or not in time. An upload that
-        was late may still be stored; a retry of it is not counted again.
+        The future raises StoreError if the upload was not stored, or not in time. A late upload may
+        still be stored after the error. The device then retries, and the upload counts once.
         """
         response: ResponseFuture = self._loop.create_future()
+        # The first new upload of a turn of the event loop schedules the call for all of them.
         if not self._new_uploads:
             self._loop.call_soon(self._submit_new_uploads)
         self._new_uploads.append((submission, response))
@@ -354,30 +417,35 @@ class Collector:
         try:
             self._writer.submit(uploads)
         except StoreError as error:
+            # The queue is full (`max_queue`), or the collector is closing: 503 for all of them.
             self._resolve([(response, error) for _, response in uploads])
 
     async def _fail_late_uploads(self) -> None:
-        """Fail the uploads whose deadlines have passed, again and again.
+        """Fail the uploads whose deadlines have passed, ten times in each `commit_seconds`.
 
-        One scan for all uploads costs less than a timer for each upload.
+        An upload is therefore failed at most a tenth of `commit_seconds` after its deadline. One
+        scan of all uploads costs less than a timer for each upload.
         """
         while True:
             await asyncio.sleep(self.settings.commit_seconds / 10)
             now = self._loop.time()
             late = [response for response, until in self._deadlines.items() if until < now]
             if late:
+                # The database hangs: a failing database would have failed the commit already.
                 seconds = f"{self.settings.commit_seconds:g} seconds"
                 error = StoreError(f"the database did not commit within {seconds}: retry")
                 self.health.record_failure(str(error))
                 self._resolve([(response, error) for response in late])
-                # Uploads that nobody waits for would fill the queue while the database hangs.
+                # The devices of these uploads have their 503. If the uploads stayed in the queue,
+                # they would fill the queue while the database hangs.
                 self._writer.drop(asyncio.Future.done)
 
     async def _watch_database(self) -> None:
-        """Probe the database every two seconds.
+        """Probe the database every two seconds, and show readiness to Prometheus.
 
-        After a failure the probe is a commit, because only a commit proves that uploads can be
-        stored again. A disk may be full while the database still responds to queries.
+        Without a failure the probe is a query, which notices a database that is away although no
+        upload comes. After a failure the probe is a commit, because only a commit proves that
+        uploads can be stored again: a full disk can still be read.
         """
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
@@ -389,7 +457,11 @@ class Collector:
             self.metrics.show_health(is_ready=self.health.failure_reason() is None)
 
     def _handle_merge_status(self, status: MergeStatus) -> None:
-        """Record a status of the merge process; log batches that no merge could read."""
+        """Record a status that the merge process has sent; log batches that no merge could read.
+
+        A batch is unreadable if the disk has damaged it, or a later version wrote it. The merge
+        process has moved it to a table of its own, so that it does not stop the merges.
+        """
         self._receiver.waiting_bytes = status.contents.n_bytes
         self._receiver.waiting_reports = status.contents.reports
         self.metrics.show_inbox(status)
@@ -400,6 +472,7 @@ class Collector:
         self._n_unreadable = n_unreadable
 
     def _ping_database(self) -> None:
+        """Query the database, and record the response or the failure. Runs in a thread."""
         try:
             ping(self.engine)
             self.health.record_response()
@@ -413,21 +486,38 @@ class Collector:
             self._totals.write_line()
 
     def _observe(self, seconds: float, submissions: Sequence[Submission]) -> None:
-        """Count a successful commit and its uploads."""
+        """Count a successful commit and its uploads.
+
+        Parameters
+        ----------
+        seconds : duration of the commit
+        submissions : uploads of the batch; empty for a probe
+        """
         self.health.record_commit()
         self.metrics.observe_commit(seconds, submissions)
         self._totals.count(submissions)
 
     def count_refusal(self, reason: str) -> None:
-        """Count an upload that was refused as a whole."""
+        """Count an upload that was refused as a whole.
+
+        Parameters
+        ----------
+        reason : reason in the counts of refusals, for example "no-key" or "too-many"
+        """
+        # The database counts refusals by (metric, reason). A refused upload has no metric.
         self._writer.refuse("", reason)
         self._totals.count_refused()
         self.metrics.refusals.labels(reason).inc()
 
     def _deliver(self, results: Sequence[tuple[ResponseFuture, Result]]) -> None:
-        """Resolve the uploads of a batch, and record a failure of the commit."""
+        """Resolve the uploads of a batch, and record a failure of the commit.
+
+        Parameters
+        ----------
+        results : future, and body of the response or error, of each upload of the batch
+        """
         failures = [result for _, result in results if isinstance(result, StoreError)]
-        if failures:
+        if failures:  # a commit fails for all its uploads with the same error
             self.health.record_failure(str(failures[0]))
         self._resolve(results)
 
@@ -435,7 +525,8 @@ class Collector:
         """Set the result of each future, which wakes the request that waits for it."""
         for response, result in results:
             self._deadlines.pop(response, None)
-            # The client has disconnected, or the upload was late and failed already.
+            # The client has disconnected, which cancels the future, or the upload was late and
+            # failed already. A second result would raise InvalidStateError.
             if response.done():
                 continue
             if isinstance(result, bytes):
@@ -445,14 +536,15 @@ class Collector:
 
 
 def _create_pool(settings: Settings, name: str, size: int, *, module: str | None = None) -> Pool:
-    """Return a pool of worker processes.
+    """Return a pool of worker processes with the limits of the settings.
 
     Parameters
     ----------
     settings : settings of the collector
-    name : name of the processes
+    name : name of the processes for `ps` and `top`
     size : number of processes
-    module : module that a process imports before its first task
+    module : module that a process imports before its first task, so that the import of numpy and
+        scipy is no part of a task's time limit
     """
     limits = Limits(seconds=settings.decode_seconds, n_bytes=settings.decode_bytes)
     return Pool(
@@ -466,21 +558,22 @@ def _create_pool(settings: Settings, name: str, size: int, *, module: str | None
 
 
 def wait_for_database(query: Callable[[], _T], *, seconds: float) -> _T:
-    """Return the result of a query; retry while the database does not respond, and log it.
+    """Return the result of a query; retry while the database does not respond.
 
-    Collector and database may start at the same time, for example after a reboot.
+    Collector and database may start at the same time, for example after a reboot. Each failed
+    attempt writes the line `waiting for the database` with the reason to the log.
 
     Parameters
     ----------
     query : the query
-    seconds : longest time to wait
+    seconds : longest time of all attempts and pauses together
 
     Raises
     ------
     StoreError
         The database did not respond in time.
     SchemaError
-        The schema is wrong. Waiting would not help.
+        The schema is of another version. Waiting does not help, so the first attempt raises.
     """
     until = time.monotonic() + seconds
     pause = _FIRST_PAUSE
