@@ -51,6 +51,7 @@ from rappor.auditing.folder import check_folder
 from rappor.auditing.likelihood_ratios import (
     LogRatio,
     OnesOf,
+    compute_common_response_ratio,
     compute_noiseless_ratio,
     compute_redrawn_ratio,
     compute_repeated_coins_ratio,
@@ -830,16 +831,26 @@ def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
     if days is None:
         return cases, []
     # Devices with one secret have one permanent response to a value, in one cohort. With one cohort
-    # the cohorts say nothing, so all reports of the pair are compared.
+    # the cohorts say nothing, so all reports of the devices are compared: pair by pair for secrets
+    # that only some devices share, and in groups of one value for a secret that all devices have.
     days = days.select(days.devices % 2 == 0)
     half = len(days.devices) // 2
     one, other = days.select(np.arange(half)), days.select(np.arange(half, 2 * half))
     is_alike = (one.truth == other.truth).all(axis=1) & (one.cohorts == other.cohorts)
     one, other = one.select(is_alike), other.select(is_alike)
-    ratio = compute_shared_response_ratio(
-        one.count_ones(), other.count_ones(), (one.truth, other.truth), metric_reports.params
+    params = metric_reports.params
+    pair_ratio = compute_shared_response_ratio(
+        one.count_ones(), other.count_ones(), (one.truth, other.truth), params
     )
-    return cases, [sum_log_ratio("one permanent response of two devices", ratio)]
+    keys = np.column_stack([days.cohorts, days.truth])
+    _, groups = np.unique(keys, axis=0, return_inverse=True)
+    group_ratio = compute_common_response_ratio(
+        days.count_ones(), groups.ravel(), days.truth, params
+    )
+    return cases, [
+        sum_log_ratio("one permanent response of two devices", pair_ratio),
+        sum_log_ratio("one permanent response of all devices", group_ratio),
+    ]
 
 
 def _compare_periods(

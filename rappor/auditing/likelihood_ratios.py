@@ -102,6 +102,37 @@ def compute_shared_response_ratio(
     return _subtract(compute_log_likelihood(both, truths[0], params), correct)
 
 
+def compute_common_response_ratio(
+    devices: OnesOf, groups: Integers, truth: Booleans, params: Params
+) -> Floats:
+    """Compare one permanent response of each group of devices with independent responses.
+
+    A client with one secret for all devices has this fault, in every group of devices with equal
+    true bits and one cohort. Groups find the fault with fewer devices than pairs do: each device of
+    a group is compared with the common response that all other devices of the group show.
+
+    Parameters
+    ----------
+    devices : reports of each device, (n, k).
+    groups : (n,) int64. Index of the group of each device, 0 to g - 1, where g is their number.
+    truth : (n, k) bool. True bits of each device. Devices of one group have equal true bits.
+    params : parameters of the reports.
+
+    Returns
+    -------
+    (g, k) float64. Log ratio of each group and bit, in nats.
+    """
+    _, first_of_group = np.unique(groups, return_index=True)
+    shape = (len(first_of_group), devices.ones.shape[1])
+    ones, correct = np.zeros(shape, dtype=np.int64), np.zeros(shape)
+    np.add.at(ones, groups, devices.ones)
+    np.add.at(correct, groups, compute_log_likelihood(devices, truth, params))
+    n_reports = np.zeros((shape[0], 1), dtype=np.int64)
+    np.add.at(n_reports, groups, np.broadcast_to(devices.n_reports, (len(groups), 1)))
+    fault = compute_log_likelihood(OnesOf(ones, n_reports), truth[first_of_group], params)
+    return _subtract(fault, correct)
+
+
 def compute_redrawn_ratio(group: OnesOf, truth: Booleans, params: Params) -> Floats:
     """Compare a new permanent response of each report with one response of all reports."""
     star = np.where(truth, params.q_star, params.p_star)

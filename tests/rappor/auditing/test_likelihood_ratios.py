@@ -14,6 +14,7 @@ from rappor.auditing.detectable_faults import AuditSizes, choose_sizes, list_mis
 from rappor.auditing.device_histories import Calendar, choose_values
 from rappor.auditing.likelihood_ratios import (
     OnesOf,
+    compute_common_response_ratio,
     compute_log_likelihood,
     compute_noiseless_ratio,
     compute_redrawn_ratio,
@@ -76,6 +77,20 @@ def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
             total += float(np.exp(correct + ratio).sum())
         assert total <= 1 + 1e-12
         assert total == pytest.approx(1) or params is ONCE
+
+
+def test_the_expected_quotient_of_a_group_of_devices_is_one() -> None:
+    """For every outcome of three devices with two reports each, two of them in one group."""
+    groups, total = np.array([0, 0, 1]), 0.0
+    for bits in product((0, 1), repeat=6):
+        devices = OnesOf(np.array(bits).reshape(3, 2).sum(axis=1)[:, None], 2)
+        truth = np.array([[True], [True], [False]])
+        correct = compute_log_likelihood(devices, truth, PARAMS).sum()
+        ratio = compute_common_response_ratio(devices, groups, truth, PARAMS)
+        assert ratio.shape == (2, 1)
+        assert ratio[1, 0] == pytest.approx(0)  # a group of one device shows nothing
+        total += float(np.exp(correct + ratio.sum()))
+    assert total == pytest.approx(1)
 
 
 def test_the_likelihood_is_a_distribution() -> None:
