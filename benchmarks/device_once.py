@@ -63,7 +63,7 @@ def measure(n_records: int) -> dict[str, float]:
     from rappor_client import Client, ClientOptions  # noqa: PLC0415 - this is what is measured
 
     results = {"import": time.perf_counter() - start}
-    from rappor_client.budget.prepared import prepare  # noqa: PLC0415
+    from rappor_client.budget.prepared_report import prepare_report  # noqa: PLC0415
 
     from rappor import Registry  # noqa: PLC0415
     from rappor.protocol.randomizer import draw_system_coins  # noqa: PLC0415
@@ -89,7 +89,9 @@ def measure(n_records: int) -> dict[str, float]:
         secret = bytes(32)
         results |= time_calls(
             "make",
-            lambda: prepare(secret, registry["page"], "x", epoch="", coins=draw_system_coins),
+            lambda: prepare_report(
+                secret, registry["page"], "x", epoch="", coins=draw_system_coins
+            ),
             n_records,
         )
         client.close()

@@ -1,5 +1,5 @@
-from rappor_client.budget.spent import MetricPrivacySpent as MetricPrivacySpent
-from rappor_client.budget.spent import PrivacySpent as PrivacySpent
+from rappor_client.budget.privacy_spent import MetricPrivacySpent as MetricPrivacySpent
+from rappor_client.budget.privacy_spent import PrivacySpent as PrivacySpent
 from rappor_client.client import Client as Client
 from rappor_client.folder.spool import ReportRecord as ReportRecord
 from rappor_client.folder.spool import SentUpload as SentUpload

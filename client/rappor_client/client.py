@@ -45,7 +45,7 @@ from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.budget import admission
-from rappor_client.budget.spent import NOTHING_SPENT, PrivacySpent
+from rappor_client.budget.privacy_spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
 from rappor_client.folder.access import UnusableError, resolve_folder, revoke_access
@@ -373,7 +373,7 @@ class Client:
         if writer is None:
             return NOTHING_SPENT
         state = writer.identity.state  # as the disk had it when it last answered
-        return PrivacySpent.of(state.scopes.values(), state.reserved.by_year())
+        return PrivacySpent.of(state.scopes.values(), state.reservations.sum_by_year())
 
     @hide_frames
     def sent_uploads(self) -> list[SentUpload]:
@@ -516,7 +516,7 @@ class Client:
         be behind.
         """
         assert self._writer is not None
-        metrics = self._writer.find_unaffordable(state.reserved, year)
+        metrics = self._writer.find_unaffordable(state.reservations, year)
         if metrics and (year, metrics) != self._logged_skips:
             self._logged_skips = (year, metrics)
             names = ", ".join(sorted(metrics))
@@ -571,14 +571,14 @@ class Client:
         writer = self._writer
         assert writer is not None
         identity = writer.identity
-        if identity.n_lost:
+        if identity.n_lost_states:
             writer.count("identity_lost")
             writer.wake()
             warn("the state in %s is lost: silent for the year", self._settings.folder)
         self._find_unaffordable(identity.state, day_of(self._clock()).year)
         # A commit repairs the copy that is behind, and stores that a lost year is over. If another
         # process has the lock, the next commit does both.
-        if identity.state.reserved.lost is not None or not identity.is_whole:
+        if identity.state.reservations.lost is not None or not identity.has_equal_copies:
             with contextlib.suppress(BusyError):
                 writer.run(lambda _: None, patience=_PATIENCE)
         if not writer.store.exists():
@@ -586,7 +586,7 @@ class Client:
         self._drop_opted_out()
         with writer.store.reading() as db:
             self._stops.reload(db)
-            n_queued, has_pending = spool.count_queued(db), admission.next_end(db) is not None
+            n_queued, has_pending = spool.count_queued(db), admission.find_next_end(db) is not None
         self._n_queued = n_queued
         sender = self._get_sender() if self._settings.options.background else None
         if sender is not None and (n_queued or has_pending):
@@ -706,7 +706,7 @@ class Client:
         if names:
             spool.drop_metrics(db, names)
         for name in names:
-            admission.forget(db, name)
+            admission.drop_pending(db, name)
 
     def _find_obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
         """Return the reason why nothing may be sent, None if uploads may be sent.

@@ -381,7 +381,7 @@ class Lives(RuleBasedStateMachine):
         self.check_reserved()
         left = b"".join(path.read_bytes() for path in self.folder.rglob("*") if path.is_file())
         if known is not None:
-            secret = known[0].sealed.bytes
+            secret = known[0].sealed_secret.bytes
             assert secret not in left
             assert secret.hex().encode() not in left
         other = self.programs[1 - n]
@@ -461,7 +461,7 @@ class Lives(RuleBasedStateMachine):
         written = b"".join(files.values()) + said.encode()
         assert not [value for value in VALUES if value.encode() in written]
         if (known := read_state(self.folder)) is not None and known[0].secret is not None:
-            secret = known[0].sealed.bytes
+            secret = known[0].sealed_secret.bytes
             beside = [data for path, data in files.items() if not path.name.startswith("state.")]
             for data in (*beside, said.encode()):
                 assert secret not in data

@@ -115,7 +115,7 @@ def test_what_is_stored_after_midnight_belongs_to_its_own_day(
     quarter.client.close()
     quarter.clock.advance(days=1)
     (held,) = peek(quarter.folder).pending_reports
-    assert held.ends == quarter.clock() - 12 * HOUR
+    assert held.interval_end == quarter.clock() - 12 * HOUR
     for _ in range(of_the_next):
         other.record("page", "next day")
     other.flush()

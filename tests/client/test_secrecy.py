@@ -26,7 +26,7 @@ from devices import (
 )
 from devices import own as own_folder
 from rappor_client import BudgetCap
-from rappor_client.budget.prepared import prepare
+from rappor_client.budget.prepared_report import prepare_report
 from rappor_client.folder import copies
 from rappor_client.folder.spool import add_report
 from rappor_client.folder.store import Store
@@ -119,7 +119,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
             repr(peek(folder)),
         ]
         said += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]
-        prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=draw_system_coins)
+        prepared = prepare_report(secret, METRICS[0], VALUES[0], epoch="", coins=draw_system_coins)
         said += [repr(prepared), repr(prepared.report)]
         client.close()
     return said

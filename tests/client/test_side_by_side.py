@@ -20,8 +20,8 @@ import pytest
 from devices import metric_of, open_device
 from forks import at_touch
 from rappor_client import Client
-from rappor_client.budget import remainder
-from rappor_client.budget.identity import begin
+from rappor_client.budget import reservation_record
+from rappor_client.budget.identity import create_identity
 from rappor_client.folder.identity_folder import lock_host_folder
 from rappor_client.person.contents import read_spent
 from rappor_client.person.withdrawal import erase
@@ -142,7 +142,7 @@ def check_budget(
     least = read_spent(base).reserved[2026]
     for folder in trials(base, first, second, moments):
         withdraw(folder)
-        reserved = remainder.read_years(folder, 2026)[2026]
+        reserved = reservation_record.read(folder, 2026)[2026]
         assert least <= reserved < math.inf, folder.name
         assert [path.name for path in folder.iterdir()] == ["budget"]
 
@@ -179,7 +179,7 @@ def test_many_that_start_together_wait_for_the_first_alone(tmp_path: Path) -> No
         ]
         for other in others:
             other.start()
-        begin(folder, {})
+        create_identity(folder, {})
         for other in others:
             other.join()
     assert [client.disabled_reason for client in opened] == [""] * 4

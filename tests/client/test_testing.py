@@ -58,11 +58,11 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     assert pending.body == transport.bodies[1]
     assert pending.backoff_until == pytest.approx(home.clock() + 5)
     assert [held.metric for held in contents.pending_reports] == ["slow"]
-    assert contents.pending_reports[0].ends == FixedClock("2026-11-23")()
+    assert contents.pending_reports[0].interval_end == FixedClock("2026-11-23")()
     (scope,) = contents.scopes
     assert (scope.metric, scope.epoch) == ("page", "2026-11")
     assert contents.spent == client.privacy_spent()
-    assert scope.price == contents.spent.nats
+    assert scope.cost == contents.spent.nats
     assert list(contents.sent_uploads) == client.sent_uploads()
     assert contents.counters == client.event_counts() == {"accepted": 1, "recorded": 3}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import registries
 from rappor_client import BudgetCap, Client, ClientOptions, testing
-from rappor_client.budget import remainder
+from rappor_client.budget import reservation_record
 from rappor_client.budget.identity import read_state
 from rappor_client.budget.state import State
 from rappor_client.folder import copies
@@ -134,7 +134,7 @@ def state_of(folder: Path) -> State:
 
 def secret_of(folder: Path) -> bytes:
     """Return the secret as the folder's files hold it."""
-    return state_of(folder).sealed.bytes
+    return state_of(folder).sealed_secret.bytes
 
 
 def response_of(
@@ -149,8 +149,8 @@ def write_device(folder: Path, secret: bytes) -> None:
     """Write the state of a device that has spent nothing yet."""
     folder.mkdir(mode=0o700)
     own(folder).mkdir(mode=0o700)
-    remainder.write(folder, {})
-    copies.begin(IdentityFolder(own(folder)), State.of(Sealed(secret)).to_text())
+    reservation_record.write(folder, {})
+    copies.begin(IdentityFolder(own(folder)), State.from_secret(Sealed(secret)).to_text())
 
 
 def lose(folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""What a report costs, what was spent, and what the device remembers of it."""
+"""Privacy budget of a device: reserved nats, memoized scopes, and admission of reports."""

@@ -1,8 +1,32 @@
-"""Who this device is: the state of its folder, read under the lock and written to both copies.
+"""Identity of a device: the folder with its state, read under a lock and written in two copies.
 
-A folder gets its name when it has both copies. Where no valid one is left, the device goes on with
-a new secret and is silent: metrics for life for good, the others until the year is over. A copy
-that is another device's is told by the name of the spool, which has the mark of the secret in it.
+Files of the folder `device/`:
+
+    state.1, state.2         two equal copies of the state, with the secret (`folder/copies.py`)
+    spool-HEX.sqlite3        reports of the secret with the identifier HEX
+    .state.1.HEX.tmp         draft of a copy; a killed process may leave it
+
+What `refresh` finds, and what it does:
+
+    copies                                            action
+    unchanged since the last look                     nothing
+    both valid and equal                              read the state
+    one valid, or two with different numbers          read the newer copy, and repair the other
+    valid, but of another secret than the spool       as without a valid copy
+    none valid                                        the state is lost: see below
+    valid, in the format of another version           ForeignError: use the other version
+
+If the state is lost, nothing says how much budget the old secret has used. So the device gets a new
+secret and skips all metrics until the year is over, and metrics for life for good. A device that
+continued at once would spend the budget of the year twice.
+
+A restored backup or a copied file may bring a valid state of another device into the folder. The
+name of the spool contains the identifier of the device's secret, so such a state is recognized and
+not used. Without a spool any secret is accepted. Two valid copies with different secrets count as
+none, because nothing says which of the two is this device's.
+
+Invariant: both copies are replaced before a report that needs them may leave. The order of these
+writes is in `outbox/writer.py`. All methods that write need the lock of the folder.
 """
 
 from __future__ import annotations
@@ -15,8 +39,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from rappor_client.budget import remainder
-from rappor_client.budget.reservation import Reserved
+from rappor_client.budget import reservation_record
+from rappor_client.budget.reservation import Reservations
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
 from rappor_client.folder.access import ForeignError, revoke_all_access
@@ -24,156 +48,215 @@ from rappor_client.folder.copies import Sealed
 from rappor_client.folder.identity_folder import BUSY_SECONDS, NAME, BusyError, IdentityFolder
 from rappor_client.periods import HOUR, Clock, day_of
 
-_SPOOL: Final = "spool-"
-_ENDING: Final = ".sqlite3"
+_SPOOL_PREFIX: Final = "spool-"
+_SPOOL_SUFFIX: Final = ".sqlite3"
 BEGUN: Final = f"{NAME}.begun"
-"""A new device's folder until it is whole."""
+"""Name of a new device's folder until both copies are written. Then the folder is renamed, so no
+process ever opens a folder without a state."""
+_MAX_DRAFT_SECONDS: Final = HOUR
+"""Age from which a draft was left by a killed process, in seconds. A write takes milliseconds; a
+smaller value may remove the draft of a process that was suspended."""
 
 
 class Identity:
-    """One device's secret and state: what the disk held when it was last looked at."""
+    """The secret and state of one device, as the disk contained them at the last look.
+
+    Parameters
+    ----------
+    host
+        Folder of the host program, which contains the folder of the identity.
+    clock
+        Returns seconds since 1970.
+
+    Attributes
+    ----------
+    folder
+        The open folder of the identity.
+    state
+        The state.
+    number
+        Version number of the state. Each write adds 1.
+    has_equal_copies
+        Whether the two copies were equal when the identity was opened.
+    n_lost_states
+        Number of times that this object found no valid state.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no identity.
+    OSError
+        The system does not allow the access.
+    UnusableError
+        The folder belongs to another user, or has the format of another version.
+    BusyError
+        Another process keeps the lock, and the state must be replaced.
+    """
 
     def __init__(self, host: Path, clock: Clock) -> None:
-        """Open the folder; FileNotFoundError if there is none.
-
-        Raises OSError where the system does not allow it, UnusableError for a folder of another
-        user or another version, and BusyError where it must be mended and another process keeps the
-        lock.
-        """
         self._clock = clock
         self._host = host
-        self.n_lost = 0
-        self._seen: tuple[object, ...] = ()
+        self.n_lost_states = 0
+        self._seen_stamps: tuple[object, ...] = ()
         revoke_all_access(host / NAME)
         self.folder = IdentityFolder(host / NAME)
-        self._sweep()
-        self.number, self.state, text = _newest(self.folder) or self._mended()
-        self.is_whole = self._is_whole(text)
+        self._remove_old_drafts()
+        # Reading needs no lock: at any moment one copy is valid. Only a lost state needs it.
+        known = _read_newest(self.folder) or self._read_or_replace()
+        self.number, self.state, text = known
+        self.has_equal_copies = self._are_copies_equal(text)
 
     @property
     def spool(self) -> Path:
-        """The file of the reports that wait under this secret."""
-        return self.folder.path / spool_name(self.state.mark)
+        """Path of the spool of this secret."""
+        return self.folder.path / name_spool(self.state.secret_id)
 
     def refresh(self) -> None:
-        """Look at the disk, under the lock; GoneError once consent was withdrawn.
+        """Read the state again if a copy has changed. The caller holds the lock of the folder.
 
-        Mends a copy that is behind, and begins a new state where no valid one is left.
+        The head of this module lists the cases. Raises GoneError if consent was withdrawn, and
+        ForeignError for a state of another version.
         """
         self.folder.check()
+        # Comparing stamps takes microseconds. Reading and parsing both copies before every commit
+        # would take much longer.
         stamps = copies.read_stamps(self.folder)
-        if stamps == self._seen:
+        if stamps == self._seen_stamps:
             return
-        self.number, self.state, text = _newest(self.folder) or self._lost()
-        if not self._is_whole(text):
+        self.number, self.state, text = _read_newest(self.folder) or self._replace_lost_state()
+        # A process was killed between the writes of the two copies, or one copy is damaged.
+        if not self._are_copies_equal(text):
             copies.write(self.folder, self.number, text)
-        self._seen = copies.read_stamps(self.folder)
+        self._seen_stamps = copies.read_stamps(self.folder)
 
     def write(self, state: State) -> None:
-        """Replace both copies, under the lock."""
+        """Replace both copies by a state. The caller holds the lock of the folder."""
         copies.write(self.folder, self.number + 1, state.to_text())
         self.number, self.state = self.number + 1, state
-        self._seen = copies.read_stamps(self.folder)
+        self._seen_stamps = copies.read_stamps(self.folder)
 
-    def look_again(self) -> None:
-        """Read the disk at the next look; what was concluded from this state holds no more."""
-        self._seen = ()
+    def invalidate(self) -> None:
+        """Let the next `refresh` read the disk, and let all caches of this state be stale.
+
+        For the child of a fork, and after the loss of the spool. Caches compare the state by its
+        object, so an equal object makes them stale.
+        """
+        self._seen_stamps = ()
         self.state = dataclasses.replace(self.state)
 
-    def _sweep(self) -> None:
-        """Remove what processes have left, with the secret, that were killed over an hour ago."""
+    def _remove_old_drafts(self) -> None:
+        """Remove the drafts of killed processes, because a draft contains the secret."""
         with contextlib.suppress(OSError):
             for path in self.folder.path.glob(".state.*.tmp"):
-                if time.time() - path.stat().st_mtime > HOUR:
+                if time.time() - path.stat().st_mtime > _MAX_DRAFT_SECONDS:
                     path.unlink()
 
-    def _is_whole(self, text: Sealed) -> bool:
-        """Return whether both copies hold a text."""
-        return [each.text.bytes for each in copies.read(self.folder)] == [text.bytes] * 2
+    def _are_copies_equal(self, text: Sealed) -> bool:
+        """Return whether both copies are valid and contain a text."""
+        return [copy.text.bytes for copy in copies.read(self.folder)] == [text.bytes] * 2
 
-    def _mended(self) -> tuple[int, State, Sealed]:
-        """Return the state under the lock; whoever replaces it has left it whole."""
-        with self.folder.lock(BUSY_SECONDS) as is_inside:
-            if not is_inside:
-                raise BusyError
-            return _newest(self.folder) or self._lost()
+    def _read_or_replace(self) -> tuple[int, State, Sealed]:
+        """Read the state under the lock, and replace the state if it is lost.
 
-    def _lost(self) -> tuple[int, State, Sealed]:
-        """Go on with a new secret; metrics are skipped while the old one may have spent budget.
-
-        A spool that names a later year than the clock shows that the clock is wrong now, and that
-        budget of the later year was used.
+        Without the lock no valid copy was found. Another process may have been replacing the lost
+        state at that time. Under the lock its result is complete.
         """
-        spools = self.folder.path.glob(f"{_SPOOL}*{_ENDING}")
+        with self.folder.lock(BUSY_SECONDS) as is_locked:
+            if not is_locked:
+                raise BusyError
+            return _read_newest(self.folder) or self._replace_lost_state()
+
+    def _replace_lost_state(self) -> tuple[int, State, Sealed]:
+        """Begin a new state in place of a lost one, and remove the old spool.
+
+        Metrics are skipped while the old secret may have used budget: until the later of two years
+        is over, that of the clock and that of the spool. If the spool names a later year, the clock
+        is behind now, and the old secret has used budget of the later year.
+        """
+        spools = self.folder.path.glob(f"{_SPOOL_PREFIX}*{_SPOOL_SUFFIX}")
         year = max(day_of(self._clock()).year, *map(spool.find_latest_year, spools), 0)
-        years = {**remainder.read_years(self._host, year), year: math.inf}
-        state = State.fresh(Reserved.of_earlier(years, is_for_life=True))
+        years = {**reservation_record.read(self._host, year), year: math.inf}
+        state = State.create(Reservations.from_years(years, is_for_life=True))
         text = state.to_text()
         copies.write(self.folder, 1, text)
-        for path in self.folder.path.glob(f"{_SPOOL}*"):
+        # The reports of the old secret must not leave: their costs are unknown. The spool goes
+        # last. If this process is killed before, the next one finds a valid copy of another secret
+        # than the spool, and comes here again.
+        for path in self.folder.path.glob(f"{_SPOOL_PREFIX}*"):
             self.folder.remove(path.name)
-        self.n_lost += 1
+        self.n_lost_states += 1
         return 1, state, text
 
 
-def begin(host: Path, years: Mapping[int, float]) -> None:
-    """Make the folder of a new device; what earlier ones have reserved by year stays so."""
-    build(host / BEGUN, State.fresh(Reserved.of_earlier(years))).close()
-    remainder.write(host, years)
+def create_identity(host: Path, years: Mapping[int, float]) -> None:
+    """Create the folder of a new device. The caller holds the lock of the host's folder.
+
+    Parameters
+    ----------
+    host
+        Folder of the host program.
+    years
+        Nats that earlier identities have reserved, by calendar year; infinity if unknown.
+    """
+    state = State.create(Reservations.from_years(years))
+    _create_folder(host / BEGUN, state).close()
+    reservation_record.write(host, years)
+    # The last step makes the identity visible. A process that is killed before leaves a folder
+    # `device.begun`, which the next process replaces.
     (host / BEGUN).rename(host / NAME)
 
 
-def build(place: Path, state: State) -> IdentityFolder:
-    """Make a folder that holds a state, in the place of what an earlier attempt has left."""
-    if place.is_dir():
-        for path in place.iterdir():
-            path.unlink()
-        place.rmdir()
-    place.mkdir(mode=0o700)
-    folder = IdentityFolder(place)
+def _create_folder(path: Path, state: State) -> IdentityFolder:
+    """Create a folder with a state, in place of a folder that a killed process has left."""
+    if path.is_dir():
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    path.mkdir(mode=0o700)
+    folder = IdentityFolder(path)
     copies.begin(folder, state.to_text())
     return folder
 
 
 def read_state(host: Path) -> tuple[State, Path] | None:
-    """Return a folder's state and the file of its spool, None where no copy is valid.
+    """Return the state of a device and the path of its spool, without a lock and without changes.
 
-    Raises OSError where a copy cannot be read, and ForeignError for one of another version.
+    None if there is no identity, or no copy of its state is valid. Raises OSError if a copy cannot
+    be read, and ForeignError for a copy of another version.
     """
     try:
         folder = IdentityFolder(host / NAME)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        known = _newest(folder)
+        known = _read_newest(folder)
     finally:
         folder.close()
-    return None if known is None else (known[1], folder.path / spool_name(known[1].mark))
+    return None if known is None else (known[1], folder.path / name_spool(known[1].secret_id))
 
 
-def _newest(folder: IdentityFolder) -> tuple[int, State, Sealed] | None:
-    """Return the newest state of a valid copy that is this device's.
+def name_spool(secret_id: bytes) -> str:
+    """Return the file name of a secret's spool."""
+    return f"{_SPOOL_PREFIX}{secret_id.hex()}{_SPOOL_SUFFIX}"
 
-    Raises ForeignError for a copy of another version.
+
+def _read_newest(folder: IdentityFolder) -> tuple[int, State, Sealed] | None:
+    """Return version number, state and text of the newest valid copy.
+
+    None if the state is lost: no copy is valid and belongs to this device. Raises ForeignError for
+    a copy of another version.
     """
-    spools = _spools(folder.path)
-    found = []
+    spools = {path.name for path in folder.path.glob(f"{_SPOOL_PREFIX}*{_SPOOL_SUFFIX}")}
+    known = []
     for copy in copies.read(folder):
         state = State.from_text(copy.text)
         if state is None:
             raise ForeignError(copies.NAMES[0])
+        # A state without a secret belongs to a withdrawal that was interrupted.
         if state.secret is not None:
-            found.append((copy.number, state, copy.text))
+            known.append((copy.number, state, copy.text))
     if spools:
-        found = [each for each in found if spool_name(each[1].mark) in spools]
-    return found[0] if len({state.mark for _, state, _ in found}) == 1 else None
-
-
-def spool_name(mark: bytes) -> str:
-    """Return the name of a secret's spool."""
-    return f"{_SPOOL}{mark.hex()}{_ENDING}"
-
-
-def _spools(folder: Path) -> set[str]:
-    """Return the names of the spools in a folder."""
-    return {path.name for path in folder.glob(f"{_SPOOL}*{_ENDING}")}
+        known = [row for row in known if name_spool(row[1].secret_id) in spools]
+    # Two copies with different secrets count as none, as the head of this module says.
+    has_one_secret = len({state.secret_id for _, state, _ in known}) == 1
+    return known[0] if has_one_secret else None

@@ -1,9 +1,29 @@
-"""What a device reserves of its budget for a calendar year, before anything happens.
+"""Reservations: the nats of a calendar year that the metrics of a device may use.
 
-Metrics reserve in the registry's order, each the prices of all its scopes that touch the year.
-What was reserved before counts first: by other registries, by metrics whose scopes are others
-now, and by earlier identities. A metric for which nothing is left is silent all that year,
-whatever its values are; later ones may still fit. Nothing that was reserved is ever given back.
+A metric reserves the costs of all its scopes that touch the year, with its first report of the
+year. So a metric never runs out of budget in the middle of a year, and the reserved nats depend on
+registry and calendar only. A metric that does not fit is skipped for the whole year. Being skipped
+reveals nothing about its values.
+
+Which metrics fit is decided in two rounds over the registry, in its order:
+
+    1. Metrics that have reserved before keep their room. A metric whose reservation does not fit
+       any more is skipped, for example because the host has lowered the budget cap.
+    2. Metrics that need more nats than they have reserved get what is left, in the same order. A
+       later metric may still fit where an earlier one did not.
+
+Nats that were reserved stay reserved until the year is over. They count first, also the nats of
+
+- other registries that share the folder;
+- metrics whose scopes were different, because the registry has changed;
+- earlier identities in the folder: consent was withdrawn and given again, or the state was lost.
+
+Example: the registry has `total = 40` and the metrics A (16 nats), B (16) and C (8). The host has
+lowered the total by `BudgetCap(total=24)`. A fits. B does not fit into the 8 nats that are left, so
+B is skipped. C fits.
+
+If the state is lost, nothing says how many nats were reserved. `LostYear` describes this case: all
+metrics are skipped until the year is over, and metrics for life for good.
 """
 
 from __future__ import annotations
@@ -19,69 +39,119 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.settings import BudgetCap
 
-_EARLIER: Final = ""
-"""In the place of a metric's name: what an identity reserved that is no more."""
-
+_EARLIER_IDENTITY: Final = ""
+"""Stands in place of a metric's name for the nats that an earlier identity has reserved."""
 _LIFE: Final = "life"
-_ROUNDING: Final = 1e-9
-"""Prices are thousandths of a nat; their sums in binary are off by far less."""
+_TOLERANCE: Final = 1e-9
+"""Nats by which a reservation may exceed the room for it. Costs are thousandths, which floats do
+not contain exactly. A sum of costs is wrong by far less than this number."""
 
-Row = tuple[int, str, str]
-"""A year, a metric, and what its scopes depend on."""
+ReservationKey = tuple[int, str, str]
+"""Calendar year, name of the metric, and identity of its scopes (`scope_identity`)."""
+ScopesOfMetric = tuple[str, str]
+"""Name of a metric, and identity of its scopes."""
 
 
-class Limits(NamedTuple):
-    """How many nats there are in a calendar year, and in all years together."""
+class BudgetLimits(NamedTuple):
+    """Largest numbers of nats that a device may reserve.
 
-    year: float
-    life: float = math.inf
+    Attributes
+    ----------
+    in_year
+        For one calendar year.
+    in_life
+        For all years together.
+    """
+
+    in_year: float
+    in_life: float = math.inf
 
     @classmethod
-    def of(cls, registry: Registry, caps: BudgetCap) -> Limits:
-        """Return the registry's total, or the host's where that is lower."""
-        if caps.per == _LIFE:
-            return cls(registry.total, caps.total)
-        return cls(min(registry.total, caps.total))
+    def combine(cls, registry: Registry, cap: BudgetCap) -> BudgetLimits:
+        """Return the total of the registry, lowered by the budget cap of the host."""
+        if cap.per == _LIFE:
+            return cls(registry.total, cap.total)
+        return cls(min(registry.total, cap.total))
 
 
-class Lost(NamedTuple):
-    """When it was found that nothing tells any more what was reserved.
+class LostYear(NamedTuple):
+    """The year whose reservations are lost.
 
-    All metrics are silent until that year is over; if it `is_for_life`, those for life for good.
-    `is_over` says that the clock has shown the year after it.
+    All metrics are skipped until the year is over.
+
+    Attributes
+    ----------
+    year
+        The calendar year. At first it is the latest year that clock and spool name.
+    is_for_life
+        Whether metrics for life are skipped for good. They are skipped if a state was lost, because
+        it may have contained a memoized response for life. They are not skipped if only the nats of
+        an earlier identity are unknown: its secret is gone, so nothing links its reports to this
+        device.
+    is_over
+        Whether the clock has reached the following year. Then the year is final.
     """
 
     year: int
     is_for_life: bool
     is_over: bool = False
 
-    def followed(self, year: int) -> Lost:
-        """Return the same when the clock shows a year.
+    def advance_to(self, year: int) -> LostYear:
+        """Return the lost year after the clock has shown a calendar year.
 
-        A clock that jumps over a year was wrong when the loss was found, as one that starts in
-        1970: what was lost moves with it.
+        The cases:
+
+        - The clock shows the same year or an earlier one, or the lost year is over: no change.
+        - The clock shows the next year: the lost year is over.
+        - The clock has skipped a year: it was wrong when the state was lost, for example a clock
+          that starts in 1970. The reservations were made in the year that the clock shows now, so
+          this is the lost year.
         """
         if year <= self.year or self.is_over:
             return self
-        return self._replace(is_over=True) if year == self.year + 1 else self._replace(year=year)
+        if year == self.year + 1:
+            return self._replace(is_over=True)
+        return self._replace(year=year)
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
-    """The nats that are reserved by year, metric and scopes; and what was lost of it, if any."""
+class Reservations:
+    """All reservations of a device.
 
-    nats: Mapping[Row, float] = field(default_factory=dict)
-    lost: Lost | None = None
+    Attributes
+    ----------
+    nats
+        Reserved nats by year, metric and identity of the scopes.
+    lost
+        The year whose reservations are lost, if any.
+    """
+
+    nats: Mapping[ReservationKey, float] = field(default_factory=dict)
+    lost: LostYear | None = None
 
     @classmethod
-    def of_earlier(cls, years: Mapping[int, float], *, is_for_life: bool = False) -> Self:
-        """Begin an identity where others have reserved this; infinite where that is not known."""
-        nats = {(year, _EARLIER, ""): each for year, each in years.items() if 0 < each < math.inf}
-        lost = [year for year, each in years.items() if each == math.inf]
-        return cls(nats, Lost(max(lost), is_for_life) if lost else None)
+    def from_years(cls, years: Mapping[int, float], *, is_for_life: bool = False) -> Self:
+        """Return the reservations with which a new identity begins.
 
-    def by_year(self) -> dict[int, float]:
-        """Return the nats reserved so far, by calendar year; infinite where that is not known."""
+        Parameters
+        ----------
+        years
+            Nats that earlier identities have reserved, by calendar year; infinity if unknown.
+        is_for_life
+            Whether metrics for life are skipped for good if a year is unknown.
+        """
+        nats = {
+            (year, _EARLIER_IDENTITY, ""): reserved
+            for year, reserved in years.items()
+            if 0 < reserved < math.inf
+        }
+        unknown_years = [year for year, reserved in years.items() if reserved == math.inf]
+        # The latest unknown year is enough: earlier years are over before it.
+        lost = LostYear(max(unknown_years), is_for_life) if unknown_years else None
+        return cls(nats, lost)
+
+    def sum_by_year(self) -> dict[int, float]:
+        """Return the reserved nats of all metrics by calendar year; infinity for the lost year."""
         years: dict[int, float] = {}
         for (year, _, _), nats in self.nats.items():
             years[year] = years.get(year, 0.0) + nats
@@ -89,60 +159,76 @@ class Reserved:
             years[self.lost.year] = math.inf
         return dict(sorted(years.items()))
 
-    def followed(self, year: int) -> Reserved:
-        """Return the same when the clock shows a year."""
-        if self.lost is None or (lost := self.lost.followed(year)) == self.lost:
+    def advance_to(self, year: int) -> Reservations:
+        """Return the reservations after the clock has shown a calendar year."""
+        if self.lost is None or (lost := self.lost.advance_to(year)) == self.lost:
             return self
-        return Reserved(self.nats, lost)
+        return Reservations(self.nats, lost)
 
-    def silent_metrics(self, registry: Registry, limits: Limits, year: int) -> frozenset[str]:
-        """Return the metrics that do not fit into a year.
-
-        Where what was reserved is not known any more, all metrics are silent until that year is
-        over, and those for life for good.
-        """
-        in_year, in_all = self._by_scopes(year), self._by_scopes(None)
-        silent = self._forgotten(registry.values(), year)
-        for total, reserved in ((limits.year, in_year), (limits.life, in_all)):
-            had, extra = dict[str, float](), dict[str, float]()
+    def find_unaffordable(
+        self, registry: Registry, limits: BudgetLimits, year: int
+    ) -> frozenset[str]:
+        """Return the names of the metrics that do not fit into the budget of a calendar year."""
+        by_scopes_in_year, by_scopes_in_life = self._sum_by_scopes(year), self._sum_by_scopes(None)
+        unaffordable = self._find_forgotten(registry.values(), year)
+        for limit, by_scopes in (
+            (limits.in_year, by_scopes_in_year),
+            (limits.in_life, by_scopes_in_life),
+        ):
+            reserved, missing = dict[str, float](), dict[str, float]()
             for name, metric in registry.items():
-                scopes = (name, _scopes(metric))
-                mine = in_all if reserved is in_all and metric.epoch == _LIFE else in_year
-                more = _above(_price(metric, year), mine.get(scopes, 0.0))
-                had[name], extra[name] = reserved.get(scopes, 0.0), more
-            silent |= _without_room(had, extra, total, sum(reserved.values()))
-        return frozenset(silent)
+                scopes = (name, _identify_scopes(metric))
+                # A metric for life has one scope in all years. Under the limit of all years, a
+                # reservation of an earlier year covers this year too.
+                is_one_scope = by_scopes is by_scopes_in_life and metric.epoch == _LIFE
+                covered = by_scopes_in_life if is_one_scope else by_scopes_in_year
+                reserved[name] = by_scopes.get(scopes, 0.0)
+                missing[name] = _subtract(
+                    _compute_cost_of_year(metric, year), covered.get(scopes, 0.0)
+                )
+            unaffordable |= _find_without_room(
+                reserved, missing, limit=limit, total_reserved=sum(by_scopes.values())
+            )
+        return frozenset(unaffordable)
 
-    def with_metric(self, metric: Metric, year: int) -> Reserved:
-        """Return the same with what a metric reserves of a year in which it has a report."""
-        row, price = (year, metric.name, _scopes(metric)), _price(metric, year)
-        if self.nats.get(row, -1.0) >= price:
+    def with_metric(self, metric: Metric, year: int) -> Reservations:
+        """Return the reservations after a metric has reserved its nats of a year.
+
+        A smaller cost never replaces a larger reservation: the larger one may be used already.
+        """
+        key = (year, metric.name, _identify_scopes(metric))
+        cost = _compute_cost_of_year(metric, year)
+        if self.nats.get(key, -1.0) >= cost:
             return self
-        return Reserved({**self.nats, row: price}, self.lost)
+        return Reservations({**self.nats, key: cost}, self.lost)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        rows = [[*row, nats] for row, nats in sorted(self.nats.items())]
+        """Return the reservations as an object for JSON."""
+        rows = [[*key, nats] for key, nats in sorted(self.nats.items())]
         return {"reserved": rows, "lost": None if self.lost is None else list(self.lost)}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Read what `to_plain` wrote; ValueError and others for what it cannot have written."""
+        """Read reservations that `to_plain` has written.
+
+        Raises LookupError, TypeError or ValueError for another object.
+        """
         nats = {
-            (int(y), str(name), str(scopes)): float(n) for y, name, scopes, n in plain["reserved"]
+            (int(year), str(name), str(scopes)): float(reserved)
+            for year, name, scopes, reserved in plain["reserved"]
         }
-        if not all(each >= 0 for each in nats.values()):
+        if not all(reserved >= 0 for reserved in nats.values()):
             raise ValueError("reserved")
         if (lost := plain["lost"]) is None:
             return cls(nats)
         year, is_for_life, is_over = lost
-        return cls(nats, Lost(int(year), bool(is_for_life), bool(is_over)))
+        return cls(nats, LostYear(int(year), bool(is_for_life), bool(is_over)))
 
-    def _forgotten(self, metrics: Iterable[Metric], year: int) -> set[str]:
-        """Return the metrics that are silent because it is lost what was reserved."""
+    def _find_forgotten(self, metrics: Iterable[Metric], year: int) -> set[str]:
+        """Return the names of the metrics that are skipped because reservations are lost."""
         if self.lost is None:
             return set()
-        lost = self.lost.followed(year)
+        lost = self.lost.advance_to(year)
         is_over = year > lost.year
         return {
             metric.name
@@ -150,47 +236,73 @@ class Reserved:
             if not is_over or (lost.is_for_life and metric.epoch == _LIFE)
         }
 
-    def _by_scopes(self, wanted: int | None) -> dict[tuple[str, str], float]:
-        """Return the nats of a year, or of all; a scope for life is one in all years."""
-        found: dict[tuple[str, str], float] = {}
+    def _sum_by_scopes(self, wanted_year: int | None) -> dict[ScopesOfMetric, float]:
+        """Return the reserved nats by metric and scopes, of one year or (None) of all years."""
+        sums: dict[ScopesOfMetric, float] = {}
         for (year, name, scopes), nats in self.nats.items():
-            if wanted in (None, year):
-                before = found.get((name, scopes), 0.0)
+            if wanted_year in (None, year):
+                before = sums.get((name, scopes), 0.0)
+                # A metric for life reserves the cost of its one scope in every year anew, so the
+                # sum over years would count the scope several times.
                 is_for_life = scopes.startswith(f"{_LIFE} ")
-                found[name, scopes] = max(before, nats) if is_for_life else before + nats
-        return found
+                sums[name, scopes] = max(before, nats) if is_for_life else before + nats
+        return sums
 
 
-def _without_room(
-    had: Mapping[str, float], extra: Mapping[str, float], total: float, reserved: float
+def _find_without_room(
+    reserved: Mapping[str, float],
+    missing: Mapping[str, float],
+    *,
+    limit: float,
+    total_reserved: float,
 ) -> set[str]:
-    """Return the metrics that a total has no room for, those first that have reserved before."""
-    if total == math.inf:
+    """Return the names of the metrics that do not fit under a limit.
+
+    Parameters
+    ----------
+    reserved
+        Nats that each metric of the registry has reserved, in the registry's order.
+    missing
+        Nats that each metric needs beyond its reservation.
+    limit
+        Largest number of nats.
+    total_reserved
+        Reserved nats of all metrics, also of metrics that are not in the registry.
+    """
+    if limit == math.inf:
         return set()
-    silent = set()
-    room = total - (reserved - sum(had.values()))
-    for name, nats in had.items():
-        if not nats <= room + _ROUNDING:
-            silent.add(name)
+    without_room = set()
+    # Round 1: reservations of other registries and identities cannot be undone, so the metrics of
+    # this registry share the rest.
+    room = limit - (total_reserved - sum(reserved.values()))
+    for name, nats in reserved.items():
+        if not nats <= room + _TOLERANCE:
+            without_room.add(name)
         else:
             room -= nats
-    room = total - reserved
-    for name, nats in extra.items():
-        if not (nats == 0 or nats <= room + _ROUNDING):
-            silent.add(name)
-        elif name not in silent:
+    # Round 2: all reservations count here, also those of metrics without room. Their nats may be
+    # used already.
+    room = limit - total_reserved
+    for name, nats in missing.items():
+        if not (nats == 0 or nats <= room + _TOLERANCE):
+            without_room.add(name)
+        elif name not in without_room:
             room -= nats
-    return silent
+    return without_room
 
 
-def _above(needed: float, had: float) -> float:
-    """Return what is needed beyond what there is; both may be infinite."""
-    return needed - had if needed > had else 0.0
+def _subtract(needed: float, reserved: float) -> float:
+    """Return the nats that are needed beyond the reserved nats, at least 0.
+
+    Both may be infinite, and infinity minus infinity is no number.
+    """
+    return needed - reserved if needed > reserved else 0.0
 
 
 @functools.lru_cache(maxsize=256)
-def _price(metric: Metric, year: int) -> float:
+def _compute_cost_of_year(metric: Metric, year: int) -> float:
+    """Return the costs of all scopes of a metric that touch a calendar year, in nats."""
     return reserve(metric, year=year).total
 
 
-_scopes = functools.lru_cache(maxsize=256)(scope_identity)
+_identify_scopes = functools.lru_cache(maxsize=256)(scope_identity)

@@ -1,18 +1,36 @@
-"""Scopes of a device: for each metric and epoch, the permanent response that all reports repeat.
+"""Scopes of a device: memoized permanent responses and their costs.
 
-A scope begins with its first report, whose permanent response is memoized. Every later report of
-the scope is drawn from it, whatever the value is by then. So a scope costs the loss of one value,
-however often the value changes.
+A scope is one metric in one epoch under one permanent fingerprint, on one device. A scope begins
+with its first report. The permanent response of this report is memoized, and every later report of
+the scope is drawn from it, whatever the value of the device is by then. So a scope costs the
+privacy loss of one value, however often the value changes.
 
-A scope of an epoch is in force on all days of that epoch, whatever a later registry says. It keeps
-the interval, because its price assumes that interval, and because a collector judges the reports of
-a fingerprint by the interval in it. It keeps p, q and the segment of its first report. A segment
-that the registry no longer lists is left out of further reports until the epoch ends. A scope is
-never dropped: a clock that is set back finds the scope of its day again, and gets no second
-permanent response.
+Example: a daily metric with `epoch = "quarter"`.
 
-A scope of a metric for life is in force as long as the permanent fingerprint is the same. p, q and
-the interval may change.
+    event           scope                         report
+    Oct 2:  a       new, memoizes response A      A + fresh noise
+    Oct 3:  b       the same                      A + fresh noise
+    Jan 1:  b       new, memoizes response B      B + fresh noise
+
+A report is assigned to a scope when its interval ends. The cases, in the order of `find_scope`:
+
+    the device has                      the report belongs to             under which parameters
+    a scope of an epoch that contains   that scope, also if the registry  those of its first report
+    the day                             has changed                       (see below)
+    a scope for life whose permanent    that scope                        p, q and interval of the
+    fingerprint the registry still has                                    registry
+    neither                             a new scope                       those of the report
+
+Why a scope of an epoch keeps its parameters:
+
+- interval: the cost of the scope assumes it, and a collector judges a report by the interval in the
+  report's fingerprint.
+- p, q: they are in the same fingerprint.
+- segment: a property that the registry no longer lists is left out of further reports until the
+  epoch ends.
+
+A scope is never dropped. A clock that is set back finds the scope of its day again, so it draws no
+second permanent response.
 """
 
 from __future__ import annotations
@@ -28,21 +46,52 @@ from rappor.protocol.randomizer import Coins
 from rappor.protocol.segments import is_listed
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
-from rappor_client.budget.prepared import Prepared, prepare_again
-from rappor_client.budget.terms import MetricRules
+from rappor_client.budget.metric_rules import MetricRules
+from rappor_client.budget.prepared_report import PreparedReport, redraw_report
 
-Key = tuple[str, str, str]
-"""Metric, epoch and permanent fingerprint."""
+ScopeKey = tuple[str, str, str]
+"""Metric, epoch and permanent fingerprint. No two scopes of a device have the same key."""
+
+
+class LastReport(NamedTuple):
+    """The last report of a scope.
+
+    Attributes
+    ----------
+    interval_end
+        End of the report's interval, in seconds since 1970.
+    tag
+        Tag of the report's event. It identifies the report after a kill.
+    """
+
+    interval_end: float
+    tag: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A scope that has reported: its price and its memoized permanent response.
+    """A scope that has reported.
 
-    `price` is the most that all its reports can cost, in nats. `permanent` is the memoized
-    permanent response, under `params`. `answered` is the end of the interval of the last report, in
-    seconds since 1970, and the tag of its event. It is None where the price does not depend on the
-    number of reports.
+    Attributes
+    ----------
+    metric
+        Name of the metric.
+    epoch
+        Name of the epoch, such as 2026-Q4; empty for a metric for life.
+    first_day, last_day
+        First and last day of the epoch, in ISO form (UTC).
+    params
+        Parameters of the scope's reports.
+    cohort
+        Cohort of the device in this scope.
+    permanent
+        Packed bits of the memoized permanent response.
+    cost
+        Upper bound on the privacy loss of all reports of the scope, in nats.
+    has_report_limit
+        Whether the cost holds only for one report in each interval.
+    last_report
+        The last report. None before the first report, and always without a report limit.
     """
 
     metric: str
@@ -52,139 +101,195 @@ class Scope:
     params: Params
     cohort: int
     permanent: bytes = field(repr=False)
-    price: float
-    is_counted: bool
-    answered: tuple[float, int] | None = None
+    cost: float
+    has_report_limit: bool
+    last_report: LastReport | None = None
 
     @property
-    def key(self) -> Key:
-        """What tells it from all other scopes."""
+    def key(self) -> ScopeKey:
+        """Metric, epoch and permanent fingerprint, which identify the scope."""
         return self.metric, self.epoch, self.params.permanent_fingerprint
 
     @property
     def interval(self) -> str:
-        """The interval of its reports, which the fingerprint of every report states."""
+        """The interval of the scope's reports: "day", "week" or "epoch"."""
         return self.params.interval
 
     @property
-    def memoized(self) -> Prepared:
-        """The memoized permanent response, from which `prepare_again` draws a report."""
+    def report_template(self) -> PreparedReport:
+        """A report of the scope without bits. `redraw_report` draws bits from its response."""
         report = Report(
             metric=self.metric, params=self.params.fingerprint, cohort=self.cohort, bits=b""
         )
-        return Prepared(
+        return PreparedReport(
             params=self.params,
             epoch=self.epoch,
             permanent=self.permanent,
             report=report,
         )
 
-    def may_answer(self, ends: float, tag: int) -> bool:
-        """Return whether the interval that ends then may have a report, that of this tag."""
-        if not self.is_counted or self.answered is None:
+    def allows_report(self, interval_end: float, tag: int) -> bool:
+        """Return whether a report may leave in the interval with this end.
+
+        Parameters
+        ----------
+        interval_end
+            End of the interval, in seconds since 1970.
+        tag
+            Tag of the event whose report would leave.
+        """
+        if not self.has_report_limit or self.last_report is None:
             return True
-        if self.answered[1] == tag:  # it was answered, and the process killed at that moment
+        # This very report was decided before, and the process was killed before the report was
+        # queued. The same decision leads to the same bytes, so the report is no second one.
+        if self.last_report.tag == tag:
             return True
-        return self.interval != "epoch" and ends > self.answered[0]
+        # An earlier interval comes from a clock that was set back. The interval may have had its
+        # report already, so it gets none.
+        return self.interval != "epoch" and interval_end > self.last_report.interval_end
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it; the parameters by their fingerprint."""
-        plain: dict[str, Any] = {
-            each.name: getattr(self, each.name) for each in dataclasses.fields(self)
-        }
-        return plain | {
+        """Return the scope as an object for JSON. The parameters are named by their fingerprint.
+
+        The keys "price", "is_counted" and "answered" are older than the names of the fields.
+        Folders of devices contain them.
+        """
+        return {
+            "metric": self.metric,
+            "epoch": self.epoch,
+            "first_day": self.first_day,
+            "last_day": self.last_day,
             "params": self.params.fingerprint,
+            "cohort": self.cohort,
             "permanent": self.permanent.hex(),
+            "price": self.cost,
+            "is_counted": self.has_report_limit,
+            "answered": self.last_report,
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], params: Mapping[str, Params]) -> Self:
-        """Read what `to_plain` wrote; ValueError and others for what it cannot have written."""
-        answered = plain["answered"]
+        """Read a scope that `to_plain` has written; `params` has the parameters by fingerprint.
+
+        Raises LookupError, TypeError, ValueError or AttributeError for another object.
+        """
+        fields = dict(plain)
+        last_report = fields.pop("answered")
+        if last_report is not None:
+            last_report = LastReport(float(last_report[0]), int(last_report[1]))
+        # `**fields` comes last. By then it contains only keys with the name of their field. A key
+        # of another version raises TypeError.
         scope = cls(
-            **{
-                **plain,
-                "params": params[plain["params"]],
-                "permanent": bytes.fromhex(plain["permanent"]),
-                "answered": None if answered is None else (float(answered[0]), int(answered[1])),
-            }
+            params=params[fields.pop("params")],
+            permanent=bytes.fromhex(fields.pop("permanent")),
+            cost=fields.pop("price"),
+            has_report_limit=fields.pop("is_counted"),
+            last_report=last_report,
+            **fields,
         )
         scope._check()
         return scope
 
     def _check(self) -> None:
-        first, last = map(datetime.date.fromisoformat, (self.first_day, self.last_day))
-        sound = (
-            isinstance(self.metric, str) and isinstance(self.epoch, str) and first <= last,
+        """Raise ValueError for fields that contradict each other, as another version may write."""
+        first_day, last_day = map(datetime.date.fromisoformat, (self.first_day, self.last_day))
+        is_sound = (
+            isinstance(self.metric, str) and isinstance(self.epoch, str) and first_day <= last_day,
             0 <= self.cohort < self.params.m and len(self.permanent) == self.params.n_bytes,
-            self.price >= 0 and self.interval != "",
+            self.cost >= 0 and self.interval != "",
         )
-        if not all(sound):
+        if not all(is_sound):
             raise ValueError("scope")
 
 
-class Answer(NamedTuple):
-    """A scope, new or memoized, and the report of an event in it."""
+class ScopedReport(NamedTuple):
+    """A report, and the scope to which it belongs."""
 
     scope: Scope
-    report: Prepared
+    report: PreparedReport
 
 
-Scopes = Mapping[Key, Scope]
+Scopes = Mapping[ScopeKey, Scope]
 
 
-def in_force(
-    scopes: Scopes, terms: MetricRules, own: Params, name: str, epoch: str
+def find_scope(
+    scopes: Scopes, rules: MetricRules, params: Params, name: str, epoch: str
 ) -> Scope | None:
-    """Return the scope that answers for a metric, None if a new one begins.
+    """Return the scope of a metric's next report, with the parameters of this report.
 
-    `own` are the parameters of the metric, or of the part that it would answer for.
+    None if the report begins a new scope. The head of this module lists the cases.
+
+    Parameters
+    ----------
+    scopes
+        All scopes of the device.
+    rules
+        Rules of the metric on the day of the event.
+    params
+        Parameters of the registry's entry, with the part of the device.
+    name
+        Name of the metric.
+    epoch
+        Name of the registry's epoch on this day; empty for a metric for life.
     """
-    mine = [each for key, each in scopes.items() if key[0] == name]
-    for scope in sorted(mine, key=lambda each: (each.last_day, each.first_day, each.key)):
-        if not scope.first_day <= terms.day <= scope.last_day:
+    own_scopes = [scope for key, scope in scopes.items() if key[0] == name]
+    # Two epochs may contain the day if a registry has changed the length of the epoch. The scope
+    # that ends first comes first. Every process must choose the same scope, hence the key.
+    own_scopes.sort(key=lambda scope: (scope.last_day, scope.first_day, scope.key))
+    for scope in own_scopes:
+        if not scope.first_day <= rules.day <= scope.last_day:
             continue
-        kept = scope.params
-        if not is_listed(kept.segment, terms.segments):
-            kept = kept.without_segment
+        scope_params = scope.params
+        if not is_listed(scope_params.segment, rules.segments):
+            scope_params = scope_params.without_segment
         if scope.epoch:
-            return dataclasses.replace(scope, params=kept)
-        if (params := _with_same_response(terms, own, epoch, kept)) is not None:
-            return dataclasses.replace(scope, params=params)
+            return dataclasses.replace(scope, params=scope_params)
+        # A scope for life. If the registry has changed the permanent fingerprint, the scope is
+        # over, and another scope for life may still fit.
+        present_params = _find_present_params(rules, params, epoch, scope_params)
+        if present_params is not None:
+            return dataclasses.replace(scope, params=present_params)
     return None
 
 
-def answer(scopes: Scopes, terms: MetricRules, prepared: Prepared, coins: Coins) -> Answer:
-    """Return the scope of a prepared report, and the report that leaves; nothing is kept yet.
+def assign_scope(
+    scopes: Scopes, rules: MetricRules, prepared: PreparedReport, coins: Coins
+) -> ScopedReport:
+    """Return the scope of a prepared report, and the report as it may leave. Stores nothing.
 
-    A report that was not drawn from the memoized response is drawn again from it: another process
-    has reported meanwhile, or a registry has changed.
+    The report is the same object if it was drawn from the scope's memoized permanent response.
+    Otherwise it is drawn again from this response: since it was prepared, another process has
+    begun the scope, or a registry has changed.
     """
-    scope = in_force(scopes, terms, prepared.params, prepared.report.metric, prepared.epoch)
+    scope = find_scope(scopes, rules, prepared.params, prepared.report.metric, prepared.epoch)
     if scope is None:
-        return Answer(_begin_scope(terms, prepared), prepared)
-    memoized = scope.memoized
-    if not _is_same_response(prepared, memoized):
-        prepared = prepare_again(memoized, coins)
-    return Answer(scope, prepared)
+        return ScopedReport(_begin_scope(rules, prepared), prepared)
+    template = scope.report_template
+    if not _has_same_response(prepared, template):
+        prepared = redraw_report(template, coins)
+    return ScopedReport(scope, prepared)
 
 
-def memoized_part(scopes: Iterable[Scope], metric: Metric, epoch: str) -> str | None:
-    """Return the part of a metric that the device has answered for, None if it may choose.
+def find_memoized_part(scopes: Iterable[Scope], metric: Metric, epoch: str) -> str | None:
+    """Return the part of a metric that the device has reported in an epoch, None without a report.
 
-    A part stays over changed shares as long as the registry has one of its name.
+    A device keeps its part if a registry changes the shares of the parts, as long as the registry
+    has the part: a second part of one string would be a second report of its value.
     """
-    own = {params.part: params.permanent_fingerprint for params in metric.part_sets}
+    fingerprints = {params.part: params.permanent_fingerprint for params in metric.part_sets}
     for scope in scopes:
         if (scope.metric, scope.epoch) == (metric.name, epoch):
             part = scope.params.part
-            if own.get(part) == scope.params.permanent_fingerprint:
+            if fingerprints.get(part) == scope.params.permanent_fingerprint:
                 return part
     return None
 
 
-def is_begun(scopes: Iterable[Scope], name: str, day: datetime.date) -> bool:
-    """Return whether a metric has answered in an epoch that holds a day; never for life."""
+def has_reported(scopes: Iterable[Scope], name: str, day: datetime.date) -> bool:
+    """Return whether a metric has reported in an epoch that contains a day.
+
+    False for a scope for life: it does not end, so it says nothing about an epoch.
+    """
     text = day.isoformat()
     return any(
         scope.metric == name and scope.epoch and scope.first_day <= text <= scope.last_day
@@ -192,35 +297,43 @@ def is_begun(scopes: Iterable[Scope], name: str, day: datetime.date) -> bool:
     )
 
 
-def _begin_scope(terms: MetricRules, prepared: Prepared) -> Scope:
+def _begin_scope(rules: MetricRules, prepared: PreparedReport) -> Scope:
+    """Return the scope that begins with a report."""
     return Scope(
         metric=prepared.report.metric,
         epoch=prepared.epoch,
-        first_day=terms.first_day,
-        last_day=terms.last_day,
+        first_day=rules.first_day,
+        last_day=rules.last_day,
         params=prepared.params,
         cohort=prepared.report.cohort,
         permanent=prepared.permanent,
-        price=terms.price,
-        is_counted=terms.is_counted,
+        cost=rules.cost,
+        has_report_limit=rules.has_report_limit,
     )
 
 
-def _is_same_response(prepared: Prepared, memoized: Prepared) -> bool:
-    """Return whether a report was drawn from the memoized response, under the same parameters."""
+def _has_same_response(one: PreparedReport, other: PreparedReport) -> bool:
+    """Return whether two reports have one permanent response, under the same parameters."""
     return (
-        prepared.epoch == memoized.epoch
-        and prepared.params.fingerprint == memoized.params.fingerprint
-        and prepared.report.cohort == memoized.report.cohort
-        and prepared.permanent == memoized.permanent
+        one.epoch == other.epoch
+        and one.params.fingerprint == other.params.fingerprint
+        and one.report.cohort == other.report.cohort
+        and one.permanent == other.permanent
     )
 
 
-def _with_same_response(
-    terms: MetricRules, own: Params, epoch: str, params: Params
+def _find_present_params(
+    rules: MetricRules, params: Params, epoch: str, scope_params: Params
 ) -> Params | None:
-    """Return the metric's own parameters with the permanent responses of these, if there are."""
-    if epoch or params.part not in terms.parts:
+    """Return the registry's parameters for the next report of a scope for life.
+
+    The permanent fingerprint must be that of the scope; p, q and the interval may be others.
+    Returns None if the registry has no such parameters: the metric has epochs now, the part is
+    gone, or the permanent fingerprint has changed.
+    """
+    if epoch or scope_params.part not in rules.parts:
         return None
-    own = own if own.part == params.part else dataclasses.replace(own, part=params.part)
-    return own if own.permanent_fingerprint == params.permanent_fingerprint else None
+    # The secret may choose another part by the changed shares. The scope's part counts.
+    if params.part != scope_params.part:
+        params = dataclasses.replace(params, part=scope_params.part)
+    return params if params.permanent_fingerprint == scope_params.permanent_fingerprint else None

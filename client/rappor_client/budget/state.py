@@ -1,7 +1,16 @@
-"""The one small state of a device: its secret, what it has answered for, what it has reserved.
+"""State of a device: its secret, its scopes and its reservations.
 
-It is a value: whoever changes it makes another one, and `budget/identity` keeps it on the disk. The
-bytes of the secret are in no attribute that shows them.
+The state is everything that a device must remember for its guarantee to hold. It is immutable. A
+method returns a changed copy, and `budget/identity.py` writes the copy to the disk.
+
+    part           if it were lost
+    secret         the device would draw other permanent responses for the same values
+    scopes         a value that has changed would get a second permanent response in its epoch
+    reservations   the budget of the year would be used twice
+
+The text form has two lines: the secret as hex digits, then a JSON object with the scopes, their
+parameters and the reservations. The line of the secret is empty after a withdrawal, of which only
+the reservations remain.
 """
 
 from __future__ import annotations
@@ -16,78 +25,111 @@ from typing import Any, Final, Self
 from rappor.base.errors import ParamsError
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Secret, expand
-from rappor_client.budget.reservation import Reserved
-from rappor_client.budget.scopes import Key, Scope
+from rappor_client.budget.reservation import Reservations
+from rappor_client.budget.scopes import Scope, ScopeKey
 from rappor_client.folder.copies import Sealed
 
-_MARK_BYTES: Final = 8
+_ID_BYTES: Final = 8
+"""Length of a secret's identifier, in bytes. The identifier only has to differ from those of
+earlier secrets in the same folder; a longer one makes the name of the spool longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What a device must not forget.
+    """State of a device.
 
-    `mark` is a keyed name of the secret, which tells nothing of it. Without a secret the identity
-    has ended.
+    Attributes
+    ----------
+    secret
+        The secret, None after a withdrawal. Its repr is hidden.
+    sealed_secret
+        The bytes of the secret, empty after a withdrawal. Their repr is hidden, so no traceback
+        with local variables shows them.
+    secret_id
+        Identifier of the secret, computed from the secret by a one-way function. It reveals nothing
+        about the secret, so file names may contain it.
+    scopes
+        Scopes that have reported.
+    reservations
+        Reserved nats.
     """
 
     secret: Secret | None
-    sealed: Sealed = field(compare=False)
-    mark: bytes
-    scopes: Mapping[Key, Scope] = field(default_factory=dict, repr=False)
-    reserved: Reserved = field(default_factory=Reserved)
+    sealed_secret: Sealed = field(compare=False)
+    secret_id: bytes
+    scopes: Mapping[ScopeKey, Scope] = field(default_factory=dict, repr=False)
+    reservations: Reservations = field(default_factory=Reservations)
 
     @classmethod
-    def of(cls, sealed: Sealed, **given: Any) -> Self:
-        """Return the state of a secret; of no bytes, that of an identity that has ended."""
-        if not sealed.bytes:
-            return cls(secret=None, sealed=sealed, mark=b"", **given)
-        secret = Secret(sealed.bytes)
-        return cls(secret=secret, sealed=sealed, mark=mark_of(secret), **given)
+    def from_secret(cls, sealed_secret: Sealed, **fields: Any) -> Self:
+        """Return the state of a secret. Empty bytes give a state without a secret."""
+        if not sealed_secret.bytes:
+            return cls(secret=None, sealed_secret=sealed_secret, secret_id=b"", **fields)
+        secret = Secret(sealed_secret.bytes)
+        secret_id = derive_secret_id(secret)
+        return cls(secret=secret, sealed_secret=sealed_secret, secret_id=secret_id, **fields)
 
     @classmethod
-    def fresh(cls, reserved: Reserved) -> Self:
-        """Become a new device, where others have reserved before."""
-        return cls.of(Sealed(os.urandom(SECRET_BYTES)), reserved=reserved)
+    def create(cls, reservations: Reservations) -> Self:
+        """Return the state of a new device with a random secret.
+
+        The reservations are those of earlier identities in the same folder.
+        """
+        return cls.from_secret(Sealed(os.urandom(SECRET_BYTES)), reservations=reservations)
 
     def with_scope(self, scope: Scope) -> State:
-        """Return the same after a report of a scope."""
+        """Return the state after a report of a scope; the same object if nothing has changed.
+
+        The writer compares objects to decide whether it must write the state.
+        """
         if self.scopes.get(scope.key) == scope:
             return self
         return dataclasses.replace(self, scopes={**self.scopes, scope.key: scope})
 
-    def with_reserved(self, reserved: Reserved) -> State:
-        """Return the same with something more reserved."""
-        return self if reserved is self.reserved else dataclasses.replace(self, reserved=reserved)
+    def with_reservations(self, reservations: Reservations) -> State:
+        """Return the state with other reservations; the same object if they are the same object."""
+        if reservations is self.reservations:
+            return self
+        return dataclasses.replace(self, reservations=reservations)
 
-    def ended(self) -> State:
-        """Return the same without the secret: what was reserved."""
-        return State.of(Sealed(b""), reserved=self.reserved)
+    def without_secret(self) -> State:
+        """Return the state after a withdrawal: the reservations, without secret and scopes."""
+        return State.from_secret(Sealed(b""), reservations=self.reservations)
 
     def to_text(self) -> Sealed:
-        """Write it as JSON."""
+        """Return the text form, which contains the secret."""
         params = {scope.params.fingerprint: scope.params for scope in self.scopes.values()}
         plain = {
-            "params": {name: each.to_json() for name, each in params.items()},
+            "params": {fingerprint: each.to_json() for fingerprint, each in params.items()},
             "scopes": [scope.to_plain() for scope in self.scopes.values()],
-            **self.reserved.to_plain(),
+            **self.reservations.to_plain(),
         }
-        return Sealed(self.sealed.bytes.hex().encode() + b"\n" + json.dumps(plain).encode())
+        return Sealed(self.sealed_secret.bytes.hex().encode() + b"\n" + json.dumps(plain).encode())
 
     @classmethod
     def from_text(cls, text: Sealed) -> Self | None:
-        """Read what `to_text` wrote; None for anything else."""
+        """Read a state that `to_text` has written; None for any other text.
+
+        The caller has verified the checksum of the text. So another text was written by another
+        version of this library.
+        """
         try:
-            sealed = Sealed(bytes.fromhex(text.bytes.partition(b"\n")[0].decode()))
+            sealed_secret = Sealed(bytes.fromhex(text.bytes.partition(b"\n")[0].decode()))
             plain = json.loads(text.bytes.partition(b"\n")[2])
-            params = {name: Params.from_json(each) for name, each in plain["params"].items()}
-            scopes = [Scope.from_plain(each, params) for each in plain["scopes"]]
-            known = {scope.key: scope for scope in scopes}
-            return cls.of(sealed, scopes=known, reserved=Reserved.from_plain(plain))
+            params = {
+                fingerprint: Params.from_json(document)
+                for fingerprint, document in plain["params"].items()
+            }
+            scopes = [Scope.from_plain(scope, params) for scope in plain["scopes"]]
+            return cls.from_secret(
+                sealed_secret,
+                scopes={scope.key: scope for scope in scopes},
+                reservations=Reservations.from_plain(plain),
+            )
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, ParamsError):
             return None
 
 
-def mark_of(secret: bytes | Secret) -> bytes:
-    """Return the name of a secret, which tells nothing of it."""
-    return expand(secret, b"rappor-client/1/identity", _MARK_BYTES)
+def derive_secret_id(secret: bytes | Secret) -> bytes:
+    """Return the identifier of a secret, from which nobody can compute the secret."""
+    return expand(secret, b"rappor-client/1/identity", _ID_BYTES)

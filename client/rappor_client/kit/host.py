@@ -264,7 +264,7 @@ class Host:
         from rappor_client.person.contents import read_contents
 
         contents = read_contents(self.folder)
-        is_over = any(report.ends <= self.clock() for report in contents.pending_reports)
+        is_over = any(report.interval_end <= self.clock() for report in contents.pending_reports)
         return is_over or bool(contents.queued_reports)
 
     def send(self, *, timeout: float = 10.0) -> Any:

@@ -31,11 +31,17 @@ from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor_client.budget import scopes
-from rappor_client.budget.admission import TAGS, AdmissionRequest
-from rappor_client.budget.prepared import is_early, is_last_day, own_params, prepare, prepare_again
+from rappor_client.budget.admission import N_TAGS, AdmissionRequest
+from rappor_client.budget.metric_rules import MetricRules
+from rappor_client.budget.prepared_report import (
+    derive_params,
+    is_before_drawn_day,
+    is_last_day_of_epoch,
+    prepare_report,
+    redraw_report,
+)
 from rappor_client.budget.scopes import Scope
 from rappor_client.budget.state import State
-from rappor_client.budget.terms import MetricRules
 from rappor_client.outbox.outcome import SkipReason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Event
@@ -87,7 +93,7 @@ class MetricCache:
     part: str | None = None
     rules: MetricRules | None = None
     memoized: Scope | None = None
-    smallest_tag: int = TAGS
+    smallest_tag: int = N_TAGS
     is_complete: bool = False
 
     def is_valid(self, state: State, now: float, stopped_until: object) -> bool:
@@ -105,12 +111,14 @@ class MetricCache:
         assert secret is not None
         assert self.rules is not None
         if self.memoized is not None:
-            prepared = prepare_again(self.memoized.memoized, coins)
+            prepared = redraw_report(self.memoized.report_template, coins)
         else:
-            prepared = prepare(secret, metric, value, epoch=self.epoch, part=part, coins=coins)
-        request = AdmissionRequest(terms=self.rules, prepared=prepared, upload_id=Upload.new_id())
+            prepared = prepare_report(
+                secret, metric, value, epoch=self.epoch, part=part, coins=coins
+            )
+        request = AdmissionRequest(rules=self.rules, prepared=prepared, upload_id=Upload.new_id())
         return Event(
-            secret_id=self.state.mark, metric=metric, request=request, tag=tag, timestamp=now
+            secret_id=self.state.secret_id, metric=metric, request=request, tag=tag, timestamp=now
         )
 
     def note_event(self, tag: int) -> None:
@@ -168,20 +176,20 @@ def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
     assert secret is not None
     known = state.scopes.values()
     cache.epoch = metric.epoch_at(day)
-    is_begun = scopes.is_begun(known, metric.name, day)
+    has_reported = scopes.has_reported(known, metric.name, day)
     # A device that has reported stays in its sample until the epoch ends, also after a change of
     # the sampling rate.
-    if not (is_begun or is_sampled(secret, metric, cache.epoch)):
+    if not (has_reported or is_sampled(secret, metric, cache.epoch)):
         cache.skip_reason = SkipReason.NOT_IN_SAMPLE
         return
-    cache.part = scopes.memoized_part(known, metric, cache.epoch)
-    cache.rules = MetricRules.of(metric, day)
-    params = own_params(secret, metric, cache.epoch, cache.part)
-    scope = scopes.in_force(state.scopes, cache.rules, params, metric.name, cache.epoch)
-    is_once = metric.interval == "epoch" and not is_begun
-    if is_once and is_early(secret, metric, cache.epoch, params, day):
+    cache.part = scopes.find_memoized_part(known, metric, cache.epoch)
+    cache.rules = MetricRules.for_day(metric, day)
+    params = derive_params(secret, metric, cache.epoch, cache.part)
+    scope = scopes.find_scope(state.scopes, cache.rules, params, metric.name, cache.epoch)
+    is_once = metric.interval == "epoch" and not has_reported
+    if is_once and is_before_drawn_day(secret, metric, cache.epoch, params, day):
         cache.skip_reason = SkipReason.EARLY
-    elif is_once and is_last_day(metric, day):
+    elif is_once and is_last_day_of_epoch(metric, day):
         cache.skip_reason = SkipReason.LATE
     # The scope has its own interval. It differs from the metric's if a new registry has changed the
     # interval within an epoch.

@@ -296,7 +296,7 @@ class Uploader:
         Its time is the end of the first interval, send_after or cooldown. If all metrics with
         uploads are stopped, the end of the first stop counts, too.
         """
-        times = [admission.next_end(db)]
+        times = [admission.find_next_end(db)]
         sendable = {name: after for name, after in untried.items() if name not in stopped}
         for name, send_after in sendable.items():
             earliest = send_after if tried is None else 0.0

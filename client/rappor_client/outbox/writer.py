@@ -46,9 +46,9 @@ from typing import Final, TypeVar
 
 from rappor.registry.metric import Metric
 from rappor_client.budget import admission
-from rappor_client.budget.admission import Admission, AdmissionRequest, Moment
+from rappor_client.budget.admission import Admission, AdmissionRequest, AdmissionTime
 from rappor_client.budget.identity import Identity
-from rappor_client.budget.reservation import Limits, Reserved
+from rappor_client.budget.reservation import BudgetLimits, Reservations
 from rappor_client.folder import spool
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.folder_thread import FolderThread, is_ending, set_ending
@@ -140,10 +140,10 @@ class Writer(Shared):
         self._settings = settings
         self._stops = stops
         self._on_commit = on_commit
-        self._limits = Limits.of(settings.registry, settings.options.budget_cap)
+        self._limits = BudgetLimits.combine(settings.registry, settings.options.budget_cap)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
-        self._unaffordable: tuple[Reserved, int, frozenset[str]] | None = None
+        self._unaffordable: tuple[Reservations, int, frozenset[str]] | None = None
         self._is_awake = False  # the thread has been woken since it last took the events
         self._thread = thread
         thread.write_waiting = self._write_waiting
@@ -169,12 +169,12 @@ class Writer(Shared):
         """Add one to a counter, with the next commit."""
         self._counts[name] += 1
 
-    def find_unaffordable(self, reserved: Reserved, year: int) -> frozenset[str]:
+    def find_unaffordable(self, reservations: Reservations, year: int) -> frozenset[str]:
         """Return the metrics that do not fit into the budget of a year, from a cache."""
         cached = self._unaffordable
-        if cached is None or cached[0] is not reserved or cached[1] != year:
-            metrics = reserved.silent_metrics(self._settings.registry, self._limits, year)
-            cached = self._unaffordable = (reserved, year, metrics)
+        if cached is None or cached[0] is not reservations or cached[1] != year:
+            metrics = reservations.find_unaffordable(self._settings.registry, self._limits, year)
+            cached = self._unaffordable = (reservations, year, metrics)
         return cached[2]
 
     def clear(self) -> None:
@@ -316,7 +316,7 @@ class Writer(Shared):
         super().after_fork_in_child()
         self._is_awake = False
         self.identity.folder.leave_to_parent()
-        self.identity.look_again()
+        self.identity.invalidate()
 
     def _commit_repaired(self, action: Action[_Result], release_until: float | None) -> _Result:
         """Commit. A damaged spool is removed first, and the loss of its reports is counted.
@@ -327,7 +327,7 @@ class Writer(Shared):
             return self._commit(action, release_until)
         except DamagedError as error:
             self._thread.on_failure(error)
-            self.identity.look_again()
+            self.identity.invalidate()
             self.store.remove()
             self._counts["spool_lost"] += 1
             return self._commit(action, release_until)
@@ -371,26 +371,26 @@ class Writer(Shared):
         """Commit events and an action, in the order that the head of this module describes."""
         identity, now = self.identity, self._settings.options.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
-            admission.agree(db, identity.number)
+            admission.drop_outdated(db, identity.number)
             self._stops.reload(db)  # another process may have received a newer response
             db.execute("SAVEPOINT before")
-            reserved = identity.state.reserved.followed(day_of(now).year)
-            state = identity.state.with_reserved(reserved)
+            reservations = identity.state.reservations.advance_to(day_of(now).year)
+            state = identity.state.with_reservations(reservations)
             entries = Admission(db, state, self._settings.options.coins)
             for event in events:
                 self._admit(entries, event, now)
             if release_until is not None:
-                entries.release(Moment(release_until, now))
-            reserved, state = entries.state.reserved, entries.state
-            is_reserving = reserved is not identity.state.reserved
+                entries.decide_ended(AdmissionTime(release_until, now))
+            reservations, state = entries.state.reservations, entries.state
+            is_reserving = reservations is not identity.state.reservations
             # The reservation must be on the disk before the spool contains a report that needs it.
             # A process that is killed in between would leave such a report without a reservation.
             if is_reserving:
                 db.execute("ROLLBACK TO before")
-                state = identity.state.with_reserved(reserved)
+                state = identity.state.with_reservations(reservations)
             if state is identity.state:
                 return self._finish(db, entries, counts, action)
-            admission.follow(db, identity.number + 1)
+            admission.note_state_number(db, identity.number + 1)
         self.store.sync()
         identity.write(state)
         if is_reserving:
@@ -406,17 +406,19 @@ class Writer(Shared):
         interval takes no further event reserves nothing.
         """
         name, year = event.metric.name, event.day.year
-        if event.secret_id != entries.state.mark or name in self._opted_out:
+        if event.secret_id != entries.state.secret_id or name in self._opted_out:
             return
         if self._stops.is_stopped(name, event.day):
             return
-        reserved = entries.state.reserved
-        if name in self.find_unaffordable(reserved, year):
+        reservations = entries.state.reservations
+        if name in self.find_unaffordable(reservations, year):
             return
-        moment = Moment(event.timestamp, max(event.timestamp, now))
-        if not entries.offer(event.request, tag=event.tag, moment=moment):
+        time_of_event = AdmissionTime(event.timestamp, max(event.timestamp, now))
+        if not entries.add_event(event.request, tag=event.tag, time=time_of_event):
             return
-        entries.state = entries.state.with_reserved(reserved.with_metric(event.metric, year))
+        entries.state = entries.state.with_reservations(
+            reservations.with_metric(event.metric, year)
+        )
 
     def _finish(
         self,
@@ -426,7 +428,7 @@ class Writer(Shared):
         action: Action[_Result],
     ) -> _Result:
         """Queue the decided reports, add the counts, and run the action, in one transaction."""
-        entries.finish(db)
+        entries.queue_decided(db)
         for name, n in list(counts.items()):  # the handler of a signal may still add a name
             add_count(db, name, n)
         spool.trim(db, self._settings.options.queue_limits)

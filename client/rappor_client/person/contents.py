@@ -15,11 +15,11 @@ from pathlib import Path
 
 from rappor.base.errors import FileError
 from rappor.protocol.wire import Report
-from rappor_client.budget import admission, remainder
-from rappor_client.budget.admission import Held
+from rappor_client.budget import admission, reservation_record
+from rappor_client.budget.admission import PendingReport
 from rappor_client.budget.identity import read_state
+from rappor_client.budget.privacy_spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.budget.scopes import Scope
-from rappor_client.budget.spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.folder import spool
 from rappor_client.folder.access import UnusableError
 from rappor_client.folder.failures import DamagedError, name_failure
@@ -44,7 +44,7 @@ class Contents:
         that was tried.
     tried_uploads : tuple of QueuedUpload
         Uploads of the queued reports that were tried, in the same order.
-    pending_reports : tuple of Held
+    pending_reports : tuple of PendingReport
         Reports of open intervals. A later event may still replace the report of its interval.
     scopes : tuple of Scope
         Scopes that have reported, from which `spent` is computed.
@@ -62,7 +62,7 @@ class Contents:
     queued_reports: tuple[Report, ...] = ()
     send_after: tuple[float | None, ...] = ()
     tried_uploads: tuple[QueuedUpload, ...] = ()
-    pending_reports: tuple[Held, ...] = ()
+    pending_reports: tuple[PendingReport, ...] = ()
     scopes: tuple[Scope, ...] = ()
     spent: PrivacySpent = NOTHING_SPENT
     sent_uploads: tuple[SentUpload, ...] = ()
@@ -89,7 +89,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             return Contents(has_secret=True, scopes=scopes, spent=spent, counters={})
         try:
             with store.reading() as db:
-                pending = tuple(admission.held(db))
+                pending = tuple(admission.list_pending(db))
                 rows = spool.list_queued(db)
                 return Contents(
                     has_secret=True,
@@ -114,8 +114,8 @@ def read_spent(folder: Path) -> PrivacySpent:
     """
     known = read_state(folder)
     if known is None:
-        return PrivacySpent.of((), remainder.read_years(folder, 0))
-    return PrivacySpent.of(known[0].scopes.values(), known[0].reserved.by_year())
+        return PrivacySpent.of((), reservation_record.read(folder, 0))
+    return PrivacySpent.of(known[0].scopes.values(), known[0].reservations.sum_by_year())
 
 
 def check_telemetry(folder: Path) -> None:
@@ -123,7 +123,7 @@ def check_telemetry(folder: Path) -> None:
 
     A misspelt path would otherwise look like a device that has sent nothing.
     """
-    if not ((folder / NAME).exists() or (folder / remainder.NAME).exists()):
+    if not ((folder / NAME).exists() or (folder / reservation_record.NAME).exists()):
         raise FileError(folder, "there is no telemetry in it")
 
 

@@ -23,8 +23,8 @@ import os
 import time
 from pathlib import Path
 
-from rappor_client.budget import remainder
-from rappor_client.budget.identity import Identity, begin
+from rappor_client.budget import reservation_record
+from rappor_client.budget.identity import Identity, create_identity
 from rappor_client.folder.identity_folder import (
     BUSY_SECONDS,
     NAME,
@@ -68,7 +68,7 @@ def _settle(host: Path, clock: Clock) -> Identity:
     if withdrawal.is_unfinished(host):
         withdrawal.finish(host, now=now)
     if not os.path.lexists(host / NAME):
-        begin(host, remainder.read_years(host, day_of(now).year))
+        create_identity(host, reservation_record.read(host, day_of(now).year))
     return Identity(host, clock)
 
 

@@ -46,7 +46,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from rappor_client.budget import remainder
+from rappor_client.budget import reservation_record
 from rappor_client.budget.identity import BEGUN
 from rappor_client.budget.state import State
 from rappor_client.folder import copies, spool
@@ -163,7 +163,7 @@ def erase(host: Path, *, now: float) -> Withdrawal:
     last seconds before `now` is an entry of `left`. The year of `now` counts as used up if no file
     contains the reserved nats.
     """
-    if not (_list_folders(host) or remainder.is_unreadable(host)):
+    if not (_list_folders(host) or reservation_record.is_unreadable(host)):
         return Withdrawal(secret_gone=True)
     # The erasure goes on without the lock if another process does not release it: that process may
     # have been stopped (SIGSTOP), and a withdrawal must not wait for it.
@@ -181,9 +181,9 @@ def finish(host: Path, *, now: float) -> Withdrawal:
     years: dict[int, float] = {}
     folders = _rename_identity(host)
     for folder in folders:
-        years = remainder.greater(years, _overwrite_secret(folder, year))
+        years = reservation_record.take_larger(years, _overwrite_secret(folder, year))
     try:
-        years = remainder.greater(years, remainder.read_years(host, year))
+        years = reservation_record.take_larger(years, reservation_record.read(host, year))
     except (OSError, ForeignError):  # an unreadable record may contain any reservation
         years = {**years, year: math.inf}
     is_sending = any(_has_claimed_upload(folder, now) for folder in folders)
@@ -246,8 +246,8 @@ def _overwrite_secret(path: Path, year: int) -> dict[int, float]:
             for copy in copies.read(folder):
                 if (state := State.from_text(copy.text)) is not None:
                     is_known = True
-                    years = remainder.greater(years, state.reserved.by_year())
-                    data = copies.format_copy(copy.number, state.ended().to_text())
+                    years = reservation_record.take_larger(years, state.reservations.sum_by_year())
+                    data = copies.format_copy(copy.number, state.without_secret().to_text())
                     for copy_path in _copy_paths(path):
                         overwrite(copy_path, data)
         finally:
@@ -267,7 +267,7 @@ def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bo
     """Write the record and remove all other files; return whether the secret is gone."""
     # A process that was killed while it wrote the record left a draft beside it. Nobody else writes
     # the record now: the caller holds the lock of the host's folder.
-    for draft in host.glob(f".{remainder.NAME}.*.tmp"):
+    for draft in host.glob(f".{reservation_record.NAME}.*.tmp"):
         wipe(draft)
     is_written = _write_record(host, years)
     # The disk is full. All files go but the copies of the state, which contain the same reserved
@@ -278,8 +278,8 @@ def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bo
             _remove_files(folder, except_copies=True)
         is_written = _write_record(host, years)
     # An unreadable record, of any other content, must not outlive consent.
-    if not is_written and remainder.is_unreadable(host):
-        wipe(host / remainder.NAME)
+    if not is_written and reservation_record.is_unreadable(host):
+        wipe(host / reservation_record.NAME)
     for _ in range(_REMOVE_ATTEMPTS):
         for folder in folders:
             _remove_files(folder)
@@ -294,10 +294,10 @@ def _write_record(host: Path, years: Mapping[int, float]) -> bool:
     A device that never reserved anything has no record.
     """
     try:
-        if years or remainder.is_unreadable(host):
-            remainder.write(host, years)
+        if years or reservation_record.is_unreadable(host):
+            reservation_record.write(host, years)
         else:
-            (host / remainder.NAME).unlink(missing_ok=True)
+            (host / reservation_record.NAME).unlink(missing_ok=True)
     except OSError:
         return False
     return True
@@ -333,7 +333,11 @@ def _list_remaining(host: Path, folders: list[Path]) -> list[Path]:
     for folder in filter(os.path.lexists, folders):
         inside = sorted(folder.iterdir()) if folder.is_dir() else []
         remaining += inside or [folder]
-    return [*remaining, host / remainder.NAME] if remainder.is_unreadable(host) else remaining
+    return (
+        [*remaining, host / reservation_record.NAME]
+        if reservation_record.is_unreadable(host)
+        else remaining
+    )
 
 
 def _has_claimed_upload(path: Path, now: float) -> bool:

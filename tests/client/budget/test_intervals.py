@@ -43,7 +43,7 @@ def test_interval_ends_with_its_epoch(home: Home) -> None:
     assert client.record("page", "old") == HELD
     (held,) = peek(home.folder).pending_reports
     home.clock.set("2027-01-01T00:00:00")
-    assert held.ends == home.clock()
+    assert held.interval_end == home.clock()
     assert client.record("page", "new") == HELD
     assert client.flush()
     assert len(home.transport.reports) == 1
@@ -62,7 +62,7 @@ def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(home: Home) -> N
     """Its week is a whole one."""
     client = home.open(metric("life", "week"), clock=FixedClock("2026-12-30T12:00:00"))
     assert client.record("page", "a") == HELD
-    assert peek(home.folder).pending_reports[0].ends == FixedClock("2027-01-04")()
+    assert peek(home.folder).pending_reports[0].interval_end == FixedClock("2027-01-04")()
 
 
 @pytest.mark.parametrize("values", ["abcabc", "abbcca"])

@@ -13,7 +13,7 @@ import pytest
 from days import finish
 from devices import Home, metric_of, peek
 from rappor_client import BudgetCap, Outcome
-from rappor_client.budget.reservation import Reserved
+from rappor_client.budget.reservation import Reservations
 
 from rappor import Metric, Params
 from rappor.privacy import cost_of_change
@@ -161,9 +161,9 @@ def test_expired_metric_without_a_price_leaves_the_budget_in_force(home: Home) -
 
 def test_what_is_lost_or_reserved_never_becomes_less() -> None:
     """Neither an earlier year nor a smaller number takes the place of what is known."""
-    reserved = Reserved.of_earlier({2025: 5.0, 2026: math.inf, 2024: math.inf})
-    assert reserved.by_year() == {2025: 5.0, 2026: math.inf}
-    assert Reserved.from_plain(json.loads(json.dumps(reserved.to_plain()))) == reserved
+    reserved = Reservations.from_years({2025: 5.0, 2026: math.inf, 2024: math.inf})
+    assert reserved.sum_by_year() == {2025: 5.0, 2026: math.inf}
+    assert Reservations.from_plain(json.loads(json.dumps(reserved.to_plain()))) == reserved
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_what_is_lost_or_reserved_never_becomes_less() -> None:
 )
 def test_loss_moves_to_a_year_that_a_clock_jumps_to(years: Sequence[int], lost: int) -> None:
     """Unless it only follows on the year of the loss, or the clock is set back."""
-    reserved = Reserved.of_earlier({years[0]: math.inf})
+    reserved = Reservations.from_years({years[0]: math.inf})
     for year in years[1:]:
-        reserved = reserved.followed(year)
-    assert reserved.by_year() == {lost: math.inf}
+        reserved = reserved.advance_to(year)
+    assert reserved.sum_by_year() == {lost: math.inf}

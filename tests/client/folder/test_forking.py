@@ -211,7 +211,9 @@ def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None
     os.waitpid(parent, 0)
     assert os.read(read, 1) == b""  # the child has ended, too
     os.close(read)
-    assert any(held.ends > home.clock() for held in testing.peek(home.folder).pending_reports)
+    assert any(
+        held.interval_end > home.clock() for held in testing.peek(home.folder).pending_reports
+    )
 
 
 @pytest.mark.parametrize("inside", ["database", "state"])

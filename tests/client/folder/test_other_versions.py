@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from devices import Home, own, peek, state_of
 from rappor_client import SkipReason, Withdrawal
-from rappor_client.budget import remainder
+from rappor_client.budget import reservation_record
 from rappor_client.folder import copies
 from rappor_client.folder.copies import compute_checksum
 from rappor_client.testing import MemoryTransport
@@ -108,7 +108,7 @@ def test_folder_of_another_version_disables_the_device(kind: str, home: Home) ->
 def test_withdrawal_erases_a_folder_of_another_version(kind: str, home: Home) -> None:
     """Nobody knows what it reserved, so the year counts as used up."""
     client = home.open()
-    secret = state_of(home.folder).sealed.bytes
+    secret = state_of(home.folder).sealed_secret.bytes
     client.close()
     FOLDERS[kind][1](home.folder)
     assert home.open().withdraw() == Withdrawal(secret_gone=True)
@@ -136,9 +136,9 @@ def test_another_version_that_takes_over_an_open_folder_disables_the_device(home
 @pytest.mark.parametrize("nats", [{}, {2026: 8.0}, {2026: math.inf, 2027: 0.5}], ids=str)
 def test_record_of_reserved_nats_is_read_as_written(nats: dict[int, float], tmp_path: Path) -> None:
     """Infinity too, which JSON does not have."""
-    remainder.write(tmp_path, nats)
-    assert remainder.read_years(tmp_path, 2030) == nats
+    reservation_record.write(tmp_path, nats)
+    assert reservation_record.read(tmp_path, 2030) == nats
     data = (tmp_path / "budget").read_bytes()
     for n in range(len(data)):
         (tmp_path / "budget").write_bytes(data[:n])
-        assert remainder.read_years(tmp_path, 2030) == {2030: math.inf}
+        assert reservation_record.read(tmp_path, 2030) == {2030: math.inf}

@@ -19,7 +19,7 @@ import rappor_client
 from days import FallingCoins, record_days
 from devices import Home, locked, metric_of, secret_of, spool_of
 from rappor_client import Outcome
-from rappor_client.budget.prepared import prepare
+from rappor_client.budget.prepared_report import prepare_report
 from rappor_client.testing import MemoryTransport
 
 import rappor
@@ -169,9 +169,9 @@ def test_the_search_finds_what_a_frame_shows(home: Home) -> None:
     found: set[str] = set()
     for n in range(1, 2000, 4):
         error = interrupted(
-            lambda: prepare(secret, METRIC, VALUE, epoch="", coins=draw_system_coins),
+            lambda: prepare_report(secret, METRIC, VALUE, epoch="", coins=draw_system_coins),
             n,
-            below="prepare",
+            below="prepare_report",
         )
         if error is None:
             break

@@ -47,7 +47,7 @@ def traces_of(folder: Path) -> list[bytes]:
     A response that has no bit is left out: what was wiped looks the same.
     """
     state = state_of(folder)
-    secret = state.sealed.bytes
+    secret = state.sealed_secret.bytes
     responses = [each.permanent for each in state.scopes.values() if any(each.permanent)]
     return [each for data in (secret, *responses) for each in (data, data.hex().encode())]
 
@@ -104,7 +104,7 @@ def test_withdrawal_leaves_one_line(way: str, disk: str, home: Home) -> None:
     assert peek(home.folder).spent.reserved == RESERVED
     again = home.open(*METRICS)
     assert again.privacy_spent().reserved == RESERVED
-    assert state_of(home.folder).sealed.bytes not in traces
+    assert state_of(home.folder).sealed_secret.bytes not in traces
     assert client.record("page", "a") == Outcome.SKIPPED or way != "withdraw"
 
 

@@ -1,0 +1,116 @@
+"""Rules of a metric on one day: its epoch, its parts, its cost and its segments.
+
+A device reads the rules from the registry when an event happens. A report may wait for days until
+its interval ends, and the program may have another registry by then. So the rules are stored beside
+the pending report, and a scope that begins with the report follows them.
+
+Example: a metric with `profile = "balanced"`, `epoch = "quarter"` and `interval = "day"`, on
+2026-11-18:
+
+    day                2026-11-18
+    first_day          2026-10-01
+    last_day           2026-12-31
+    parts              ("",)         the metric has no parts
+    cost               4.0           nats
+    has_report_limit   False         92 reports can cost as much as any number of reports
+    segments           ()
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import math
+from typing import NamedTuple, Self
+
+from rappor.protocol.loss import epsilon_inf
+from rappor.protocol.params import Params
+from rappor.protocol.segments import Dimension
+from rappor.registry.budget import most_reports, scope_cost
+from rappor.registry.metric import Metric
+from rappor_client.periods import epoch_days
+
+
+class MetricRules(NamedTuple):
+    """Rules of one metric on one day.
+
+    Attributes
+    ----------
+    day
+        The day of the event, in ISO form (UTC).
+    first_day, last_day
+        First and last day of the epoch that contains the day, in ISO form. For a metric for life,
+        the first and the last day of the calendar.
+    parts
+        Names of the metric's parts; one empty name for a metric without parts.
+    cost
+        Upper bound on the privacy loss of a scope that begins under these rules, in nats.
+    has_report_limit
+        Whether the cost holds only for one report in each interval. If False, the cost bounds any
+        number of reports.
+    segments
+        Public properties that the metric lists. A report contains no other property.
+    """
+
+    day: str
+    first_day: str
+    last_day: str
+    parts: tuple[str, ...]
+    cost: float
+    has_report_limit: bool
+    segments: tuple[Dimension, ...]
+
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def for_day(metric: Metric, day: datetime.date) -> MetricRules:
+        """Return the rules of a registry's metric on a day."""
+        first_day, last_day = _find_epoch_days(metric, day)
+        cost = scope_cost(metric)
+        # With `interval = "epoch"` a device sends one report in an epoch, also under the profile
+        # `once`, where epsilon_1 = epsilon_inf and a second report would cost nothing.
+        is_once = metric.interval == "epoch"
+        return MetricRules(
+            day=day.isoformat(),
+            first_day=first_day,
+            last_day=last_day,
+            parts=tuple(part.name for part in metric.parts) or ("",),
+            cost=cost,
+            has_report_limit=most_reports(metric) is not None
+            and (is_once or cost < _compute_unlimited_cost(metric.params)),
+            segments=metric.segments,
+        )
+
+    def to_json(self) -> str:
+        """Return the rules as a JSON list, with which a pending report is stored."""
+        dimensions = [(dimension.name, dimension.values) for dimension in self.segments]
+        return json.dumps((*self[:-1], dimensions))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read rules that `to_json` has written.
+
+        Raises ValueError, TypeError or LookupError for another text, which only a damaged spool
+        contains.
+        """
+        fields = dict(zip(cls._fields, json.loads(text), strict=True))
+        dimensions = fields.pop("segments")
+        segments = tuple(Dimension(name, tuple(values)) for name, values in dimensions)
+        return cls(**fields | {"parts": tuple(fields["parts"])}, segments=segments)
+
+
+def _compute_unlimited_cost(params: Params) -> float:
+    """Compute the cost of a scope with any number of reports, in nats.
+
+    The loss is rounded up to a thousandth, as `scope_cost` does, so that the two can be compared.
+    """
+    loss = epsilon_inf(params)
+    return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
+
+
+def _find_epoch_days(metric: Metric, day: datetime.date) -> tuple[str, str]:
+    """Return the first and the last day of a metric's epoch that contains a day, in ISO form."""
+    if metric.epoch == "life":
+        return datetime.date.min.isoformat(), datetime.date.max.isoformat()
+    first, last = epoch_days(metric.epoch, day)
+    return first.isoformat(), last.isoformat()
