@@ -1,7 +1,14 @@
 """Endpoints for analysts: metrics, counts, estimates. Each request needs a read token.
 
-Worker processes compute all responses. If the client disconnects, the computation is cancelled and
-its worker is free for the next request.
+| endpoint                           | computed by          | stored as a file |
+|------------------------------------|----------------------|------------------|
+| GET  /v1/metrics                   | `collector.readers`  | no               |
+| GET  /v1/metrics/NAME/counts       | `collector.readers`  | no               |
+| POST /v1/metrics/NAME/estimates    | `collector.results`  | yes              |
+
+Worker processes compute all responses, so a long computation stops no upload. A request waits for
+its response. If the client disconnects, the computation is cancelled, and its worker is free for
+the next request.
 """
 
 from __future__ import annotations
@@ -37,7 +44,8 @@ async def get_metrics(request: Request) -> Response:
     readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
     task = MetricsTask(metrics=readable)
     result: MetricsResponse = await await_while_connected(request, collector.readers.run(task))
-    # A refusal without a metric is a whole upload, or a metric that the registry lacks.
+    # A refusal without a metric is a refused upload, or a report whose metric the registry lacks.
+    # Every token may see such numbers, because they reveal nothing about a metric.
     refusals = [row for row in result.refusals if not row.metric or token.allows(row.metric)]
     return Response(msgspec.json.encode(MetricsResponse(result.metrics, refusals)), media_type=JSON)
 
@@ -62,10 +70,14 @@ async def get_counts(request: Request) -> Response:
 async def post_estimates(request: Request) -> Response:
     """POST /v1/metrics/NAME/estimates: return the estimated share of each candidate.
 
-    The request waits for the result. If the client disconnects, the query is cancelled.
+    The request waits for the result, at most `decode_seconds` after the queries before it. If the
+    client disconnects, the query is cancelled. The same query about the same counts is computed
+    once; later requests get the stored result.
     """
     collector, metric, token = await _authorize(request)
+    # An unsupported Accept header must fail before a minute of computation.
     media_type = choose_media_type(request)
+    # The memory of the body is allocated until the end, because the query contains the body.
     with collector.allocate_for_analyst() as allocation:
         body, url_query = await read_estimate_body(request, allocation)
         query = EstimatesQuery(
@@ -86,6 +98,9 @@ async def post_estimates(request: Request) -> Response:
 
 async def _authorize(request: Request) -> tuple[Collector, Metric, Token]:
     """Return the collector, the metric in the path, and the token of a request.
+
+    The token is compared with the name before the registry is asked. A token for some metrics
+    therefore cannot find out which other metrics exist.
 
     Raises
     ------

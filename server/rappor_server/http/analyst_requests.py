@@ -1,4 +1,14 @@
-"""Parsers of requests of analysts: bodies, query parameters, accepted media types."""
+"""Parsers of requests of analysts: bodies, query parameters, accepted media types.
+
+A query about counts stands in the URL. A query for estimates stands in a JSON body, or in the URL
+if the body is a list of candidates:
+
+    GET  /v1/metrics/search_engine/counts?from=2026-11-01&to=2026-11-30&by=week
+    POST /v1/metrics/search_engine/estimates            {"from": "2026-11-01", "all": true}
+    POST /v1/metrics/search_engine/estimates?all=true   (one candidate per line)
+
+Every mistake of the analyst gets a problem with a sentence that says how to correct it.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +26,14 @@ from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT
 from rappor_server.queries.estimates import EstimateBody
 
 _MAX_BODY: Final = 64_000_000
-"""Largest body of a request for estimates, in bytes. It holds a million candidates of 64 bytes. A
-larger value lets one query use more of the memory for bodies."""
+"""Largest body of a request for estimates, in bytes. The limit has room for a million candidates of
+64 bytes each. A larger value lets one query use more of the memory for bodies."""
 _BODY_SECONDS: Final = 60.0
-"""Longest time in seconds in which a body must arrive. A larger value serves slower networks, and
-lets a slow client keep its memory for longer."""
+"""Longest time in seconds in which a body must arrive: a body of 64 MB at 1 MB/s. A larger value
+serves slower networks, and lets a slow client keep its memory for longer."""
 _MAX_ECHO: Final = 40
-"""Largest number of characters of an unknown parameter that a message repeats."""
+"""Largest number of characters of an unknown parameter that a message repeats. A larger value makes
+a message longer than a line."""
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
@@ -32,10 +43,12 @@ class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
 
     Attributes
     ----------
-    first, last : first and last day (UTC), both included. The parameters are called from and to.
+    first, last : first and last day (UTC) such as 2026-11-30, both included. The parameters are
+        called `from` and `to`, which are keywords of Python. None leaves the range open.
     by : length of the periods, or None for one sum
     params : fingerprint of a parameter set, or None for the current one
-    segments : whether to return the counts of each segment
+    segments : whether to return the counts of each segment. A URL has only texts, so the value is
+        "true" or "false".
     """
 
     first: str | None = msgspec.field(default=None, name="from")
@@ -57,7 +70,12 @@ async def read_estimate_body(
     Returns
     -------
     body : bytes of the body
-    query : the query of a plain-text body, or None for a JSON body
+    query : the query of a plain-text body, or None for a JSON body, which contains the query
+
+    Raises
+    ------
+    Problem
+        415 for another media type, 422 for a wrong query, and the problems of `read_body`
     """
     body = await read_body(
         request.scope, request.receive, allocation, max_body=_MAX_BODY, seconds=_BODY_SECONDS
@@ -65,7 +83,8 @@ async def read_estimate_body(
     media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media_type == JSON:
         if request.query_params:
-            # Otherwise a parameter in the URL would be ignored without a message.
+            # A JSON body is the whole query. A parameter in the URL would be ignored without a
+            # message, and the analyst would get the result of another query.
             raise make_unprocessable(
                 "the query must be empty with a JSON body: write from and to in the body"
             )
@@ -81,9 +100,14 @@ def parse_counts_query(request: Request) -> CountsQuery:
 
 
 def choose_media_type(request: Request) -> str:
-    """Return the first media type of the Accept header that exists: JSON, CSV or Arrow.
+    """Return the media type of the response: the first one of the Accept header that is supported.
 
-    JSON is the default. Quality values (`;q=0.5`) are ignored. Raises Problem 406.
+    Supported are JSON (the default), CSV and Arrow. Quality values (`;q=0.5`) are ignored.
+
+    Raises
+    ------
+    Problem
+        406 if the header lists no supported media type.
     """
     accepted = [
         item.partition(";")[0].strip().lower()
@@ -117,7 +141,7 @@ def _parse_query(
     ------
     Problem
         422 for an unknown parameter or a malformed value. If unknown parameters were ignored, a
-        mistyped `form=2026-11-21` would return the counts of all days.
+        mistyped `form=2026-11-21` would return the counts of all days, and nobody would notice.
     """
     allowed = [
         field.encode_name

@@ -1,9 +1,22 @@
 """HTTP connections with limits on their number, and on the cost of slow or flooding clients.
 
-uvicorn's protocol trusts its clients. It waits without limit for the head of a request, parses any
-number of pipelined requests before it has responded to the first one, and waits without limit for a
-client that does not read. `BoundedProtocol` extends the protocol by a limit for each of these
-cases. The body of a request has limits elsewhere (`base/request_limits.py`).
+Terms: the head of a request is its request line and headers. Pipelining means that a client sends
+further requests before it has received the response to the first one. Trailers are headers that
+follow a chunked body.
+
+uvicorn's protocol trusts its clients. `BoundedProtocol` extends it by a limit for each way in which
+a client may be slow or flood the process:
+
+| client                           | uvicorn                | here                                 |
+|----------------------------------|------------------------|--------------------------------------|
+| opens connections, sends nothing | keeps all of them      | 4,000 in all, 256 for a source       |
+| sends a head byte by byte        | waits without limit    | `body_seconds`                       |
+| sends an endless head            | reads without limit    | 16 KB                                |
+| pipelines requests               | parses all of them     | 16 requests                          |
+| does not read its responses      | keeps them in memory   | reset by `SlowReaderMonitor`         |
+| sends a slow or large body       | waits, reads all of it | limits of `base/request_limits.py`   |
+
+The numbers are the defaults of the settings `max_connections` and `max_source_connections`.
 
 How to think about a connection. It has a queue of requests whose heads are complete. uvicorn calls
 the newest request the `cycle`, and puts a request that arrives before the previous response is
@@ -17,16 +30,16 @@ of these states:
                 after a response with the first byte that follows.
     responding  At least one request is in progress or in the pipeline. No timer runs: the
                 application has limits of its own.
-    closing     The client sent bytes that are no HTTP, or asked for another protocol. The parser is
-                replaced by `_NullParser`, so no later byte becomes a request. Requests that were
-                complete before are still answered, in their order.
+    closing     The client sent bytes that are not HTTP, or requested another protocol such as a
+                websocket. `_NullParser` replaces the parser, so no later byte becomes a request.
+                Requests that were complete before still get their responses, in their order.
 
 Invariants:
 
-- At most 16 requests wait in the pipeline. While one waits, nothing is read from the socket, so
-  the pipeline needs the memory of one read.
-- A head has at most 16 KB, and so have the trailers that follow a chunked body.
-- Each accepted connection uses one unit of the quota of its source until it is lost.
+- At most 16 requests wait in the pipeline. While a request waits, nothing is read from the socket,
+  so the pipeline needs the memory of one read.
+- A head has at most 16 KB, and so have the trailers of a chunked body.
+- Each accepted connection uses one unit of the quota of its source until the connection is lost.
 
 Example: a client sends three uploads and then garbage in one packet. The three heads and bodies are
 complete, so three responses with 200 are sent; then the connection is closed. If the third upload
@@ -56,39 +69,50 @@ from rappor_server.base.request_limits import HAS_WHOLE_BODY
 from rappor_server.http.device_endpoints import UPLOAD_PATH
 from rappor_server.http.middleware import list_missing_headers
 
+# Keys of `app_state`, the dict that the lifespan of the application passes to each protocol.
 SETTINGS: Final = "settings"
-"""Key of the settings in the state that the application passes to the server."""
+"""Key whose value is the `Settings` of the collector."""
 METRICS: Final = "metrics"
-"""Key of the Prometheus metrics in that state."""
+"""Key whose value contains the Prometheus metrics (`operations/prometheus.Metrics`)."""
 QUOTA: Final = "quota"
-"""Key of the quota of connections for each source in that state."""
+"""Key whose value is the `SourceQuota` of connections, which all protocols of a process share."""
 
 _MAX_HEAD_BYTES: Final = 16_384
-"""Largest size of a head, and of the trailers of a chunked body, in bytes. The first packet is not
-counted. A larger value lets a client use more memory before it is disconnected."""
+"""Largest size of a head, and of the trailers of a chunked body, in bytes. It is a convention:
+other servers allow 8 to 64 KB, and a head of a device has a few hundred bytes. The packet in which
+the head begins is not counted. A larger value lets a client use more memory before it is
+disconnected."""
 _NOT_COUNTED: Final = -1
 """Value of `_n_head_bytes` until the end of the packet in which a head or trailers begin."""
 _MAX_PIPELINE: Final = 16
-"""Largest number of requests of a connection that wait for a previous response. A larger value lets
-one packet start more work."""
+"""Largest number of requests of a connection that wait for a previous response. Devices do not
+pipeline; a few tools do. A larger value lets one packet start more work."""
 _DISCARDED: Final[deque[Any]] = deque(maxlen=0)
-"""List of headers that stores nothing."""
+"""List of headers that stores nothing, because a deque of length 0 drops what is appended."""
 _MIN_READ_RATE: Final = 1000
-"""Smallest rate at which a client must read its responses, in bytes per second. A larger value
-disconnects slower networks."""
+"""Smallest rate at which a client must read its responses, in bytes per second. The slowest mobile
+networks (GPRS) reach more. A larger value disconnects slower networks."""
 _RESET: Final = struct.pack("ii", 1, 0)
-"""Value of SO_LINGER by which closing discards unsent data and resets the connection."""
+"""Value of the socket option SO_LINGER, a C struct of two ints (on, 0 seconds). With this value,
+closing discards unsent data and resets the connection."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with limits. The description of the module explains the states."""
+    """uvicorn's HTTP protocol with limits, one object for each connection.
+
+    asyncio calls `connection_made`, `data_received`, `eof_received` and `connection_lost`. The
+    parser (httptools) calls the methods `on_...` during `data_received`. The docstring of the
+    module explains the states.
+    """
 
     has_connection_limits: ClassVar[bool] = True
     """Whether `max_connections` and `max_source_connections` apply."""
     _timer: asyncio.TimerHandle | None = None
+    """Timer that closes the connection in the state waiting, or None in any other state."""
     _is_in_head: bool = False
     """Whether the parser is inside a head, or between two chunks, where trailers may follow."""
     _n_head_bytes: int = 0
+    """Bytes of the head or trailers in packets after the first, or `_NOT_COUNTED`."""
     _address: str = ""
     """Address for which the connection uses a unit of the quota; empty if it uses none."""
 
@@ -104,7 +128,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_timer()
 
     def _acquire(self) -> tuple[str, Problem] | None:
-        """Count the connection for its source; return the reached limit and a problem, or None."""
+        """Count the connection for its source, unless a limit is reached.
+
+        Returns
+        -------
+        None if the connection is accepted, otherwise the name of the reached setting and the
+        problem for the client.
+        """
+        # uvicorn has added this connection to `connections` already, hence > and not >=.
         if len(self.connections) > self._settings.max_connections:
             status = HTTPStatus.SERVICE_UNAVAILABLE
             return "max_connections", _make_too_many_connections("the collector", status)
@@ -116,12 +147,13 @@ class BoundedProtocol(HttpToolsProtocol):
         return None
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; start the timer if they begin a head; limit the size of the head."""
+        """Parse bytes; start the timer if the bytes begin a head; limit the size of the head."""
         super().data_received(data)
         is_waiting = self.cycle is None or self.cycle.response_complete
         if self._timer is None and is_waiting:
-            # The bytes did not complete a head: part of a head, blank lines, or the rest of a body
-            # whose response was sent early. uvicorn has stopped its own timer for idle connections.
+            # The bytes did not complete a head. They are part of a head, blank lines, or the rest
+            # of a body whose response was sent early. uvicorn has stopped its own timer for idle
+            # connections, so without this timer a client could stay in this state for ever.
             self._start_timer()
         if self._is_in_head:
             self._count_head(len(data))
@@ -129,8 +161,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Note that a head begins. The parser calls this method.
 
-        The packet in which the head begins is not counted, because it may also contain the end of a
-        large body.
+        The packet in which the head begins is not counted, because the packet may also contain the
+        end of a large body.
         """
         self._is_in_head, self._n_head_bytes = True, _NOT_COUNTED
         super().on_message_begin()
@@ -141,12 +173,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         n_hosts = sum(name == b"host" for name, _ in self.headers)
         if n_hosts != 1 and self.parser.get_http_version() == "1.1":
-            # A proxy in front of the collector may choose another Host header of two. RFC 9112,
-            # section 3.2, asks for 400. The exception ends the parsing.
+            # Of two Host headers, a proxy in front of the collector may use one and the collector
+            # the other. RFC 9112, section 3.2, requires the status 400. The exception ends the
+            # parsing, and `send_400_response` responds.
             raise _HostError
         super().on_headers_complete()
-        # The parser also passes trailers as headers. A client could send trailers without end, and
-        # nothing reads them.
+        # The parser reports trailers as headers, too. Nothing reads trailers, and a client could
+        # send trailers until the memory is full. From here on they are dropped.
         self.headers = _DISCARDED  # type: ignore[assignment]
         if len(self.pipeline) > _MAX_PIPELINE:
             # The exception ends the parsing; `send_400_response` responds.
@@ -157,18 +190,22 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head, self._n_head_bytes = True, _NOT_COUNTED
 
     def on_body(self, body: bytes) -> None:
-        """Store a part of a body. The parser calls this method."""
+        """Pass a part of a body to the application. The parser calls this method."""
         self._is_in_head = False
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note in the scope that the whole body has arrived. The parser calls this method."""
+        """Note in the ASGI scope that the whole body has arrived. The parser calls this method.
+
+        The application starts in a later turn of the event loop. If the body came in the same
+        packet as the head, `read_body` sees the note and needs no timer.
+        """
         self._is_in_head = False
         self.scope[HAS_WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer and return the unit of the quota."""
+        """Stop the timer and return the unit of the quota. asyncio calls this method once."""
         self._stop_timer()
         if self._address:
             self.app_state[QUOTA].release(self._address)
@@ -178,11 +215,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return whether to keep the connection open after the client closed its sending half.
 
-        A device may close its half after a complete upload and still read the response. For any
-        other request the closed half is treated as a disconnect, which cancels a computation. TLS
-        has no closed half.
+        A simple device may close its half after a complete upload and still read the response. For
+        any other request the closed half is treated as a disconnect, which cancels a computation,
+        because an interrupted `curl` looks the same. TLS has no closed half.
         """
         cycle = self.cycle
+        # No request is in progress, or its body can never be completed.
         if cycle is None or cycle.response_complete or cycle.more_body or self.scheme == "https":
             return False
         cycle.keep_alive = False
@@ -191,22 +229,25 @@ class BoundedProtocol(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Parse nothing more after a request for another protocol. uvicorn calls this method.
 
-        The parser has skipped the body of such a request. The body was once parsed as the next
-        request, so a client could smuggle a request past a proxy.
+        The parser skips the body of a request with the header `Upgrade`. uvicorn would parse the
+        body as the next request. A client could thus smuggle a request past a proxy that checks
+        paths.
         """
         self.parser = _NullParser()  # type: ignore[assignment]
         self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it may repeat sent bytes
-        """Respond to bytes that are no HTTP, after all previous responses, and close.
+        """Respond with 400 to bytes that are not HTTP, after all previous responses, and close.
 
-        There are three cases:
+        uvicorn calls this method when the parser fails, also by an exception of `on_...`. There are
+        three cases:
 
         - No other request is in progress: respond now.
         - The newest request is complete, and the invalid bytes follow it: let its response be the
           last one.
         - The newest request is incomplete and waits in the pipeline: respond with the problem when
-          its turn comes. An immediate response would be read as that of the request before it.
+          its turn comes. The client would read an immediate response as the response to the
+          previous request.
         """
         self.parser = _NullParser()  # type: ignore[assignment]
         cycle = self.cycle
@@ -215,11 +256,15 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         cycle.keep_alive = False
         if cycle.more_body:
-            # uvicorn adds new requests on the left of the pipeline.
+            # uvicorn adds new requests on the left of the pipeline, so index 0 is the newest
+            # request. Its entry is (cycle, application); another application responds instead.
             self.pipeline[0] = (cycle, _respond_not_http)  # type: ignore[assignment]
 
     def _respond_and_close(self, problem: Problem) -> None:
-        """Write a problem to the socket without an application, and close the connection."""
+        """Write a problem to the socket without an application, and close the connection.
+
+        No middleware sees this response, so its security headers are added here.
+        """
         response = render_problem(problem)
         missing = list_missing_headers(response.raw_headers, is_secure=self.scheme == "https")
         lines = [f"HTTP/1.1 {problem.status.value} {problem.status.phrase}".encode()]
@@ -234,13 +279,14 @@ class BoundedProtocol(HttpToolsProtocol):
         return settings
 
     def count_unsent_bytes(self) -> int:
-        """Return the number of bytes that wait for the client to read previous ones."""
+        """Return the number of bytes of responses that wait until the client reads."""
         return self.transport.get_write_buffer_size()
 
     def reset(self) -> None:
         """Close the connection at once and discard all unsent data.
 
-        Without the reset, the operating system would keep the data in its buffers for minutes.
+        After an ordinary close, the operating system would keep the unsent data in its buffers for
+        minutes and try to send it.
         """
         with contextlib.suppress(OSError):  # the connection is closing already
             client_socket = self.transport.get_extra_info("socket")
@@ -248,7 +294,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _count_head(self, n_bytes: int) -> None:
-        """Count the bytes of a packet that ended inside a head; abort if the head is too large."""
+        """Count a packet that ended inside a head or trailers; abort if they are too large.
+
+        There is no response: a client that sends such heads is not interested in one.
+        """
         if self._n_head_bytes == _NOT_COUNTED:
             self._n_head_bytes = 0
             return
@@ -257,9 +306,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _start_timer(self) -> None:
+        """Begin the state waiting: the next head must be complete within `body_seconds`."""
         self._timer = self.loop.call_later(self._settings.body_seconds, self._close_late)
 
     def _stop_timer(self) -> None:
+        """End the state waiting. A second call does nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -272,7 +323,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class OperatorProtocol(BoundedProtocol):
-    """The protocol at the admin address, which devices must not be able to fill up."""
+    """The protocol of a connection to the admin address.
+
+    The limits on numbers of connections do not apply. If devices have used all connections, an
+    operator must still reach /readyz and /metrics.
+    """
 
     has_connection_limits = False
 
@@ -281,10 +336,13 @@ class SlowReaderMonitor:
     """Resets connections whose clients read their responses too slowly.
 
     A client that requests a large response and reads nothing would keep the connection and the
-    response in memory forever. The monitor looks at all connections every `seconds`. A connection
-    is reset if both looks found the same response in progress with unsent bytes, and the client
-    has read fewer than 1,000 bytes per second in between. Unsent bytes that belong to a new
-    response restart the observation.
+    response in memory for ever. The monitor looks at all connections every `seconds`. A connection
+    is reset if two consecutive looks saw the same request in progress with unsent bytes, and the
+    client has read fewer than 1,000 bytes per second in between. A response to a new request
+    restarts the observation.
+
+    Example with 15 seconds: 220,000 bytes are unsent at the first look. The client must have at
+    most 205,000 unsent bytes at the second look, or the connection is reset.
     """
 
     def __init__(self, connections: Collection[Any], *, seconds: float) -> None:
@@ -297,8 +355,9 @@ class SlowReaderMonitor:
         """
         self._connections = connections
         self._seconds = seconds
+        # State of each connection with unsent bytes at the last look: (length of the pipeline,
+        # newest request, number of unsent bytes). The first two identify the response.
         self._previous: dict[Any, tuple[int, Any, int]] = {}
-        """Pipeline length, newest request and unsent bytes of each connection at the last look."""
 
     async def keep_resetting(self) -> None:
         """Look at the connections again and again, until the task is cancelled."""
@@ -317,6 +376,8 @@ class SlowReaderMonitor:
             current[connection] = len(connection.pipeline), connection.cycle, n_unsent
             *requests, n_previous = self._previous.get(connection, (0, None, 0))
             has_same_requests = requests == list(current[connection][:2])
+            # Example of the comparison: see the docstring of the class. More unsent bytes than
+            # before mean that the application writes faster than the client reads.
             if has_same_requests and n_unsent > n_previous - min_read:
                 connection.reset()
         self._previous = current
@@ -331,7 +392,7 @@ class _HostError(Exception):
 
 
 class _NullParser:
-    """Parser that ignores all bytes."""
+    """Parser that ignores all bytes of a connection in the state closing."""
 
     def feed_data(self, data: bytes) -> None:
         """Ignore bytes."""
@@ -340,7 +401,8 @@ class _NullParser:
 class _PipelineFlowControl(FlowControl):
     """Flow control that reads nothing from the socket while requests wait in the pipeline.
 
-    uvicorn resumes reading after each response, even if further requests wait.
+    uvicorn resumes reading after each response, even if further requests wait. A client that sends
+    faster than the collector responds would thus fill the memory.
     """
 
     def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]) -> None:
@@ -354,6 +416,7 @@ class _PipelineFlowControl(FlowControl):
 
 
 def _make_not_http() -> Problem:
+    """Return the problem 400 for every failure of the parser; the failure itself is not known."""
     detail = (
         "requests must be HTTP/1.1 with one Host header, and at most "
         f"{_MAX_PIPELINE} must wait for a response"
@@ -367,5 +430,6 @@ async def _respond_not_http(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _make_too_many_connections(subject: str, status: HTTPStatus) -> Problem:
+    """Return the problem for a connection beyond the limit of `subject`."""
     detail = f"{subject} has reached its limit of connections"
     return Problem(status, detail, retry_after=RETRY_SECONDS)

@@ -1,4 +1,24 @@
-"""Endpoints for devices: uploads, and the registry.
+"""Endpoints for devices: POST /v1/reports (uploads) and GET /v1/registry.
+
+An upload is one HTTP request with a JSON body; devices put one report into each upload. The checks
+of an upload are in this order, from cheap to expensive. The first failure ends the request:
+
+| check                                      | status  | reason in the counts of refusals    |
+|--------------------------------------------|---------|-------------------------------------|
+| upload key, if the collector has keys      | 401     | `no-key`                            |
+| rate of the source                         | 429     | `too-many-requests`                 |
+| media type                                 | 415     | `unsupported-media-type`            |
+| size, time and memory of the body          | 413 ... | name of the status                  |
+| decompression                              | 413 ... | name of the status                  |
+| JSON of an upload                          | 400     | code of the error, e.g. `malformed` |
+| each report by itself: parameters, cohort, | 200     | reason of the report, by metric     |
+| length, last day, stop, popcount           |         |                                     |
+| commit to the inbox                        | 503     | none: the device retries            |
+
+The response is sent after the upload is on the disk:
+
+    200 {"reports":[{"status":"accepted"}]}
+    200 {"reports":[{"status":"refused","reason":"expired"}]}
 
 Nearly all requests are uploads. Their endpoint is therefore an ASGI application without Starlette's
 `Request` and `Response`, which would cost more CPU time than the upload itself.
@@ -25,12 +45,17 @@ _JSON: Final = b"application/json"
 
 
 class UploadEndpoint:
-    """POST /v1/reports: store an upload, and respond after the upload is on the disk."""
+    """POST /v1/reports: store an upload, and respond after the upload is on the disk.
+
+    The method of the request is not checked here: only POST requests reach the endpoint.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Store the upload in the body of a request, or respond with a problem."""
         collector: Collector = scope["app"].state.collector
         try:
+            # The bytes of the body stay allocated until the commit, because the queue holds the
+            # reports of the upload.
             with collector.body_budget.allocate(_get_address(scope)) as allocation:
                 submission = await _parse_request(scope, receive, collector, allocation)
                 stored = await collector.enqueue(submission)
@@ -61,11 +86,12 @@ class UploadShortcut:
 
 
 def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
-    """Count a refused upload, and return the response.
+    """Count a refused upload by its status, and return the response.
 
-    The traceback of the error references the frames that contain the body. If the frame that caught
-    the error kept a reference to it, error and frame would form a cycle, and the body would wait
-    for the garbage collector. A flood of refused uploads used a hundred megabytes that way.
+    This is a function of its own for a reason. The traceback of the error references the frames
+    that contain the body. If the frame that caught the error kept a reference to the error, error
+    and frame would form a cycle, and the body would wait for the garbage collector. A flood of
+    refused uploads used a hundred megabytes in this way.
     """
     problem = error if isinstance(error, Problem) else convert_error(error)
     collector.metrics.uploads.labels(problem.status.value).inc()
@@ -76,6 +102,8 @@ async def get_registry(request: Request) -> Response:
     """GET /v1/registry: return the text of the registry, or 304 if the client has it already."""
     collector: Collector = request.app.state.collector
     current = collector.accepted_params
+    # "no-cache" allows a cache to store the text, and requires a question with the ETag before each
+    # use. A reload therefore reaches all clients at once.
     headers = {"ETag": f'"{current.digest}"', "Cache-Control": "no-cache"}
     if _matches_digest(request.headers.get("if-none-match", ""), current.digest):
         return Response(status_code=HTTPStatus.NOT_MODIFIED.value, headers=headers)
@@ -83,7 +111,11 @@ async def get_registry(request: Request) -> Response:
 
 
 def _matches_digest(if_none_match: str, digest: str) -> bool:
-    """Return whether an If-None-Match header lists a digest. A proxy may have weakened the tag."""
+    """Return whether an If-None-Match header lists a digest.
+
+    The header is a list of ETags in quotes, or "*". A proxy that compresses responses changes the
+    tag "..." into the weak tag W/"...".
+    """
     tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
     return any(tag in ("*", f'"{digest}"') for tag in tags)
 
@@ -99,9 +131,10 @@ async def _parse_request(
         401 without an upload key, 429 beyond the rate limit, and the problems of `read_body` and
         `decompress`
     ReportError
-        The body is no upload.
+        The body is not an upload (400).
     """
-    headers = dict(reversed(scope["headers"]))  # of two headers with one name, the first one counts
+    # Of two headers with one name, the first one counts.
+    headers = dict(reversed(scope["headers"]))
     _check_key(collector, headers)
     try:
         collector.rate_limit.check(_get_address(scope))
@@ -112,17 +145,22 @@ async def _parse_request(
         collector.count_refusal(error.code)
         raise
     except Problem as error:
+        # The reason is the name of the status, for example "request-timeout".
         collector.count_refusal(error.status.name.lower().replace("_", "-"))
         raise
 
 
 def _get_address(scope: Scope) -> str:
-    """Return the address of the client. Behind a trusted proxy it is from X-Forwarded-For."""
+    """Return the address of the client, or an empty text for a Unix socket.
+
+    Behind a trusted proxy, uvicorn has replaced the address by the one in X-Forwarded-For.
+    """
     return scope["client"][0] if scope["client"] else ""
 
 
 def _check_key(collector: Collector, headers: Mapping[bytes, bytes]) -> None:
     """Count the upload by the name of its upload key; raise Problem 401 without a valid key."""
+    # Headers are bytes without an encoding. Latin-1 decodes all bytes, and never fails.
     name = collector.find_upload_key(headers.get(b"authorization", b"").decode("latin-1"))
     if name is None:
         collector.count_refusal("no-key")
@@ -142,8 +180,16 @@ async def _read_upload(
     collector: Collector,
     allocation: BodyAllocation,
 ) -> bytes:
-    """Read and decompress the body of an upload."""
+    """Read and decompress the body of an upload.
+
+    Raises
+    ------
+    Problem
+        415 for another media type than JSON, and the problems of `read_body` and `decompress`
+    """
     settings = collector.settings
+    # A web page of any origin can send text/plain without asking the collector (CORS). It cannot
+    # send application/json, unless the setting `origins` allows it.
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON:
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json")
     body = await read_body(

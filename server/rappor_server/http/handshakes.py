@@ -1,9 +1,10 @@
 """TLS handshakes with limits on their number and duration.
 
-asyncio knows a TLS connection only after its handshake, and allows a minute for each handshake.
-Clients that connect and send nothing would therefore not count as connections, and thousands of
-them would use up the file descriptors of the process. `TlsAcceptor` accepts the connections itself
-and counts each one from its first packet.
+The handshake is the exchange of keys before the first byte of HTTP. asyncio reports a TLS
+connection to its protocol only after the handshake, and allows a minute for each handshake. Clients
+that connect and send nothing would therefore not count as connections, and thousands of them would
+use up the file descriptors of the process. `TlsAcceptor` accepts the connections itself and counts
+each connection from its first packet.
 
 A connection passes through three states:
 
@@ -33,7 +34,8 @@ from rappor_server.base.source_quota import SourceQuota
 
 _PAUSE_SECONDS: Final = 0.1
 """Time in seconds before the next attempt to accept a connection after a failure. A longer time
-delays connections, a shorter one uses CPU while the process has no free file descriptor."""
+delays connections. A shorter time uses more CPU while the process has no free file descriptor,
+because every attempt fails at once."""
 
 
 class TlsAcceptor:
@@ -58,11 +60,11 @@ class TlsAcceptor:
         listener : the listening socket
         context : certificate and key
         make_protocol : creates the protocol of an established connection
-        protocols : all protocols of established connections
+        protocols : all protocols of established connections; only their number is used
         max_connections : largest number of handshakes and established connections together
         quota : limit on the handshakes of one source
-        seconds : longest duration of a handshake, and of the closing of TLS
-        on_refusal : receives the name of the limit for which a connection is refused
+        seconds : longest duration of a handshake, and of the exchange that closes TLS
+        on_refusal : called with the name of the reached limit for each refused connection
         """
         self._listener = listener
         self._context = context
@@ -76,7 +78,7 @@ class TlsAcceptor:
 
     async def keep_accepting(self) -> None:
         """Accept connections until the task is cancelled; then close the socket."""
-        self._listener.settimeout(0)
+        self._listener.settimeout(0)  # asyncio accepts only from a socket that does not block
         try:
             while True:
                 await self._accept()
@@ -104,16 +106,19 @@ class TlsAcceptor:
         task.add_done_callback(lambda _: self._quota.release(address))
 
     def _acquire(self, address: str) -> str:
-        """Count a handshake for a source; return the name of the reached limit, or an empty text.
+        """Count a handshake for a source, unless a limit is reached.
 
-        An empty text means that the handshake may begin.
+        Returns the name of the reached limit (`max_connections` or `max_source_connections`), or an
+        empty text if the handshake may begin.
         """
         if len(self._handshakes) + len(self._protocols) >= self._max_connections:
             return "max_connections"
         return "" if self._quota.acquire(address) else "max_source_connections"
 
     async def _run_handshake(self, connection: socket.socket) -> None:
-        # Clients break handshakes at will: they disconnect, time out or speak another protocol.
+        """Run the handshake, then connect the connection with a new protocol."""
+        # Clients break handshakes at will: they disconnect, time out or speak another protocol. All
+        # of these are OSErrors. A line of the log for each would let a stranger fill the disk.
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make_protocol,

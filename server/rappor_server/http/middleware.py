@@ -1,4 +1,13 @@
-"""Middleware around all endpoints: security headers, response times, admin address, CORS."""
+"""Middleware around all endpoints: security headers, response times, admin address, CORS.
+
+Middleware: an ASGI application that calls another one and changes requests or responses. Requests
+pass through the middleware in this order (`http/application.py`):
+
+    ResponseMiddleware   always. Adds headers, and measures times for Prometheus
+    PublicPathFilter     if the setting `admin` is set. Hides paths from the public address
+    DeviceCors           if the setting `origins` is set. Allows web pages to upload
+    UploadShortcut       always (`http/device_endpoints.py`). Sends uploads past the router
+"""
 
 from __future__ import annotations
 
@@ -14,12 +23,16 @@ from rappor_server.base.problems import Problem, render_problem
 from rappor_server.operations.prometheus import Metrics
 
 _HEADERS: Final = (
-    (b"x-content-type-options", b"nosniff"),
+    (b"x-content-type-options", b"nosniff"),  # no browser guesses that JSON is HTML
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),  # a URL of a result contains the name of a metric
+    (b"cache-control", b"no-store"),  # counts of a metric must not stay in a shared cache
 )
+"""Headers of each response that does not set them itself, as (name in lower case, value). The pages
+set a content security policy of their own."""
 _HTTPS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
+"""Further header of a response over HTTPS. Browsers then use HTTPS only, for a year in seconds, the
+shortest time that browsers' preload lists accept."""
 
 
 class ResponseMiddleware:
@@ -31,8 +44,9 @@ class ResponseMiddleware:
         Parameters
         ----------
         app : the application
-        state : state of the application. `state.collector` has the metrics after the start.
-        routes : path pattern of each endpoint
+        state : state of the application. The lifespan sets `state.collector` before the first
+            request.
+        routes : path pattern of each endpoint, for example "/v1/metrics/{name}/counts"
         """
         self._app = app
         self._state = state
@@ -43,7 +57,7 @@ class ResponseMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # A request whose response never starts is counted as 500.
+        # The status stays 500 if the application raises before it starts a response.
         start, status = time.perf_counter(), HTTPStatus.INTERNAL_SERVER_ERROR.value
 
         async def send_with_headers(message: Message) -> None:
@@ -72,6 +86,14 @@ class PublicPathFilter:
     def __init__(
         self, app: ASGIApp, *, public_paths: Collection[str], admin_port: int | None
     ) -> None:
+        """Wrap an application.
+
+        Parameters
+        ----------
+        app : the application
+        public_paths : paths that the public address serves
+        admin_port : port of the admin address, which serves all paths
+        """
         self._app = app
         self._public_paths = public_paths
         self._admin_port = admin_port
@@ -79,6 +101,8 @@ class PublicPathFilter:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond with 404 to a request for another path, unless it came to the admin port."""
         if scope["type"] == "http" and scope["path"] not in self._public_paths:
+            # The port is a property of the socket. The header Host comes from the client, who could
+            # write the admin address there.
             _, port = scope.get("server") or ("", None)
             if port != self._admin_port:
                 status = HTTPStatus.NOT_FOUND
@@ -89,9 +113,20 @@ class PublicPathFilter:
 
 
 class DeviceCors:
-    """Allows web pages of other origins to call the endpoints for devices, and only these."""
+    """Allows web pages of other origins to call the endpoints for devices, and no others.
+
+    CORS: headers by which a browser learns that a page of another origin may read a response.
+    """
 
     def __init__(self, app: ASGIApp, *, paths: Collection[str], origins: Sequence[str]) -> None:
+        """Wrap an application.
+
+        Parameters
+        ----------
+        app : the application
+        paths : paths of the endpoints for devices
+        origins : allowed origins such as "https://www.example.org", or "*"
+        """
         self._app = app
         self._paths = paths
         self._cors = CORSMiddleware(
@@ -99,8 +134,8 @@ class DeviceCors:
             allow_origins=origins,
             allow_methods=["POST", "GET"],
             allow_headers=["Authorization", "Content-Type", "Content-Encoding"],
-            expose_headers=["Retry-After"],
-            max_age=86_400,
+            expose_headers=["Retry-After"],  # a script sees no other header of a refusal
+            max_age=86_400,  # seconds for which a browser remembers the permission: a day
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,9 +1,15 @@
-"""OpenAPI 3.1 description of the HTTP interface.
+"""OpenAPI 3.1 description of the HTTP interface: the response of GET /openapi.json.
 
-The schemas of most requests and responses come from the msgspec records that parse and encode them,
-so they cannot differ. Three parts are written by hand: the paths with their status codes, uploads
-(the collector parses reports one by one and not as a record), and estimates (`rappor.decoding`
-writes their JSON).
+The schemas of most requests and responses are derived from the msgspec records that parse and
+encode them, so description and behaviour cannot differ. Three parts are written by hand, and tests
+compare them with real responses:
+
+- the paths with their status codes
+- uploads, because the collector parses their reports one by one and not as a record
+- estimates, because `rappor.decoding` writes their JSON
+
+The module builds the description once, at its import, in this order: schemas (`_SCHEMAS`, by name
+of component), then operations (`_PATHS`, by path and method), then `DESCRIPTION`.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from rappor_server.queries.estimates import EstimateBody
 from rappor_server.releases.release_json import CountsAnswer
 
 _Schema = dict[str, Any]
+"""A JSON object of OpenAPI: a JSON schema, or a part of a description."""
 
 _STATUSES: Final = {
     200: "The request succeeded.",
@@ -41,7 +48,7 @@ _STATUSES: Final = {
     503: "The collector is overloaded, or the database fails. Retry-After contains the seconds to "
     "wait.",
 }
-"""Description of each status code."""
+"""Sentence that describes each status code, by the code. It is the same for all operations."""
 _RECORDS: Final = (
     ProblemDocument,
     UploadResponse,
@@ -51,12 +58,15 @@ _RECORDS: Final = (
     EstimateBody,
     RootResponse,
 )
-"""Records whose schemas are derived."""
+"""Records whose schemas are derived from their types."""
 _, _SCHEMAS = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}")
 
 _STRING: Final[_Schema] = {"type": "string"}
+"""Schema of any text."""
 _NUMBER: Final[_Schema] = {"type": ["number", "null"]}
+"""Schema of an estimated number. It is null if the data determine no number."""
 _COUNT: Final[_Schema] = {"type": "integer", "minimum": 0}
+"""Schema of a number of reports."""
 
 
 def _make_object(properties: _Schema, *, is_closed: bool = True) -> _Schema:
@@ -64,8 +74,8 @@ def _make_object(properties: _Schema, *, is_closed: bool = True) -> _Schema:
 
     Parameters
     ----------
-    properties : schema of each property
-    is_closed : whether the object has no other property
+    properties : schema of each property, by name
+    is_closed : whether a further property is an error
     """
     return {
         "type": "object",
@@ -87,6 +97,7 @@ _SCHEMAS |= {
     "Upload": _make_object(
         {
             "v": {"const": 1},
+            # 16 bytes in base64url: the last of 22 characters has 2 bits of data and 4 zero bits.
             "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"},
             "reports": {
                 "type": "array",
@@ -139,7 +150,7 @@ def _make_content(schema: _Schema, *media_types: str) -> _Schema:
 _TABLES: Final = _make_content(_STRING, CSV) | _make_content(
     {"type": "string", "format": "binary"}, ARROW
 )
-
+"""Content of a response that is a table, as CSV or Arrow."""
 
 _NAME_PARAMETER: Final = {
     "name": "name",
@@ -147,10 +158,12 @@ _NAME_PARAMETER: Final = {
     "required": True,
     "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
 }
+"""Path parameter with the name of a metric."""
 _COUNTS_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": schema}
     for name, schema in _SCHEMAS.pop(CountsQuery.__name__)["properties"].items()
 ]
+"""Query parameters of counts. `CountsQuery` is no body, so it leaves the schemas of components."""
 
 
 def _add_operation(
@@ -166,12 +179,12 @@ def _add_operation(
 
     Parameters
     ----------
-    route : method and path
-    operation_id : identifier of the operation
+    route : method and path, separated by a space
+    operation_id : identifier of the operation, from which generated clients name a function
     summary : one sentence
-    results : content of each status code that is no problem, or None if there is no body
+    results : content of the body, by status code of a success. None means that there is no body.
     problems : status codes of problem documents
-    security : alternative credentials. An empty name means that none is needed.
+    security : names of alternative credentials. An empty name means that no credential is needed.
     fields : further fields of the operation
     """
     responses: _Schema = {}
@@ -190,9 +203,13 @@ def _add_operation(
 
 
 _PATHS: Final[_Schema] = {}
+"""Operations by path and by method in lower case."""
 _WITH_TOKEN: Final = {"security": ("token",)}
+"""Argument of an operation that needs a read token."""
 _ESTIMATES: Final = _make_content(_make_reference("Estimates")) | _TABLES
+"""Content of a response with estimates, as JSON or as a table."""
 _PLAIN: Final = _make_content(_STRING, TEXT)
+"""Content of a body of plain text."""
 
 _add_operation(
     "POST /v1/reports",
@@ -257,6 +274,7 @@ _add_operation(
     {200: _make_content({"type": "object"})},
 )
 
+# `DESCRIPTION` follows the operations, because it contains them.
 DESCRIPTION: Final[_Schema] = {
     "openapi": "3.1.0",
     "info": {

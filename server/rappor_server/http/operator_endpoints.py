@@ -1,4 +1,10 @@
-"""Endpoints for operators: name of the service, liveness, readiness, metrics for Prometheus."""
+"""Endpoints for operators: name of the service, liveness, readiness, metrics for Prometheus.
+
+None of them needs a token. With the setting `admin`, only `/` and `/healthz` are at the public
+address; the others are at the admin address. `/healthz` is for a supervisor that restarts a dead
+process. `/readyz` is for a load balancer that chooses a process. A database that is away makes the
+process unready, but a restart of the process would not help, so the process stays alive.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,14 @@ _JSON: Final = "application/json"
 
 
 class RootResponse(msgspec.Struct, frozen=True):
-    """Response of GET /: name of the service, and paths of its description and registry."""
+    """Response of GET /.
+
+    Attributes
+    ----------
+    service : name of the service
+    description : path of the OpenAPI description
+    registry : path of the registry
+    """
 
     service: str
     description: str
@@ -27,7 +40,7 @@ _ROOT: Final = RootResponse("RAPPOR collector", "/openapi.json", "/v1/registry")
 
 
 async def get_root(_: Request) -> Response:
-    """GET /: return the name of the service and the path of its description."""
+    """GET /: return the name of the service, and the paths of its description and registry."""
     return Response(msgspec.json.encode(_ROOT), media_type=_JSON)
 
 
@@ -39,8 +52,8 @@ async def get_liveness(_: Request) -> Response:
 async def get_readiness(request: Request) -> Response:
     """GET /readyz: return 200 if uploads are stored and counted, else the problem 503.
 
-    The endpoint reads the results of the last commits and probes. It sends no query of its own,
-    because a query to a hanging database would hang, too.
+    The endpoint reads the results of the last commits, probes and merges (`operations/health.py`).
+    It sends no query of its own, because a query to a hanging database would hang, too.
     """
     collector: Collector = request.app.state.collector
     if (reason := collector.health.failure_reason()) is not None:
