@@ -1,4 +1,7 @@
-"""Names for the types of arrays that the analyst's packages pass to each other."""
+"""Type aliases of the numpy arrays that the analyst's packages pass to each other.
+
+An alias fixes the element type. Shape and unit stand in the docstring of each function.
+"""
 
 from __future__ import annotations
 

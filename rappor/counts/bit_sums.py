@@ -1,8 +1,15 @@
 """Sums of the bits of many packed reports, by cohort.
 
+A cohort is a group of devices with the same hash functions; a report contains the number of its
+cohort and k noisy bits. The sums (reports of each cohort, ones at each bit) are all that estimation
+needs of the reports.
+
 Reports are packed: bit i of a report is bit i mod 8 (least significant first) of byte i div 8, and
-the unused bits of the last byte are 0. Two implementations return equal sums: a compiled loop
-(`compiled_bit_sums`), and numpy alone (`numpy_bit_sums`), which is several times slower.
+the unused bits of the last byte are 0. Example: with k = 10, the report with ones at the bits 1 and
+8 is the two bytes 0x02 0x01.
+
+Two implementations return equal sums: a compiled loop (`compiled_bit_sums`), and numpy alone
+(`numpy_bit_sums`), which is several times slower.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from numpy.typing import NDArray
 
 from rappor.base.errors import ReportError
 
-# A worker of a cluster may have numpy without the compiler.
+# Case: a worker of a Spark cluster that has numpy and lacks the compiler (numba).
 try:
     from rappor.counts.compiled_bit_sums import add_rows
 except ImportError:
@@ -66,7 +73,10 @@ def sum_bits(
 
 
 def _check_reports(packed: NDArray[np.uint8], cohorts: NDArray[np.integer[Any]], k: int) -> None:
-    """Raise ReportError for a wrong dtype or shape, on which the compiled loop would crash."""
+    """Raise ReportError for a wrong dtype or shape.
+
+    The compiled loop checks no bounds of memory, so it would crash.
+    """
     n_bytes = (k + 7) // 8
     if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != n_bytes:
         raise ReportError(

@@ -1,4 +1,7 @@
-"""Calendar periods of counts: days, weeks from Monday to Sunday, and months."""
+"""Calendar periods of counts: days, weeks from Monday to Sunday, and calendar months.
+
+A trend compares the counts of consecutive periods. All days are days of UTC.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import datetime
 from typing import Final
 
 PERIOD_KINDS: Final = ("day", "week", "month")
-"""Kinds of periods for which a collector returns counts. A trend compares periods of one kind."""
+"""Kinds of periods for which a collector returns counts, shortest first. A trend compares periods
+of one kind."""
 
 DayRange = tuple[datetime.date, datetime.date]
-"""The type of a range of days: its first and its last day, both included."""
+"""Range of days. The two entries are its first and its last day, both included."""
 
 
 def find_period(day: datetime.date, kind: str, *, within: DayRange) -> DayRange:
@@ -20,13 +24,13 @@ def find_period(day: datetime.date, kind: str, *, within: DayRange) -> DayRange:
     ----------
     day : a day of the range.
     kind : "day", "week" or "month".
-    within : range of days outside which there are no counts.
+    within : range of days for which counts exist. The period ends where the range ends.
     """
     first = last = day
     if kind == "week":
         monday = day.toordinal() - day.weekday()
         first = datetime.date.fromordinal(monday)
-        # The last week of the calendar, in the year 9999, ends before its Sunday.
+        # Case: the last week of the year 9999. A `datetime.date` cannot represent its Sunday.
         last = datetime.date.fromordinal(min(monday + 6, datetime.date.max.toordinal()))
     elif kind == "month":
         first = day.replace(day=1)

@@ -1,20 +1,30 @@
-"""The compiled loop that adds packed reports. `bit_sums` checks the arguments and calls the loop.
+"""Compiled positional population count: adds the bits of packed reports, by cohort.
+
+`bit_sums` checks the arguments and calls `add_rows`.
 
 Theory of operation
 -------------------
-A report is a few words of 64 bits. Adding each bit to a counter of its own would cost 64 additions
-for a word. Instead, the counters of 64 bits are stored as bit planes: word w of plane p contains
-bit p of 64 counters, so bit i of the word is worth 2^p reports with a 1 at bit i.
+A report consists of a few words of 64 bits. The straightforward loop adds each bit to a counter of
+its own, which costs 64 additions for a word. The loop here stores 64 small counters as eight bit
+planes instead. Plane p is a word whose bit i is bit p of the counter of bit i:
 
-Carry-save adders work on planes: a full adder adds three words, 64 bits side by side, and returns a
-word of sums and a word of carries (Harley and Seal's population count). Eight reports are added at
-a time, in about five operations for each word of a report, without any table.
+    counter of bit i = sum over p of 2^p * (bit i of plane p)
 
-Eight planes count up to 255 reports. The planes of a cohort are added to its sums of 64 bits after
-248 reports and then cleared.
+Example: after three reports with a 1 at bit i, bit i is 1 in the planes 0 and 1 and 0 elsewhere,
+because 3 = 2^0 + 2^1. A word operation on a plane changes 64 counters at once.
 
-States of a cohort: up to 7 reports in `waiting`, up to 248 reports in `planes`, and the rest in
-`bit_counts`. The end of `_add_words` empties all three.
+A carry-save adder adds three words, as 64 full adders side by side, and returns a word of sums
+(worth 2^p) and a word of carries (worth 2^(p+1)). Eight reports are added at a time, with seven
+adders for each word (the population count of Harley and Seal).
+
+The reports of a cohort move through three states:
+
+    state        most reports   next step
+    waiting      7              the eighth report adds all eight to `planes`
+    planes       248            the counters are added to `bit_counts`, and the planes are cleared
+    bit_counts   2^63 - 1       returned to the caller
+
+The end of `_add_words` moves all reports into `bit_counts`.
 """
 
 from __future__ import annotations
@@ -27,11 +37,12 @@ from numpy.typing import NDArray
 from rappor.base.jit import compile_kernel
 
 _PLANES: Final = 8
-"""Number of bit planes of a cohort, and number of reports that are added at a time."""
+"""Number of bit planes of a cohort, which count up to 255 reports. It is also the number of reports
+that are added at a time: eight reports fill the carries of the first three planes exactly."""
 
 _FULL: Final = 248
-"""Number of reports after which the planes of a cohort are emptied. It is the largest multiple of
-eight below 256: up to seven more reports still fit into eight planes."""
+"""Number of reports after which the planes of a cohort are emptied. Reports arrive in eights, and
+248 is the largest multiple of eight that eight planes can count (at most 255)."""
 
 
 def add_rows(
@@ -44,15 +55,17 @@ def add_rows(
 
     Parameters
     ----------
-    packed : (n, ceil(k/8)) uint8.
-    cohorts : (n,) of any integer dtype.
-    bit_counts, cohort_reports : (m, k) and (m,) int64. Undefined after a bad row.
+    packed : (n, ceil(k/8)) uint8. n reports of k bits.
+    cohorts : (n,) of any integer dtype. Cohort of each report.
+    bit_counts : (m, k) int64. Ones at each bit of each cohort. Undefined after a bad row.
+    cohort_reports : (m,) int64. Reports of each cohort. Undefined after a bad row.
 
     Returns
     -------
     int
         The first row with a cohort outside [0, m) or a 1 in an unused bit, or -1.
     """
+    # Mask of the bits of the last word that lie behind bit k - 1. A valid report has zeros there.
     n_used_bits = bit_counts.shape[1] % 64
     padding = np.uint64(2**64 - (1 << n_used_bits) if n_used_bits else 0)
     words = _convert_to_words(packed)
@@ -60,8 +73,9 @@ def add_rows(
 
 
 def _convert_to_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return reports as words of 64 bits, (n, ceil(k/64)). Whole words are not copied."""
+    """Return reports as little-endian words, (n, ceil(k/64)) uint64. Whole words are not copied."""
     n, n_bytes = packed.shape
+    # Case: the bytes of a report do not fill its last word. Zero bytes are appended in a copy.
     if n_bytes % 8:
         padded = np.zeros((n, n_bytes + -n_bytes % 8), dtype=np.uint8)
         padded[:, :n_bytes] = packed
@@ -82,16 +96,20 @@ def _add_words(
 
     Parameters
     ----------
-    words : (n, w) uint64.
+    words : (n, ceil(k/64)) uint64. Word w contains the bits 64 w to 64 w + 63 of a report.
+    cohorts : (n,) of any integer dtype. Cohort of each report.
     padding : mask of the unused bits of the last word.
+    bit_counts, cohort_reports : (m, k) and (m,) int64, as in `add_rows`.
     """
     n, n_words = words.shape
     m = len(cohort_reports)
     waiting = np.zeros((m, _PLANES, n_words), dtype=np.uint64)
     planes = np.zeros((m, _PLANES, n_words), dtype=np.uint64)
+    # Reports of each cohort that are in `waiting` or `planes`, 0 to 247.
     n_pending = np.zeros(m, dtype=np.int64)
     for row in range(n):
-        # An unsigned cohort of 2^63 or more becomes negative, which is outside the range as well.
+        # Case: an unsigned cohort of 2^63 or more. The conversion makes it negative, and a negative
+        # cohort is refused like any cohort outside [0, m).
         j = np.int64(cohorts[row])
         if j < 0 or j >= m or words[row, n_words - 1] & padding:
             return int(row)
@@ -116,30 +134,38 @@ def _add_words(
 
 @compile_kernel
 def _add_eight(rows: NDArray[np.uint64], planes: NDArray[np.uint64]) -> None:
-    """Add eight reports of one cohort, (8, n_words), to its planes by carry-save adders."""
+    """Add eight reports of one cohort to its planes by seven carry-save adders.
+
+    Parameters
+    ----------
+    rows : (8, n_words) uint64. The reports.
+    planes : (8, n_words) uint64, changed in place. Plane p of the counters of each word.
+    """
     for w in range(rows.shape[1]):
-        one, two, four = planes[0, w], planes[1, w], planes[2, w]
-        a, one = _add_bits(one, rows[0, w], rows[1, w])
-        b, one = _add_bits(one, rows[2, w], rows[3, w])
-        c, two = _add_bits(two, a, b)
-        a, one = _add_bits(one, rows[4, w], rows[5, w])
-        b, one = _add_bits(one, rows[6, w], rows[7, w])
-        d, two = _add_bits(two, a, b)
-        eight, four = _add_bits(four, c, d)
-        planes[0, w], planes[1, w], planes[2, w] = one, two, four
-        _add_carry(eight, planes, w, 3)
+        # `ones`, `twos` and `fours` are the planes 0, 1 and 2. The carries of one plane (two words
+        # a and b) are inputs of the next plane.
+        ones, twos, fours = planes[0, w], planes[1, w], planes[2, w]
+        twos_a, ones = _add_bits(ones, rows[0, w], rows[1, w])
+        twos_b, ones = _add_bits(ones, rows[2, w], rows[3, w])
+        fours_a, twos = _add_bits(twos, twos_a, twos_b)
+        twos_a, ones = _add_bits(ones, rows[4, w], rows[5, w])
+        twos_b, ones = _add_bits(ones, rows[6, w], rows[7, w])
+        fours_b, twos = _add_bits(twos, twos_a, twos_b)
+        eights, fours = _add_bits(fours, fours_a, fours_b)
+        planes[0, w], planes[1, w], planes[2, w] = ones, twos, fours
+        _add_carry(eights, planes, w, 3)
 
 
 @compile_kernel
 def _add_bits(a: np.uint64, b: np.uint64, c: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Add three words bit by bit, as 64 full adders; return the carries and the sums."""
-    either = a ^ b
-    return (a & b) | (either & c), either ^ c
+    """Add three words as 64 full adders; return the word of carries and the word of sums."""
+    is_one_of_both = a ^ b
+    return (a & b) | (is_one_of_both & c), is_one_of_both ^ c
 
 
 @compile_kernel
 def _add_carry(carry: np.uint64, planes: NDArray[np.uint64], w: int, first: int) -> None:
-    """Add a word of carries to the planes, from plane `first` upwards."""
+    """Add a word of carries to word w of the planes, from plane `first` upwards."""
     for plane in range(first, _PLANES):
         next_carry = planes[plane, w] & carry
         planes[plane, w] ^= carry
@@ -148,10 +174,11 @@ def _add_carry(carry: np.uint64, planes: NDArray[np.uint64], w: int, first: int)
 
 @compile_kernel
 def _empty_planes(planes: NDArray[np.uint64], bit_counts: NDArray[np.int64]) -> None:
-    """Add the counters of one cohort to its bit counts, (k,), and clear the planes."""
+    """Add the counters of one cohort to its bit counts, (k,) int64, and clear the planes."""
     for i in range(len(bit_counts)):
         count = np.uint64(0)
         for plane in range(_PLANES):
+            # Bit i of a report is bit i mod 64 of word i div 64.
             bit = planes[plane, i >> 6] >> np.uint64(i & 63) & np.uint64(1)
             count |= bit << np.uint64(plane)
         bit_counts[i] += np.int64(count)

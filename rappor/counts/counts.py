@@ -1,8 +1,20 @@
 """Counts: for each cohort, the number of reports and the number of ones at each bit.
 
+Counts are the input of every estimate. Collectors, files, database engines and simulations produce
+counts; an analyst passes them to `decode`. A cohort is a group of devices with the same hash
+functions, and a parameter set contains the number k of bits, the number m of cohorts and the
+probabilities of the noise.
+
 Counts of one metric and one parameter set form a commutative monoid: adding them in any order gives
-the same counts. Each batch, day, shard or worker has counts of its own, and the analyst decodes
-their sum.
+the same counts, and `Counts.zero` is the neutral element. Each batch, day, shard or worker has
+counts of its own, and the analyst decodes their sum.
+
+Example with k = 2 bits and m = 1 cohort: the reports 01, 11 and 01 (bit 0 on the right) have
+`cohort_reports` [3] and `bit_counts` [[3, 1]].
+
+Reports of one device share its value and its permanent noise, so errors of estimates also depend on
+the sum S over all devices of the squared number of a device's reports. `squared_reports` explains
+S and its bounds.
 """
 
 from __future__ import annotations
@@ -36,8 +48,9 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
     params : the parameter set of every report.
     bit_counts : (m, k) of integers, or of floats that are integers. Entry [j, i] is the number of
         reports of cohort j that have a 1 at bit i.
-    cohort_reports : (m,) likewise. Number of reports of each cohort.
-    metric : name of the metric; empty if there is none.
+    cohort_reports : (m,) of integers, or of floats that are integers. Entry [j] is the number of
+        reports of cohort j.
+    metric : name of the metric; empty for counts without a metric.
     sum_squared_reports : sum over all devices of the squared number of a device's reports, or an
         upper bound of it. None if it is unknown. `with_devices` computes it from simpler numbers.
 
@@ -93,7 +106,7 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         object.__setattr__(self, "metric", metric)
         _check_ones(self.bit_counts, self.cohort_reports)
         n_reports = self.n_reports
-        # No reports come from no devices, so S = 0 is known.
+        # S is the sum of squared reports. Without reports there are no devices, so S = 0 is known.
         squares: int | None = 0
         if n_reports:
             squares = squared_reports.check_squares(sum_squared_reports, n_reports)
@@ -101,7 +114,11 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
 
     @property
     def without_segment(self) -> Counts:
-        """The same counts under the parameter set without a segment, to add segments."""
+        """The same counts under the parameter set without a segment.
+
+        A segment is a group of devices with the same public properties. Counts of several segments
+        have different parameter sets, so they can be added only without their segments.
+        """
         params = self.params.without_segment
         return Counts(
             params, self.bit_counts, self.cohort_reports, self.metric, self.sum_squared_reports
@@ -109,10 +126,12 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
 
     @property
     def reports_per_device(self) -> float | None:
-        """Reports per device, averaged over reports: `sum_squared_reports` / `n_reports`.
+        """Number of reports per device, averaged over reports: `sum_squared_reports` / `n_reports`.
 
-        It is the number of reports of each device if all devices sent equally many. Otherwise it is
-        larger than the average over devices. It is 0 without reports, and None if it is unknown.
+        If all devices sent equally many reports, the result is their number. Otherwise the result
+        exceeds the average over devices: one device with 1 report and one device with 3 reports
+        have (1 + 9) / 4 = 2.5. The result is 0 without reports, and None if the sum of squared
+        reports is unknown.
         """
         if self.sum_squared_reports is None:
             return None
@@ -121,7 +140,7 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
     def with_devices(
         self, n_devices: float | None = None, *, reports_per_device: float | None = None
     ) -> Counts:
-        """Return the same counts with a known number of devices.
+        """Return the same counts with the sum of squared reports for a number of devices.
 
         The reports are assumed to be evenly spread over the devices. For any other distribution,
         pass `sum_squared_reports` to the constructor.
@@ -225,12 +244,12 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
     @property
     def n_reports(self) -> int:
         """Number of reports in all cohorts."""
-        # Python integers: the sum of int64 could overflow.
+        # The sum uses Python integers, because a sum of int64 could overflow.
         return sum(self.cohort_reports.tolist())
 
     @property
     def sha256(self) -> str:
-        """Hash of metric, parameters, devices and sums. Equal counts have equal hashes."""
+        """SHA-256 of metric, parameters and all sums. Equal counts have equal hashes."""
         header = {
             "metric": self.metric,
             "params": self.params.fingerprint,
@@ -296,8 +315,8 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         cohort_reports = self.cohort_reports - other.cohort_reports
         n_left = self.n_reports - other.n_reports
         squares = None
-        # No device has more reports after the subtraction, so the old sum stays an upper bound. A
-        # negative number of reports is refused by the constructor.
+        # No device has more reports after the subtraction, so the old sum of squares stays an upper
+        # bound. Case n_left < 0: `other` is no part of these counts, and the constructor raises.
         if self.sum_squared_reports is not None and n_left >= 0:
             squares = min(self.sum_squared_reports, n_left**2)
         return Counts(
@@ -356,8 +375,8 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         Raises
         ------
         FileError
-            The file is of another kind, damaged, or contains several parameter sets. The message is
-            the reason.
+            The file has another format, is damaged, or contains several parameter sets. The message
+            contains the reason.
         """
         return cls._from_fields(path, counts_file.read_counts_file(path))
 
@@ -376,7 +395,7 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write a CSV with the columns cohort, reports, bit_0, bit_1 and so on.
 
-        If `sum_squared_reports` is known, it is a last column "squares" with the same number in
+        A known `sum_squared_reports` is written as a last column "squares", with the same number in
         every row. The table does not contain the parameters and the metric.
         """
         counts_tables.write_csv(
@@ -399,14 +418,16 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         bit_counts, cohort_reports, squares = counts_tables.read_csv(path, params)
         try:
             return cls(params, bit_counts, cohort_reports, metric, squares)
-        # The sum of squared reports may be impossible for the number of reports.
+        # Case: the sum of squared reports is impossible for the number of reports.
         except ReportError as error:
             raise FileError(path, str(error)) from None
 
     def to_arrow(self) -> Any:
-        """Return a pyarrow.Table of cohort, reports and ones (lists of k integers).
+        """Return a pyarrow.Table with the columns cohort, reports and ones.
 
-        The schema's metadata contain the metric, the parameters and the sum of squared reports.
+        The columns have one row for each of the m cohorts. An entry of "ones" is a list of k
+        integers. The schema's metadata contain the metric, the parameters and the sum of squared
+        reports.
 
         Raises
         ------
@@ -424,7 +445,8 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         Raises
         ------
         FileError
-            Columns, types, metadata, cohorts or numbers are not those of counts.
+            A column, a type, a cohort or a number is impossible in counts, or the metadata lack the
+            parameters or the metric.
         MissingExtraError
             The extra "arrow" is not installed.
         """
@@ -459,7 +481,8 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
 def _copy_whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return a read-only int64 copy of a table of non-negative whole numbers."""
     rows = table if isinstance(table, list | tuple) else [table]
-    # numpy would copy the numbers under the mask, which the caller has declared invalid.
+    # Case: a masked array, also as one row of a list. numpy would copy the numbers under the mask,
+    # which the caller has declared invalid.
     if any(isinstance(row, np.ma.MaskedArray) for row in rows):
         raise ReportError(f"{name} must not be a masked array: fill or leave out what it masks")
     array = np.asarray(table)
@@ -467,7 +490,8 @@ def _copy_whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> 
         raise ReportError(f"{name} must have shape {shape}, got {array.shape}")
     if array.dtype.kind not in "iuf":
         raise ReportError(f"{name} must be integers, got {array.dtype}")
-    is_bad = ~((array >= 0) & (array < 1 << 63))  # both comparisons are False for a NaN
+    # A NaN is bad as well, because both comparisons with a NaN are False.
+    is_bad = ~((array >= 0) & (array < 1 << 63))
     if array.dtype.kind == "f":
         is_bad |= array != np.floor(array)
     if is_bad.any():
@@ -488,7 +512,7 @@ def _format_index(cohort: int, bit: int | None = None) -> str:
 def _check_ones(bit_counts: NDArray[np.int64], cohort_reports: NDArray[np.int64]) -> None:
     """Raise ReportError if a bit has more ones than its cohort has reports."""
     is_over = bit_counts > cohort_reports[:, None]
-    # Searching the index costs more than all other checks, so it happens for an error only.
+    # `argwhere` costs more than all other checks together, so it runs only if there is an error.
     if is_over.any():
         j, i = np.argwhere(is_over)[0].tolist()
         raise ReportError(

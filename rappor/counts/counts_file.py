@@ -1,6 +1,10 @@
-"""The file format of counts, and the JSON in which a collector returns counts.
+"""File format of counts, and the JSON in which a collector returns counts.
 
-A counts file contains one collection of counts. It has three lines of text, then integers:
+`Counts.save` and `Counts.load` use this module. m is the number of cohorts and k the number of bits
+of a report.
+
+A counts file contains counts of one metric and one parameter set. It has three lines of text, then
+integers:
 
     RAPPOR COUNTS 1
     {"devices":null|{"squares":...},"metric":...,"packing":"raw"|"zlib","params":{...},
@@ -9,8 +13,8 @@ A counts file contains one collection of counts. It has three lines of text, the
     cohort reports (m) and then bit counts (m, k), as little-endian integers of 64 bits
 
 `squares` is the sum over all devices of the squared number of a device's reports, or an upper bound
-of this sum. It is unknown if `devices` is null or absent. The integers are compressed if that makes
-the file shorter. Any changed, missing or added byte is an error, and nothing is unpacked before the
+of this sum. It is unknown if `devices` is null or absent. The integers are compressed if the file
+becomes shorter. Any changed, missing or added byte is an error, and nothing is unpacked before the
 digest matches.
 
 The JSON of GET /v1/metrics/NAME/counts can be read as well. It has an entry for each parameter set,
@@ -39,23 +43,34 @@ from rappor.counts.counts_tables import is_table_of_counts
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "
+"""First bytes of a counts file of any version."""
+
 _MAGIC: Final = _FAMILY + b"1\n"
+"""First line of a counts file of version 1. Another meaning of the bytes needs another version."""
+
+# First bytes of files with which a counts file is confused.
 _PARQUET: Final = b"PAR1"
 _JSON: Final = b"{"
 _GZIP: Final = b"\x1f\x8b"
+
 _REGISTRY: Final = re.compile(rb"(?m)^\s*\[(budget|metrics\.)")
+"""Matches the heading of a section of a registry, such as [metrics.page]."""
+
 _EXAMINED_BYTES: Final = 4096
-"""Number of bytes of a foreign file that are read to recognise its kind for the error message."""
+"""Number of bytes of a foreign file that are read to name its format in the error message. The
+length of a page of memory. The first heading of a registry usually stands in the first lines."""
 
 
 class CountsFields(NamedTuple):
-    """The arguments of `Counts` as a file contains them, not yet checked against each other.
+    """Arguments of `Counts` from a file, not yet checked against each other.
 
     Attributes
     ----------
-    bit_counts : (m, k) integers.
-    cohort_reports : (m,) integers.
-    squares : the sum of squared reports of devices; None if it is unknown.
+    params : the parameter set.
+    bit_counts : (m, k) integers. Number of ones at each bit of each cohort.
+    cohort_reports : (m,) integers. Number of reports of each cohort.
+    metric : name of the metric; empty for counts without a metric.
+    squares : the sum of squared reports of devices; None if the sum is unknown.
     """
 
     params: Params
@@ -89,7 +104,7 @@ def read_counts_file(path: str | os.PathLike[str]) -> CountsFields:
     Raises
     ------
     FileError
-        The file contains several parameter sets or none, or `read_all_counts` raises.
+        The file contains several parameter sets or none, or `read_all_counts` raises the error.
     """
     fields = read_all_counts(path)
     if len(fields) != 1:
@@ -159,6 +174,7 @@ def _describe_other_file(start: bytes) -> str:
 def _parse_after_magic(data: bytes) -> CountsFields:
     """Parse a counts file after its first line; raise ValueError with the reason."""
     header, newline, rest = data.partition(b"\n")
+    # 64 hexadecimal digits and a newline.
     digest_line, payload = rest[:65], rest[65:]
     if digest_line != _compute_digest_line(header + newline, payload):
         raise ValueError("it is damaged: its SHA-256 does not match its contents")
@@ -171,6 +187,7 @@ def _parse_after_magic(data: bytes) -> CountsFields:
         raise ValueError(f"its header is wrong: {error}") from None
     if shape != [params.m, params.k]:
         raise ValueError(f"shape must be {[params.m, params.k]} as its parameters say, got {shape}")
+    # m cohort reports and m k bit counts.
     integers = _unpack_integers(packing, payload, n=params.m * (params.k + 1))
     cohort_reports, bit_counts = np.split(integers, [params.m])
     bit_counts = bit_counts.reshape(params.m, params.k)
@@ -199,6 +216,7 @@ def parse_collector_response(data: bytes) -> tuple[dict[str, Any], list[CountsFi
     except ParamsError as error:
         raise ValueError(f"its parameters are wrong: {error}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
+        # Case: a file of uploads, whose lines are JSON as well. The error names the right command.
         first_line = data.partition(b"\n")[0]
         resemblance = ""
         if b'"id"' in first_line and b'"reports"' in first_line:
@@ -235,7 +253,8 @@ def _unpack_integers(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int6
     if packing == "zlib":
         inflate = zlib.decompressobj()
         try:
-            # The limit stops a small file that would unpack to gigabytes.
+            # Case: a small hostile file that unpacks to gigabytes. At most one byte more than
+            # expected is unpacked, so that a longer payload is refused below.
             payload = inflate.decompress(payload, 8 * n + 1)
         except zlib.error:
             raise ValueError("its integers are not a zlib stream") from None

@@ -1,8 +1,14 @@
 """Counts as tables for other software: CSV, Arrow and Parquet.
 
-A table has one row for each cohort. In CSV, the bit counts are the columns bit_0, bit_1 and so on,
-and the parameters are not in the table. In Arrow and Parquet, the bit counts are one column of
-lists, and the schema's metadata contain the parameters, the metric and the format number.
+A table has one row for each of the m cohorts. The bit counts of a row are k integers.
+
+    format           bit counts                        parameters, metric, sum of squared reports
+    CSV              columns bit_0, bit_1, ...         only the sum, as an optional column "squares"
+    Arrow, Parquet   column "ones", a list in a row    metadata of the schema, with a format number
+
+The sum of squared reports is the sum over all devices of the squared number of a device's reports.
+Functions that parse a table raise `ReportError`; functions that read a file add the path and the
+line and raise `FileError`.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from rappor.base.errors import FileError, ReportError
 from rappor.base.text_lines import WHITE_SPACE, read_whole_number
 from rappor.protocol.params import Params
 
+# Keys of the schema's metadata in Arrow and Parquet.
 _PARAMS_KEY: Final = b"rappor.params"
 _METRIC_KEY: Final = b"rappor.metric"
 _SQUARES_KEY: Final = b"rappor.squares"
@@ -31,14 +38,16 @@ row."""
 
 _FORMAT_KEY: Final = b"rappor.format"
 _FORMAT: Final = b"1"
-"""Number of the format, equal to the number in a counts file. It changes if the meaning of the bits
-changes."""
+"""Number of the format, equal to the number in the first line of a counts file. A new meaning of
+the bits needs a new number."""
 
 _SHOWN_COLUMNS: Final = 8
-"""Largest number of headings that an error message lists. A foreign table may have thousands."""
+"""Largest number of headings that an error message lists, so that the message fits a terminal. A
+foreign table may have thousands of columns."""
 
 _SHOWN_CHARACTERS: Final = 40
-"""Largest number of characters of a foreign text that an error message contains."""
+"""Largest number of characters of a foreign text in an error message, so that the message fits in a
+line of a terminal."""
 
 
 def write_csv(
@@ -51,8 +60,9 @@ def write_csv(
 
     Parameters
     ----------
-    bit_counts, cohort_reports : (m, k) and (m,) int64.
-    squares : the sum of squared reports of devices. If it is known, it is a last column.
+    bit_counts : (m, k) int64. Ones at each bit of each cohort.
+    cohort_reports : (m,) int64. Reports of each cohort.
+    squares : the sum of squared reports of devices. None omits the column "squares".
     """
     last_cells = [] if squares is None else [squares]
     with replace_file(path) as file:
@@ -62,7 +72,8 @@ def write_csv(
         rows.writerow([*headings, *(_SQUARES_COLUMN for _ in last_cells)])
         for j, n in enumerate(cohort_reports.tolist()):
             rows.writerow([j, n, *bit_counts[j].tolist(), *last_cells])
-        text.detach()  # flushes without closing the file, which `replace_file` still syncs
+        # `detach` flushes without closing: `replace_file` still has to sync and rename the file.
+        text.detach()
 
 
 def read_csv(
@@ -87,6 +98,7 @@ def read_csv(
     """
     rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     bit_counts = np.zeros((params.m, params.k), dtype=np.int64)
+    # -1 marks a cohort without a row so far.
     cohort_reports = np.full(params.m, -1, dtype=np.int64)
     columns = _list_columns(params.k)
     squares = None
@@ -155,6 +167,7 @@ def _parse_row(row: list[str], columns: list[str], indices: list[int], params: P
     cohort, n, *bits = numbers
     if cohort >= params.m:
         raise ReportError(f"cohort must be in [0, {params.m - 1}], got {cohort}")
+    # A column "squares" comes after the k bits.
     bits = bits[: params.k]
     if max(bits) > n:
         i = next(i for i, count in enumerate(bits) if count > n)
@@ -197,12 +210,17 @@ def build_arrow_table(
 def parse_arrow_table(
     table: Any,
 ) -> tuple[Params, NDArray[np.int64], NDArray[np.int64], str, int | None]:
-    """Return the arguments of `Counts` from a table that `build_arrow_table` built.
+    """Parse a pyarrow.Table that `build_arrow_table` built. Its rows may have any order.
+
+    Returns
+    -------
+    The five arguments of `Counts`: parameters, bit counts (m, k), cohort reports (m,), metric, and
+    the sum of squared reports.
 
     Raises
     ------
     ParamsError, ReportError
-        Columns, types, metadata or cohorts are not those of counts.
+        A column, a type, a cohort or an entry of the metadata is missing or impossible in counts.
     """
     metadata = table.schema.metadata or {}
     if _PARAMS_KEY not in metadata or _METRIC_KEY not in metadata:
@@ -227,7 +245,11 @@ def parse_arrow_table(
 
 
 def _drop_fingerprints(table: Any, params: Params) -> Any:
-    """Return the table without a first column of fingerprints, which engines write."""
+    """Return the table without a first column of fingerprints.
+
+    Database engines write the column, because one query may sum several parameter sets. A
+    fingerprint is a short hash of a parameter set.
+    """
     if table.column_names[:1] != ["params"]:
         return table
     fingerprints = table.column("params").unique().to_pylist()
@@ -240,7 +262,8 @@ def _parse_squares(text: bytes | None) -> int | None:
     """Return the sum of squared reports of the metadata; None without the key."""
     if text is None:
         return None
-    # At most 40 digits: Python takes quadratic time to read a number of millions of digits.
+    # The sum of squares of at most 2^63 reports has 38 digits. Case: a hostile file with millions
+    # of digits, which Python would convert in quadratic time.
     if not re.fullmatch(rb"[0-9]{1,40}", text):
         raise ReportError("the schema's metadata must have squares as a whole number")
     return int(text)
@@ -279,7 +302,7 @@ def write_parquet(path: str | os.PathLike[str], table: Any) -> None:
 def read_parquet(path: str | os.PathLike[str]) -> Any:
     """Read the pyarrow.Table of counts; raise FileError for reports, or if it is no Parquet."""
     with open_parquet(path) as file:
-        # Reports in Parquet are easily mistaken for counts in Parquet.
+        # Case: a Parquet file of reports, which has the same suffix as a file of counts.
         if {"bits", "cohort"} <= set(file.schema_arrow.names):
             raise FileError(
                 path,

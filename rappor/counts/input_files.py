@@ -1,13 +1,14 @@
 """Input files of an analysis: recognise the format, read the counts, join days, check the metric.
 
-An analyst has counts in three kinds of files:
+Every command that reads counts uses this module. An analyst has counts in three kinds of files:
 
-- a counts file (`Counts.save`), which contains its parameters, and the name of its metric if it has
-  one;
-- the JSON that a collector returns (`ReleasedCounts`), which also contains days;
-- a CSV table, the result of `rappor sql`, which contains neither. The caller names the metric.
+    kind of file                               parameters   metric     days
+    counts file (`Counts.save`)                yes          optional   no
+    JSON of a collector (`ReleasedCounts`)     yes          yes        yes
+    CSV table, the result of `rappor sql`      no           no         no
 
-Files of reports are refused with a hint, because they look alike and are not sums yet.
+For a CSV table the caller passes the metric, whose parameters apply. Files of reports are refused
+with a hint, because analysts confuse them with files of counts.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _PARQUET: Final = b"PAR1"
 """The first bytes of a Parquet file."""
 
 _LONGEST_LINE: Final = 1 << 20
-"""Largest number of bytes that are read to recognise a format. The first line of an upload has to
-fit, or the file is reported as no counts file instead of a file of reports."""
+"""Largest number of bytes that are read to recognise a format: 1 MiB. The first line of a file of
+uploads has to fit. A longer line produces a less helpful error message."""
 
 
 def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
@@ -53,7 +54,8 @@ def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
     text = first_line.removeprefix(BOM_UTF8).decode(errors="replace")
     if metric is not None and is_table_of_counts(text):
         if metric.parts:
-            # The parameters of a part depend on the part, and the columns do not name it.
+            # Parts are pieces of a string, such as its first letters, and each has parameters of
+            # its own. The columns of the table do not contain the part.
             raise FileError(
                 path, f"{metric.name} has parts, and a table of CSV does not say which it is of"
             )
@@ -72,14 +74,14 @@ def read_released(path: str, metric: Metric | None = None) -> ReleasedCounts | N
     try:
         return ReleasedCounts.load(path)
     except FileError:
-        # A file that is not a counts file at all has an error of its own, which `read_counts`
-        # raises.
+        # Case: the file contains no counts at all. `read_counts` then raises the error that names
+        # the format of the file.
         read_counts(path, metric)
         return None
 
 
 def read_days(path: str) -> tuple[datetime.date, ...]:
-    """Return the first and the last day of a collector's result; empty for other files."""
+    """Return the first and the last day of a collector's result; an empty tuple for other files."""
     with Path(path).open("rb") as file:
         if file.read(1) != b"{":
             return ()
@@ -91,7 +93,11 @@ def read_days(path: str) -> tuple[datetime.date, ...]:
 
 
 def list_epochs(paths: Iterable[str], metric: Metric) -> list[str]:
-    """Return the epochs of the first and last days of files, in order. Files may have no days."""
+    """List the epochs that contain the first or the last day of a file, in order.
+
+    An epoch is the time for which devices repeat a permanent response, such as "2026-Q4". Files
+    without days are skipped.
+    """
     return sorted({metric.epoch_at(day) for path in paths for day in read_days(path)})
 
 
@@ -103,7 +109,7 @@ def join_released(results: Sequence[ReleasedCounts]) -> ReleasedCounts:
     MetricError
         The results are of several metrics.
     DecodeError
-        Two periods overlap, so reports would count twice.
+        Two periods overlap, so that reports would count twice.
     """
     if len({result.metric for result in results}) > 1:
         names = ", ".join(result.metric for result in results)
@@ -176,7 +182,7 @@ def check_counts(counts: Sequence[Counts], metric: Metric) -> None:
     Raises
     ------
     MetricError
-        The counts are of another metric or encoding.
+        The counts belong to another metric, or their encoding differs from the metric's encoding.
     DecodeError
         The counts have fewer reports than the minimum of the metric.
     """

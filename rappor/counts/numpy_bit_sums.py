@@ -1,11 +1,17 @@
-"""The loop of `compiled_bit_sums` without a compiler: numpy alone, with equal sums.
+"""Positional population count with numpy alone: adds the bits of packed reports, by cohort.
+
+The result equals the result of `compiled_bit_sums`. A machine without the compiler uses this
+module.
 
 Theory of operation
 -------------------
-For each byte position of the reports, a histogram over (cohort, byte value) counts how often each
-of the 256 byte values occurs. A table of the bits of all byte values turns the histogram into sums
-of bits. If cohorts are many and reports few, the histogram would be mostly empty. Then the reports
-are sorted by cohort, and the unpacked bits of each cohort are added.
+For each byte position of the reports, a histogram H over (cohort, byte value) counts how often each
+of the 256 byte values v occurs:
+
+    ones at bit i of the byte, in cohort j  =  sum over v of H[j, v] * (bit i of v)
+
+Case: many cohorts and few reports. The histogram would be mostly empty, so the reports are sorted
+by cohort instead, and the unpacked bits of each cohort are added.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BITS: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
-"""(256, 8) uint8. Entry [byte, i] is bit i of the byte value."""
+"""(256, 8) uint8. Entry [v, i] is bit i of the byte value v, least significant bit first."""
 
 
 def add_rows(
@@ -29,9 +35,10 @@ def add_rows(
 
     Parameters
     ----------
-    packed : (n, n_bytes) uint8.
-    cohorts : (n,) of any integer dtype.
-    bit_counts, cohort_reports : (m, k) and (m,) int64. Unchanged if a row is bad.
+    packed : (n, ceil(k/8)) uint8. n reports of k bits.
+    cohorts : (n,) of any integer dtype. Cohort of each report.
+    bit_counts : (m, k) int64. Ones at each bit of each cohort. Unchanged if a row is bad.
+    cohort_reports : (m,) int64. Reports of each cohort. Unchanged if a row is bad.
 
     Returns
     -------
@@ -45,7 +52,8 @@ def add_rows(
         return int(is_bad.argmax())
     rows = cohorts.astype(np.int64)
     cohort_reports += np.bincount(rows, minlength=m)
-    # A histogram has 256 m cells. It pays if there are at least a quarter as many reports.
+    # A histogram has 256 m entries. It is faster than sorting if there are at least a quarter as
+    # many reports as entries.
     if 256 * m <= 4 * len(packed):
         _add_histograms(packed, rows, bit_counts)
     elif len(packed):
@@ -59,9 +67,11 @@ def _add_histograms(
     """Add reports by a histogram of (cohort, byte value) for each byte position."""
     m, k = bit_counts.shape
     table = _BITS.astype(np.int64)
-    for b in range(packed.shape[1]):
-        histogram = np.bincount(256 * cohorts + packed[:, b], minlength=256 * m).reshape(m, 256)
-        bit_counts[:, 8 * b : 8 * b + 8] += (histogram @ table)[:, : k - 8 * b]
+    for byte in range(packed.shape[1]):
+        histogram = np.bincount(256 * cohorts + packed[:, byte], minlength=256 * m)
+        # The last byte of a report has unused bits, so fewer than 8 columns are added.
+        sums = histogram.reshape(m, 256) @ table
+        bit_counts[:, 8 * byte : 8 * byte + 8] += sums[:, : k - 8 * byte]
 
 
 def _add_sorted(
@@ -70,6 +80,7 @@ def _add_sorted(
     """Add reports by sorting them by cohort and adding the unpacked bits of each cohort."""
     order = np.argsort(cohorts, kind="stable")
     cohorts = cohorts[order]
+    # Index of the first report of each cohort that occurs.
     starts = np.flatnonzero(np.diff(cohorts, prepend=-1))
     bits = np.unpackbits(packed[order], axis=1, count=bit_counts.shape[1], bitorder="little")
     bit_counts[cohorts[starts]] += np.add.reduceat(bits, starts, axis=0, dtype=np.int64)

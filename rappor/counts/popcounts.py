@@ -1,12 +1,13 @@
-"""The range of popcounts of honest reports, to recognise forged or broken reports.
+"""Range of the popcounts of honest reports, by which forged or broken reports are recognised.
 
-The popcount, the number of ones in a report, is the sum of two independent binomial numbers for an
-honest report with B true bits:
+The popcount of a report is its number of ones. An honest report has k bits, of which B are 1 before
+the noise (true bits). With the noise, a true 1 is sent as 1 with probability q*, and a true 0 with
+probability p*. The popcount is therefore a sum of two independent binomial numbers:
 
     Binomial(B, q*) + Binomial(k - B, p*)
 
-A popcount that is less likely than 1e-9 for every possible B belongs to a forged or broken report.
-A forger who knows the range can stay inside it, so the check does not find every forgery.
+A popcount outside the range belongs to a forged or broken report. A forger can choose a popcount
+inside the range, so the check does not recognise every forged report.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 FALSE_ALARM: Final = 1e-9
-"""Probability that an honest report has a popcount outside the range, half at either end: one false
-alarm in a billion reports. A larger value finds more forgeries and accuses more devices."""
+"""Largest probability that an honest report has a popcount outside the range, half at either end.
+A convention: one false alarm in a billion reports. A larger value recognises more forged reports
+and accuses more honest devices."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -36,8 +38,8 @@ def compute_popcount_range(params: Params) -> tuple[int, int]:
     >>> compute_popcount_range(Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75))
     (38, 105)
     """
-    # Since p* < q*, more true bits give more ones. So the least number of true bits decides the
-    # lower end, and the largest number the upper end.
+    # p* < q*, so more true bits give more ones. The smallest possible number of true bits
+    # determines the lower end, and the largest number determines the upper end.
     true_bit_counts = get_encoding(params).true_bit_counts
     low = np.cumsum(_compute_popcount_distribution(params, true_bit_counts[0]))
     high = np.cumsum(_compute_popcount_distribution(params, true_bit_counts[-1])[::-1])

@@ -1,8 +1,10 @@
 """Released counts of a metric: counts of days, weeks or months, and days that are not released yet.
 
-A collector releases closed blocks of days only (`rappor_server`). `ReleasedCounts` is what it
-returns for a metric. The file format is the JSON of the collector (`counts_file`). A response that
-any other program saved can therefore be loaded, and `Counts.load_all` reads the file as well.
+A collector adds reports by day and joins consecutive days into blocks. It releases a block only if
+enough devices have reported, so that no sum shows a single device. `ReleasedCounts` is the response
+of a collector to a request for the counts of a metric. The file format is the JSON of that response
+(`counts_file`), so a response that curl or another program saved can be loaded. `Counts.load_all`
+reads the same file without its days.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ class Period:
 
     Attributes
     ----------
-    first, last : first and last day, both included. `datetime.date.min` and `datetime.date.max`
-        stand for an open range.
+    first, last : first and last day, both included. A range without a first day has
+        `datetime.date.min`, and a range without a last day has `datetime.date.max`.
     collections : counts of each parameter set that had reports.
 
     Examples
@@ -70,8 +72,8 @@ class ReleasedCounts:
     metric : name of the metric.
     first, last : first and last day of the requested range, both included.
     periods : counts by period, in the order of their days.
-    withheld : days with reports that are not released yet. A day waits until it is over, until
-        enough devices of the cohort have reported, or until the metric has its minimum of reports.
+    withheld : days with reports that are not released yet. A day is released when it is over,
+        enough devices of each cohort have reported, and the metric has its minimum of reports.
     """
 
     metric: str
@@ -127,7 +129,7 @@ class ReleasedCounts:
         return cls.from_json(data, name=path)
 
     def to_json(self) -> bytes:
-        """Return the JSON that `from_json` parses, in one line."""
+        """Return the JSON that `from_json` parses: UTF-8 in one line, with a newline at the end."""
         document = {
             "metric": self.metric,
             "from": self.first.isoformat(),

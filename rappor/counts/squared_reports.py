@@ -1,16 +1,22 @@
-"""The sum of squared reports of devices, S: the number by which repeated reports enlarge errors.
+"""Sum of squared reports of devices, S: the number by which repeated reports enlarge errors.
 
 Theory of operation
 -------------------
-Device d sends n_d reports, and all devices send N = sum n_d. The reports of one device share its
-value and its permanent response. The variance of the proportion of ones at a bit is therefore
+Device d sends n_d reports, and all devices together send N = sum n_d. The reports of one device
+share its value and its permanent response (the noise that the device draws once and repeats). Each
+report adds an instantaneous response (new noise). The variance of the proportion of ones at a bit
+is therefore
 
     within / N + between S / N^2,     S = sum over d of n_d^2
 
 `within` is the variance that the instantaneous response adds to each report, and `between` is the
-variance between devices. So S is all that errors need: S = N if every device reports once, and
-S = N r if every device sends r reports. Example: 1,000 devices with 10 reports each have N = 10,000
-and S = 100,000.
+variance between devices. Errors therefore depend on the devices only by S:
+
+    every device sends 1 report      S = N
+    every device sends r reports     S = N r
+    one device sends all reports     S = N^2
+
+Example: 1,000 devices with 10 reports each have N = 10,000 and S = 100,000.
 
 A collector does not know devices, so S is often only bounded from above:
 
@@ -18,10 +24,11 @@ A collector does not know devices, so S is often only bounded from above:
   and |b|^2. Then |a + b|^2 <= (|a| + |b|)^2 (triangle inequality), with equality if the reports of
   all devices grow in the same proportion.
 - Two sums of different devices: S = |a|^2 + |b|^2.
-- The pace of a metric: a device sends at most one report in each interval. For periods with n
-  reports, of which one device sent at most d, and n' and d', the products of the reports of each
-  device sum to at most min(n d', n' d). S is bounded by the sum of these bounds over all pairs of
-  periods (`compute_max_squares_of_periods`).
+- The pace of a metric: a device sends at most one report in each interval (a day, a week or an
+  epoch). Take two periods. The first has n reports, and no device sent more than d of them. The
+  second has n' reports, and no device sent more than d' of them. Multiply the two numbers of
+  reports of each device, and add the products: the sum is at most min(n d', n' d). S is at most the
+  sum of these bounds over all ordered pairs of periods (`compute_max_squares_of_periods`).
 """
 
 from __future__ import annotations
@@ -38,8 +45,8 @@ from rappor.base.errors import ReportError
 from rappor.base.ranges import check_number, format_value
 
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
-"""Number of months of a pace or an epoch. Days and weeks are not in the table, because they do not
-consist of months."""
+"""Number of months of a pace (length of an interval) or of an epoch. Days, weeks and "life" are
+absent, because they do not consist of months."""
 
 
 def check_squares(squares: object, n_reports: int) -> int | None:
@@ -53,7 +60,7 @@ def check_squares(squares: object, n_reports: int) -> int | None:
     """
     if squares is None:
         return None
-    # The sum of a column of a data frame is an integer of numpy, which is not an `int`.
+    # Case: the sum of a column of a data frame. It is an integer of numpy, which is no `int`.
     if isinstance(squares, bool) or not isinstance(squares, numbers.Integral):
         raise ReportError(f"squares must be an integer or None, got {format_value(squares)}")
     squares = int(squares)
@@ -93,7 +100,7 @@ def compute_squares(
     check_number(name, value, f"[1, {n_reports}]", error=ReportError)
     assert value is not None
     per_device = n_reports / value if n_devices is not None else value
-    # Rounding of the product must not leave the possible range.
+    # Case: floating-point rounding moves the product out of the possible range [N, N^2].
     return min(max(math.ceil(n_reports * per_device), n_reports), n_reports**2)
 
 
@@ -109,6 +116,7 @@ def add_squares(first: int | None, second: int | None, *, same_devices: bool) ->
         return None
     if not same_devices:
         return first + second
+    # (sqrt(a) + sqrt(b))^2 = a + b + sqrt(4 a b). The integer root is rounded up.
     product = 4 * first * second
     root = math.isqrt(product)
     return first + second + root + (root * root < product)
@@ -125,11 +133,12 @@ def compute_max_squares_of_days(reports: Iterable[int]) -> int:
 
 
 def compute_max_squares_of_periods(periods: Iterable[tuple[int, int]]) -> int:
-    """Return the largest S of periods.
+    """Return an upper bound of S for several periods.
 
-    For two periods, as many devices are in both as the smaller period has, and each of them sent
-    d and d' reports. Hence the products of their reports sum to at most min(n d', n' d). The bound
-    adds these numbers over all ordered pairs of periods.
+    In a period with n reports, no device sent more than d. In a second period with n' reports, no
+    device sent more than d'. A device with x and x' reports adds x x' to S twice. The sum of x x'
+    over all devices is at most d' times the sum of x, which is n d', and likewise at most n' d. The
+    bound adds min(n d', n' d) over all ordered pairs of periods, and n d for each period itself.
 
     Parameters
     ----------
@@ -140,15 +149,16 @@ def compute_max_squares_of_periods(periods: Iterable[tuple[int, int]]) -> int:
     >>> compute_max_squares_of_periods([(100, 1), (100, 1), (50, 1)])
     650
     """
-    # In the order of n / d, the minimum of a pair is n d' with n of the earlier period. One pass
-    # over the sorted periods therefore replaces the double sum.
+    # If n / d <= n' / d', then n d' <= n' d, so the minimum is n d'. In the order of n / d, the
+    # earlier period of each pair therefore contributes its n, and one pass replaces the double sum.
+    # `most` is d, and `later` is the sum of d over all periods that follow in this order.
     ordered = sorted(periods, key=lambda period: Fraction(*period))
     later = sum(most for _, most in ordered)
     squares = 0
     for n, most in ordered:
         later -= most
         squares += n * (most + 2 * later)
-    # One device cannot have more than all reports.
+    # S is largest if one device sent all reports: S = N^2.
     return min(squares, sum(n for n, _ in ordered) ** 2)
 
 
@@ -173,8 +183,8 @@ def compute_max_squares_by_pace(
     >>> compute_max_squares_by_pace("day", "life", [(day, day, 100), (day, day, 100)])
     200
     """
-    # Periods that begin in the same interval, with the same number of intervals, are merged: one
-    # device reported in them at most as often as in one of them.
+    # Two periods that begin in the same interval and have equally many intervals cover the same
+    # intervals. They are merged, because one device reports at most once in each interval.
     reports: Counter[tuple[tuple[int, int], int]] = Counter()
     for first, last, n in periods:
         interval = _find_interval(pace, epoch, first)
