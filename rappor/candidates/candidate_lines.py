@@ -1,13 +1,17 @@
-r"""Lines of a file of candidates, one candidate in each, read in blocks of bytes.
+r"""Lines of a file of candidates, one candidate in each line, read in blocks of bytes.
+
+A candidate is a string whose share an analyst estimates. The input is a file of any size, read in
+chunks. The output is blocks of normalized strings (`Texts`): a normalizer maps different spellings
+to one spelling, as devices do before they report.
 
 Lines end at \n, \r\n or \r. Three kinds of lines are counted for a warning, because such a line is
-usually a mistake of whoever made the file:
+usually a mistake in the file:
 
-- blank lines, which have nothing but the white space of ASCII. They are skipped.
-- spaced lines, which begin or end with white space. They are candidates as they are, unless the
-  normalizer removes white space.
-- marked lines, which begin with a byte-order mark after the first line, as after two files were
-  joined. They are candidates as they are, which hardly any device reports.
+- A blank line contains only white space of ASCII, or nothing. It is skipped.
+- A spaced line begins or ends with white space. It becomes a candidate with its white space, unless
+  the normalizer removes white space.
+- A marked line begins with a byte-order mark and is not the first line. It appears where two files
+  were joined. It becomes a candidate with the mark, and hardly any device reports such a string.
 """
 
 from __future__ import annotations
@@ -29,11 +33,18 @@ from rappor.candidates.texts import Texts
 from rappor.protocol.normalizers import normalize as normalize_text
 
 _CHUNK_BYTES: Final = 1 << 20
-"""Number of bytes that are read from a file at a time."""
+"""Number of bytes that are read from a file at a time: 1 MiB. A larger number needs more memory,
+and a smaller number more calls of numpy."""
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""U+FEFF in UTF-8. Some editors write the mark at the beginning of a file."""
+
 _GZIP: Final = b"\x1f\x8b"
+"""First two bytes of a file that is packed by gzip."""
+
 _NEWLINE: Final = 10
+"""The byte \\n, which ends every line after `_convert_newlines`."""
+
 _IS_ASCII_SPACE: Final = np.isin(np.arange(256), list(WHITE_SPACE.encode()))
 """(256,) bool. True for the byte values that are white space of ASCII."""
 
@@ -82,7 +93,9 @@ def _convert_newlines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class CandidateLines:
-    """Reads lines from chunks of bytes, which may be cut anywhere. Each call reads from the start.
+    """Reader of lines from chunks of bytes. Each call of the object reads from the start.
+
+    A chunk may end in the middle of a line or of a character.
 
     Parameters
     ----------
@@ -92,13 +105,15 @@ class CandidateLines:
 
     Attributes
     ----------
-    n_blank, n_spaced, n_marked : number of such lines of the last pass (see the module).
+    n_blank, n_spaced, n_marked : numbers of blank, spaced and marked lines of the last pass, as the
+        module defines them.
     """
 
     def __init__(self, read: Callable[[], Iterable[bytes]], name: str, normalize: str) -> None:
         self._read = read
         self._name = name
         self._normalize = normalize
+        # If the normalizer removes white space, a spaced line is no mistake and is not counted.
         self._keeps_space = normalize_text(normalize, " a") == " a"
         self.n_blank = self.n_spaced = self.n_marked = 0
 
@@ -111,18 +126,20 @@ class CandidateLines:
             A line is not UTF-8 or cannot be normalized. The error contains the line.
         """
         self.n_blank = self.n_spaced = self.n_marked = 0
-        # `rest` is the beginning of a line whose end is in a later chunk. `n_lines_before` is the
-        # number of lines before the block, for error messages.
-        rest, n_lines_before = b"", 0
+        # `unfinished` is the beginning of a line whose end is in a later chunk. `n_lines_before` is
+        # the number of lines before the block, for error messages.
+        unfinished, n_lines_before = b"", 0
         for chunk in itertools.chain(_convert_newlines(self._read()), [None]):
-            if chunk is None:  # the end: the last line may have no newline
-                block, rest = rest, b""
+            if chunk is None:
+                # The end of the file. The last line may have no newline.
+                block, unfinished = unfinished, b""
             else:
                 head, newline, tail = chunk.rpartition(b"\n")
+                # Case: a line that is longer than a chunk.
                 if not newline:
-                    rest += chunk
+                    unfinished += chunk
                     continue
-                block, rest = b"".join((rest, head, newline)), tail
+                block, unfinished = b"".join((unfinished, head, newline)), tail
             if n_lines_before == 0:
                 block = block.removeprefix(_BYTE_ORDER_MARK)
             if block:
@@ -145,7 +162,8 @@ class CandidateLines:
         except UnicodeDecodeError as error:
             reason = describe_wrong_encoding(block)
             raise self._build_error(block, n_lines_before, error.start, reason) from None
-        # UTF-16 of ASCII characters is valid UTF-8 with a zero byte beside each character.
+        # Case: a file in UTF-16 with ASCII characters. It is valid UTF-8 with a zero byte beside
+        # each character, so decoding raises no error.
         if is_utf_16(block):
             reason = describe_wrong_encoding(block)
             raise self._build_error(block, n_lines_before, 0, reason)
@@ -155,14 +173,16 @@ class CandidateLines:
             ends = np.append(ends, len(data))
         starts = np.concatenate([[0], ends[:-1] + 1])
         is_filled = ends > starts
-        # Only lines that begin with white space can be blank. They are few, so Python checks them.
+        # A line with bytes can be blank only if it begins with white space. Such lines are few, so
+        # a Python loop checks them.
         suspects = np.flatnonzero(is_filled)
         suspects = suspects[_IS_ASCII_SPACE[data[starts[suspects]]]]
-        for i in suspects.tolist():
-            is_filled[i] = not block[starts[i] : ends[i]].isspace()
+        for line in suspects.tolist():
+            is_filled[line] = not block[starts[line] : ends[line]].isspace()
         starts, ends = starts[is_filled], ends[is_filled]
         is_spaced = _IS_ASCII_SPACE[data[starts]] | _IS_ASCII_SPACE[data[ends - 1]]
         if not block.isascii():
+            # An edge belongs to the last line that starts at or before the edge.
             edges = [edge.start() for edge in _WIDE_EDGES.finditer(block)]
             is_spaced[np.searchsorted(starts, edges, side="right") - 1] = True
             self.n_marked += len(_LATER_MARK.findall(block))

@@ -1,14 +1,17 @@
 """Candidates: the strings whose shares a decode estimates.
 
-Hashed bits cannot be read back, so an analyst lists candidates, and this package hashes them as
-devices do, for all cohorts at once. There are two kinds:
+A device hashes its string into a Bloom filter of k bits, with h hash functions that depend on its
+cohort (one of m groups of devices). Hashed bits cannot be read back. An analyst therefore lists
+candidates, and this package hashes them as devices do, for all cohorts at once. There are two
+kinds:
 
-- in memory: lists, lines, and files of up to 64 MB. Each string is present once, and the number of
+- In memory: lists, lines, and files of up to 64 MB. Repeated strings are removed, and the number of
   strings is known.
-- streamed: longer files, functions that return strings, and products. They are read again for every
-  pass of a decode, so a repeated string counts as two candidates. Their number is unknown.
+- Streamed: longer files, functions that return strings, and products. A decode reads them in one
+  or more passes, and each pass starts from the beginning. A repeated string counts as two
+  candidates. The number of strings is unknown.
 
-Strings are bytes (`Texts`). Python strings exist only where a program looks at them.
+Strings are stored as bytes in arrays (`Texts`), because a Python string needs 60 bytes more.
 """
 
 from __future__ import annotations
@@ -37,18 +40,19 @@ from rappor.protocol.normalizers import normalize as normalize_text
 from rappor.protocol.params import Params
 
 _MAX_BYTES_IN_MEMORY: Final = 1 << 26
-"""Largest size of a file, in bytes, that is read into memory: about five million strings, with as
-many bytes for their hashes. A longer file is read again for every pass."""
+"""Largest size of a file, in bytes, that is read into memory: 64 MiB, about five million strings.
+Their hashes take as much memory again. A longer file is read again for every pass."""
 
 _BLOCK_STRINGS: Final = 1 << 14
-"""Number of strings in a block. It bounds the memory of a pass over streamed candidates."""
+"""Number of strings in a block. It bounds the memory of a pass over streamed candidates. Smaller
+blocks need more calls of numpy."""
 
 
 class Candidates:
     """Strings in their order, normalized as devices normalize values.
 
-    `from_file`, `from_lines`, `from_list`, `from_stream`, `product` and `chain` build candidates.
-    An empty list is allowed here. A decode refuses it.
+    Build candidates with `from_file`, `from_lines`, `from_list`, `from_stream`, `product` or
+    `chain`. Candidates may be empty, but a decode raises an error for empty candidates.
 
     Attributes
     ----------
@@ -57,9 +61,10 @@ class Candidates:
     n_blank : number of blank lines, which were skipped. This and the following numbers are 0 for
         streamed candidates.
     n_duplicates : number of repeated strings, which were skipped.
-    n_spaced : number of lines that begin or end with white space. They are candidates as they are.
-    n_marked : number of lines after the first that begin with a byte-order mark. They are
-        candidates as they are.
+    n_spaced : number of lines that begin or end with white space. The white space is part of the
+        candidate.
+    n_marked : number of lines after the first line that begin with a byte-order mark. The mark is
+        part of the candidate.
 
     Examples
     --------
@@ -86,7 +91,10 @@ class Candidates:
         Parameters
         ----------
         source : distinct strings in memory, or a function that yields blocks of strings.
-        hash_words : (n, 4) uint32. Hash words of strings in memory, if they are known.
+        name : where the strings come from, for messages.
+        normalize : name of the normalizer that was applied to the strings.
+        hash_words : (n, 4) uint32. Hash words of n strings in memory (`uncompiled_hashing`). None
+            if they are not computed yet.
         """
         self._texts = source if isinstance(source, Texts) else None
         self._read = None if isinstance(source, Texts) else source
@@ -120,11 +128,12 @@ class Candidates:
         """
         name = os.fspath(path)
         lines = CandidateLines(lambda: read_chunks(name), name, normalize)
-        # A pipe can be read only once, so it is read into memory whatever its size.
+        # Case: a pipe such as /dev/stdin. It can be read only once, so it is read into memory
+        # whatever its size.
         is_regular = Path(name).is_file()
         most = _MAX_BYTES_IN_MEMORY if is_regular else sys.maxsize
         is_long = is_regular and Path(name).stat().st_size > most
-        # A small file packed by gzip may be long after unpacking: then `texts` is None as well.
+        # Case: a small file packed by gzip that is long after unpacking. `texts` is None as well.
         texts = None if is_long else _join_blocks(lines(), lambda block: len(block.data), most)
         if texts is None:
             return cls(lines, name=name, normalize=normalize)
@@ -219,7 +228,7 @@ class Candidates:
         *,
         normalize: str = "none",
     ) -> Candidates:
-        """Continue every prefix by `least` to `most` characters of an alphabet, in all ways.
+        """Build all strings that consist of a prefix and `least` to `most` further characters.
 
         The shortest strings come first. Strings are not normalized: `normalize` is only the name of
         the normalizer that devices used.
@@ -278,8 +287,9 @@ class Candidates:
     def _without_duplicates(cls, texts: Texts, *, name: str, normalize: str) -> Candidates:
         """Build candidates in memory, each string once, at the position of its first occurrence."""
         hash_words = hash_texts(texts)
-        # Two strings are equal if their hash words are, so no strings need to be compared. Sorting
-        # by the first two words brings equal strings together, in a stable order.
+        # Two strings are equal if their hash words are equal: 128 bits of SHA-256 do not collide by
+        # chance. The strings themselves need no comparison. A stable sort by the first two of the
+        # four words puts equal strings side by side, the first occurrence first.
         heads = hash_words.view(np.uint64)[:, 0]
         order = np.argsort(heads, kind="stable")
         heads = heads[order]
@@ -301,7 +311,7 @@ class Candidates:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether all strings are in memory, so that their number is known."""
+        """Whether all strings are in memory. If not, their number is unknown."""
         return self._texts is not None
 
     @property
@@ -332,9 +342,10 @@ class Candidates:
         return (texts.select(slice(start, start + _BLOCK_STRINGS)) for start in starts)
 
     def read_blocks_with_hashes(self) -> Iterator[tuple[Texts, NDArray[np.uint32] | None]]:
-        """Yield all strings in blocks, with their hash words, (b, 4).
+        """Yield all strings in blocks, with their hash words.
 
-        The hash words are None for streamed candidates.
+        The hash words of a block of n strings are (n, 4) uint32. Streamed candidates have None in
+        their place.
         """
         start = 0
         for texts in self.read_blocks():
@@ -342,9 +353,9 @@ class Candidates:
             yield texts, self._hash_words_in_memory[block] if self.is_in_memory else None
 
     def load_into_memory(self, most: int) -> Candidates | None:
-        """Return candidates in memory, each once; None if there are more than `most` strings.
+        """Return the candidates in memory, without repetitions; None for more than `most` strings.
 
-        The strings are read only until their number exceeds `most`.
+        The strings are read until their number exceeds `most`, and no further.
         """
         if self.is_in_memory:
             return self if len(self) <= most else None
@@ -353,7 +364,7 @@ class Candidates:
         return self._without_duplicates(texts, name=self.name, normalize=self.normalize)
 
     def select(self, chosen: Sequence[int]) -> Candidates:
-        """Return the candidates of some indices, in the order of the indices."""
+        """Return the candidates at the given indices, in the order of the indices."""
         indices = np.array(chosen, dtype=np.int64)
         return Candidates(
             self._texts_in_memory.select(indices),
@@ -369,8 +380,8 @@ class Candidates:
         Returns
         -------
         (stop - start, m h) int32
-            Entry [s, j h + l] is the cell of hash function l in cohort j. It is -1 if an earlier
-            hash function of the cohort sets the same bit.
+            Entry [s, j h + l] is the cell that hash function l sets in cohort j, for the candidate
+            `start` + s. It is -1 if an earlier hash function of the cohort sets the same bit.
 
         Raises
         ------
@@ -385,7 +396,7 @@ class Candidates:
         hash_words = self._hash_words_in_memory[start:stop]
         if len(self) * params.m * params.h <= MAX_UNCOMPILED_CELLS:
             return compute_cells_uncompiled(hash_words, params)
-        # This import loads the compiler, which takes longer than the hashes of few strings.
+        # This import loads the compiler, which takes longer than hashing few strings.
         from rappor.candidates import compiled_hashing  # noqa: PLC0415
 
         return compiled_hashing.compute_cells(hash_words, params)
@@ -405,7 +416,10 @@ class Candidates:
 
 
 def _join_blocks(blocks: Iterable[Texts], size: Callable[[Texts], int], most: int) -> Texts | None:
-    """Join blocks; return None as soon as the sum of their sizes exceeds `most`."""
+    """Join blocks; return None as soon as the sum of their sizes exceeds `most`.
+
+    `size` returns the size of a block, in bytes or in strings.
+    """
     joined, total = [], 0
     for block in blocks:
         total += size(block)
@@ -427,7 +441,8 @@ def _encode_lines(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
 
 def _encode_blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
     """Yield blocks of normalized strings."""
-    # A single text is an iterable of its characters, which is never meant.
+    # Case: a caller passes a path or one string. A text is an iterable of its characters, and one
+    # candidate for each character is never intended.
     if isinstance(strings, str | bytes):
         raise ParamsError(
             f"candidates must be a list of strings, got a {type(strings).__name__}; "

@@ -1,9 +1,15 @@
-"""Bloom bits of many strings at once: MurmurHash3_x86_32 of hash words under many seeds, compiled.
+"""Bloom bits of many strings at once: compiled MurmurHash3_x86_32 under many seeds.
 
 `rappor.protocol.encodings.bloom` computes the same bits for one string on a device. Test vectors
-check both. The hash words, which do not depend on cohorts, come from
-`uncompiled_hashing.hash_texts`, and its module explains words and cells. Importing this module
-loads the compiler.
+check both implementations. Importing this module loads the compiler.
+
+The letters are those of a parameter set: k bits, h hash functions, m cohorts. Hash function l of
+cohort j has the seed j h + l. It hashes the 16 bytes of a string's digest and sets the bit
+
+    floor(hash * k / 2^32)     with the hash in [0, 2^32)
+
+A digest is passed as four hash words, which `uncompiled_hashing.hash_texts` computes once for all
+cohorts. A cell is one bit of one cohort: bit i of cohort j has the number j k + i.
 """
 
 from __future__ import annotations
@@ -18,8 +24,8 @@ from rappor.candidates.uncompiled_hashing import mark_repeated_cells
 from rappor.protocol.params import Params
 
 _LANES: Final = 256
-"""Number of strings that are hashed side by side. Their words and bits fit into the first cache of
-a core; more strings would leave the cache."""
+"""Number of strings that are hashed side by side. Their words (4 KB) and bits (1 KB for each hash
+function) fit into the first-level cache of a core, which has 32 KB. More strings would not."""
 
 
 def compute_cells(words: NDArray[np.uint32], params: Params) -> NDArray[np.int32]:
@@ -27,13 +33,13 @@ def compute_cells(words: NDArray[np.uint32], params: Params) -> NDArray[np.int32
 
     Parameters
     ----------
-    words : (n, 4) uint32 from `uncompiled_hashing.hash_texts`.
+    words : (n, 4) uint32. Hash words of n strings, from `uncompiled_hashing.hash_texts`.
 
     Returns
     -------
     (n, m h) int32
-        Entry [s, j h + l] is the cell j k + bit that hash function l of cohort j sets. It is -1 if
-        an earlier hash function of the cohort sets the same bit.
+        Entry [s, j h + l] is the cell that hash function l of cohort j sets for string s. It is -1
+        if an earlier hash function of the cohort sets the same bit.
     """
     k, h, m = params.k, params.h, params.m
     cells = np.empty((len(words), m * h), dtype=np.int32)
@@ -53,18 +59,27 @@ def _fill_cells(
     """Fill `cells` by hashing each string under one seed after another.
 
     The inner loop has no dependence between seeds, so the compiler vectorizes it.
+
+    Parameters
+    ----------
+    words : (n, 4) uint32. Hash words of n strings.
+    first_cells : (m h,) int32. Number of bit 0 of the cohort of each seed.
+    cells : (n, m h) int32, changed in place.
     """
     for s in range(words.shape[0]):
         a, b, c, d = words[s, 0], words[s, 1], words[s, 2], words[s, 3]
         row = cells[s]
         for seed in range(len(first_cells)):
-            x = np.uint64(hash_words(np.uint32(seed), a, b, c, d))
-            row[seed] = first_cells[seed] + np.int32(x * k >> np.uint64(32))
+            hashed = np.uint64(hash_words(np.uint32(seed), a, b, c, d))
+            row[seed] = first_cells[seed] + np.int32(hashed * k >> np.uint64(32))
 
 
 @compile_kernel
 def hash_words(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uint32) -> np.uint32:
-    """Return MurmurHash3_x86_32 of four hash words under the seed x. For compiled loops."""
+    """Return MurmurHash3_x86_32 of the hash words a, b, c, d under the seed x.
+
+    x is the seed first, and then the state of the hash. Only compiled loops call the function.
+    """
     x = _mix(_mix(_mix(_mix(x, a), b), c), d)
     # The finalization of MurmurHash3: the length of 16 bytes, then the avalanche.
     x ^= np.uint32(16)
@@ -77,7 +92,10 @@ def hash_words(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uin
 
 @compile_kernel
 def _mix(x: np.uint32, word: np.uint32) -> np.uint32:
-    """Return the state of MurmurHash3 after a block whose word is mixed already."""
+    """Return the state of MurmurHash3 after one more block of four bytes.
+
+    `word` is the block after its multiplications and rotation (`uncompiled_hashing.hash_texts`).
+    """
     x ^= word
     x = np.uint32(np.uint32(x << np.uint32(13)) | (x >> np.uint32(19)))
     return np.uint32(np.uint32(x * np.uint32(5)) + np.uint32(0xE6546B64))
@@ -89,16 +107,18 @@ def add_row_values(
     table: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add the two values of every row that each string sets, without storing its cells.
+    """Add, for each string, the two values of every cell that the string sets.
 
-    This is the product of the design matrix with two vectors. Cells of a hundred million strings
-    would not fit into memory.
+    This is the product of the transposed design matrix with two vectors: a row of the design matrix
+    is a cell, a column is a string, and an entry is 1 if the string sets the cell. The cells are
+    not stored, because the cells of a hundred million strings would not fit into memory.
 
     Parameters
     ----------
-    words : (n, 4) uint32 from `uncompiled_hashing.hash_texts`.
-    table : (m k, 2) float64. Two values for each row of the design matrix.
-    sums : (n, 2) float64, changed in place.
+    words : (n, 4) uint32. Hash words of n strings, from `uncompiled_hashing.hash_texts`.
+    params : the parameter set with k, h and m.
+    table : (m k, 2) float64. Two values of each cell.
+    sums : (n, 2) float64, changed in place. Two sums for each string.
     """
     _add_row_values(words, np.uint64(params.k), params.h, params.m, table, sums)
 
@@ -112,7 +132,11 @@ def _add_row_values(
     table: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add the values cohort by cohort for `_LANES` strings at a time."""
+    """Add the values cohort by cohort for `_LANES` strings at a time.
+
+    A lane is the position of a string in a block of `_LANES` strings.
+    """
+    # bits[l, lane]: the bit that hash function l sets. block[w, lane]: hash word w of the string.
     bits = np.zeros((h, _LANES), dtype=np.uint32)
     block = np.zeros((4, _LANES), dtype=np.uint32)
     for first in range(0, len(words), _LANES):
@@ -120,37 +144,47 @@ def _add_row_values(
         for word in range(4):
             block[word, :n] = words[first : first + n, word]
         for cohort in range(m):
-            row = table[cohort * k : (cohort + 1) * k]
-            for turn in range(h):
-                _hash_lanes(np.uint32(cohort * h + turn), block, k, bits[turn])
+            values = table[cohort * k : (cohort + 1) * k]
+            for function in range(h):
+                _hash_lanes(np.uint32(cohort * h + function), block, k, bits[function])
             # The first hash function cannot repeat a bit, so its loop needs no comparison.
             for lane in range(n):
                 bit = bits[0, lane]
-                sums[first + lane, 0] += row[bit, 0]
-                sums[first + lane, 1] += row[bit, 1]
-            for turn in range(1, h):
+                sums[first + lane, 0] += values[bit, 0]
+                sums[first + lane, 1] += values[bit, 1]
+            for function in range(1, h):
                 for lane in range(n):
-                    bit = bits[turn, lane]
-                    if _is_first_hash_of_bit(bits, turn, lane):
-                        sums[first + lane, 0] += row[bit, 0]
-                        sums[first + lane, 1] += row[bit, 1]
+                    bit = bits[function, lane]
+                    if _is_first_hash_of_bit(bits, function, lane):
+                        sums[first + lane, 0] += values[bit, 0]
+                        sums[first + lane, 1] += values[bit, 1]
 
 
 @compile_kernel
 def _hash_lanes(
     seed: np.uint32, words: NDArray[np.uint32], k: np.uint64, bits: NDArray[np.uint32]
 ) -> None:
-    """Write the bit of one hash function for `_LANES` strings into `bits`."""
+    """Write the bit of one hash function for `_LANES` strings into `bits`.
+
+    Parameters
+    ----------
+    seed : the seed of the hash function, j h + l.
+    words : (4, lanes) uint32. Hash words of the strings.
+    bits : (lanes,) uint32, changed in place. Bit of each string, in [0, k).
+    """
     a, b, c, d = words[0], words[1], words[2], words[3]
     for lane in range(words.shape[1]):
-        x = np.uint64(hash_words(seed, a[lane], b[lane], c[lane], d[lane]))
-        bits[lane] = np.uint32(x * k >> np.uint64(32))
+        hashed = np.uint64(hash_words(seed, a[lane], b[lane], c[lane], d[lane]))
+        bits[lane] = np.uint32(hashed * k >> np.uint64(32))
 
 
 @compile_kernel
-def _is_first_hash_of_bit(bits: NDArray[np.uint32], turn: int, lane: int) -> bool:
-    """Return whether no earlier hash function of the cohort has set the same bit."""
+def _is_first_hash_of_bit(bits: NDArray[np.uint32], function: int, lane: int) -> bool:
+    """Return whether no earlier hash function of the cohort has set the same bit.
+
+    A device sets a bit once, however many hash functions choose the bit.
+    """
     is_first = True
-    for earlier in range(turn):
-        is_first &= bits[earlier, lane] != bits[turn, lane]
+    for earlier in range(function):
+        is_first &= bits[earlier, lane] != bits[function, lane]
     return is_first

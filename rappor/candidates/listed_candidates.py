@@ -1,4 +1,7 @@
-"""Candidates that a metric's entry lists, together with the strings of a file."""
+"""Candidates that a metric's entry in the registry lists, joined with the strings of a file.
+
+A listed candidate stands in the metric's entry. Results show listed candidates first.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from rappor.candidates.candidates import Candidates
 def add_to_list(
     listed: Sequence[str], candidates: Candidates | None, *, normalize: str
 ) -> Candidates:
-    """Return the candidates of a list, then those of a file that the list does not contain.
+    """Return the listed candidates, followed by the candidates of a file, without repetitions.
 
-    The notes of the file, such as its number of blank lines, are kept.
+    The result has the line counts of the file, such as the number of blank lines.
 
     Parameters
     ----------
@@ -25,7 +28,8 @@ def add_to_list(
         return first
     both = Candidates.chain(first, candidates)
     if candidates.is_in_memory:
-        # Both lists fit into memory, and a list in memory is decoded without a second pass.
+        # Both are in memory, so the joined candidates also fit into memory. A decode then needs no
+        # second pass. Streamed candidates stay streamed, and may repeat a listed candidate.
         both = both.load_into_memory(len(first) + len(candidates)) or both
         both.copy_line_counts(candidates).n_duplicates = candidates.n_duplicates
     return both

@@ -1,7 +1,8 @@
-"""Products of strings: every prefix, continued by every combination of characters of an alphabet.
+"""Cartesian products of strings: every prefix, followed by every combination of characters.
 
-Example: the prefixes "a" and "b", continued by 0 to 1 characters of "xy", are a, b, ax, ay, bx, by.
-The strings are written block by block, so a product of a billion strings needs little memory.
+An analyst who has no list of candidates tries all short strings. Example: the prefixes "a" and "b"
+with 0 to 1 characters of the alphabet "xy" give a, b, ax, ay, bx, by. The strings are written block
+by block, so a product of a billion strings needs little memory.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from rappor.candidates.texts import Texts
 from rappor.protocol.normalizers import normalize
 
 MAX_STRINGS: Final = 1_000_000_000
-"""Largest number of strings of a product. A pass over a billion strings takes about ten minutes."""
+"""Largest number of strings of a product. It bounds the time of a pass of a decode: a pass over a
+billion strings takes about ten minutes."""
 
 _MAX_DIGITS_SHOWN: Final = 18
-"""Largest number of digits that an error message writes out. It writes a larger number as a power
-of ten."""
+"""Largest number of digits that an error message contains, so that the message fits in a line. A
+larger number is written as a power of ten."""
 
 _BLOCK_STRINGS: Final = 1 << 16
-"""Number of strings that are written at a time. It bounds the memory of a pass."""
+"""Number of strings that are written at a time. It bounds the memory of a pass. Smaller blocks need
+more calls of the compiled loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +57,8 @@ class StringProduct:
             A prefix or a character is repeated, `least` is negative or above `most`, or the product
             has more than `MAX_STRINGS` strings.
         """
-        # A single text is an iterable of its characters, which is never meant.
+        # Case: one text in place of a list. A text is an iterable of its characters, and one prefix
+        # for each character is never intended.
         if isinstance(prefixes, str | bytes):
             raise ParamsError(f"prefixes must be strings, got one {type(prefixes).__name__}")
         check_integer("least", least, 0)

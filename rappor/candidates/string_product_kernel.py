@@ -1,9 +1,14 @@
-"""The compiled loop that writes prefixes and their continuations.
+"""Compiled loop that writes the strings of a product: prefixes followed by characters.
 
-The strings of one length are numbered like the numbers of a positional system: the number of a
-string, written in base b for an alphabet of b characters, has the indices of its characters as its
-last digits. The remaining leading digits are the index of the prefix. Adding 1 gives the next
-string, as an odometer does.
+The strings of one length are numbered from 0. Let b be the number of characters of the alphabet and
+L the number of characters after the prefix. The number of a string, written in base b, has the
+indices of its characters as its last L digits. The remaining leading digits are the index of the
+prefix:
+
+    number = (index of the prefix) * b^L + sum over positions t = 0 ... L-1 of digit_t * b^(L-1-t)
+
+Example: prefixes "a", "b", alphabet "xy", L = 1. The numbers 0, 1, 2, 3 are ax, ay, bx, by. Adding
+1 gives the next string, as an odometer does.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ def continue_prefixes(
 
 
 _Arrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
-"""Data, starts and ends of `Texts`. The compiler knows arrays and not `Texts`."""
+"""Data, starts and ends of `Texts`, because the compiler supports arrays and no Python classes."""
 
 
 @compile_kernel
@@ -60,11 +65,11 @@ def _write_strings(
     base = len(char_starts)
     # The digits of the number `first` are the indices of the characters of its string.
     digits = np.zeros(length, dtype=np.int64)
-    rest = first
+    quotient = first
     for position in range(length - 1, -1, -1):
-        digits[position] = rest % base
-        rest //= base
-    prefix, offset = rest, 0
+        digits[position] = quotient % base
+        quotient //= base
+    prefix, offset = quotient, 0
     for i in range(len(starts)):
         starts[i] = offset
         for byte in range(prefix_starts[prefix], prefix_ends[prefix]):

@@ -1,7 +1,7 @@
-"""Texts: many strings end to end in one array of bytes.
+"""Texts: many strings, stored end to end in one array of bytes.
 
 A Python string takes about 60 bytes beside its characters. A hundred million candidates fit into
-memory only without Python strings, and compiled loops need arrays anyway.
+memory only without Python strings, and compiled loops need arrays.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Texts:
 
     Attributes
     ----------
-    data : (b,) uint8.
-    starts, ends : (n,) int64, increasing. String i is data[starts[i] : ends[i]].
+    data : (number of bytes,) uint8. The bytes of all strings.
+    starts, ends : (n,) int64, increasing. Indices in `data`: string i is data[starts[i] : ends[i]].
 
     Examples
     --------
@@ -41,7 +41,10 @@ class Texts:
 
     @classmethod
     def _from_lengths(cls, data: NDArray[np.uint8], lengths: Sequence[NDArray[np.int64]]) -> Texts:
-        """Build texts without bytes between the strings. One array then has all edges."""
+        """Build texts without bytes between the strings, from the length of each string in bytes.
+
+        The end of a string is the start of the next string, so one array contains all edges.
+        """
         edges = np.cumsum(np.concatenate([np.zeros(1, dtype=np.int64), *lengths]))
         return cls(data=data, starts=edges[:-1], ends=edges[1:])
 
@@ -55,8 +58,8 @@ class Texts:
     @property
     def _bytes_of_strings(self) -> NDArray[np.uint8]:
         """The data without the bytes between the strings."""
-        # A difference array: +1 at each start and -1 at each end, so its running sum is 1 inside
-        # strings and 0 between them. An empty string adds both at one index.
+        # A difference array: +1 at each start and -1 at each end. Its running sum is 1 inside
+        # strings and 0 between strings. An empty string adds +1 and -1 at one index, which is 0.
         is_inside = np.zeros(len(self.data) + 1, dtype=np.int8)
         np.add.at(is_inside, self.starts, 1)
         np.subtract.at(is_inside, self.ends, 1)

@@ -1,6 +1,7 @@
-"""Hashes of candidates without a compiler: hash words of many strings, cells of few.
+"""Hashes of candidates without a compiler: hash words of many strings, and cells of few strings.
 
-Bits of a string in all cohorts are computed in two steps:
+A string sets up to h of the k bits of a report in each of m cohorts. Its bits in all cohorts are
+computed in two steps:
 
 1. The hash words: the first 16 bytes of the SHA-256 of the string, as four integers of 32 bits,
    each multiplied and rotated as MurmurHash3_x86_32 mixes a block. They do not depend on cohorts,
@@ -28,11 +29,13 @@ from rappor.protocol.encodings.bloom import DIGEST_BYTES
 from rappor.protocol.params import Params
 
 MAX_UNCOMPILED_CELLS: Final = 1 << 19
-"""Largest number of cells that `compute_cells_uncompiled` should compute: less than 0.1 seconds of
-hashing, about as long as the compiled loop takes to load."""
+"""Largest number of cells for which `compute_cells_uncompiled` is used. It takes less than 0.1
+seconds for them, about as long as the compiled loop takes to load. For more cells, the compiled
+loop is faster."""
 
 _BLOCK_STRINGS: Final = 1 << 14
-"""Number of strings whose bytes are Python objects at a time. It bounds the memory of hashing."""
+"""Number of strings that exist as Python objects at a time. It bounds the memory of hashing: about
+60 bytes for each string."""
 
 # Constants c1 and c2 with which MurmurHash3_x86_32 multiplies each block of four bytes.
 _FIRST_MULTIPLIER: Final = 0xCC9E2D51
@@ -45,8 +48,8 @@ def hash_texts(texts: Texts) -> NDArray[np.uint32]:
     Returns
     -------
     (n, 4) uint32
-        The words of the first 16 bytes of SHA-256, little-endian, each mixed as MurmurHash3_x86_32
-        mixes a block.
+        Row s belongs to string s. The four words are the first 16 bytes of the SHA-256 of the
+        string, little-endian, each multiplied and rotated as MurmurHash3_x86_32 mixes a block.
     """
     words = np.empty((len(texts), DIGEST_BYTES // 4), dtype=np.uint32)
     for start in range(0, len(texts), _BLOCK_STRINGS):
@@ -56,6 +59,7 @@ def hash_texts(texts: Texts) -> NDArray[np.uint32]:
             for value in texts.select(block).to_bytes()
         ]
         words[block] = np.frombuffer(b"".join(digests), dtype="<u4").reshape(-1, DIGEST_BYTES // 4)
+    # Multiply, rotate left by 15 bits, multiply: the mixing of a block in MurmurHash3_x86_32.
     words *= np.uint32(_FIRST_MULTIPLIER)
     words = words << np.uint32(15) | words >> np.uint32(17)
     words *= np.uint32(_SECOND_MULTIPLIER)
@@ -67,10 +71,15 @@ def compute_cells_uncompiled(words: NDArray[np.uint32], params: Params) -> NDArr
 
     Parameters
     ----------
-    words : (n, 4) uint32 from `hash_texts`.
+    words : (n, 4) uint32. Hash words of n strings, from `hash_texts`.
+
+    Returns
+    -------
+    (n, m h) int32
+        Entry [s, j h + l] is the cell that hash function l sets in cohort j for string s, or -1.
     """
-    # mmh3 hashes bytes and mixes them itself, so undo the mixing of `hash_texts`: multiply by the
-    # inverses modulo 2^32 and rotate back.
+    # mmh3 mixes the bytes itself, so the mixing of `hash_texts` is undone: multiply by the inverse
+    # multipliers modulo 2^32, and rotate back.
     blocks = words * np.uint32(pow(_SECOND_MULTIPLIER, -1, 1 << 32))
     blocks = blocks >> np.uint32(15) | blocks << np.uint32(17)
     data = (blocks * np.uint32(pow(_FIRST_MULTIPLIER, -1, 1 << 32))).astype("<u4").tobytes()
@@ -79,7 +88,7 @@ def compute_cells_uncompiled(words: NDArray[np.uint32], params: Params) -> NDArr
     hashes = [mmh3.hash(digest, seed, signed=False) for digest in digests for seed in seeds]
     bits = np.array(hashes, dtype=np.uint64) * np.uint64(params.k) >> np.uint64(32)
     first_cells = np.arange(params.m, dtype=np.int32).repeat(params.h) * np.int32(params.k)
-    # numpy cannot infer the -1 of an empty array.
+    # Case: no strings. numpy cannot infer a dimension of -1 from an empty array.
     n_columns = -1 if len(words) else len(seeds)
     cells = bits.astype(np.int32).reshape(len(words), n_columns) + first_cells
     mark_repeated_cells(cells, params.h)
