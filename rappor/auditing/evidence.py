@@ -1,11 +1,25 @@
-"""Counters of an audit: the statistics that it keeps of the responses of devices.
+"""Counters of a black-box audit: what the audit remembers of the responses of many devices.
 
 The responses of 100,000 devices do not fit into memory at once. So an audit reads them in blocks of
-devices, and each class of this module adds a block to its counters and forgets the responses.
-`rappor.auditing.probabilities` compares the counters with the distributions of a correct encoder.
+devices (`rappor.auditing.queries`). Each counter of this module adds a block and forgets the
+responses. `rappor.auditing.probabilities` then compares the counters with the distributions of a
+correct encoder. The counters themselves judge nothing.
 
-Every counter is binomial under a correct encoder. Pairs of devices or bits are therefore chosen so
-that no device or bit is in two pairs of one count.
+Every count is binomial under a correct encoder: a sum of independent events with one known
+probability. So pairs of devices or of bits are chosen such that no device, or no bit of a response,
+is in two pairs of one count. Pairs with a common member would be dependent.
+
+    counter               counts                                       P(event) if correct
+    OneCounts             ones at each bit                             p* or q*
+    MatchCounts           pairs of bits of two responses, both 1       p*^2 or q*^2 if independent
+    BitPairCounts         bits i and j of one response, both 1         product of two of p*, q*
+    Patterns              patterns of 3 or more bits of one response   product of p*, 1 - p*, ...
+    CopyCounts            responses equal to their input               (1 - p*)^zeros q*^ones
+    LearnedDistinguisher  right and wrong guesses of a classifier      ratio at most e^epsilon_1
+
+p* and q* are the probabilities of a reported 1 for a true bit 0 and 1. For permanent responses f1
+and 1 - f0 stand in their place. n is a number of devices, k the number of bits of a response.
+Arrays of bits are (n, k) bool.
 """
 
 from __future__ import annotations
@@ -22,7 +36,9 @@ from rappor.counts.arrays import Booleans, Integers
 from rappor.protocol.params import Params
 
 Stage = Literal["report", "reports", "permanent"]
-"""Level of the observation: one report, several reports together, or the permanent response."""
+"""Part of a response that is observed: one report, several reports together, or the permanent
+response.
+"""
 
 Occasion = Literal["when asked again", "after 64 reports", "after a restart", "in another spelling"]
 """Circumstance in which an audit sends the same value to the same device a second time."""
@@ -35,20 +51,29 @@ stands twice, so that each device is compared with both of its neighbours.
 """
 
 _MIN_DEVICES: Final = 1000
-"""Smallest number of devices with the first pair of values for which a classifier is trained."""
+"""Smallest number of devices with the first pair of values for which a classifier is trained.
+
+Half of them train the classifier and half test it. Fewer than 500 tests bound next to nothing.
+"""
 
 _MAX_DEVICES: Final = 40_000
 """Largest number of devices whose reports are stored for the classifier.
 
-Limits its memory and time.
+Limits memory (k + 6 columns of 2 bytes for each device) and the time of training.
 """
 
 _SCORE_BINS: Final = 32
-"""Number of bins of the classifier's score. The bound treats all scores of a bin as one event."""
+"""Number of bins, with equally many devices, of the absolute score of the classifier.
+
+The bound treats all scores of a bin as one event. More bins resolve the scores better, and leave
+fewer devices in each bin, so that its frequencies are known less well.
+"""
 
 GameKeys = tuple[Integers, Integers]
-"""Two (trials,) arrays of `compute_game_keys`: the statistic if the guess is right, and if it is
-wrong.
+"""Two (trials,) int64 arrays of keys, from `rappor.auditing.lower_bound.compute_game_keys`.
+
+The first has the key of each trial if the observer names the device's value (a right guess). The
+second has the key if the observer names the other value of the pair (a wrong guess).
 """
 
 
@@ -75,7 +100,9 @@ class OneCounts:
 
     def __init__(self, k: int) -> None:
         self.n = np.zeros((2, k), dtype=np.int64)
+        """Number of responses by true bit (row) and index of the bit (column)."""
         self.ones = np.zeros((2, k), dtype=np.int64)
+        """Number of the responses in which the bit is one: a part of `n`."""
 
     def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of responses, given their (n, k) true bits."""
@@ -84,18 +111,21 @@ class OneCounts:
 
 
 class MatchCounts:
-    """Number of pairs of bits that are both one, for pairs with equal true bits: (2,) int64 arrays.
+    """Number of pairs of bits that are both one, for pairs with equal true bits.
 
-    With independent noise, both bits are one with probability p*^2 given true 0 and q*^2 given true
-    1. Shared coins increase the count.
+    A pair is one bit of a response and the same bit of another response. With independent noise,
+    both bits are one with probability p*^2 given true 0 and q*^2 given true 1. Shared coins make
+    the two bits equal more often, so that the count is larger.
     """
 
     def __init__(self) -> None:
         self.n = np.zeros(2, dtype=np.int64)
+        """Number of pairs with true bits (0, 0), and with true bits (1, 1)."""
         self.both = np.zeros(2, dtype=np.int64)
+        """Number of these pairs in which both bits are one."""
 
     def add(self, first: Booleans, second: Booleans, truths: tuple[Booleans, Booleans]) -> None:
-        """Add two arrays of bits of the same shape, and the true bits of each array."""
+        """Add two (n, k) arrays of bits, and the (n, k) true bits of each array."""
         both = first & second
         for truth in (0, 1):
             same_truth = (truths[0] == truth) & (truths[1] == truth)
@@ -107,18 +137,22 @@ class BitPairCounts:
     """Number of responses in which bits i and j are both one, for all i, j and their true bits."""
 
     def __init__(self, k: int) -> None:
-        self._k, self._n = k, 0
+        self._k = k
+        self._n_responses = 0
+        # Row a k + i and column b k + j: responses in which the bits i and j are both one, bit i
+        # with true bit a and bit j with true bit b.
         self._both = np.zeros((2 * k, 2 * k), dtype=np.int32)
-        self._set = np.zeros((k, k), dtype=np.int32)
+        # Row i and column j: responses whose true bits i and j are both one.
+        self._both_true = np.zeros((k, k), dtype=np.int32)
 
     def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of at most 2^24 responses, given their (n, k) true bits."""
         ones = np.hstack([bits & ~truth, bits & truth]).astype(np.float32)
-        truths = truth.astype(np.float32)
-        self._n += len(bits)
+        true_ones = truth.astype(np.float32)
+        self._n_responses += len(bits)
         # A float32 product of 0/1 matrices is fast, and exact as long as no sum exceeds 2^24.
-        self._both += (ones.T @ ones).astype(np.int32)  # float32 counts exactly up to 2^24
-        self._set += (truths.T @ truths).astype(np.int32)
+        self._both += (ones.T @ ones).astype(np.int32)
+        self._both_true += (true_ones.T @ true_ones).astype(np.int32)
 
     def counts(self, truths: tuple[int, int]) -> tuple[Integers, Integers]:
         """Return (k, k) arrays: responses with both bits one, and responses with these true bits.
@@ -126,35 +160,44 @@ class BitPairCounts:
         Row i is the first bit of a pair, with true bit `truths[0]`. Column j is the second bit,
         with true bit `truths[1]`.
         """
-        a, b = truths
-        k, both_set = self._k, self._set.astype(np.int64)
-        set_counts = np.diag(both_set)
-        first = set_counts[:, None] if a else self._n - set_counts[:, None]
-        both = self._both[a * k : (a + 1) * k, b * k : (b + 1) * k].astype(np.int64)
-        set_first = (
-            both_set if a else set_counts[None, :] - both_set
-        )  # the second set, the first as a
-        return both, set_first if b else first - set_first
+        first_true_bit, second_true_bit = truths
+        k, both_true = self._k, self._both_true.astype(np.int64)
+        n_true = np.diag(both_true)  # responses with true bit 1, by bit
+        rows = slice(first_true_bit * k, (first_true_bit + 1) * k)
+        columns = slice(second_true_bit * k, (second_true_bit + 1) * k)
+        both = self._both[rows, columns].astype(np.int64)
+        # Responses with the wanted true bits follow from `both_true` by inclusion and exclusion.
+        if first_true_bit:
+            n_first = n_true[:, None]
+            n_first_and_true_second = both_true
+        else:
+            n_first = self._n_responses - n_true[:, None]
+            n_first_and_true_second = n_true[None, :] - both_true
+        if second_true_bit:
+            return both, n_first_and_true_second
+        return both, n_first - n_first_and_true_second
 
 
 class CopyCounts:
     """Number of responses that equal their input bit for bit, as if the encoder had added no noise.
 
-    The input is the true bits or, for a report, the permanent response. Both arrays are (groups, k
-    + 1) int64: by group of devices, and by the number of ones in the input. The number of ones
-    determines the probability of a copy.
+    The input is the true bits or, for a report, the permanent response. Devices are counted in
+    groups, such as the devices with one value. The number of ones in the input determines the
+    probability of a copy, so responses are also counted by the number of ones.
     """
 
     def __init__(self, groups: int, k: int) -> None:
         self.n = np.zeros((groups, k + 1), dtype=np.int64)
+        """Number of responses, by group of devices and by number of ones in the input."""
         self.equal = np.zeros((groups, k + 1), dtype=np.int64)
+        """Number of the responses that equal their input: a part of `n`."""
 
-    def add(self, bits: Booleans, pattern: Booleans, groups: Integers) -> None:
-        """Add the (n, k) bits of responses, the (n, k) inputs and the (n,) device groups."""
-        set_bits = pattern.sum(axis=1)
-        equal = (bits == pattern).all(axis=1)
-        np.add.at(self.n, (groups, set_bits), 1)
-        np.add.at(self.equal, (groups[equal], set_bits[equal]), 1)
+    def add(self, bits: Booleans, inputs: Booleans, groups: Integers) -> None:
+        """Add the (n, k) bits of responses, their (n, k) inputs, and the (n,) group of each."""
+        n_ones = inputs.sum(axis=1)
+        is_equal = (bits == inputs).all(axis=1)
+        np.add.at(self.n, (groups, n_ones), 1)
+        np.add.at(self.equal, (groups[is_equal], n_ones[is_equal]), 1)
 
 
 class RepeatCounts:
@@ -162,17 +205,19 @@ class RepeatCounts:
 
     def __init__(self) -> None:
         self.matches = MatchCounts()
-        """The same bit in two reports of one device."""
-        self.returned = self.changed = 0
-        """Number of devices with two visible permanent responses, and number of those that differ.
-        """
+        """Pairs of the same bit in two reports of one device."""
+        self.returned = 0
+        """Number of devices whose permanent response was seen at least twice."""
+        self.changed = 0
+        """Number of these devices whose permanent response changed. A correct encoder has none."""
 
 
 class IndependenceCounts(NamedTuple):
     """Matches of two responses of one device that must have independent coins.
 
-    Devices with equal true bits in both responses are also counted separately in `same_bits`.
-    There, every bit of two responses with shared coins agrees, so the fault is clearest.
+    The two responses are of two values, two metrics or two spellings. `everyone` counts the bits of
+    all devices. `same_bits` counts only devices whose two responses have equal true bits. Shared
+    coins make the two permanent responses of such a device equal, so the fault is clearest there.
     """
 
     everyone: MatchCounts
@@ -183,23 +228,28 @@ class IndependenceCounts(NamedTuple):
         first: Booleans,
         second: Booleans,
         truths: tuple[Booleans, Booleans],
-        included: Booleans,
+        is_included: Booleans,
     ) -> None:
-        """Add two responses of each selected device, with their true bits.
+        """Add two responses of each device that the (n,) array `is_included` selects.
 
-        `included` selects devices.
+        `first` and `second` are (n, k), `truths` their (n, k) true bits.
         """
-        same_truth = included & (truths[0] == truths[1]).all(axis=1)
-        for matches, rows in ((self.everyone, included), (self.same_bits, same_truth)):
+        has_same_bits = is_included & (truths[0] == truths[1]).all(axis=1)
+        for matches, rows in ((self.everyone, is_included), (self.same_bits, has_same_bits)):
             matches.add(first[rows], second[rows], (truths[0][rows], truths[1][rows]))
 
 
 class StageCounts:
-    """All counters of one stage: of reports, or of permanent responses."""
+    """All counters of one stage: of reports, or of permanent responses.
+
+    Counters of single responses read the first response of each device only. A device's later
+    responses share its permanent response, so their bits would be dependent.
+    """
 
     def __init__(self, k: int, n_values: int, rng: np.random.Generator) -> None:
         """Create empty counters for an audit of `n_values` values."""
         self.ones = OneCounts(k)
+        """Ones at each bit."""
         self.within = BitPairCounts(k)
         """Pairs of different bits of one response."""
         self.patterns = Patterns(k, rng)
@@ -207,21 +257,27 @@ class StageCounts:
         self.true = CopyCounts(n_values, k)
         """Responses that equal their true bits, by value."""
         self.other_value = IndependenceCounts(MatchCounts(), MatchCounts())
+        """Responses of one device to the two values of a pair."""
         self.other_metric = IndependenceCounts(MatchCounts(), MatchCounts())
+        """Responses of one device to one value for two metrics."""
         self.next_device = tuple(MatchCounts() for _ in DEVICE_OFFSETS)
         """Pairs of devices at the lags of `DEVICE_OFFSETS`."""
 
     def add(self, bits: Booleans, truth: Booleans, values: Integers) -> None:
-        """Add the first response of each device of a block."""
+        """Add the first response of each device of a block.
+
+        `bits` and `truth` are (n, k), `values` is (n,): the index of each device's value.
+        """
         self.ones.add(bits, truth)
         self.within.add(bits, truth)
         self.patterns.add(bits, truth)
         self.true.add(bits, truth, values)
         for (start, lag), matches in zip(DEVICE_OFFSETS, self.next_device, strict=True):
             first = np.arange(start, len(values) - lag)
-            # Use each device in at most one pair per lag. Overlapping pairs would be dependent, and
+            # Use each device in at most one pair per lag: of 2 lag devices in a row, the first lag
+            # devices are paired with the others. Pairs with a common device would be dependent, and
             # their count would not be binomial.
-            first = first[(first - start) // lag % 2 == 0]  # pairs without a common device
+            first = first[(first - start) // lag % 2 == 0]
             second = first + lag
             matches.add(bits[first], bits[second], (truth[first], truth[second]))
 
@@ -232,12 +288,17 @@ class LearnedDistinguisher:
     The game of `rappor.auditing.lower_bound` reads only the bits that differ between the two
     values. This classifier also reads the cohort, all other bits and their number, so it finds
     leaks outside the two values' bits. Boosted trees are trained on one half of the devices. On the
-    other half, the classifier's right and wrong guesses are counted, and the counts give a lower
-    bound as in the game.
+    other half, the classifier's right and wrong guesses are counted. The counts give a lower bound
+    on epsilon_1 as in the game, because right guesses of any rule are at most e^epsilon_1 times as
+    frequent as wrong guesses.
+
+    The bound is too high with probability at most the `level` of `bound`. A leak that the trees do
+    not learn, such as a parity of many bits, is missed.
     """
 
     def __init__(self) -> None:
-        self._kept = 0
+        self._n_stored = 0
+        # For each block, (n, k + 6) features and the (n,) index of each device's value, 0 or 1.
         self._features: list[NDArray[np.int16]] = []
         self._sides: list[Integers] = []
 
@@ -246,25 +307,32 @@ class LearnedDistinguisher:
     ) -> None:
         """Add reports of devices with the first (side 0) or the second value (side 1) of a pair.
 
-        `pair` contains the (n, k) true bits of both values in each device's cohort.
+        Parameters
+        ----------
+        cohorts : (n,) int64. Cohort of each device.
+        reports : (n, k) bool. One report of each device.
+        pair : two (n, k) bool arrays. True bits of both values in each device's cohort.
+        sides : (n,) int64. 0 or 1: the value that the device has.
         """
-        free_rows = slice(0, max(0, _MAX_DEVICES - self._kept))
-        only = pair[0] & ~pair[1], pair[1] & ~pair[0]
-        set_counts = [(reports & bits).sum(axis=1) for bits in only]
-        n_other_bits = (reports & ~(pair[0] | pair[1])).sum(axis=1)
+        is_stored = slice(0, max(0, _MAX_DEVICES - self._n_stored))
+        bits_of_one_value = pair[0] & ~pair[1], pair[1] & ~pair[0]
+        n_set = [(reports & bits).sum(axis=1) for bits in bits_of_one_value]
+        n_other_set = (reports & ~(pair[0] | pair[1])).sum(axis=1)
+        # Parities are features of their own, because trees split at thresholds and learn a parity
+        # of a number only slowly.
         columns = np.column_stack(
-            [*set_counts, n_other_bits, n_other_bits % 2, cohorts, cohorts % 2, reports]
+            [*n_set, n_other_set, n_other_set % 2, cohorts, cohorts % 2, reports]
         )
-        self._features.append(columns[free_rows].astype(np.int16))
-        self._sides.append(sides[free_rows])
-        self._kept += len(sides[free_rows])
+        self._features.append(columns[is_stored].astype(np.int16))
+        self._sides.append(sides[is_stored])
+        self._n_stored += len(sides[is_stored])
 
     def bound(self, level: float) -> float | None:
         """Return a lower bound on epsilon_1 in nats, or None if there are too few devices.
 
         The bound exceeds the true loss with probability at most `level`.
         """
-        if self._kept < _MIN_DEVICES:
+        if self._n_stored < _MIN_DEVICES:
             return None
         # Import here: loading scikit-learn takes about a second, and most commands never need it.
         from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - a second
@@ -277,11 +345,16 @@ class LearnedDistinguisher:
             return None
         model = HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=15, random_state=0)
         model.fit(features[:half], sides[:half])
-        odds = model.decision_function(features[half:])
-        signed = np.where(sides[half:] == 1, odds, -odds)
-        edges = np.quantile(np.abs(odds), np.linspace(0, 1, _SCORE_BINS + 1)[1:-1])
-        steps = np.searchsorted(edges, np.abs(signed)) * 2
-        right, wrong = steps + (signed > 0), steps + (signed <= 0)
+        # The log-odds are positive if the classifier guesses side 1.
+        log_odds = model.decision_function(features[half:])
+        # Positive if the guess is right, and the larger the surer the classifier is.
+        signed_log_odds = np.where(sides[half:] == 1, log_odds, -log_odds)
+        bin_edges = np.quantile(np.abs(log_odds), np.linspace(0, 1, _SCORE_BINS + 1)[1:-1])
+        even_keys = np.searchsorted(bin_edges, np.abs(signed_log_odds)) * 2
+        # In the game each trial has a key for the right guess and a key for the wrong guess. Bin b
+        # of the score has the keys 2 b and 2 b + 1. The classifier's own guess has the odd key, and
+        # the opposite guess has the even key.
+        right, wrong = even_keys + (signed_log_odds > 0), even_keys + (signed_log_odds <= 0)
         return bound_loss(right.astype(np.int64), wrong.astype(np.int64), level=level)
 
 
@@ -291,21 +364,25 @@ class Evidence:
     def __init__(self, params: Params, n_values: int, rng: np.random.Generator) -> None:
         """Create empty counters for an audit of `n_values` values."""
         self.trials = 0
+        """Number of new devices that were queried for a value of a pair."""
         self._keys: dict[Stage, list[GameKeys]] = {}
         self.cohorts = np.zeros((2, params.m), dtype=np.int64)
         """Number of devices, by side of their pair of values and by cohort: (2, m) int64."""
         self.stages: dict[Stage, StageCounts] = {
             stage: StageCounts(params.k, n_values, rng) for stage in ("report", "permanent")
         }
+        """Counters of single reports, and of permanent responses if the encoder reveals them."""
         self.distinguisher = LearnedDistinguisher()
+        """Classifier of the reports of the first pair of values."""
         self.noiseless_reports = CopyCounts(1, params.k)
         """Reports that equal the permanent response."""
         self.repeats = {occasion: RepeatCounts() for occasion in get_args(Occasion)}
+        """Agreement of two responses of a device to one value, by occasion."""
         self.changed_cohorts = 0
         """Number of devices whose cohort changed between two responses."""
 
     def add_game(self, stage: Stage, keys: GameKeys) -> None:
-        """Add trials of the observer's game."""
+        """Add the keys of a block of trials of the observer's game."""
         self._keys.setdefault(stage, []).append(keys)
 
     def game(self, stage: Stage) -> GameKeys | None:

@@ -1,9 +1,22 @@
-"""Counts of bit patterns of a response: whole short responses, else three bits at a time.
+"""Counts of bit patterns of a response: dependence among three or more bits.
 
-Bits that are independent in pairs may be dependent in threes. A set of s bits shows one of 2^s
-patterns. Given the true bits, the patterns have a multinomial distribution with known
-probabilities, and each of its cells is binomial. Up to ten bits, all triples and the whole response
-are counted. Above ten bits, triples of neighbours and random triples are counted.
+Input: the bits of many devices' first responses with their true bits. Output: one `Check` that
+compares every count with its probability under a correct encoder.
+
+Bits that are independent in pairs may be dependent in threes. An example: bit 3 is the XOR of the
+bits 1 and 2. So sets of s bits are observed. A set shows one of 2^s patterns, and given the set's
+true bits each pattern has a known probability: the product of p*, q*, 1 - p* or 1 - q* over the
+bits. The number of responses with a pattern is then binomial.
+
+    bits of a response (k)    sets that are counted
+    1 or 2                    none: the check is "not seen"
+    3                         the whole response
+    4 to 10                   all triples, and the whole response
+    more than 10              all triples of neighbours, and 384 random triples
+
+False alarms: at most `FALSE_ALARM_RATE` for the whole check, by Bonferroni's correction. The check
+misses a dependence among bits of no counted set, and a dependence that changes frequencies by less
+than the binomial noise.
 """
 
 from __future__ import annotations
@@ -17,10 +30,16 @@ from rappor.auditing.check import Check, check_counts, mark_not_seen
 from rappor.counts.arrays import Booleans, Floats, Integers
 
 MAX_WHOLE_BITS: Final = 10
-"""Largest number of bits whose whole response is counted: 1,024 patterns for each true pattern."""
+"""Largest number of bits whose whole response is counted.
+
+Limits memory and the number of counts: 10 bits have 1,024 patterns for each of 1,024 true patterns.
+"""
 
 _RANDOM_TRIPLES: Final = 384
-"""Number of random triples of longer responses, in addition to all neighbours."""
+"""Number of random triples of longer responses, in addition to all neighbours.
+
+All triples of 128 bits would be 341,376. More triples find more dependences and take more time.
+"""
 
 
 class Patterns:
@@ -29,52 +48,71 @@ class Patterns:
     def __init__(self, k: int, rng: np.random.Generator) -> None:
         """Choose the sets of bits of a response of k bits."""
         self._sets = _choose_sets(k, rng)
+        # For each size s of sets: (sets, 4^s). A column is true pattern * 2^s + pattern, where bit
+        # number b of the set has the binary digit 2^b.
         self._counts = [np.zeros((len(sets), 4 ** sets.shape[1]), np.int64) for sets in self._sets]
 
     def add(self, bits: Booleans, truth: Booleans) -> None:
         """Add the (n, k) bits of responses, given their (n, k) true bits."""
         for sets, counts in zip(self._sets, self._counts, strict=True):
             n_sets, size = sets.shape
+            # (n, sets): the column of `counts` for each response and set.
             codes = np.zeros((len(bits), n_sets), dtype=np.int32)
-            for place in range(size):
-                at = sets[:, place]
-                codes += bits[:, at].astype(np.int32) << place
-                codes += truth[:, at].astype(np.int32) << size + place
+            for digit in range(size):
+                bit_indices = sets[:, digit]
+                codes += bits[:, bit_indices].astype(np.int32) << digit
+                codes += truth[:, bit_indices].astype(np.int32) << size + digit
+            # Add the row, so that one bincount counts all sets.
             codes += np.arange(n_sets, dtype=np.int32) * 4**size
             counts[:] += np.bincount(codes.ravel(), minlength=counts.size).reshape(counts.shape)
 
     def check(self, name: str, expected: tuple[float, float]) -> Check:
         """Compare every cell with its binomial distribution.
 
-        `expected` contains the probabilities of a one, given true bit 0 and true bit 1.
+        `expected` contains the probabilities of a one, given true bit 0 and true bit 1. Patterns of
+        true bits that no response has are left out.
         """
         ones, n, probabilities, cells_seen = [], [], [], list[tuple[Integers, int, int]]()
         for sets, counts in zip(self._sets, self._counts, strict=True):
             size = sets.shape[1]
+            # Axes: set, true pattern, pattern.
             by_truth = counts.reshape(len(sets), 2**size, 2**size)
+            # Number of responses with the same true pattern, repeated for every pattern.
             totals = by_truth.sum(axis=2, keepdims=True) + np.zeros_like(by_truth)
-            which, truth, pattern_codes = np.nonzero(totals)
-            ones.append(by_truth[which, truth, pattern_codes])
-            n.append(totals[which, truth, pattern_codes])
-            probabilities.append(_compute_probabilities(size, expected)[truth, pattern_codes])
-            cells = zip(which.tolist(), truth.tolist(), pattern_codes.tolist(), strict=True)
-            cells_seen += [(sets[each], true, pattern) for each, true, pattern in cells]
+            set_indices, true_codes, pattern_codes = np.nonzero(totals)
+            ones.append(by_truth[set_indices, true_codes, pattern_codes])
+            n.append(totals[set_indices, true_codes, pattern_codes])
+            probabilities.append(_compute_probabilities(size, expected)[true_codes, pattern_codes])
+            cells = zip(
+                set_indices.tolist(), true_codes.tolist(), pattern_codes.tolist(), strict=True
+            )
+            cells_seen += [
+                (sets[set_index], true_code, pattern_code)
+                for set_index, true_code, pattern_code in cells
+            ]
         if not cells_seen:
             return mark_not_seen(name, "no response of three bits was seen")
 
-        def what(place: int) -> str:
-            bits, truth, pattern_codes = cells_seen[place]
+        def describe_cell(index: int) -> str:
+            bits, true_code, pattern_code = cells_seen[index]
             size = len(bits)
-            which = "all bits" if size > 3 else f"bits {', '.join(map(str, bits))}"
-            return f"{which} show {pattern_codes:0{size}b} given true {truth:0{size}b}"
+            named_bits = "all bits" if size > 3 else f"bits {', '.join(map(str, bits))}"
+            return f"{named_bits} show {pattern_code:0{size}b} given true {true_code:0{size}b}"
 
         return check_counts(
-            name, np.concatenate(ones), np.concatenate(n), np.concatenate(probabilities), what
+            name,
+            np.concatenate(ones),
+            np.concatenate(n),
+            np.concatenate(probabilities),
+            describe_cell,
         )
 
 
 def _choose_sets(k: int, rng: np.random.Generator) -> list[Integers]:
-    """Return the sets of bits, one array of shape (sets, size) for each size."""
+    """Return the sets of bits by the table of this module: an array (sets, size) for each size.
+
+    An element is the index of a bit.
+    """
     if k < 3:
         return []
     if k <= MAX_WHOLE_BITS:
@@ -87,6 +125,8 @@ def _choose_sets(k: int, rng: np.random.Generator) -> list[Integers]:
 
 def _compute_probabilities(size: int, expected: tuple[float, float]) -> Floats:
     """Compute the (2^s, 2^s) probabilities of each pattern (column), given the true bits (row)."""
+    # (2, 2): row true bit, column reported bit. Bits are independent, so the table of s bits is the
+    # Kronecker product of s such tables.
     one = np.array([[1 - expected[0], expected[0]], [1 - expected[1], expected[1]]])
     table = np.ones((1, 1))
     for _ in range(size):
