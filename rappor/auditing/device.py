@@ -1,7 +1,48 @@
 """Audit of a client: compare the reports of simulated devices over restarts, days and epochs.
 
-`rappor.auditing.device_histories` runs the devices. This module compares their states. Twins are
-compared exactly, other devices with the probabilities of a correct client.
+For authors of a client of the protocol. Input: a command that represents the client, and a metric.
+Output: an `Audit` with about 20 checks. `rappor.auditing.device_histories` runs the devices, and
+this module compares their states and reports with a correct client.
+
+The audit sees reports, cohorts, recorded losses and files, but neither a secret nor a permanent
+response. There are three kinds of checks:
+
+- *Exact*: two twins (devices with one secret and different values) must agree in everything that
+  must not depend on values. One difference is a fault.
+- *Binomial*: a count of bits, devices or reports has a known probability under a correct client.
+- *Likelihood ratio*: the reports of all days together are compared with a named fault
+  (`rappor.auditing.likelihood_ratios`). This finds faults that no single count shows.
+
+    check                                          statistic
+    twins: as many reports, of the same form       days with a difference of form; exact
+    twins: the same nats                           days with a difference of loss; exact
+    client: reports have the metric's form         reports of an unknown form; exact
+    client: finished reports stay as they are      states with a changed report; exact
+    client: one report an interval                 intervals with a second report; exact
+    client: one cohort in an epoch                 reports in another cohort; exact
+    client: every device reports                   pairs of twins with a report in each epoch
+    client: share of ones                          ones by true bit: p* or q*
+    client: one permanent response in an epoch     a bit 1 on two days; ratios: redrawn, second
+    client: another epoch is independent           a bit 1 in two epochs; ratio: shared response
+    client: each of 1,000 reports has its noise    ones of the i-th report; ratios at each period
+    client: devices differ                         a bit 1 on two devices; ratio: shared response
+    client: no coins come again after a restart    bits equal in all pairs of runs; ratio: coins
+    client: a clock set back ...                   a bit 1 on two days; ratio: third response
+    client: no report is the true bits             devices with such a report
+    client: no report comes again                  devices with two equal reports
+    client: times do not depend on the value       late reports of a value: hypergeometric
+    client: the ledger counts                      losses that fall or lie outside bounds; exact
+    client: any event of an interval is chosen     reports that indicate event i
+    folder: ...                                    files (`rappor.auditing.folder`); exact
+
+False alarms: an exact check never errs, and each other check errs with probability at most
+`FALSE_ALARM_RATE`. `NOT_EXAMINED` lists what the audit does not look at.
+`rappor.auditing.detectable_faults` computes which faults the number of devices is too small for.
+
+The true bits of a report are the bits of the value that a correct client reports: a scope is
+memoized with the first value of its epoch, so later values of the epoch do not count. p* and q* are
+the probabilities of a reported 1 for a true bit 0 and 1; p and q the same for a bit of the
+permanent response; f1 and 1 - f0 the probabilities of a permanent 1 for a true bit 0 and 1.
 """
 
 from __future__ import annotations
@@ -73,23 +114,32 @@ from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
 _MIN_DEVICES, _MAX_DEVICES = 20, 10_000
-"""Smallest and largest number of devices with a history. Fewer devices show almost no fault. Each
-device takes files, and 7 milliseconds for each day.
+"""Smallest and largest number of devices with a history.
+
+Fewer devices show almost no fault. Each device takes files, and 7 milliseconds for each day.
 """
 
 _CHOOSING_PER_DEVICE: Final = 6
-"""Number of devices that choose among events, for each device with a history, if the caller chooses
-the number of devices.
+"""Number of choosing devices for each device with a history, if the caller passes `devices`.
+
+A choosing device runs two days instead of 13, so six of them take about as long.
 """
 
 _NATS_TOLERANCE: Final = 1e-6
-"""Tolerance in nats for rounding."""
+"""Nats by which a recorded loss may exceed its bounds, because clients round losses."""
 
 _MEMORY_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - private folders below it
-"""Folder of a disk in memory, where available. Devices flush every event to the disk."""
+"""Folder in memory in which the devices' folders are created, if the system has it.
+
+Devices flush every event to the disk, which takes most of the time on a real disk.
+"""
 
 _PERIODS: Final = (2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500, 1000)
-"""Numbers of reports after which a fault may come again: small ones, powers of 2, round numbers."""
+"""Periods, in reports, at which the audit looks for reports without fresh noise.
+
+A fault such as a buffer that wraps around comes again after a fixed number of reports: a small
+number, a power of 2 or a round number. Faults at other periods are missed.
+"""
 
 NOT_EXAMINED: Final = (
     "Consent: withdrawal, opting out and what they erase.",
@@ -188,23 +238,25 @@ def _format_missed(missed: Sequence[str], devices: int) -> list[str]:
 
 
 _Evidence = tuple[Sequence[Case], Sequence[LogRatio]]
-"""Counts and log ratios that one check compares with a correct client."""
+"""Input of one check: counts with their probabilities, and log ratios of named faults."""
 
 
 class _DayReports(NamedTuple):
-    """First reports of one day: device numbers and cohorts (n,), bits and true bits (n, k)."""
+    """First report of each device for one day, as arrays of n devices."""
 
     devices: Integers
+    """(n,) index of the device, in increasing order."""
     cohorts: Integers
+    """(n,) cohort of the report."""
     bits: Booleans
+    """(n, k) bits of the report."""
     truth: Booleans
+    """(n, k) true bits of the value that a correct client reports: the first of the epoch."""
     recorded: Booleans
-    """True bits of the value that the device recorded on this day: (n, k).
-
-    `truth` has the bits of the value for which a correct client answers in the epoch of the day.
-    """
+    """(n, k) true bits of the value that the device recorded on this day."""
 
     def select(self, rows: Integers | Booleans) -> _DayReports:
+        """Return the reports of some rows, given by index or as (n,) bool."""
         return _DayReports(
             self.devices[rows],
             self.cohorts[rows],
@@ -220,19 +272,21 @@ class _DayReports(NamedTuple):
 
 
 class _SeveralDays(NamedTuple):
-    """First reports of several days, of the devices that have a report on each of these days.
-
-    `bits` is (days, n, k). `truth` and `recorded` are those of the last day, as `_DayReports` has
-    them: true bits for which the devices answer, and true bits that they recorded.
-    """
+    """First reports of several days, of the n devices that have a report on each of these days."""
 
     devices: Integers
+    """(n,) index of the device, in increasing order."""
     cohorts: Integers
+    """(n,) cohort of the first of the days."""
     bits: Booleans
+    """(days, n, k) bits of the reports."""
     truth: Booleans
+    """(n, k) true bits of the value that a correct client reports on the last of the days."""
     recorded: Booleans
+    """(n, k) true bits of the value that the device recorded on the last of the days."""
 
     def select(self, rows: Integers | Booleans) -> _SeveralDays:
+        """Return the reports of some rows, given by index or as (n,) bool."""
         return _SeveralDays(
             self.devices[rows],
             self.cohorts[rows],
@@ -242,7 +296,7 @@ class _SeveralDays(NamedTuple):
         )
 
     def match_devices(self, other: _SeveralDays) -> tuple[_SeveralDays, _SeveralDays]:
-        """Return the reports of the devices that are in both, in the same order."""
+        """Return the reports of the devices that both objects have, in the same order."""
         _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
         return self.select(here), other.select(there)
 
@@ -253,14 +307,20 @@ class _SeveralDays(NamedTuple):
 
 
 class _MetricReports:
-    """Reports of one metric, and the bits that the reports should be based on."""
+    """Reports of the metric under audit as arrays, with the true bits behind them.
+
+    Reports of another metric, or of an unknown form, are left out here. `_count_invalid` finds
+    them.
+    """
 
     def __init__(self, metric: Metric, histories: DeviceHistories, texts: Sequence[str]) -> None:
         self.metric, self.params = metric, metric.params
+        # Probabilities of a reported 1, by true bit.
         self.expected = self.params.p_star, self.params.q_star
         self.histories = histories
         self._texts = texts
-        self._truths: dict[str, TrueBits] = {}
+        # True bits by fingerprint of the parameters: each part of a metric has its own parameters.
+        self._true_bits_by_params: dict[str, TrueBits] = {}
 
     def is_valid(self, report: Report) -> bool:
         """Return whether a report has known parameters, a valid cohort and valid bits."""
@@ -274,10 +334,14 @@ class _MetricReports:
 
     def select_valid(self, reports: Iterable[Report]) -> list[Report]:
         """Return the valid reports of this metric."""
-        return [r for r in reports if r.metric == self.metric.name and self.is_valid(r)]
+        return [
+            report
+            for report in reports
+            if report.metric == self.metric.name and self.is_valid(report)
+        ]
 
     def read_day(self, day: int) -> _DayReports:
-        """Return the first report that each device made of a day's values.
+        """Return the first report that each device made of a day's values, by index of the day.
 
         If twins have the same true bits, only the first twin is included: the twins share permanent
         coins, so their reports are dependent.
@@ -297,6 +361,7 @@ class _MetricReports:
             self.compute_true_bits(reports, self._reported_values(day)[devices]),
             self.compute_true_bits(reports, self.histories.values[devices, day]),
         )
+        # Rows i whose devices are a first twin (an even index) followed by its second twin.
         first_twins = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
         truth = day_reports.truth
         has_same_truth = (truth[first_twins] == truth[first_twins + 1]).all(axis=1)
@@ -304,7 +369,7 @@ class _MetricReports:
         return day_reports.select(np.delete(np.arange(len(devices)), second_twins))
 
     def read_days(self, day_indices: Sequence[int]) -> _SeveralDays | None:
-        """Return the first reports of several days; None if there are no days."""
+        """Return the first reports of several days; return None if there are no days."""
         if not day_indices:
             return None
         days = [self.read_day(day) for day in day_indices]
@@ -319,22 +384,25 @@ class _MetricReports:
         """Return the (n, k) true bits of values, given by index, under the part of each report."""
         bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
         for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
-            if report.params not in self._truths:
+            if report.params not in self._true_bits_by_params:
                 params = self.metric.accepted[report.params]
-                self._truths[report.params] = TrueBits(params, self._texts)
-            one = np.array([value]), np.array([report.cohort])
-            bits[row] = self._truths[report.params].bits(*one)[0]
+                self._true_bits_by_params[report.params] = TrueBits(params, self._texts)
+            true_bits = self._true_bits_by_params[report.params]
+            bits[row] = true_bits.bits(np.array([value]), np.array([report.cohort]))[0]
         return bits
 
     def _reported_values(self, day: int) -> Integers:
-        """Return the value that each device reports on a day: the first of the day's epoch."""
+        """Return the (devices,) values that a correct client reports on a day.
+
+        A scope is memoized with its first value, so it is the first value of the day's epoch.
+        """
         epochs = [calendar_day.epoch for calendar_day in self.histories.calendar.days]
         epoch = epochs[day]
         return self.histories.values[:, epochs.index(epoch)]
 
 
 class _ClientComparison:
-    """Comparison of all reports and states of the devices with a correct client."""
+    """The comparisons of this module's table, except the choice among events and the files."""
 
     def __init__(
         self,
@@ -348,7 +416,10 @@ class _ClientComparison:
         self._calendar = histories.calendar
 
     def checks(self) -> Iterator[Check]:
-        """Yield all checks of the reports and states."""
+        """Yield all checks of the reports and states.
+
+        The tables below map the name of a check to the method that counts for it.
+        """
         exact: dict[str, Callable[[], tuple[int, int]]] = {
             "twins: as many reports, of the same form": self._count_different_forms,
             "twins: the same nats": self._count_different_nats,
@@ -406,7 +477,11 @@ class _ClientComparison:
         return check_binomial(name, cases)
 
     def _count_different_forms(self) -> tuple[int, int]:
-        """Count the states in which the reports of two twins differ in their form."""
+        """Count the states in which the reports of two twins differ in their form.
+
+        The form of a report is its metric, parameters, cohort and size. A value that decides how
+        many reports a device makes, or which, would be revealed by the reports' number or form.
+        """
         days = [[state.waiting for state in day] for day in self._histories.states_by_day]
         runs = [*days, self._many.reports]
         return _count_twin_differences(
@@ -414,7 +489,10 @@ class _ClientComparison:
         )
 
     def _count_different_nats(self) -> tuple[int, int]:
-        """Count the days on which two twins have recorded different privacy losses."""
+        """Count the days on which two twins have recorded different privacy losses.
+
+        A loss that depends on the value would reveal the value to whoever reads the loss.
+        """
         return _count_twin_differences(
             [[state.spent for state in day] for day in self._histories.states_by_day]
         )
@@ -431,7 +509,8 @@ class _ClientComparison:
         n_changed, n_states = 0, 0
         for day, (before, after) in enumerate(pairwise(self._histories.states_by_day), start=1):
             if self._calendar.may_drop(day):
-                # A metric that is asked once an epoch may drop its report when the epoch is over.
+                # Not a fault: a metric that reports once an epoch drops an unsent report when the
+                # epoch is over.
                 continue
             n_states += len(after)
             for earlier, later in zip(before, after, strict=True):
@@ -439,7 +518,7 @@ class _ClientComparison:
         return n_changed, n_states
 
     def _list_state_changes(self) -> list[tuple[DeviceState, DeviceState]]:
-        """Return the states of each device before and after every day."""
+        """Return pairs of states of one device, after a day's run and after the next day's run."""
         days = pairwise(self._histories.states_by_day)
         return [pair for before, after in days for pair in zip(before, after, strict=True)]
 
@@ -473,7 +552,11 @@ class _ClientComparison:
         return n_changed, n_reports
 
     def _compare_days(self, metric_reports: _MetricReports) -> _Evidence:
-        """Compare the reports of the first epoch, which share one permanent response."""
+        """Compare the reports of the first epoch, which share one permanent response.
+
+        Counts: a bit is 1 in the first report and in a later report. Log ratios: a permanent
+        response that each restart redraws, and a second response after the value has changed.
+        """
         cases: list[Case] = []
         for day in self._calendar.same[RESTART_DAY:]:
             first, later = metric_reports.read_day(FIRST_DAY).match_devices(
@@ -484,7 +567,8 @@ class _ClientComparison:
             )
         days = metric_reports.read_days(self._calendar.same)
         if days is None or len(days.bits) <= RESTART_DAY + 1:
-            return cases, []  # too few days to tell two permanent responses from one
+            # Too few days: one report after the change cannot show a second permanent response.
+            return cases, []
         params = metric_reports.params
         redrawn = compute_redrawn_ratio(days.count_ones(), days.truth, params)
         # The second twins record another value after the restart. A client that answers for this
@@ -504,8 +588,11 @@ class _ClientComparison:
     def _compare_runs(self, metric_reports: _MetricReports) -> _Evidence:
         """Compare the fresh coins of two runs in a row, in which devices have one order.
 
-        A bit that has one permanent response and equal fresh coins is the same in both runs. The
-        count is of the bits that are the same in all pairs of runs.
+        A generator that restarts with the process draws the same coins for the same device again.
+        Then a bit is the same in both runs, because its permanent response is the same too. Count:
+        bits that are the same in all r pairs of runs. A correct client has them with probability
+
+            (1 - a) (p^2 + (1 - p)^2)^r + a (q^2 + (1 - q)^2)^r,   a = f1 or 1 - f0.
         """
         pairs = self._calendar.list_run_pairs()
         days = metric_reports.read_days([day for pair in pairs for day in pair])
@@ -529,10 +616,14 @@ class _ClientComparison:
         return cases, [sum_log_ratio("fresh coins of the run before", ratio)]
 
     def _compare_epochs(self, metric_reports: _MetricReports) -> _Evidence:
-        """Compare the reports of two epochs, which have independent coins and cohorts."""
+        """Compare the reports of two epochs, which have independent coins and cohorts.
+
+        Counts: a bit is 1 in both epochs, and a device has the same cohort in both epochs. Log
+        ratio: one permanent response for both epochs.
+        """
         earlier, later = (
-            metric_reports.read_days(places)
-            for places in (self._calendar.same, self._calendar.later)
+            metric_reports.read_days(day_indices)
+            for day_indices in (self._calendar.same, self._calendar.later)
         )
         if earlier is None or later is None:
             return [], []
@@ -543,6 +634,7 @@ class _ClientComparison:
                 _count_matches(*metric_reports.read_day(day).match_devices(other)),
                 metric_reports.expected,
             )
+        # Twins have one secret and so one cohort: compare the cohorts of first twins only.
         first, second = metric_reports.read_day(FIRST_DAY).match_devices(
             other.select(other.devices % 2 == 0)
         )
@@ -563,16 +655,20 @@ class _ClientComparison:
         """Compare the reports after the clock was set back with the reports of both epochs.
 
         A correct client repeats the response of the first epoch, to which its clock points, or of
-        the second epoch, which it has reached. The cohort says which. With one cohort, the reports
-        must agree with the first epoch on all devices, or with the second epoch on all devices: a
-        correct client decides by the dates, which are the same on all devices.
+        the second epoch, which it has reached. There are two cases:
+
+        - Several cohorts: the cohort of a report shows which epoch the device repeats, because two
+          epochs have independent cohorts. A report in a cohort of neither epoch is a fault.
+        - One cohort: the reports must agree with the first epoch on all devices, or with the second
+          epoch on all devices. A correct client decides by the dates, which are the same on all
+          devices. So the larger of the two p-values counts.
         """
         name = "client: a clock set back brings no third response"
         back = metric_reports.read_days(self._calendar.back)
         epochs = [
             days
-            for places in (self._calendar.same, self._calendar.later)
-            if (days := metric_reports.read_days(places)) is not None
+            for day_indices in (self._calendar.same, self._calendar.later)
+            if (days := metric_reports.read_days(day_indices)) is not None
         ]
         if back is None or len(epochs) < 2:
             return mark_not_seen(name, "the metric has no second epoch")
@@ -600,34 +696,40 @@ class _ClientComparison:
         return check_binomial(name, [*cases, unknown], ratios)
 
     def _compare_many_reports(self, metric_reports: _MetricReports) -> _Evidence:
-        """Compare the i-th reports of all devices with many reports, and reports at a period.
+        """Compare the i-th reports of all sending devices, and the reports at each period.
 
-        Reports are compared with the permanent response if enough reports reveal it, else with the
-        true bits. Each report is also compared with the report before. Reports at a period are
-        compared with the other reports of their epoch, which share one permanent response: that
-        shows a fault of every 100th report in few bits, and in epochs of few reports.
+        Three statistics:
+
+        - Ones in the i-th report of all devices, by input bit. The input is the permanent response
+          if enough reports of the epoch reveal it, else the true bits.
+        - Devices whose report i equals their report i - 1.
+        - Log ratios for reports without fresh noise at a period, compared with the other reports of
+          their epoch, which share one permanent response. They show a fault of every 100th report
+          in few bits, and in epochs of few reports.
         """
         cases: list[Case] = []
         log_ratios = np.zeros((len(_PERIODS), 2))
         params = metric_reports.params
-        repeats = np.zeros((MANY_REPORTS, 2), dtype=np.int64)  # report, (equal, n)
+        # Axes: report; (devices with a report equal to the one before, all devices).
+        repeats = np.zeros((MANY_REPORTS, 2), dtype=np.int64)
+        # Largest probability that two correct reports of one permanent response are equal.
         match_probability = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
         # Twice the number of reports that reveals the permanent response with probability .99.
         n_needed = 2 * (reports_to_recover(params) or MANY_REPORTS)
-        counts = np.zeros(
-            (MANY_REPORTS, 2, 2, 2), dtype=np.int64
-        )  # report, is permanent, bit, (ones, n)
+        # Axes: report; input is the true bits (0) or the permanent response (1); input bit;
+        # (ones, bits).
+        counts = np.zeros((MANY_REPORTS, 2, 2, 2), dtype=np.int64)
         values, many, epochs = self._many
-        first_twin = np.zeros((MANY_REPORTS, params.k), dtype=np.bool_)
+        inputs_of_first_twin = np.zeros((MANY_REPORTS, params.k), dtype=np.bool_)
         for device, (value, device_reports) in enumerate(zip(values.tolist(), many, strict=True)):
             reports = metric_reports.select_valid(device_reports)[:MANY_REPORTS]
             n_reports = len(reports)
             inputs = metric_reports.compute_true_bits(reports, np.full(n_reports, value))
             # Twins with the same true bits share their permanent coins, so only the first twin of
             # such a pair is counted.
-            differs = (inputs != first_twin[:n_reports]).any(axis=1)
+            differs = (inputs != inputs_of_first_twin[:n_reports]).any(axis=1)
             is_counted = np.full(n_reports, device % 2 == 0) | differs
-            first_twin[:n_reports] = inputs
+            inputs_of_first_twin[:n_reports] = inputs
             bits = unpack(b"".join(report.bits for report in reports), params)
             is_equal = (bits[1:] == bits[:-1]).all(axis=1)
             repeats[1:n_reports] += np.stack([is_equal, np.ones_like(is_equal)], axis=1)
@@ -637,14 +739,17 @@ class _ClientComparison:
             is_known = np.zeros(n_reports, dtype=np.int64)
             for epoch in np.unique(epochs):
                 rows = np.flatnonzero(epochs == epoch)
+                # A device with fewer reports has unknown epochs: its i-th report may be of a later
+                # interval.
                 if n_reports == MANY_REPORTS and len(rows) >= n_needed:
+                    # The permanent bit is 1 if the share of ones is nearer to q than to p.
                     inputs[rows] = bits[rows].mean(axis=0) > (params.p + params.q) / 2
                     is_known[rows] = 1
             for one in (0, 1):
                 selected = (inputs == one) & is_counted[:, None]
-                rows_and_stage = np.arange(n_reports), is_known
-                np.add.at(counts[..., one, 0], rows_and_stage, (bits & selected).sum(axis=1))
-                np.add.at(counts[..., one, 1], rows_and_stage, selected.sum(axis=1))
+                rows_and_input = np.arange(n_reports), is_known
+                np.add.at(counts[..., one, 0], rows_and_input, (bits & selected).sum(axis=1))
+                np.add.at(counts[..., one, 1], rows_and_input, selected.sum(axis=1))
         expected = (metric_reports.expected, (params.p, params.q))
         for index, is_permanent, one in np.ndindex(MANY_REPORTS, 2, 2):
             ones, n = counts[index, is_permanent, one].tolist()
@@ -664,10 +769,12 @@ class _ClientComparison:
         return cases, [LogRatio(*pair) for pair in zip(names, values_by_period, strict=True)]
 
     def _check_noise(self, name: str, *, equals_truth: bool) -> Check:
-        """Count the devices with a report that equals its true bits, or another report.
+        """Count the devices with a report that equals its true bits, or another report of theirs.
 
-        The probability for one device is at most the sum over its reports, or over pairs of its
-        reports.
+        `equals_truth` selects the comparison. A report equals its true bits with probability at
+        most max(1 - p*, q*)^k. Two reports of one permanent response are equal with probability at
+        most (max over x in {p, q} of x^2 + (1 - x)^2)^k. The probability for one device is at most
+        the sum over its reports, or over the pairs of its reports.
         """
         params = self.metric_reports.params
         days = [self.metric_reports.read_day(day) for day in range(len(self._calendar.days) - 1)]
@@ -677,7 +784,9 @@ class _ClientComparison:
         else:
             p_equal = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
             pairs = (first.match_devices(second) for first, second in combinations(days, 2))
-            comparisons = [(a.devices, (a.bits == b.bits).all(axis=1)) for a, b in pairs]
+            comparisons = [
+                (first.devices, (first.bits == second.bits).all(axis=1)) for first, second in pairs
+            ]
         devices = {int(device) for day in days for device in day.devices}
         noiseless = {
             int(device) for numbers, is_equal in comparisons for device in numbers[is_equal]
@@ -688,13 +797,16 @@ class _ClientComparison:
     def _check_times(self) -> Check:
         """Compare, for each value, how often reports are sent later than the median of the day.
 
-        Of a day's N reports, K are later than the median. If a value has n of them, the number of
-        its later reports is hypergeometric(N, K, n), provided that times do not depend on values.
-        Days are independent, so the distributions are convolved.
+        Of a day's N reports, K are later than the median. If n of the reports are of one value, the
+        number of its late reports is hypergeometric(N, K, n), provided that times do not depend on
+        values. Days are independent, so the distributions of a value's late reports are convolved
+        over the days. The p-value is two-sided, with Bonferroni's correction for the values.
         """
         name, metric_name = "client: times do not depend on the value", self._metric.name
         n_values = len(self._texts)
-        n_late, distributions = np.zeros(n_values, dtype=np.int64), [np.ones(1)] * n_values
+        n_late = np.zeros(n_values, dtype=np.int64)
+        # For each value: probabilities of 0, 1, 2, ... late reports on the days so far.
+        distributions = [np.ones(1)] * n_values
         for day in range(len(self._calendar.days) - 1):
             new = self._histories.list_new_reports(day, 1)
             values_and_times = [
@@ -704,15 +816,16 @@ class _ClientComparison:
                 if report.metric == metric_name
             ]
             due = np.array([time for _, time in values_and_times if time is not None])
+            # A day without reports, or with a report whose time the client does not reveal.
             if len(due) < len(values_and_times) or not values_and_times:
                 continue
             is_late = due > np.median(due)
             day_values = np.array([value for value, _ in values_and_times])
             for value in range(n_values):
                 has_value = day_values == value
-                n, total = int(has_value.sum()), int(is_late.sum())
+                n, n_late_reports = int(has_value.sum()), int(is_late.sum())
                 n_late[value] += int(is_late[has_value].sum())
-                pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), total, n)
+                pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), n_late_reports, n)
                 distributions[value] = np.convolve(distributions[value], pmf)
         if max(map(len, distributions)) == 1:
             return mark_not_seen(name, "no moment of sending is told")
@@ -727,7 +840,11 @@ class _ClientComparison:
         return check_p_value(name, p_value, detail)
 
     def _check_ledger(self) -> Check:
-        """Compare the recorded privacy losses with the smallest and largest loss of the reports."""
+        """Compare the recorded privacy losses with the smallest and largest loss of the reports.
+
+        A loss must never fall. After the last day it must be at least epsilon_1, the loss of one
+        report, and at most the cost of one scope for each epoch of the history.
+        """
         name = "client: the ledger counts"
         # A device without reports, as under a sampling rate, has no loss.
         last = [state.spent for state in self._histories.states_by_day[-1] if state.waiting]
@@ -751,7 +868,11 @@ class _ClientComparison:
 
 
 def _count_twin_differences(runs: Sequence[Sequence[object]]) -> tuple[int, int]:
-    """Count the differences between twins, over days and pairs, and the number of comparisons."""
+    """Count the differences between twins, over days and pairs, and the number of comparisons.
+
+    `runs` has, for each run, one comparable object for each device. The devices 2i and 2i + 1 are
+    twins.
+    """
     pairs = [pair for run in runs for pair in zip(run[::2], run[1::2], strict=True)]
     return sum(first != second for first, second in pairs), len(pairs)
 
@@ -759,28 +880,46 @@ def _count_twin_differences(runs: Sequence[Sequence[object]]) -> tuple[int, int]
 def _check_choice(metric_reports: _MetricReports, chosen: RecordedReports) -> Check:
     """Test that each event of an interval is equally likely to be reported.
 
-    The events have two values, drawn by fair coins. A report with the first value's bit and without
-    the second value's bit indicates the first value. The indication is right with a probability
-    that follows from p* and q*.
+    Each choosing device records n = 16 events of value 0 or 1, drawn by fair coins, and makes one
+    report. The audit compares the value that the report indicates with the value of each event.
+
+    How a report indicates a value: let bit A be set by value 0 only, and bit B by value 1 only. A
+    report with one of the two bits indicates the bit's value. The indication is right with
+    probability
+
+        r = q* (1 - p*) / (q* (1 - p*) + p* (1 - q*)).
+
+    If only one of the values has such a bit, the bit indicates its value and the absence of the bit
+    indicates the other value. The indication is then right with probability r = (q* + 1 - p*) / 2.
+
+    A correct client reports event i once in n times, and then the indication agrees with the value
+    of event i with probability r. Otherwise it agrees with probability 1/2. Together
+
+        P(indication agrees with event i) = (r + (n - 1) / 2) / n.
+
+    The last case of the check is whether both values are indicated equally often.
     """
     name = "client: any event of an interval is chosen"
-    formed = [
+    # The last valid report of each device, with the device's row in `chosen`.
+    rows_and_reports = [
         (row, valid[-1])
         for row, reports in enumerate(chosen.reports)
         if (valid := metric_reports.select_valid(reports))
     ]
-    reports = [report for _, report in formed]
-    values = chosen.values[[row for row, _ in formed]]
+    reports = [report for _, report in rows_and_reports]
+    values = chosen.values[[row for row, _ in rows_and_reports]]
     bits = unpack(b"".join(report.bits for report in reports), metric_reports.params)
     zero, one = (
         metric_reports.compute_true_bits(reports, np.full(len(reports), value)) for value in (0, 1)
     )
-    shown = _compute_indications(bits, zero & ~one), _compute_indications(bits, one & ~zero)
-    indicated = np.sign(shown[1] - shown[0])  # 1 indicates the second value, -1 the first
-    has_both = (shown[0] != 0) & (shown[1] != 0)
+    # 1, -1 or 0 for each report: bit A is set, is not set, or does not exist. The same for bit B.
+    bit_a, bit_b = _compute_indications(bits, zero & ~one), _compute_indications(bits, one & ~zero)
+    # 1 indicates value 1, -1 indicates value 0, and 0 indicates nothing.
+    indicated = np.sign(bit_b - bit_a)
+    has_both_bits = (bit_a != 0) & (bit_b != 0)
     p, q = metric_reports.params.p_star, metric_reports.params.q_star
-    right = q * (1 - p) / (q * (1 - p) + p * (1 - q)), (q + 1 - p) / 2
-    tells = has_both & (indicated != 0), ~has_both & (indicated != 0)
+    p_right = q * (1 - p) / (q * (1 - p) + p * (1 - q)), (q + 1 - p) / 2
+    rows_by_case = has_both_bits & (indicated != 0), ~has_both_bits & (indicated != 0)
     cases = [
         Case(
             f"the value of event {event + 1} of {EVENTS_TO_CHOOSE}",
@@ -788,10 +927,10 @@ def _check_choice(metric_reports: _MetricReports, chosen: RecordedReports) -> Ch
             int(rows.sum()),
             (probability + (EVENTS_TO_CHOOSE - 1) / 2) / EVENTS_TO_CHOOSE,
         )
-        for rows, probability in zip(tells, right, strict=True)
+        for rows, probability in zip(rows_by_case, p_right, strict=True)
         for event in range(EVENTS_TO_CHOOSE)
     ]
-    ones, n = int((indicated[tells[0]] == 1).sum()), int(tells[0].sum())
+    ones, n = int((indicated[rows_by_case[0]] == 1).sum()), int(rows_by_case[0].sum())
     return check_binomial(name, [*cases, Case("the second of two values", ones, n, 0.5)])
 
 
@@ -805,19 +944,24 @@ def _compute_indications(bits: Booleans, only: Booleans) -> Integers:
 
 
 def _yield_bit_cases(metric_reports: _MetricReports) -> Iterator[Case]:
-    """Yield the counts of ones of all devices, and of the devices with each value."""
+    """Yield the counts of ones on the first day: of all devices, and of devices with each value."""
     seen = metric_reports.read_day(FIRST_DAY)
     values = metric_reports.histories.values[seen.devices, FIRST_DAY]
     groups = {f"value {value + 1}": values == value for value in np.unique(values)}
     for name, rows in {"all values": values >= 0, **groups}.items():
         for bit, probability in enumerate(metric_reports.expected):
-            at = (seen.truth == bit) & rows[:, None]
-            ones, n = int(seen.bits[at].sum()), int(at.sum())
+            is_counted = (seen.truth == bit) & rows[:, None]
+            ones, n = int(seen.bits[is_counted].sum()), int(is_counted.sum())
             yield Case(f"{name}, given true {bit}", ones, n, probability)
 
 
 def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
-    """Compare the reports and cohorts of pairs of unrelated devices."""
+    """Compare the reports and cohorts of pairs of unrelated devices.
+
+    Only first twins are compared, each in one pair: the i-th device of the first half with the i-th
+    device of the second half. Counts: a bit is 1 on both devices, and both have one cohort. Log
+    ratio: one permanent response of two devices with the same cohort and true bits.
+    """
     seen = metric_reports.read_day(FIRST_DAY)
     seen = seen.select(seen.devices % 2 == 0)
     half = len(seen.devices) // 2
@@ -835,12 +979,12 @@ def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
     # that only some devices share, and in groups of one value for a secret that all devices have.
     days = days.select(days.devices % 2 == 0)
     half = len(days.devices) // 2
-    one, other = days.select(np.arange(half)), days.select(np.arange(half, 2 * half))
-    is_alike = (one.truth == other.truth).all(axis=1) & (one.cohorts == other.cohorts)
-    one, other = one.select(is_alike), other.select(is_alike)
+    left, right = days.select(np.arange(half)), days.select(np.arange(half, 2 * half))
+    is_comparable = (left.truth == right.truth).all(axis=1) & (left.cohorts == right.cohorts)
+    left, right = left.select(is_comparable), right.select(is_comparable)
     params = metric_reports.params
     pair_ratio = compute_shared_response_ratio(
-        one.count_ones(), other.count_ones(), (one.truth, other.truth), params
+        left.count_ones(), right.count_ones(), (left.truth, right.truth), params
     )
     keys = np.column_stack([days.cohorts, days.truth])
     _, groups = np.unique(keys, axis=0, return_inverse=True)
@@ -856,7 +1000,7 @@ def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
 def _compare_periods(
     bits: Booleans, truth: Booleans, epochs: Integers, is_counted: Booleans, params: Params
 ) -> Floats:
-    """Compute log ratios of a device whose reports at a period have no fresh noise.
+    """Compute the log ratios of one device for reports without fresh noise at each period.
 
     Parameters
     ----------
@@ -872,26 +1016,32 @@ def _compare_periods(
     if not len(bits):
         return ratios
     _, first_rows, epoch_rows = np.unique(epochs, return_index=True, return_inverse=True)
+    # (epochs, k) ones and (epochs, 1) reports of each epoch.
     all_ones = np.zeros((len(first_rows), bits.shape[1]), dtype=np.int64)
     np.add.at(all_ones, epoch_rows, bits)
     n_all = np.bincount(epoch_rows)[:, None]
-    is_new = is_counted[first_rows]
+    is_epoch_counted = is_counted[first_rows]
     for row, period in enumerate(_PERIODS):
         for column, start in enumerate((period - 1, 0)):
+            # The suspected reports: start, start + period, start + 2 period, ...
             ones = np.zeros_like(all_ones)
             np.add.at(ones, epoch_rows[start::period], bits[start::period])
             n = np.bincount(epoch_rows[start::period], minlength=len(first_rows))[:, None]
             ratio = compute_noiseless_ratio(
                 OnesOf(all_ones - ones, n_all - n), OnesOf(ones, n), truth[first_rows], params
             )
-            ratios[row, column] = ratio[is_new].sum()
+            ratios[row, column] = ratio[is_epoch_counted].sum()
     return ratios
 
 
 def _compare_clock(
     earlier: _SeveralDays, after: _SeveralDays, epoch: int, params: Params
 ) -> _Evidence:
-    """Compare the reports after the clock was set back with the reports of one epoch."""
+    """Compare the reports after the clock was set back with the reports of one epoch.
+
+    `earlier` has the reports of the epoch with number `epoch` (1 or 2), `after` the later reports
+    of the same devices. A correct client that repeats this epoch has one permanent response.
+    """
     cases: list[Case] = []
     for day, bits in enumerate(after.bits, start=1):
         matches = MatchCounts()
@@ -904,6 +1054,7 @@ def _compare_clock(
 
 
 def _count_matches(first: _DayReports, second: _DayReports) -> MatchCounts:
+    """Count the bits that are 1 in both of two reports, row by row."""
     matches = MatchCounts()
     matches.add(first.bits, second.bits, (first.truth, second.truth))
     return matches

@@ -1,19 +1,37 @@
-"""Histories of simulated devices: what devices record on which day, and what a client stores.
+"""Histories of simulated devices: the runs of a client under test, and the reports that it makes.
 
-A command represents the client under test. Each line of its standard input is one run of a program
-on one device, `{"folder":..., "registry":..., "metric":..., "now":..., "events":[[time, value],
-...]}`. The client opens the device at time `now` and records the values, each with its time. All
-times are in seconds since 1970. The client writes one line, `{"waiting":[{"metric":...,
-"params":..., "cohort":..., "bits":..., "due":...}, ...], "spent":...}`: the finished reports that
-the device has not sent, oldest first, each with the earliest time at which it may be sent, and the
-privacy loss in nats that the device has recorded. `due` and `spent` may be null. The command is
-started anew for each day. Every third day begins with another device.
+Input: a command that represents the client, and the metric under audit. Output: the states of
+simulated devices on each day, for `rappor.auditing.device`, which compares them with a correct
+client. Nothing is judged here.
 
-Devices are twins. The first of two twins is opened without an event, so that it draws its secret
-before it receives a value. Its folder is then copied for the second twin. From then on both twins
-have the same history, except for their values, and the value of the second twin changes after two
-days. So everything that must not depend on the values is equal in both twins: the number of
-reports, and the metrics, parts and cohorts of the reports in their order.
+*The command.* Each line of its standard input is one run of a program on one device:
+
+    {"folder":..., "registry":..., "metric":..., "now":..., "events":[[time, value], ...]}
+
+The client opens the device in `folder` at time `now` and records the values, each with its time.
+All times are in seconds since 1970. The client writes one line for each run:
+
+    {"waiting":[{"metric":..., "params":..., "cohort":..., "bits":..., "due":...}, ...],
+     "spent":...}
+
+`waiting` has the finished reports that the device has not sent, oldest first, each with the
+earliest time at which it may be sent (`due`). A report is finished when its interval is over.
+`spent` is the privacy loss in nats that the device has recorded. `due` and `spent` may be null. The
+command is started anew for each day.
+
+*Twins.* Devices come in pairs: device 2i and device 2i + 1 are twins. The first twin is opened
+without an event, so that it draws its secret before it receives a value. Its folder is then copied
+for the second twin. From then on both twins have the same history, except for their values, and the
+value of the second twin changes after two days. So everything that must not depend on the values is
+equal in both twins: the number of reports, and the metrics, parts and cohorts of the reports in
+their order. One difference is a fault, without any statistics.
+
+*Three groups of devices* take part:
+
+    group                  method           history
+    devices with a history  run_histories   up to 13 days in two epochs, with a clock set back
+    choosing devices       choose           16 events in one interval, of which one is reported
+    sending devices        send_many        1,000 intervals, hence 1,000 reports
 """
 
 from __future__ import annotations
@@ -39,25 +57,43 @@ from rappor.protocol.wire import decode_base64url
 from rappor.registry.metric import Metric
 
 EVENTS_TO_CHOOSE: Final = 16
-"""Number of values that a device records in one interval. Each must be equally likely."""
+"""Number of events that a choosing device records in one interval.
+
+A correct client reports each with probability 1 / 16. More events show a client that always takes
+the first or the last event more clearly, and a client that forgets old events.
+"""
 
 _EVENTS_PER_DAY: Final = 2
-"""Number of values that other devices record in a day. An interval still has one report."""
+"""Number of events that a device with a history records in a day.
+
+Two, so that a client that makes a report of every event, instead of every interval, is found.
+"""
 
 MANY_REPORTS: Final = 1000
-"""Number of reports of a device in the test of many reports: the limit of this project's client."""
+"""Number of reports that a sending device makes.
+
+This project's client queues at most 1,000 finished reports, and the audit sends none. Faults after
+more reports are missed.
+"""
 
 _EVENTS_PER_RUN: Final = 50
-"""Number of events in one run of such a device.
+"""Number of events in one run of a sending device.
 
-A program may drop events that it cannot write in time.
+A client may drop events that it cannot write in time, so 1,000 events are not recorded in one run.
 """
 
 _MAX_LINE_BYTES: Final = 1 << 22
-"""Largest number of bytes of a line: 1,000 reports of 2,040 bits take a tenth of it."""
+"""Largest number of bytes of a line of the client's output.
+
+1,000 reports of 2,040 bits take a tenth of this number. A larger limit would let a faulty command
+fill the memory.
+"""
 
 _BEFORE_THE_END: Final = datetime.timedelta(days=1500)
-"""Time before the metric expires at which a history begins. It has room for three yearly epochs."""
+"""Time before the metric expires at which a history begins.
+
+A device records nothing after the metric expires. Three yearly epochs take 1,096 days at most.
+"""
 
 _STEPS: Final[Mapping[str, datetime.timedelta]] = {
     "day": datetime.timedelta(days=1),
@@ -66,18 +102,22 @@ _STEPS: Final[Mapping[str, datetime.timedelta]] = {
 """Time between two events that are both reported, by the interval of the metric."""
 
 _MINUTE: Final = datetime.timedelta(minutes=1)
-"""Time between two events of one interval."""
+"""Time between two events that one run records in one interval, unless the run says otherwise."""
 
 _RUNS_PER_ORDER: Final = 3
-"""Number of runs in a row with one order of the devices."""
+"""Number of days in a row on which the devices run in one order (see `run_histories`)."""
 
 _RANDOM_STRINGS: Final = 4
 """Number of random strings among the values, in addition to the special values."""
 
 FIRST_DAY, RESTART_DAY = 0, 1
+"""Indices of the day on which devices start, and of the day of their first restart.
+
+The second twins record another value on all days after `RESTART_DAY`.
+"""
 
 _HOURS: Final = (12, 21, 4, 23, 8, 17)
-"""Hours (UTC) of the first event on the days of an epoch.
+"""Hours (UTC) of the first event, by index of the day in its epoch.
 
 Twins record at the same time. So if a client drops the evening's events of one value, one twin of a
 pair has a report less. The first three hours are at noon, in the evening and at night, because a
@@ -88,7 +128,8 @@ weekly metric has three days only.
 class Report(NamedTuple):
     """A finished report on a device.
 
-    `due` is the earliest time of sending, or None if not revealed.
+    `params` is the fingerprint of the report's parameters, `bits` are packed bytes. `due` is the
+    earliest time of sending in seconds since 1970, or None if the client does not reveal it.
     """
 
     metric: str
@@ -104,7 +145,10 @@ class Report(NamedTuple):
 
 
 class DeviceState(NamedTuple):
-    """State of a device: its finished reports, and its recorded privacy loss in nats."""
+    """State of a device after a run: its finished reports, oldest first, and its privacy loss.
+
+    `spent` is the loss in nats that the client has recorded, or None if it does not reveal it.
+    """
 
     waiting: tuple[Report, ...]
     spent: float | None
@@ -113,8 +157,9 @@ class DeviceState(NamedTuple):
 class Day(NamedTuple):
     """One day of all devices.
 
-    `other` says which twins have another value: "", "second" or "both". `hour` is the hour (UTC) of
-    the day's first event.
+    `epoch` counts the epochs of the history from 0. `other` says which twins record another value
+    than on the first day: "" (neither), "second" or "both". `hour` is the hour (UTC) of the first
+    event of the day.
     """
 
     day: datetime.date
@@ -130,14 +175,23 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The days of all histories, in order, and the indices of days with a special role.
+    """The days of all histories, in the order of the runs, and the indices of days with a role.
 
-    The history of a daily metric has four parts. Six days of the first epoch: from the third day
-    on, each second twin records another value, which must not change its permanent response. Four
-    days of the next epoch, with another value of both twins. Two days on which the clock is set
-    back to the first epoch, with the value of the second epoch: a client that has forgotten the
-    first epoch would make a third permanent response. A last day, which only ends the interval of
-    the day before.
+    The history of a daily metric has 13 days:
+
+        index    day                             values
+        0-1      first epoch                     first values
+        2-5      first epoch                     another value of each second twin
+        6-9      next epoch                      another value of both twins
+        10-11    first epoch: clock set back     the values of the next epoch
+        12       next epoch                      only ends the interval of the day before
+
+    On the days 2 to 5 the other value must not change the permanent response, because a scope is
+    memoized with its first value. On the days 10 and 11, a client that has forgotten the first
+    epoch would make a third permanent response.
+
+    A weekly metric has 3 + 2 + 1 + 1 days, a week apart. A metric whose epoch never ends (`life`)
+    has only the first epoch and a last day. For a metric that reports once an epoch see `_of_once`.
     """
 
     days: tuple[Day, ...]
@@ -148,14 +202,15 @@ class Calendar:
     back: range = range(0)
     """Indices of the days of the first epoch after the clock was set back."""
     is_once: bool = False
-    """Whether the metric is asked once an epoch. Then a report leaves within its epoch or never."""
+    """Whether the metric reports once an epoch. Then a report is sent within its epoch or never."""
 
     def list_run_pairs(self) -> list[tuple[int, int]]:
         """Return pairs of days of the first epoch whose runs have one order of the devices.
 
-        A client draws the coins of a day's report in the run of the day, or in the next run, which
-        finishes the report. Of three runs in one order, the first two days have reports of which
-        both were drawn in these three runs, whichever run draws them.
+        The pairs serve the check for generators that restart with the process. A client draws the
+        coins of a day's report in the run of the day, or in the next run, which finishes the
+        report. Let the days 0, 1 and 2 have one order. The reports of the days 0 and 1 were drawn
+        in the runs 0 and 1, or in the runs 1 and 2. The order is the same in both cases.
         """
         return [(day, day + 1) for day in self.same[::_RUNS_PER_ORDER] if day + 1 in self.same]
 
@@ -170,7 +225,7 @@ class Calendar:
 
     @classmethod
     def of(cls, metric: Metric) -> Calendar:
-        """Return the days for a metric. The interval of a report ends with the following day."""
+        """Return the days for a metric. The run of the next day ends the interval of a report."""
         if metric.interval == "epoch":
             return cls._of_once(metric)
         is_weekly = metric.interval == "week"
@@ -199,12 +254,14 @@ class Calendar:
 
     @classmethod
     def _of_once(cls, metric: Metric) -> Calendar:
-        """Return two days of each of two epochs: each device reports once in an epoch.
+        """Return the days for a metric that reports once an epoch: two days of each of two epochs.
 
-        No device draws one of the last eight days of an epoch. So every device reports of the ninth
-        day from the end at the latest, if it has recorded nothing before. On the day after it the
-        interval is over, and the epoch is not: a report leaves within its epoch or never. At the
-        end the clock is set back to the first epoch, which has had its report.
+        Each device draws a day of the epoch on which it reports, and never one of the last eight
+        days (`EXCLUDED_DAYS`). So on the ninth day from the end every device reports an event, if
+        it has recorded nothing before. The history has this day, and the day after it, which ends
+        the interval within the epoch: a report is sent within its epoch or never. At the end the
+        clock is set back to the first epoch, which has had its report, so that no device may make
+        another report.
         """
         starts = [_epoch_after(metric, metric.expires - _BEFORE_THE_END)]
         for _ in range(2):
@@ -227,12 +284,17 @@ def _epoch_after(metric: Metric, day: datetime.date) -> datetime.date:
 
 
 def choose_values(metric: Metric, rng: np.random.Generator) -> list[str]:
-    """Choose the values of devices as pairs: ordinary values first, then special values."""
+    """Choose the values of devices, an even number of texts.
+
+    Texts 2i and 2i + 1 are a pair, the values between which a device changes. Ordinary values come
+    first, then special values such as the empty text.
+    """
     params = metric.params
     texts = [text for pair in get_encoding(params).most_different_pairs for text in pair]
     if get_encoding(params).is_hashed:
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
         texts = ["".join(rng.choice(letters, 12)) + ".com" for _ in range(_RANDOM_STRINGS)]
+    # `complete` says that devices have only the listed values, so no other value is recorded.
     special = [] if metric.complete else list_special_values(params, rng)
     texts = list(dict.fromkeys([*texts, *special]))
     return texts if len(texts) % 2 == 0 else [*texts, texts[0]]
@@ -240,14 +302,25 @@ def choose_values(metric: Metric, rng: np.random.Generator) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHistories:
-    """Recorded values and states of twins: `values` is (devices, days)."""
+    """Recorded values and states of all devices with a history.
+
+    Attributes
+    ----------
+    calendar : the days.
+    values : (devices, days) int64. Index of the value that each device records on each day.
+    states_by_day : the state of each device after the run of each day, as [day][device].
+    """
 
     calendar: Calendar
     values: Integers
     states_by_day: Sequence[Sequence[DeviceState]]
 
     def list_new_reports(self, day: int, days_later: int) -> list[tuple[Report, ...]]:
-        """Return, by device, the reports that are new on the day `days_later` days after `day`."""
+        """Return, by device, the reports that are new after the run `days_later` days after `day`.
+
+        With `days_later` = 1 these are the reports of the events of `day`, because the next run
+        finishes them. Days are indices of the calendar.
+        """
         state_day = day + days_later
         if state_day >= len(self.states_by_day):
             return [() for _ in self.states_by_day[0]]
@@ -257,13 +330,14 @@ class DeviceHistories:
         if state_day:
             earlier_states = self.states_by_day[state_day - 1]
         may_drop = self.calendar.may_drop(state_day)
-        new = []
+        new_reports = []
         for later, earlier in zip(states, earlier_states, strict=True):
+            # Finished reports stay in front, so the reports behind them are new.
             n_kept = len(earlier.waiting)
             if may_drop:
                 n_kept = count_kept(earlier.waiting, later.waiting)
-            new.append(later.waiting[n_kept:])
-        return new
+            new_reports.append(later.waiting[n_kept:])
+        return new_reports
 
 
 def count_kept(before: Sequence[Report], now: Sequence[Report]) -> int:
@@ -272,10 +346,12 @@ def count_kept(before: Sequence[Report], now: Sequence[Report]) -> int:
 
 
 class RecordedReports(NamedTuple):
-    """Reports of devices that choose among events or send many reports, and the recorded values.
+    """Reports of choosing devices or of sending devices, and the values that they recorded.
 
-    `values` is (devices, EVENTS_TO_CHOOSE) or (devices,). `epochs` is (MANY_REPORTS,) for devices
-    that send many reports.
+    `values` has indices of values: (devices, EVENTS_TO_CHOOSE) for choosing devices, (devices,) for
+    sending devices. `reports` has the reports of each device, oldest first. `epochs` is the index
+    of the epoch of each report of a sending device: (MANY_REPORTS,). Choosing devices have only one
+    report, and their `epochs` are meaningless.
     """
 
     values: Integers
@@ -307,11 +383,13 @@ class ClientProgram:
     ) -> DeviceHistories:
         """Run n devices, as n / 2 pairs of twins, through all days of the calendar."""
         calendar = Calendar.of(self.metric)
+        # The second twin has another value than the first: a random nonzero distance further on.
         first = rng.integers(0, len(self.texts), size=n)
         first[1::2] = (first[::2] + rng.integers(1, len(self.texts), size=n // 2)) % len(self.texts)
-        twin = np.arange(n) % 2 == 1
-        changed = {"": np.zeros(n, bool), "second": twin, "both": np.ones(n, bool)}
-        values = np.stack([first ^ changed[day.other] for day in calendar.days], axis=1)
+        is_second_twin = np.arange(n) % 2 == 1
+        is_changed = {"": np.zeros(n, bool), "second": is_second_twin, "both": np.ones(n, bool)}
+        # An index with its lowest bit flipped is the other value of the pair.
+        values = np.stack([first ^ is_changed[day.other] for day in calendar.days], axis=1)
         self._open_twins([f"{number}" for number in range(n)], calendar.days[0].day)
         states = []
         for number, day in enumerate(calendar.days):
@@ -332,7 +410,8 @@ class ClientProgram:
     def send_many(self, n: int, rng: np.random.Generator, progress: Progress) -> RecordedReports:
         """Run n devices, as n / 2 pairs of twins, through enough intervals for 1,000 reports each.
 
-        The result is empty if each epoch has one report: 1,000 reports would take centuries.
+        Each device records the same value all the time. The result is empty if each epoch has one
+        report: 1,000 reports would take centuries.
         """
         step = _STEPS.get(self.metric.interval)
         if step is None:
@@ -350,11 +429,11 @@ class ClientProgram:
         lines = [
             self._line(
                 name,
-                noon + at * step,
-                [value] * min(_EVENTS_PER_RUN, n_events - at),
+                noon + start * step,
+                [value] * min(_EVENTS_PER_RUN, n_events - start),
                 step,
             )
-            for at in range(0, n_events, _EVENTS_PER_RUN)
+            for start in range(0, n_events, _EVENTS_PER_RUN)
             for name, value in zip(names, values.tolist(), strict=True)
         ]
         days = [first + i * step for i in range(MANY_REPORTS)]
@@ -367,11 +446,16 @@ class ClientProgram:
         midnight = datetime.datetime.combine(day, datetime.time(), datetime.UTC)
         self._run([self._line(name, midnight, []) for name in names[::2]])
         for name, twin in zip(names[::2], names[1::2], strict=True):
-            if (device_values := self.root / name).exists():
-                shutil.copytree(device_values, self.root / twin)
+            # A client may create its folder only with the first event. Then there is no secret to
+            # copy, and the twins differ, which the checks report.
+            if (folder := self.root / name).exists():
+                shutil.copytree(folder, self.root / twin)
 
     def choose(self, n: int, rng: np.random.Generator, progress: Progress) -> RecordedReports:
-        """Record many values on each of n devices in one interval, by fair coins."""
+        """Record 16 events on each of n devices in one interval, of value 0 or 1 by fair coins.
+
+        A second run on the next day ends the interval, so that the one report is finished.
+        """
         progress("choosing among events", 0, None)
         values = rng.integers(0, 2, size=(n, EVENTS_TO_CHOOSE))
         first, then = (day.start for day in Calendar.of(self.metric).days[:2])
@@ -380,8 +464,8 @@ class ClientProgram:
             self._line(name, first, device_values)
             for name, device_values in zip(names, values.tolist(), strict=True)
         )
-        answers = self._run(self._line(name, then, [0]) for name in names)
-        return RecordedReports(values, [state.waiting for state in answers], values[0])
+        states = self._run(self._line(name, then, [0]) for name in names)
+        return RecordedReports(values, [state.waiting for state in states], values[0])
 
     def _line(
         self,
@@ -406,8 +490,9 @@ class ClientProgram:
         )
 
     def _run(self, lines: Iterator[str] | Sequence[str]) -> list[DeviceState]:
-        answers = run_command(self.command, list(lines), max_bytes=_MAX_LINE_BYTES)
-        return [_parse_state(line, self.metric.name) for line in answers]
+        """Start the command for these runs, and return the device's state after each run."""
+        output_lines = run_command(self.command, list(lines), max_bytes=_MAX_LINE_BYTES)
+        return [_parse_state(line, self.metric.name) for line in output_lines]
 
 
 def _noon(day: datetime.date) -> datetime.datetime:
@@ -415,6 +500,7 @@ def _noon(day: datetime.date) -> datetime.datetime:
 
 
 def _parse_state(line: str, metric: str) -> DeviceState:
+    """Parse a line of the client's output. Raise ReportError if the line has another form."""
     try:
         document = json.loads(line)
         reports = tuple(_parse_report(entry, metric) for entry in document["waiting"])
@@ -428,9 +514,15 @@ def _parse_state(line: str, metric: str) -> DeviceState:
 
 
 def _parse_report(entry: Any, metric: str) -> Report:
+    """Parse one report of a line. Without a key "metric" the report is of `metric`."""
     cohort, due = entry["cohort"], entry.get("due")
     if type(cohort) is not int:
         raise ReportError("cohort must be an integer in a response")
     bits = decode_base64url("bits", entry["bits"])
-    device_values = (str(entry.get("metric", metric)), str(entry["params"]), cohort, bits)
-    return Report(*device_values, None if due is None else float(due))
+    return Report(
+        metric=str(entry.get("metric", metric)),
+        params=str(entry["params"]),
+        cohort=cohort,
+        bits=bits,
+        due=None if due is None else float(due),
+    )

@@ -1,25 +1,40 @@
 """Likelihood ratios: how much better a fault explains a client's reports than a correct client.
 
-A bit's permanent response is 1 with probability f1 if its true bit is 0, and 1 - f0 if it is 1. All
-reports of one epoch share it: each is 1 with probability q if the permanent response is 1, else p.
-So a correct client gives `ones` ones and `zeros` zeros in a certain order with probability
+Used by the audit of a client (`rappor.auditing.device`), which sees reports but no permanent
+responses. For each fault of a list, the audit computes one number, the log ratio, and converts the
+number to a p-value.
+
+Model of a correct client. A bit's permanent response is 1 with probability f1 if its true bit is 0,
+and with probability 1 - f0 if its true bit is 1. All reports of one epoch share the permanent
+response. Each report shows 1 with probability q if the permanent response is 1, else with
+probability p. So a correct client gives `ones` ones and `zeros` zeros in a certain order with
+probability
 
     L(ones, zeros) = a q^ones (1 - q)^zeros + (1 - a) p^ones (1 - p)^zeros,   a = f1 or 1 - f0.
 
-A fault gives the same reports with another probability. A client that draws a second permanent
-response for the later of two groups of reports, for example, gives them with probability
-L(earlier) L(later), where a correct client has L(earlier and later). The logarithm of the quotient,
-summed over all bits and devices, is the log ratio of the fault.
+A fault gives the same reports with another probability. For example, a client that draws a second
+permanent response for the later of two groups of reports gives them with probability
+L(earlier) L(later), where a correct client has L(earlier and later). The logarithm of the quotient
+fault / correct, summed over all bits and devices, is the log ratio of the fault, in nats.
 
-The expectation of the quotient under a correct client is 1, because the probabilities of the fault
-sum to 1. So by Markov's inequality a correct client has a log ratio of ln(1 / alpha) or more with
-probability at most alpha: exp(-log ratio) is a valid p-value, for any number of bits and devices.
-The sum needs independent bits and devices. Twins with equal true bits share their permanent coins,
-so only the first of them is counted.
+    function                         fault: the client ...
+    compute_second_response_ratio    draws a second permanent response within an epoch
+    compute_shared_response_ratio    repeats one permanent response in two epochs or on two devices
+    compute_redrawn_ratio            draws a new permanent response for each report
+    compute_noiseless_ratio          adds no fresh noise to some of the reports
+    compute_repeated_coins_ratio     repeats the fresh coins of the run before
 
-Example: with p = .19, q = .75, f1 = .14 and a true 0, six reports with ones on the last three days
-only are explained by a second permanent response exp(1.0) times as well as by one response.
-Hundreds of such bits are needed, and found in metrics of many bits or audits of many devices.
+Why the log ratio gives a p-value. The expectation of the quotient under a correct client is 1,
+because the probabilities of the fault sum to 1. So by Markov's inequality a correct client has a
+log ratio of ln(1 / alpha) or more with probability at most alpha: exp(-log ratio) is a valid
+p-value, for any number of bits and devices. The sum needs independent bits and devices. Two twins
+(devices with one secret) with equal true bits share their permanent coins, so only the first of
+them is counted.
+
+Example: let p = .19, q = .75, f1 = .14 and a true bit 0. Six reports show a 1 on the last three
+days only. A second permanent response explains them exp(1.0) times as well as one response. One bit
+is no evidence. Hundreds of such bits are, and metrics of many bits or audits of many devices have
+them.
 """
 
 from __future__ import annotations
@@ -35,21 +50,23 @@ from rappor.protocol.params import Params
 _SHARED_RUNS: Final = 0.75
 """Assumed probability that a run repeats the coins of the run before, for a client with that fault.
 
-At 1, a single run with fresh coins, such as the first run of a new device, would hide the fault.
+At 1, a single run with fresh coins, such as the first run of a new device, would hide the fault. A
+smaller number makes the evidence of each pair of equal runs weaker.
 """
 
-
 _REMAINING_NOISE: Final = 1 / 8
-"""Assumed share of the fresh noise that a report without fresh noise has.
+"""Assumed share of the fresh noise that a report "without fresh noise" still has.
 
-At 0, a single correct report among the faulty ones would hide the fault.
+Such a report flips a permanent bit with an eighth of the usual probability. At 0, a single correct
+report among the faulty reports would hide the fault. At 1 there would be no fault.
 """
 
 
 class OnesOf(NamedTuple):
-    """Reports of a group of days: `ones` (n, k) of `n_reports` reports are 1, by device and bit.
+    """Number of reports of a group of days in which each bit is 1.
 
-    `n_reports` is one number, or (n, 1) if the groups have different numbers of reports.
+    `ones` is (n, k) int64: by device and bit. `n_reports` is the number of reports of each device
+    in the group: one number, or (n, 1) if devices have different numbers.
     """
 
     ones: Integers
@@ -64,7 +81,11 @@ class LogRatio(NamedTuple):
 
 
 def compute_log_likelihood(group: OnesOf, truth: Booleans, params: Params) -> Floats:
-    """Compute ln L of reports that share one permanent response, by device and bit."""
+    """Compute ln L of reports that share one permanent response: (n, k), by device and bit.
+
+    `truth` is (n, k) bool, the true bits.
+    """
+    # With f = 0, p = 0 or q = 1 an event has probability 0 and the logarithm -inf.
     with np.errstate(divide="ignore"):
         permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
         no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
@@ -80,8 +101,8 @@ def compute_second_response_ratio(
 ) -> Floats:
     """Compare a second permanent response of the later reports with one response of all reports.
 
-    `truths` contains the true bits of the first response, which all reports of a correct client
-    share, and of the second response.
+    Returns the log ratios by device and bit, (n, k). `truths` contains the true bits of the first
+    response, which all reports of a correct client share, and of the second response.
     """
     both = OnesOf(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
     fault = compute_log_likelihood(earlier, truths[0], params)
@@ -94,7 +115,8 @@ def compute_shared_response_ratio(
 ) -> Floats:
     """Compare one permanent response of two epochs with independent responses of the epochs.
 
-    `truths` contains the true bits of both epochs. A client with the fault repeats the first.
+    Returns the log ratios by device and bit, (n, k). `truths` contains the true bits of both
+    epochs. A client with the fault repeats the response of the first epoch.
     """
     both = OnesOf(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
     correct = compute_log_likelihood(earlier, truths[0], params)
@@ -134,7 +156,11 @@ def compute_common_response_ratio(
 
 
 def compute_redrawn_ratio(group: OnesOf, truth: Booleans, params: Params) -> Floats:
-    """Compare a new permanent response of each report with one response of all reports."""
+    """Compare a new permanent response of each report with one response of all reports.
+
+    Returns the log ratios by device and bit, (n, k). Under the fault each report shows 1 with
+    probability p* or q*, independently of the other reports.
+    """
     star = np.where(truth, params.q_star, params.p_star)
     with np.errstate(divide="ignore"):
         zeros = group.n_reports - group.ones
@@ -147,7 +173,9 @@ def compute_noiseless_ratio(
 ) -> Floats:
     """Compare reports without fresh noise among other reports with correct reports.
 
-    Both groups share one permanent response. The reports of `noiseless` repeat it under the fault.
+    Returns the log ratios by device and bit, (n, k). Both groups share one permanent response.
+    Under the fault the reports of `noiseless` repeat the response, except for an eighth of the
+    noise (`_REMAINING_NOISE`).
     """
     both = OnesOf(others.ones + noiseless.ones, others.n_reports + noiseless.n_reports)
     with np.errstate(divide="ignore"):
@@ -169,32 +197,43 @@ def compute_repeated_coins_ratio(
 ) -> Floats:
     """Compare runs that repeat the fresh coins of the run before with runs of fresh coins.
 
-    `both` and `neither` are (n, k): of `n_pairs` pairs of runs of a device, the number in which a
-    bit is 1 in both runs, and in neither. With equal coins and one permanent response the reports
-    of both runs are equal.
+    Returns the log ratios by device and bit, (n, k). `both` and `neither` are (n, k): of `n_pairs`
+    pairs of runs of a device, the number in which a bit is 1 in both runs, and in neither. With
+    equal coins and one permanent response the reports of both runs are equal. Under the fault that
+    happens in a share s of the pairs (`_SHARED_RUNS`). So for a bit that a report shows as 1 with
+    probability x, the pair of runs has
+
+        P(both 1) = s x + (1 - s) x^2,    P(neither 1) = s (1 - x) + (1 - s) (1 - x)^2,
+        P(1 then 0) = P(0 then 1) = (1 - s) x (1 - x).
     """
     differing = n_pairs - both - neither
-    stage_logs = []
+    # Log-likelihoods for a permanent bit 0, then for a permanent bit 1.
+    logs_by_permanent_bit = []
     with np.errstate(divide="ignore"):
         for one in (params.p, params.q):
-            shared = (_SHARED_RUNS * x + (1 - _SHARED_RUNS) * x * x for x in (one, 1 - one))
-            both_log, neither_log = (np.log(x) for x in shared)
-            # Two orders, 1 then 0 and 0 then 1, each with probability one (1 - one).
+            p_equal = (_SHARED_RUNS * x + (1 - _SHARED_RUNS) * x * x for x in (one, 1 - one))
+            both_log, neither_log = (np.log(probability) for probability in p_equal)
+            # The probability of one of the two orders, 1 then 0 or 0 then 1.
             differing_log = np.log((1 - _SHARED_RUNS) * one * (1 - one))
-            stage_logs.append(
+            logs_by_permanent_bit.append(
                 _times_log(both, both_log)
                 + _times_log(neither, neither_log)
                 + _times_log(differing, differing_log)
             )
         permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
         no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
-    fault = np.logaddexp(permanent + stage_logs[1], no_permanent + stage_logs[0])
+    fault = np.logaddexp(
+        permanent + logs_by_permanent_bit[1], no_permanent + logs_by_permanent_bit[0]
+    )
     group = OnesOf(2 * both + differing, 2 * n_pairs)
     return _subtract(fault, compute_log_likelihood(group, truth, params))
 
 
 def sum_log_ratio(what: str, ratios: Floats) -> LogRatio:
-    """Sum the log ratios of all bits and devices."""
+    """Sum the log ratios of all bits and devices; `what` describes the fault in messages.
+
+    The sum is 0, no evidence, if no reports can be compared.
+    """
     return LogRatio(what, float(ratios.sum()) if ratios.size else 0.0)
 
 
@@ -218,9 +257,11 @@ def _times_log(count: Integers, log: Floats | np.floating) -> Floats:
 
 
 def _subtract(fault: Floats, correct: Floats) -> Floats:
-    """Subtract logarithms of likelihoods. Reports that neither model can give have the ratio 1.
+    """Subtract logarithms of likelihoods: ln(fault / correct).
 
-    With p = 0 and q = 1, for example, a client with coins of its own can give any reports.
+    Bad case: neither model can give the reports, so both logarithms are -inf. The log ratio is then
+    0, no evidence for this fault. An example is p = 0 and q = 1, where all reports of one permanent
+    response are equal, and a client with another fault gives reports that differ.
     """
     with np.errstate(invalid="ignore"):
         difference: Floats = np.where(np.isneginf(fault) & np.isneginf(correct), 0, fault - correct)
