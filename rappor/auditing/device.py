@@ -25,7 +25,7 @@ response. There are three kinds of checks:
     client: one permanent response in an epoch     a bit 1 on two days; ratios: redrawn, second
     client: another epoch is independent           a bit 1 in two epochs; ratio: shared response
     client: each of 1,000 reports has its noise    ones of the i-th report; ratios at each period
-    client: devices differ                         a bit 1 on two devices; ratio: shared response
+    client: devices differ                         a bit 1 on two devices; ratios: shared, common
     client: no coins come again after a restart    bits equal in all pairs of runs; ratio: coins
     client: a clock set back ...                   a bit 1 on two days; ratio: third response
     client: no report is the true bits             devices with such a report
@@ -960,7 +960,8 @@ def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
 
     Only first twins are compared, each in one pair: the i-th device of the first half with the i-th
     device of the second half. Counts: a bit is 1 on both devices, and both have one cohort. Log
-    ratio: one permanent response of two devices with the same cohort and true bits.
+    ratios: one permanent response of two devices with the same cohort and true bits, and one
+    permanent response of all devices with the same cohort and true bits.
     """
     seen = metric_reports.read_day(FIRST_DAY)
     seen = seen.select(seen.devices % 2 == 0)
@@ -986,6 +987,7 @@ def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
     pair_ratio = compute_shared_response_ratio(
         left.count_ones(), right.count_ones(), (left.truth, right.truth), params
     )
+    # A group is the devices of one cohort with equal true bits.
     keys = np.column_stack([days.cohorts, days.truth])
     _, groups = np.unique(keys, axis=0, return_inverse=True)
     group_ratio = compute_common_response_ratio(

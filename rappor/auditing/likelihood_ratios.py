@@ -20,6 +20,7 @@ fault / correct, summed over all bits and devices, is the log ratio of the fault
     function                         fault: the client ...
     compute_second_response_ratio    draws a second permanent response within an epoch
     compute_shared_response_ratio    repeats one permanent response in two epochs or on two devices
+    compute_common_response_ratio    repeats one permanent response on all devices of a group
     compute_redrawn_ratio            draws a new permanent response for each report
     compute_noiseless_ratio          adds no fresh noise to some of the reports
     compute_repeated_coins_ratio     repeats the fresh coins of the run before
