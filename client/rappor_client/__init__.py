@@ -1,4 +1,4 @@
-"""The device: what a host program embeds to record values that nobody can read back.
+"""Client for a device: records values of a program as noisy reports and sends them.
 
     from rappor_client import Client
 
@@ -6,9 +6,12 @@
                      collector="https://telemetry.example.org", consent=True) as client:
         client.record("search_engine", "duckduckgo")
 
-The package owns what must be right on a device for the guarantee to hold: the secret, the ledger
-of what was spent, the spool and consent. rappor/README.md has the map of its folders.
-Nothing is imported before it is touched, so the pytest plugin beside it costs nothing.
+The package contains everything that must be right on a device for the privacy guarantee to hold:
+the secret, the memoized responses, the reserved budget, the spool and consent. `rappor/README.md`
+has a map of its folders.
+
+A public name is imported at its first use. So the pytest plugin, which is in this package and which
+pytest loads in every run, loads nothing else of it.
 """
 
 from rappor.base.lazy_exports import lazy_exports

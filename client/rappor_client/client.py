@@ -68,8 +68,8 @@ from rappor_client.outbox.metric_cache import MetricCache, build_cache, draw_tag
 from rappor_client.outbox.outcome import FAILED, SKIPPED, Outcome, SkipReason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
-from rappor_client.periods import bounded, day_of
-from rappor_client.settings import ClientOptions, Settings, check_consent, read_names
+from rappor_client.periods import bound_clock, day_of
+from rappor_client.settings import ClientOptions, Settings, check_consent, check_names
 
 if TYPE_CHECKING:
     from rappor_client.outbox.background import Sender
@@ -205,10 +205,10 @@ class Client:
             import rappor_client.person.contents  # noqa: PLC0415 - likewise
             import rappor_client.person.opening  # noqa: F401, PLC0415 - likewise
         options = ClientOptions() if options is None else options
-        options = dataclasses.replace(options, clock=bounded(options.clock))
+        options = dataclasses.replace(options, clock=bound_clock(options.clock))
         path = resolve_folder(folder)
         check_consent(consent)
-        refused = read_names("opted_out", opted_out)
+        refused = check_names("opted_out", opted_out)
         # The erasure comes before the registry and the collector are looked at. A program with a
         # wrong registry must not keep the data of a person who has withdrawn consent.
         if not consent:
@@ -227,7 +227,7 @@ class Client:
         client._consent = consent
         if consent:
             client._failures.log_unknown_names(refused - frozenset(client.registry))
-            client._begin(options.obstacle())
+            client._begin(options.find_obstacle())
         return client
 
     def __enter__(self) -> Self:

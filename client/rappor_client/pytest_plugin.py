@@ -1,7 +1,7 @@
-"""The pytest fixture `rappor_device`, for the tests of programs that embed the device.
+"""The pytest fixture `rappor_device`, for the tests of programs that embed the client.
 
-pytest loads this module in every run, whether a test uses the fixture or not. So it imports nothing
-but pytest until one does.
+pytest loads this module in every run, also in projects whose tests do not use the fixture. So the
+module imports only pytest, and imports the client when a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rappor_device(tmp_path: Path) -> Iterator[Device]:
-    """Lend a device without network, randomness or waiting; close its clients at the end."""
-    from rappor_client.testing import Device  # noqa: PLC0415 - only for those who use it
+    """Return a device in a temporary folder, without network, randomness or waiting."""
+    from rappor_client.testing import Device  # noqa: PLC0415 - see above
 
     with Device(tmp_path / "rappor_device") as device:
         yield device

@@ -1,4 +1,13 @@
-"""Everything that a host program chooses for its device, checked once and passed on as a whole."""
+"""Options of a host program for its device, checked once when the client opens.
+
+    ClientOptions   everything that a program seldom chooses; a public record
+    BudgetCap       its limit on the privacy budget
+    QueueLimits     its limits on the disk
+    Settings        all arguments of `Client.open`, after their checks, for the client's own modules
+
+A wrong option is a mistake of the host program, so it raises ParamsError at once. A wrong option
+that only fails later, in a background thread, would be found by nobody.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +24,44 @@ from rappor.protocol.randomizer import Coins, draw_system_coins
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
 from rappor_client.periods import Clock
-from rappor_client.switches import switched_off
+from rappor_client.switches import find_disabling_variable
 
-_MOST: Final = (1 << 63) - 1
-"""The largest number that the database takes."""
-_SWITCHES: Final = ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI")
+_MAX_INTEGER: Final = (1 << 63) - 1
+"""Largest integer that SQLite stores."""
+_DISABLING_VARIABLES: Final = ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI")
+"""Lists the environment variables that `respect_environment` obeys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetCap:
-    """The host's own limit, in nats: it may lower the registry's total and never raises it.
+    """A limit of the host program on the privacy budget of a device.
 
-    `per` says what the total is for: each calendar "year", or the whole "life" of the device, all
-    years together. For life, an epoch counts in its own year and a metric without epochs once.
+    A cap may lower the total of the registry. It never raises the total.
+
+    Parameters
+    ----------
+    total : float, default infinity
+        Largest number of nats that the device may reserve.
+    per : {"year", "life"}, default "year"
+        Time that the total is for: each calendar year, or all years together. Under "life" each
+        epoch counts in its own year, and a metric for life counts once.
+
+    Raises
+    ------
+    ParamsError
+        An argument is outside its range.
+
+    Examples
+    --------
+    >>> BudgetCap(total=16.0)
+    BudgetCap(total=16.0, per='year')
     """
 
     total: float = math.inf
     per: Literal["year", "life"] = "year"
 
     def __post_init__(self) -> None:
-        """Refuse what bounds nothing."""
+        # `not total >= 0` also refuses a NaN, which would let every metric fit.
         total: object = self.total
         if isinstance(total, bool) or not isinstance(total, int | float) or not total >= 0:
             raise ParamsError(f"total must be a number in [0, infinity], got {total!r}")
@@ -43,10 +70,28 @@ class BudgetCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """How much the device keeps on its disk.
+    """Limits on the reports and uploads that a device keeps on its disk.
 
-    At most `reports` reports and about `n_bytes` bytes wait to be sent; the `log` newest uploads
-    are remembered for the person to see.
+    Beyond a limit the oldest entries are dropped. Dropped reports are counted (`dropped_full`).
+
+    Parameters
+    ----------
+    reports : int, default 1000
+        Largest number of reports that wait for their first attempt.
+    n_bytes : int, default 1,000,000
+        Largest size of these reports, in bytes.
+    log : int, default 1000
+        Largest number of finished uploads that stay for the person to see.
+
+    Raises
+    ------
+    ParamsError
+        An argument is not an integer of at least 1.
+
+    Examples
+    --------
+    >>> QueueLimits(reports=50).log
+    1000
     """
 
     reports: int = 1000
@@ -54,25 +99,53 @@ class QueueLimits:
     log: int = 1000
 
     def __post_init__(self) -> None:
-        """Refuse what bounds nothing."""
         for name in ("reports", "n_bytes", "log"):
-            check_integer(name, getattr(self, name), 1, _MOST)
+            check_integer(name, getattr(self, name), 1, _MAX_INTEGER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """What a host program seldom chooses.
+    """Options that a host program seldom chooses.
 
-    `upload_key`: the key for sending, if the collector wants one. `budget_cap`: a lower limit than
-    the registry's total. `queue_limits`: how much may wait. `segment`: public properties of this
-    device by
-    name, such as its version, for metrics whose entry lists them; they are sent in the clear, with
-    "other" for what is not listed. `max_delay`: the longest random wait of the background sender,
-    in seconds. `background`: whether there is a background sender; without it only `flush` sends.
-    `raise_errors`: whether `record` raises for an unknown metric and a value of the wrong kind, as
-    in
-    development; else it logs them and is silent. `respect_environment`: whether `RAPPOR_DISABLED`,
-    `DO_NOT_TRACK` and `CI` disable the device. `clock` and `coins` are for tests.
+    Parameters
+    ----------
+    upload_key : str, optional
+        The key for sending, if the collector requires one.
+    budget_cap : BudgetCap
+        A smaller budget than the total of the registry. The default lowers nothing.
+    queue_limits : QueueLimits
+        Limits on the reports that wait on the disk.
+    segment : mapping of str to str
+        Public properties of this device by name, such as its version. A report contains the
+        properties that its metric lists, without noise, and "other" for a value that the metric
+        does not list.
+    max_delay : float, default 900.0
+        Longest random delay of the background sender before an upload, in seconds. The delay hides
+        the time of the event.
+    background : bool, default True
+        Whether a background thread sends. Without it, only `flush` sends.
+    raise_errors : bool, default False
+        Whether `record` raises for an unknown metric and for a value of the wrong kind, as
+        developers want. Otherwise the mistake is logged and the value is skipped.
+    respect_environment : bool, default False
+        Whether the environment variables `RAPPOR_DISABLED`, `DO_NOT_TRACK` and `CI` disable the
+        device.
+    clock : callable
+        Returns seconds since 1970. Tests pass another clock than the system's.
+    coins : callable
+        Source of the coins. Tests pass fixed coins; any other use of fixed coins ends the privacy
+        guarantee.
+
+    Raises
+    ------
+    ParamsError
+        `segment` or `max_delay` is wrong.
+
+    Examples
+    --------
+    >>> options = ClientOptions(background=False, segment={"version": "2"})
+    >>> options.max_delay
+    900.0
     """
 
     upload_key: str | None = None
@@ -87,24 +160,34 @@ class ClientOptions:
     coins: Coins = draw_system_coins
 
     def __post_init__(self) -> None:
-        """Check what types alone do not."""
         if not isinstance(self.segment, Mapping) or not all(
-            isinstance(each, str) for pair in self.segment.items() for each in pair
+            isinstance(text, str) for pair in self.segment.items() for text in pair
         ):
             raise ParamsError("segment must be a mapping of names to texts")
         check_number("max_delay", self.max_delay, "[0, infinity)")
 
-    def obstacle(self) -> str:
-        """Return which of the environment's variables disables the device, in words, if any."""
-        return switched_off(_SWITCHES) if self.respect_environment else ""
+    def find_obstacle(self) -> str:
+        """Return why the environment disables the device, as a clause; empty if it does not."""
+        return find_disabling_variable(_DISABLING_VARIABLES) if self.respect_environment else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `Client.open` was called with; see there for each field.
+    """Checked arguments of `Client.open`.
 
-    `registry` is the one that ships with the program. `consent` and `opted_out` are the person's
-    choices at the time of opening; a metric that the registry no longer has may be among them.
+    Attributes
+    ----------
+    folder
+        Folder of the host program, as an absolute path.
+    registry
+        Metrics of the program, in the segment of this device.
+    transport
+        Carrier of the uploads; None for a local device, which never sends.
+    opted_out
+        Names of the metrics that the person refuses, at the time of opening. A name may belong to a
+        metric that the registry no longer has.
+    options
+        All further options.
     """
 
     folder: Path
@@ -115,16 +198,23 @@ class Settings:
 
 
 def check_consent(consent: object) -> None:
-    """Raise ParamsError for what is no answer: a text such as "no" would read as consent."""
+    """Raise ParamsError for anything but True and False.
+
+    A text such as "no" is true in Python, and would count as consent.
+    """
     if not isinstance(consent, bool):
         raise ParamsError(f"consent must be True or False, got {consent!r}")
 
 
-def read_names(what: str, names: Iterable[str]) -> frozenset[str]:
-    """Return a set of names; ParamsError for a text, which would be read as its letters."""
+def check_names(argument: str, names: Iterable[str]) -> frozenset[str]:
+    """Return a collection of names as a set; `argument` is the subject of the error's message.
+
+    Raises ParamsError for anything but texts in the collection, and for a single text, which Python
+    would read as the collection of its letters.
+    """
     if isinstance(names, str):
-        raise ParamsError(f"{what} must be a collection of names, got one text")
-    known = frozenset(names)
-    if not all(isinstance(name, str) for name in known):
-        raise ParamsError(f"{what} must be a collection of names, got something else in it")
-    return known
+        raise ParamsError(f"{argument} must be a collection of names, got one text")
+    checked = frozenset(names)
+    if not all(isinstance(name, str) for name in checked):
+        raise ParamsError(f"{argument} must be a collection of names, got something else in it")
+    return checked

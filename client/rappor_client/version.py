@@ -1,4 +1,4 @@
-"""The version of the installed distribution."""
+"""Version of the installed distribution, for the header User-Agent and the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.metadata
 
 
 def installed_version() -> str:
-    """Return the version, an empty text where the package runs from a folder, not installed."""
+    """Return the version; empty if the package runs from a folder without being installed."""
     try:
         return importlib.metadata.version("rappor")
     except importlib.metadata.PackageNotFoundError:

@@ -163,7 +163,7 @@ def check_lost(place: Path, opener: Opener) -> None:
         client.flush()
     assert client.queued_count() == 0
     CLOCKS[client].now = now  # the devices of later moments do not see these days
-    assert client.privacy_spent().nats >= sum(scope.price for scope in state.scopes.values())
+    assert client.privacy_spent().nats >= sum(scope.cost for scope in state.scopes.values())
     client.close()
     after = bits_of(transport.bodies)
     latched = {scope.metric for scope in state.scopes.values()}
@@ -282,7 +282,7 @@ def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
 
     for moment in itertools.count(step=5):
         client = home.open(*METRICS, collector=MemoryTransport())
-        secret = state_of(home.folder).sealed.bytes
+        secret = state_of(home.folder).sealed_secret.bytes
         with at_touch(moment, TOUCHING, withdraw):
             client.record("event", "a")
             client.queued_count()
@@ -294,6 +294,6 @@ def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
         written = b"".join(path.read_bytes() for path in home.folder.rglob("*") if path.is_file())
         assert secret.hex().encode() not in written
         assert len(list(own(home.folder).glob("spool-*.sqlite3"))) <= 1
-        assert state_of(home.folder).sealed.bytes != secret
+        assert state_of(home.folder).sealed_secret.bytes != secret
         home.open(consent=False)
     assert moment > 5

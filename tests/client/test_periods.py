@@ -8,7 +8,7 @@ import pytest
 from devices import Home, metric_of
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_client.periods import bounded, day_of, epoch_days, interval_end
+from rappor_client.periods import bound_clock, day_of, find_epoch_days, find_interval_end
 from rappor_client.testing import FixedClock
 
 DAYS = st.dates(datetime.date(1970, 1, 5), datetime.date(2100, 1, 1))
@@ -19,9 +19,9 @@ MOMENTS = st.integers(0, 4_000_000_000)
 def test_intervals_end_after_the_moment_and_begin_no_later(now: int) -> None:
     """Days are UTC's, weeks begin on Monday."""
     for interval, span in (("day", 86400), ("week", 604800)):
-        ends = interval_end(interval, now)
+        ends = find_interval_end(interval, now)
         assert ends - span <= now < ends
-        assert interval_end(interval, ends) == ends + span
+        assert find_interval_end(interval, ends) == ends + span
         moment = datetime.datetime.fromtimestamp(ends, datetime.UTC)
         assert (moment.minute, moment.second) == (0, 0)
         assert moment.hour == 0
@@ -33,7 +33,7 @@ def test_intervals_end_after_the_moment_and_begin_no_later(now: int) -> None:
 def test_epoch_begins_and_ends_on_its_days(epoch: str, day: datetime.date) -> None:
     """The days before and after it are in other epochs, and no day between is."""
     metric = metric_of(epoch=epoch)
-    first, end = epoch_days(epoch, day)
+    first, end = find_epoch_days(epoch, day)
     assert first <= day <= end
     assert metric.epoch_at(first) == metric.epoch_at(day) == metric.epoch_at(end)
     assert metric.epoch_at(end + datetime.timedelta(days=1)) != metric.epoch_at(end)
@@ -42,7 +42,7 @@ def test_epoch_begins_and_ends_on_its_days(epoch: str, day: datetime.date) -> No
 
 def test_time_ends_with_the_calendar() -> None:
     """The last epoch that Python can write ends on its last day."""
-    assert epoch_days("year", datetime.date(9999, 5, 1))[1] == datetime.date.max
+    assert find_epoch_days("year", datetime.date(9999, 5, 1))[1] == datetime.date.max
 
 
 def test_clock_of_the_tests_moves_as_told() -> None:
@@ -68,7 +68,7 @@ def test_clock_of_the_tests_moves_as_told() -> None:
 )
 def test_clock_that_no_calendar_holds_is_bounded(now: float, day: str, home: Home) -> None:
     """It is a day like another: recording, sending and looking raise nothing."""
-    assert day_of(bounded(lambda: now)()).isoformat() == day
+    assert day_of(bound_clock(lambda: now)()).isoformat() == day
     metrics = (metric_of(), metric_of("held", interval="week", epoch="quarter"))
     client = home.open(*metrics, clock=lambda: now, collector=home.transport)
     for metric in metrics:

@@ -84,7 +84,13 @@ from rappor_client.folder.spool_tables import (
     store_params,
     write_value,
 )
-from rappor_client.periods import after_day, day_of, interval_end, interval_seconds, is_far_ahead
+from rappor_client.periods import (
+    day_of,
+    find_day_end,
+    find_interval_end,
+    get_interval_seconds,
+    is_far_ahead,
+)
 
 N_TAGS: Final = 1 << 64
 """Number of tags. A tag is an integer in [0, 2^64). Two events of an interval have the same tag
@@ -337,9 +343,9 @@ class Admission:
         """
         if self._is_open_in_other_epoch(scope, time):
             return None
-        seconds = interval_seconds(scope.interval)
-        end_of_epoch = after_day(scope.last_day)
-        end = min(interval_end(scope.interval, time.as_of), end_of_epoch)
+        seconds = get_interval_seconds(scope.interval)
+        end_of_epoch = find_day_end(scope.last_day)
+        end = min(find_interval_end(scope.interval, time.as_of), end_of_epoch)
         # The report of the last day would leave in the next epoch.
         if scope.interval == "epoch" and end == end_of_epoch:
             return None
@@ -433,7 +439,7 @@ def _find_last_time(scope: Scope) -> float:
 
     Infinity unless `interval = "epoch"`: a daily or weekly report may leave after its epoch.
     """
-    return after_day(scope.last_day) if scope.interval == "epoch" else math.inf
+    return find_day_end(scope.last_day) if scope.interval == "epoch" else math.inf
 
 
 def _replace_report(request: AdmissionRequest, report: PreparedReport) -> AdmissionRequest:

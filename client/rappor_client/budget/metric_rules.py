@@ -29,7 +29,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension
 from rappor.registry.budget import most_reports, scope_cost
 from rappor.registry.metric import Metric
-from rappor_client.periods import epoch_days
+from rappor_client.periods import find_epoch_days
 
 
 class MetricRules(NamedTuple):
@@ -65,7 +65,7 @@ class MetricRules(NamedTuple):
     @functools.lru_cache(maxsize=256)
     def for_day(metric: Metric, day: datetime.date) -> MetricRules:
         """Return the rules of a registry's metric on a day."""
-        first_day, last_day = _find_epoch_days(metric, day)
+        first_day, last_day = _format_epoch_days(metric, day)
         cost = scope_cost(metric)
         # With `interval = "epoch"` a device sends one report in an epoch, also under the profile
         # `once`, where epsilon_1 = epsilon_inf and a second report would cost nothing.
@@ -108,9 +108,9 @@ def _compute_unlimited_cost(params: Params) -> float:
     return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
 
 
-def _find_epoch_days(metric: Metric, day: datetime.date) -> tuple[str, str]:
+def _format_epoch_days(metric: Metric, day: datetime.date) -> tuple[str, str]:
     """Return the first and the last day of a metric's epoch that contains a day, in ISO form."""
     if metric.epoch == "life":
         return datetime.date.min.isoformat(), datetime.date.max.isoformat()
-    first, last = epoch_days(metric.epoch, day)
+    first, last = find_epoch_days(metric.epoch, day)
     return first.isoformat(), last.isoformat()

@@ -28,7 +28,7 @@ from rappor.protocol.randomizer import (
 )
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
-from rappor_client.periods import epoch_days
+from rappor_client.periods import find_epoch_days
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def is_before_drawn_day(
 
     The drawn day does not depend on a value. So the time of a report reveals nothing about values.
     """
-    first, last = epoch_days(metric.epoch, day)
+    first, last = find_epoch_days(metric.epoch, day)
     n_days = (last - first).days + 1
     drawn_day = derive_report_day(secret, metric.name, epoch, params, n_days)
     return (day - first).days < drawn_day
@@ -109,4 +109,4 @@ def is_last_day_of_epoch(metric: Metric, day: datetime.date) -> bool:
 
     A report of this day would leave on the next day, and so in the next epoch.
     """
-    return epoch_days(metric.epoch, day)[1] == day
+    return find_epoch_days(metric.epoch, day)[1] == day

@@ -33,7 +33,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, decode_base64url
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.spool_tables import add_count, load_params
-from rappor_client.periods import DAY, LAST, day_of
+from rappor_client.periods import DAY, LAST_TIME, day_of
 from rappor_client.settings import QueueLimits
 
 CLAIM_SECONDS: Final = 2.0
@@ -348,7 +348,7 @@ def find_latest_year(path: Path) -> int:
     except sqlite3.Error:  # a damaged spool, or no database at all
         return 0
     # A damaged spool may contain a text, or a number that no calendar contains.
-    plausible = [time for time in timestamps if isinstance(time, float) and 0 <= time < LAST]
+    plausible = [time for time in timestamps if isinstance(time, float) and 0 <= time < LAST_TIME]
     return max((day_of(time).year for time in plausible), default=0)
 
 

@@ -41,7 +41,7 @@ from rappor_client.kit.consent_file import (
     read_consent,
     write_consent,
 )
-from rappor_client.switches import switched_off
+from rappor_client.switches import find_disabling_variable
 
 if TYPE_CHECKING:
     from rappor_client.client import Client
@@ -152,7 +152,7 @@ class Host:
         # `expanduser` found no home. The folder would be a folder named "~" of the working folder.
         if self.folder.startswith("~"):
             return "the home of the user is not known"
-        if switch := switched_off((*self.variables, *_MACHINE_VARIABLES)):
+        if switch := find_disabling_variable((*self.variables, *_MACHINE_VARIABLES)):
             return switch
         if not os.path.exists(self.registry):
             return f"{self.name} ships no registry of what it collects"

@@ -45,7 +45,7 @@ from rappor_client.budget.state import State
 from rappor_client.outbox.outcome import SkipReason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Event
-from rappor_client.periods import DAY, day_of, interval_end
+from rappor_client.periods import DAY, day_of, find_interval_end
 
 _TWO_TO_32: Final = 1 << 32
 
@@ -197,4 +197,4 @@ def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
         cache.skip_reason = SkipReason.ANSWERED
     cache.memoized = scope
     interval = metric.interval if scope is None else scope.interval
-    cache.valid_until = min(cache.valid_until, interval_end(interval, now))
+    cache.valid_until = min(cache.valid_until, find_interval_end(interval, now))

@@ -22,7 +22,7 @@ from typing import Final
 
 from rappor.protocol.wire import METRIC_NAME
 from rappor_client.folder.spool_tables import read_value, write_value
-from rappor_client.periods import after_day
+from rappor_client.periods import find_day_end
 
 _MAX_DURATION: Final = datetime.timedelta(days=30)
 """Limits the duration of a stop. With a longer one, a mistake of the operator lasts longer."""
@@ -74,7 +74,7 @@ class Stops:
         """Return the time at which the first stop ends, None without a stop."""
         last_days = [self._find_last_day(name, today) for name in self.until]
         days = [day for day in last_days if day is not None]
-        return after_day(min(days)) if days else None
+        return find_day_end(min(days)) if days else None
 
     def is_stopped(self, name: str, today: datetime.date) -> bool:
         """Return whether a metric is stopped today."""

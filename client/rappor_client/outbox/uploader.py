@@ -86,8 +86,8 @@ from rappor_client.periods import (
     HOUR,
     WEEK,
     day_of,
-    interval_end,
-    interval_seconds,
+    find_interval_end,
+    get_interval_seconds,
     is_far_ahead,
 )
 from rappor_client.settings import Settings
@@ -322,7 +322,9 @@ class Uploader:
         """
         interval = self._find_interval(db, name)
         last, _ = self._read_last_attempt(db, name)
-        is_wrong = is_far_ahead(interval_end(interval, last), interval_seconds(interval), now)
+        is_wrong = is_far_ahead(
+            find_interval_end(interval, last), get_interval_seconds(interval), now
+        )
         last = now if is_wrong else max(last, now)
         write_value(db, f"{_LAST_ATTEMPT} {name}", json.dumps((last, self._coins(1)[0] / ONE)))
 
@@ -400,7 +402,7 @@ class Uploader:
             if name in unanswered:
                 cooldowns[name] = math.inf
                 continue
-            end, seconds = interval_end(interval, last), interval_seconds(interval)
+            end, seconds = find_interval_end(interval, last), get_interval_seconds(interval)
             if is_far_ahead(end, seconds, now):  # the clock was wrong at the last attempt
                 continue
             # A report that could have been sent before the cooldown ended would otherwise leave at

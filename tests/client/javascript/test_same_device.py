@@ -15,7 +15,7 @@ from devices import metric_of, write_device
 from node import answers
 from rappor_client import BudgetCap, Client, ClientOptions
 from rappor_client.network.transport import TransportResponse
-from rappor_client.periods import interval_end
+from rappor_client.periods import find_interval_end
 
 from rappor import Metric, Params, Registry
 from rappor.protocol.parts import Part
@@ -261,7 +261,7 @@ def over(registry: Registry, name: str, left: float) -> float:
     if name not in registry or left == -math.inf:
         return left
     interval = registry[name].interval
-    return math.inf if interval == "epoch" else interval_end(interval, left)
+    return math.inf if interval == "epoch" else find_interval_end(interval, left)
 
 
 def compare(histories: dict[int, dict[str, Any]], folder: Path) -> list[dict[str, Any]]:

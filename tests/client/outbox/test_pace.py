@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from devices import Home, Opener, metric_of, peek
 from rappor_client import Client, QueueLimits, TransportResponse, UploadError
-from rappor_client.periods import HOUR, WEEK, day_of, interval_end, interval_seconds
+from rappor_client.periods import HOUR, WEEK, day_of, find_interval_end, get_interval_seconds
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
 
 INTERVALS = pytest.mark.parametrize(("interval", "n"), [("day", 9), ("week", 3)])
@@ -22,7 +22,7 @@ def offline(open_client: Opener, clock: FixedClock, interval: str, n: int) -> No
     client = open_client(metric_of(interval=interval), coins=FixedCoins(seed=1))
     for _ in range(n):
         assert client.record("page", "x")
-        clock.now += interval_seconds(interval)
+        clock.now += get_interval_seconds(interval)
     client.close()
 
 
@@ -45,7 +45,7 @@ def lived(
         n_seen = len(transport.bodies)
         due = send(client, is_flush=is_flush)
         for body in transport.bodies[n_seen:]:
-            came[interval_end(interval, clock())].setdefault(json.loads(body)["id"], clock())
+            came[find_interval_end(interval, clock())].setdefault(json.loads(body)["id"], clock())
         clock.now = max(clock.now, due or 0.0)
     return came
 
@@ -193,7 +193,7 @@ def test_reports_of_two_metrics_do_not_wait_for_each_other(home: Home, clock: Fi
         clock.now += 24 * HOUR
     flushed = client.flush(timeout=2.0)
     assert (flushed.sent, flushed.waiting) == (2, 4)
-    assert flushed.retry_at == interval_end("day", clock())
+    assert flushed.retry_at == find_interval_end("day", clock())
     assert flushed.detail == "one report of a metric leaves in an interval"
     client.close()
     client = home.open(metric_of("event"), collector=transport)
