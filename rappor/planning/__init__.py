@@ -1,6 +1,6 @@
-"""Plans of collections.
+"""Planning of a collection: parameters for a privacy budget, and the shares that they detect.
 
-The choice of parameters, and predictions of the shares that they detect.
+All functions compute their results from formulas, without simulation.
 """
 
 from rappor.base.lazy_exports import lazy_exports

@@ -1,19 +1,34 @@
 """Noise and errors of encodings with one bit for each category, bucket or yes-or-no question.
 
+The input is a privacy budget and a list of categories. The output is the noise with the least
+variance, and the standard errors of the categories' shares.
+
 Theory of operation
 -------------------
-Each bit is one category, so no strings must be distinguished and no strings collide. A category of
-share b has the mean mu = p* + (q* - p*) b. With R reports per device, its estimate has the error
+Each bit is one category, so no strings must be distinguished and no strings collide. The letters:
+
+    p*, q*   probability that a true 0, and a true 1, is sent as 1
+    p, q     the same for a 0 and a 1 of the permanent response (the noise that a device repeats)
+    b        share of the devices with the category
+    mu       expected proportion of ones at the category's bit: p* + (q* - p*) b
+    R, N     reports per device, and reports of all devices
+
+The estimate of b has the standard error
 
     error^2 = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) / (N (q* - p*)^2)
 
-(`rappor.estimator.proportion_tests`). Exact tests of few reports are slightly more conservative.
+(`rappor.estimator.proportion_tests`). The second term is 0 if R = 1: it is the variance between
+devices, which more reports of the same devices do not lower. Exact tests of few reports are
+slightly more conservative than the formula.
 
-Two categories differ in two bits: one bit rises and one falls, as for two strings with one hash
-function. So the noise is that of strings, for a category of the mean share 1/k. A yes-or-no
-question differs in one bit, from which an observer may infer in either direction. Then p* = 1 - q*
-= 1 / (1 + e^epsilon) is best, for rare and for even shares, and the same holds for the permanent
-response.
+The best noise depends on the bits in which two values differ:
+
+- Categories and buckets: two values differ in two bits, one that rises and one that falls, as two
+  strings with one hash function do. The best noise is therefore the noise of strings
+  (`rappor.planning.noise`), for a category of the mean share 1/k.
+- A yes-or-no question: the two values differ in one bit, which may rise or fall. The best noise is
+  symmetric for every share, p* = 1 - q* = 1 / (1 + e^epsilon). The same holds for the permanent
+  response.
 """
 
 from __future__ import annotations
@@ -36,16 +51,19 @@ from rappor.protocol.encodings import get_encoding, get_encoding_class
 from rappor.protocol.params import Noise, Params
 
 _MAX_BIT_LOSS: Final = 40.0
-"""Largest loss of one bit, in nats: the resolution of the coins allows no larger loss."""
+"""Largest loss of one bit, in nats. Coins have 32 bits, so the odds of a bit change by at most a
+factor of (2^32 - 1)^2, which is 44 nats. 40 nats leave room for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CategoryNoise:
-    """Errors of the estimates of categories.
+    """Error model of categories: standard errors of their shares.
 
     Attributes
     ----------
-    repeated : reports per device.
+    params : the parameters of the reports.
+    n_reports : number of reports of all devices, N.
+    repeated : mean number of reports per device, R.
     """
 
     params: Params
@@ -53,11 +71,17 @@ class CategoryNoise:
     repeated: float
 
     def errors(self, shares: Floats) -> Floats:
-        """Return the standard errors of categories with these shares, (s,)."""
+        """Return the standard errors of categories with these shares.
+
+        `shares` and the result are (number of shares,) float64, proportions of devices.
+        """
         return np.asarray(np.sqrt(self._report_variance(shares) / self.n_reports) / self._gap)
 
     def parts(self, share: Floats) -> dict[str, float]:
-        """Split the variance of a category of one share, (1,), by cause; the parts sum to one."""
+        """Split the variance of a category by cause: noise of the coins, and sampling of devices.
+
+        `share` is (1,) float64. The two parts are proportions of the variance and sum to 1.
+        """
         sampled = self.repeated * self._gap**2 * share * (1 - share) / self._report_variance(share)
         return {"coins": 1 - float(sampled[0]), "sampling": float(sampled[0])}
 
@@ -66,7 +90,7 @@ class CategoryNoise:
         return self.params.q_star - self.params.p_star
 
     def _report_variance(self, shares: Floats) -> Floats:
-        """Return the variance of the mean of the reports, times the number of reports, (s,)."""
+        """Return N times the variance of the proportion of ones, (number of shares,) float64."""
         params = self.params
         mean = params.p_star + self._gap * shares
         device_variance = (mean - params.p) * (params.q - mean)
@@ -80,6 +104,9 @@ def choose_category_noise(
 
     Parameters
     ----------
+    budget : limits of the privacy losses, in nats.
+    encoding : name of the encoding, such as "onehot".
+    categories : the categories or bucket edges.
     symmetric : require q = 1 - p.
 
     Raises
@@ -94,10 +121,13 @@ def choose_category_noise(
     def build_params(noise: Noise) -> Params:
         return Params(encoding=encoding, k=k, categories=tuple(categories), **noise)
 
+    # The differing bits depend on the encoding only, so any noise serves.
     differs_both_ways, bits = _count_differing_bits(
         build_params({"f": 0.5, "g": 0.5, "p": 0.25, "q": 0.75})
     )
-    bits /= 2  # in each direction
+    # Half of the bits rise and half of them fall.
+    bits /= 2
+    # A level of 0.5 makes the best noise symmetric.
     level = 1 / k if differs_both_ways and not symmetric else 0.5
     losses = (
         min(epsilon / bits, _MAX_BIT_LOSS) for epsilon in (budget.epsilon_1, budget.epsilon_inf)
@@ -109,8 +139,8 @@ def choose_category_noise(
 def compute_best_variance(params: Params, epsilon_1: float) -> float:
     """Return the smallest known variance of a rare category, times the number of reports.
 
-    For strings, categories and buckets, the bound is that of large domains [WBLJ17]. For a
-    yes-or-no question, the bound is that of randomized response.
+    Strings, categories and buckets have the bound of optimised unary encoding for large domains
+    [WBLJ17]. A yes-or-no question has the bound of randomized response, a quarter of it.
     """
     differs_both_ways, _ = _count_differing_bits(params)
     optimum = compute_optimal_variance(epsilon_1)
@@ -118,6 +148,16 @@ def compute_best_variance(params: Params, epsilon_1: float) -> float:
 
 
 def _count_differing_bits(params: Params) -> tuple[bool, float]:
-    """Return whether two values differ in both directions, and in how many bits at most."""
+    """Return how two values can differ.
+
+    Returns
+    -------
+    differs_both_ways : bool
+        Whether one bit may rise while another bit falls.
+    bits : float
+        Largest number of bits in which two values differ.
+    """
+    # With a loss of 1 nat for a rising bit and for a falling bit, the loss counts the bits. If it
+    # grows with the loss of a falling bit, some bits rise and some fall.
     worst = get_encoding(params).compute_largest_loss
     return worst(1.0, 1.0) > worst(1.0, 0.0), worst(1.0, 1.0)

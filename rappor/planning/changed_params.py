@@ -1,4 +1,9 @@
-"""Errors of estimates from before and after a change of parameters."""
+"""Standard errors of estimates from counts before and after a change of parameters.
+
+An analyst who changes a live metric has two collections with different noise. If both have the same
+encoding, one regression can use both. The module computes the error of a rare string by each
+collection, and by both together.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +22,11 @@ class JointError:
 
     Attributes
     ----------
-    before, after : error of the collection before and after the change.
-    together : error of both, if each device reports in one of the two.
-    same_devices : error of both, if the devices of the smaller collection report in both. A
-        permanent response that stays is noise that the second report does not average out.
+    before, after : error by the collection before, and after, the change.
+    together : error by both collections, if no device reports in both.
+    same_devices : error by both collections, if the devices of the smaller collection report in
+        both. If such a device keeps its permanent response, its second report repeats the permanent
+        noise of its first report, so the error is larger.
     """
 
     before: float
@@ -36,14 +42,19 @@ def can_decode_together(old: Params, new: Params) -> bool:
 
 
 def compute_joint_error(old: Params, new: Params, *, before: int, after: int) -> JointError:
-    """Return the standard errors of a rare share before and after a change of parameters.
+    """Compute the standard errors of a rare string's share before and after a change of parameters.
 
-    Both collections estimate the same share and are weighted by their inverse variances, as in the
-    decoder. Collisions are neglected.
+    The decoder weights the two collections by their inverse variances. Collisions of strings are
+    neglected.
 
     Parameters
     ----------
-    before, after : numbers of reports.
+    old, new : the parameters before and after the change.
+    before, after : numbers of reports under the old and the new parameters.
+
+    Returns
+    -------
+    JointError, with errors as shares of the devices.
 
     Raises
     ------
@@ -54,10 +65,13 @@ def compute_joint_error(old: Params, new: Params, *, before: int, after: int) ->
         raise ParamsError("parameters must agree in encoding, categories and normalizer")
     error_before = compute_standard_error(old, before) / before
     error_after = compute_standard_error(new, after) / after
-    variance_sum = error_before**2 + error_after**2  # 0 if p* = 0: a rare string has no noise
+    variance_sum = error_before**2 + error_after**2
+    # `weight` is the weight of the old collection, proportional to 1 / error_before^2. Case
+    # variance_sum = 0: p* = 0 on both sides, so a rare string has no noise, and any weight is best.
     weight = error_after**2 / variance_sum if variance_sum else 0.5
     independent = weight**2 * error_before**2 + (1 - weight) ** 2 * error_after**2
-    # Of the larger collection's devices, the share min / max reports twice.
+    # min(before, after) devices report twice. The means over `before` and `after` reports have the
+    # covariance noise * min / (before * after) = noise / max(before, after).
     shared_covariance = (
         2 * weight * (1 - weight) * _compute_shared_noise(old, new) / max(before, after)
     )
@@ -70,11 +84,14 @@ def compute_joint_error(old: Params, new: Params, *, before: int, after: int) ->
 
 
 def _compute_shared_noise(old: Params, new: Params) -> float:
-    """Return the covariance of one device's two de-biased reports of a bit that is 0, over h.
+    """Compute the covariance of one device's two de-biased reports of a true 0, divided by h.
 
-    The covariance is f1 (1 - f1) / (1 - f)^2 for any p and q, because Cov(S, S') = f1 (1 - f1)(q -
-    p)(q' - p') and q* - p* = (1 - f)(q - p).
+    f1 is the probability that a true 0 becomes a permanent 1, and h the number of bits over which
+    the estimate of a string averages. The covariance is f1 (1 - f1) / (1 - f)^2, whatever p and q
+    are: the reported bits S and S' have Cov(S, S') = f1 (1 - f1)(q - p)(q' - p'), and de-biasing
+    divides by q* - p* = (1 - f)(q - p) and by q'* - p'* = (1 - f)(q' - p').
     """
+    # Other permanent parameters: the device draws a new permanent response, so no noise is shared.
     if old.permanent_fingerprint != new.permanent_fingerprint:
         return 0.0
     return old.f1 * (1 - old.f1) / ((1 - old.f) ** 2 * old.h)

@@ -1,12 +1,13 @@
 """Pace of a collection: how often each device reports, and how many permanent responses it draws.
 
-A device reports once in each interval. The permanent response stays the same for an epoch. Two
+A device reports once in each interval (a day, a week or an epoch). An epoch (a month, a quarter, a
+year or the device's life) is the time for which a device repeats one permanent response. Two
 numbers of a plan follow from the pace:
 
-- the mean number of reports of a device. Over 30 days with a daily interval it is 30. If the
-  interval is an epoch, each device reports on a day that its secret draws, so after 30 of the 91
-  days of a quarter a third of the devices has reported: the mean is 0.33;
-- the number of epochs, each with a permanent response of its own and a privacy loss of its own.
+- The mean number of reports of a device. Over 30 days with a daily interval it is 30. If the
+  interval is an epoch, the secret of a device determines the day of its report. After 30 of the 91
+  days of a quarter, a third of the devices has reported, so the mean is 0.33.
+- The number of epochs. Each epoch has a permanent response and a privacy loss of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from rappor.registry.metric import Metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionPace:
-    """How often each device reports.
+    """Reports and permanent responses of a device during a collection.
 
     Attributes
     ----------
     interval : time in which a device reports once: "day", "week" or "epoch".
-    epoch : time for which a permanent response stays: "month", "quarter", "year" or "life".
+    epoch : time for which a device repeats a permanent response: "month", "quarter", "year" or
+        "life".
     mean_reports : mean number of reports of a device, below 1 if some devices have not reported.
     epochs : largest number of permanent responses behind the reports of a device.
     """
@@ -42,13 +44,13 @@ class CollectionPace:
 
     @property
     def share_of_devices(self) -> float:
-        """Share of the devices that have reported."""
+        """Proportion of the devices that have reported at least once."""
         return min(1.0, self.mean_reports)
 
     @property
     def reports_per_device(self) -> float:
         """Mean number of reports of a device that has reported."""
-        # A whole number stays an integer, and JSON writes it without a fraction.
+        # max with the integer 1 keeps a whole number an integer. JSON then has no fraction.
         return max(1, self.mean_reports)
 
 
@@ -67,8 +69,9 @@ def choose_pace(
     ----------
     metric : the metric whose interval and epoch are used, or None for a new metric.
     is_bare : True if a report is the permanent response itself, because both losses are equal.
-    interval, epoch : replace the interval and epoch of the metric, or those of a new metric: "day",
-        or "epoch" if `is_bare`, and "quarter".
+    interval : interval in place of the metric's interval. A new metric has "day" by default, or
+        "epoch" if `is_bare`.
+    epoch : epoch in place of the metric's epoch. A new metric has "quarter" by default.
     days : days of the collection, from the first day of an epoch on.
     reports_per_device : reports of each device, in place of `days`.
 
@@ -81,7 +84,8 @@ def choose_pace(
     interval = interval or (metric.interval if metric else usual_interval)
     epoch = epoch or (metric.epoch if metric else "quarter")
     if is_bare and interval != "epoch":
-        # A second report would repeat the first one: it would cost nothing and tell nothing.
+        # Case: both losses are equal, so p = 0 and q = 1. A second report would repeat the first
+        # report bit by bit, and contain no information.
         raise ParamsError(
             f"interval must be epoch where both losses are equal, got {interval}: each report "
             "would be the permanent response itself"

@@ -1,4 +1,11 @@
-"""Detection limits from the noise of coins, in closed form; collisions are neglected."""
+"""Detection limits of rare strings from the noise of coins, in closed form.
+
+Coins are the random numbers of the two responses. The formulas neglect collisions of strings, which
+`rappor.planning.power` includes. The formulas use these letters: p* and q* are the
+probabilities that a true 0 and a true 1 are sent as 1, p and q the probabilities of the
+instantaneous response, h the number of hash functions, k bits, m cohorts. N is the number of
+reports.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +16,9 @@ from rappor.protocol.params import Params
 
 
 def compute_rare_variance(params: Params) -> float:
-    """Return the variance of a rare string's count, divided by the number of reports.
+    """Return the variance of a rare string's estimated count, divided by the number of reports.
 
-    The variance is p*(1-p*) / (h (q*-p*)^2). Its root times sqrt(N) is in [EPK14] Tables 1 and 2.
+    The result is p*(1-p*) / (h (q*-p*)^2). [EPK14] Tables 1 and 2 contain its root times sqrt(N).
     """
     gap = params.q_star - params.p_star
     return params.p_star * (1 - params.p_star) / (params.h * gap**2)
@@ -20,17 +27,18 @@ def compute_rare_variance(params: Params) -> float:
 def compute_standard_error(
     params: Params, n_reports: int, *, reports_per_device: float = 1.0
 ) -> float:
-    """Return the standard error of a rare string's count, in reports.
+    """Return the standard error of a rare string's estimated count, in reports.
 
     The error is sqrt(p*(1-p*) N / h) / (q* - p*), from coins alone ([EPK14] Tables 1 and 2). If
-    each device sends R reports, all of them have the same permanent response, which adds (R - 1)
-    (p* - p) (q - p*) to p*(1-p*). Collisions would add to the error. Collisions become rarer as m k
-    grows.
+    each device sends R reports, all R reports have the same permanent response, which adds
+    (R - 1) (p* - p) (q - p*) to p*(1-p*). Collisions would add to the error. They become rarer as
+    m k grows.
 
     Parameters
     ----------
-    n_reports : number of reports.
-    reports_per_device : R.
+    params : the parameters of all reports.
+    n_reports : number of reports of all devices, N.
+    reports_per_device : number of reports of each device, R.
 
     Raises
     ------
@@ -55,22 +63,26 @@ def compute_detection_limit(
 ) -> float:
     """Return the smallest share of devices that is detected with probability `power`.
 
-    The test is one-sided, with Bonferroni's correction over the candidates.
+    The test is one-sided, with Bonferroni's correction over the candidates. With z(x) the normal
+    quantile of x, the limit is (z(1 - level / n_candidates) + z(power)) times the standard error.
 
     Parameters
     ----------
+    params : the parameters of all reports.
     n_reports : number of reports, from n_reports / reports_per_device devices.
-    n_candidates : number of tests.
-    level : error rate over all tests.
-    power : probability of detection.
+    n_candidates : number of tests, one for each candidate.
+    level : probability of one or more false detections over all tests.
+    power : probability that a string with the smallest share is detected.
+    reports_per_device : number of reports of each device.
 
     Raises
     ------
     ParamsError
         A number is outside its range.
     """
-    # The standard library's normal quantiles, because scipy is an optional dependency here.
-    from statistics import NormalDist  # noqa: PLC0415  # 10 ms that only this needs
+    # The normal quantiles are those of the standard library, because scipy is an optional
+    # dependency here. The import takes 10 ms, which only this function needs.
+    from statistics import NormalDist  # noqa: PLC0415
 
     n_candidates = read_count("n_candidates", n_candidates)
     check_number("level", level, "(0, 1)")

@@ -1,21 +1,41 @@
 """Plans of a discovery: the parts of strings, and the number of strings that they find.
 
+A discovery finds frequent strings without a list of candidates. Each device reports one part of its
+string: a prefix of some length, or the whole string. The analyst tests all short prefixes, keeps
+the best, appends further characters to them, tests the results with the reports of the next part,
+and so on up to whole strings (`rappor.discovery`). The plan chooses the lengths of the prefixes and
+the share of the devices that reports each part.
+
+Example: the lengths 3 and 6 of strings of at most 8 characters. The analyst tests 26^3 prefixes of
+3 letters, keeps the best K, tests K * 26^3 prefixes of 6 letters, and so on.
+
 Theory of operation
 -------------------
-A string of share s is found if its prefix is kept in each part, and the string passes the last
-test. In a part of n reports, the z score of a prefix is normal with mean s / error(n). Other
-strings with the same prefix raise the score and are neglected. The K best of C prefixes are those
-with a score above t, where
+A string is found if its prefix is kept in each part, and the string passes the last test. For one
+part:
 
-    absent P(absent > t) + sum over strings P(z > t) = K,
+    n          number of reports of the part
+    s          share of the string
+    error(n)   standard error of an absent string in n reports
+    z          score of a prefix, normal with mean s / error(n)
+    C          number of candidates (prefixes) of the part
+    K          number of candidates that are kept
+    strings    number of strings that were kept so far
 
-    absent = C exp(-strings / C).
+Other strings with the same prefix raise the score of the prefix. They are neglected. The K best of
+C candidates are those with a score above t, where
 
-The last test of C candidates finds R strings, each with a p-value of at most level R / C. The
-equation is solved for R. All parts of prefixes have the same share of the devices. Lengths and
-shares are searched for the largest number of strings; among layouts that find nearly as many, the
-one with the fewest candidates is chosen. Bits and cohorts are the first pair for which collisions
-add little to the noise of the coins.
+    absent P(standard normal > t) + sum over strings P(z > t) = K
+    absent = C exp(-strings / C)
+
+`absent` is the expected number of candidates that are no prefix of a string, if the strings are
+placed at random. The last test finds R of C whole strings. By Benjamini and Hochberg, each of them
+has a p-value of at most level * R / C. The equation is solved for R.
+
+All prefixes have the same share of the devices. Lengths and shares are searched for the largest
+number of found strings. Among the layouts that find nearly as many, the layout with the fewest
+candidates is chosen. Bits and cohorts are the first pair of a list for which collisions add little
+to the noise of the coins.
 """
 
 from __future__ import annotations
@@ -46,47 +66,58 @@ from rappor.protocol.parts import WHOLE, Part
 from rappor.registry.metric import Metric
 
 _DIMENSIONS: Final = ((128, 64), (128, 128), (256, 128), (256, 256), (512, 256))
-"""Pairs of bits and cohorts to choose from.
-
-The time of a candidate grows with the cohorts, its memory with both."""
+"""Pairs of bits k and cohorts m among which a plan chooses, smallest first. The time of a candidate
+grows with m, and the memory of a decode with k m."""
 
 _NEGLIGIBLE_COLLISIONS: Final = 0.05
 """Largest variance of collisions, relative to the variance of coins. More bits and cohorts are
 added until the variance is smaller. A larger bound gives smaller reports."""
 
 _EXPLAINED_Z: Final = 5.0
-"""Standard errors from which a string is detected, so that its collisions are explained."""
+"""Smallest share, in standard errors of coins, at which a string counts as detected. The regression
+explains the collisions of detected strings, so only rarer strings add variance. A convention."""
 
 _MAX_CANDIDATES: Final = 20_000_000
-"""Largest number of candidates of a part: a minute or two of decoding."""
+"""Largest number of candidates of a part. It bounds the decoding of a part to a minute or two."""
 
 _MAX_PREFIXES: Final = 5
-"""Largest number of parts of prefixes."""
+"""Largest number of parts of prefixes. Each part takes reports from the other parts."""
 
 _SHARES: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-"""Shares of the devices that report prefixes, over all parts."""
+"""Shares of the devices that report prefixes, over all parts. The search tries each share. A finer
+list takes more time and finds few strings more."""
 
 _COMPARED_LAYOUTS: Final = 2
-"""Numbers of parts that are compared."""
+"""Number of layouts in a plan: the best with the smallest possible number of parts, and the best
+with one part more."""
 
 _NEARLY_BEST: Final = 0.98
-"""A layout with this share of the largest number of strings is nearly as good."""
+"""Smallest number of found strings, relative to the best layout, at which a layout counts as nearly
+as good. A smaller ratio gives faster decodes that find fewer strings."""
 
 _TRIED_STEPS: Final = 3
-"""Number of step lengths that are tried."""
+"""Number of step lengths that the search tries. A step is the number of characters from one prefix
+to the next. Longer searches multiply the time."""
+
 _SINGLE_STEP_PREFIXES: Final = 3
-"""Number of prefixes from which only one step length is tried after the first step."""
+"""Number of prefixes from which on the search tries only the longest step after the first step. The
+number of combinations would grow as 3 to the power of the prefixes."""
 
 _MAX_Z: Final = 40.0
-"""z score beyond which no probability is left."""
+"""Distance from the largest mean score, in standard errors, at which binary64 rounds every
+probability to 0. The search for a score ends there."""
 
 _MAX_ITERATIONS: Final = 200
-"""Limits the iterations to the fixed point of the number of strings."""
+"""Largest number of iterations to the fixed point of the number of found strings. The limit ensures
+an end; `_TOLERANCE` usually stops the iteration before."""
+
 _TOLERANCE: Final = 1e-6
-"""Change of the number of strings at which the iteration stops."""
+"""Change of the number of found strings at which the iteration stops. A plan prints whole
+strings."""
 
 _MAX_REPORTS: Final = 10**15
-"""Limits the reports of a plan."""
+"""Largest number of reports of a plan: a hundred thousand reports from every person. It refuses
+mistyped numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +126,10 @@ class Layout:
 
     Attributes
     ----------
-    parts : parts of prefixes with the share of the devices of each, and the part of whole strings.
-    candidates, kept : number of candidates of each part, and number of prefixes that are continued.
-    found : expected number of strings found.
+    parts : parts of prefixes, each with its share of the devices, and the part of whole strings.
+    candidates : number of candidates of each part, whole strings last.
+    kept : number of prefixes that are kept and continued, for each part of prefixes.
+    found : expected number of found strings.
     """
 
     parts: tuple[Part, ...]
@@ -108,12 +140,16 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DiscoveryPlan:
-    """Parameters and parts of a metric with unknown strings, and the number of strings found.
+    """Parameters and parts of a metric with unknown strings, and the number of found strings.
 
     Attributes
     ----------
+    params : the parameters of the reports of every part.
+    budget : limits of the privacy losses.
+    question : shares of the strings and how they are tested.
     reports : number of reports of all parts.
-    characters, longest : size of the alphabet, and length of the longest string.
+    characters : number of characters of the alphabet.
+    longest : length of the longest string, in characters.
     layout : the parts that find the most strings.
     others : the best layout for each other number of parts.
     """
@@ -233,7 +269,10 @@ def plan_discovery(
 def _find_best_layouts(
     params: Params, question: DetectionTarget, n_reports: int, longest: int, characters: int
 ) -> list[Layout]:
-    """Return the best layout with the smallest possible number of parts, and with one part more."""
+    """Return the best layout with the smallest possible number of parts, and with one part more.
+
+    The list is empty if no number of parts reaches strings of this length.
+    """
     best: list[Layout] = []
     for n_prefixes in range(1, _MAX_PREFIXES + 1):
         layouts = [
@@ -253,24 +292,27 @@ def _find_best_layouts(
 
 
 def _generate_lengths(n_prefixes: int, longest: int, characters: int) -> Iterator[tuple[int, ...]]:
-    """Yield lengths of prefixes for which no part has too many candidates.
+    """Yield increasing lengths of prefixes for which no part has too many candidates.
 
-    Only the longest steps from one prefix to the next are tried. Short steps need more parts, so
-    fewer devices report each part.
+    A step is the number of characters from one prefix to the next. Only the longest steps are
+    tried. Short steps need more parts, so fewer devices report each part.
     """
+    # Possible lengths of the first prefix. All its combinations of characters are candidates.
     first = [n for n in range(1, longest) if count_continuations(characters, n) <= _MAX_CANDIDATES]
+    # Possible later steps. Every kept prefix is continued by all combinations.
     steps = [n for n in range(1, longest) if _count_candidates(characters, n) <= _MAX_CANDIDATES]
     n_tried = _TRIED_STEPS if n_prefixes < _SINGLE_STEP_PREFIXES else 1
     for chosen_steps in itertools.product(
         first[-_TRIED_STEPS:], *[steps[-n_tried:]] * (n_prefixes - 1)
     ):
+        # The last step leads from the longest prefix to the whole string.
         lengths = tuple(itertools.accumulate(chosen_steps))
         if lengths[-1] < longest and longest - lengths[-1] in steps:
             yield lengths
 
 
 def _count_candidates(characters: int, added: int) -> int:
-    """Return the number of candidates of a step, if all kept prefixes are continued."""
+    """Return the number of candidates of a step that appends `added` characters to each prefix."""
     return count_kept_prefixes(characters, added) * count_continuations(characters, added)
 
 
@@ -288,7 +330,10 @@ def _choose_dimensions(budget: Budget, frequencies: Frequencies, n_reports: int)
 
 
 def _compute_collision_variance(params: Params, frequencies: Frequencies, coins: float) -> float:
-    """Return the variance from strings that are too rare to be explained."""
+    """Return the variance of a share from collisions with strings that are too rare to be detected.
+
+    `coins` is the variance of a rare string's share from the noise of coins.
+    """
     number = frequencies.candidates + frequencies.non_candidates
     rare = frequencies.shares < _EXPLAINED_Z * coins**0.5
     squares = float((number * frequencies.shares**2)[rare].sum())
@@ -296,7 +341,11 @@ def _compute_collision_variance(params: Params, frequencies: Frequencies, coins:
 
 
 def _compute_noise(params: Params, shares: Floats, n_reports: float) -> Floats:
-    """Return the variance of coins and sampling for strings of these shares, (c,)."""
+    """Return the variance of a share from coins and sampling.
+
+    `shares` and the result are (classes,) float64. A device reports its own string, and other
+    strings set the bit with probability 1 / k.
+    """
     gap = params.q_star - params.p_star
     level = params.p_star + gap * np.minimum(shares + 1 / params.k, 1.0)
     return np.asarray(level * (1 - level) / gap**2 / n_reports)
@@ -304,12 +353,12 @@ def _compute_noise(params: Params, shares: Floats, n_reports: float) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Scores:
-    """z scores of one part, in standard errors of an absent string.
+    """Distribution of the z scores of one part, in standard errors of an absent string.
 
     Attributes
     ----------
-    z : (c,) float64. Mean score of a string of each class.
-    spread : (c,) float64. Standard deviation of the score.
+    z : (classes,) float64. Mean score of a string of each class of shares.
+    spread : (classes,) float64. Standard deviation of the score, above 1 for frequent strings.
     """
 
     z: Floats
@@ -324,7 +373,7 @@ class _Scores:
         return cls(z=frequencies.shares / absent**0.5, spread=np.sqrt(1 + additional / absent))
 
     def exceedance_probability(self, score: float) -> Floats:
-        """Return the probability, (c,), that a string of each class has a larger score."""
+        """Return the probability that a string of each class has a larger score, (classes,)."""
         return np.asarray(special.ndtr((self.z - score) / self.spread))
 
 
@@ -336,14 +385,20 @@ def _predict_layout(
     characters: int,
     share: float,
 ) -> Layout:
-    """Predict the strings found with these lengths of prefixes.
+    """Predict the strings that are found with these parts.
 
-    The last length is the whole string.
+    Parameters
+    ----------
+    lengths : lengths of the prefixes, and last the length of the whole string, in characters.
+    share : share of the devices that report prefixes, over all parts of prefixes.
     """
+    # A registry contains shares with four decimals.
     prefix_share = round(share / (len(lengths) - 1), 4)
     frequencies = question.frequencies
+    # `present` is the expected number of strings of each class that were kept so far, (classes,).
     present = frequencies.candidates + frequencies.non_candidates
     of_prefix = _Scores.of(params, frequencies, prefix_share * n_reports)
+    # `rappor.discovery` continues no more prefixes than the decoder can select.
     max_kept = params.m * params.k + 2 * SCREENED
     candidates, kept = [], [1]
     for before, length, after in zip((0, *lengths), lengths, lengths[1:], strict=False):
@@ -377,9 +432,9 @@ def _predict_layout(
 
 
 def _count_above(n: int, scores: _Scores, present: Floats, score: float) -> float:
-    """Return the expected number of n prefixes with a larger score.
+    """Return the expected number of candidates, of n, whose score exceeds `score`.
 
-    Several strings with the same prefix count once: at most n - absent prefixes are present.
+    Several strings with the same prefix count once: at most n - absent candidates are present.
     """
     absent = n * float(np.exp(-present.sum() / n))
     n_present = min(float(present @ scores.exceedance_probability(score)), n - absent)
@@ -387,7 +442,8 @@ def _count_above(n: int, scores: _Scores, present: Floats, score: float) -> floa
 
 
 def _find_score(most: int, count_above: Callable[[float], float], scores: _Scores) -> float:
-    """Return the score, at least 0, that `most` prefixes exceed."""
+    """Return the score, at least 0, that `most` candidates exceed."""
+    # Case: fewer candidates than allowed have a positive score. All of them are kept.
     if count_above(0.0) <= most:
         return 0.0
     far = float(scores.z.max()) + _MAX_Z
@@ -395,7 +451,10 @@ def _find_score(most: int, count_above: Callable[[float], float], scores: _Score
 
 
 def _solve_threshold(level: float, n: int, scores: _Scores, present: Floats) -> float:
-    """Return the score that Benjamini-Hochberg requires for n candidates, as a fixed point."""
+    """Return the score that Benjamini-Hochberg requires for n candidates, as a fixed point.
+
+    The required p-value is level * found / n, and the number of found strings depends on it.
+    """
     found = max(float(present.sum()), 1.0)
     for _ in range(_MAX_ITERATIONS):
         score = -float(special.ndtri(min(level * max(found, 1.0) / n, 1.0)))

@@ -1,4 +1,10 @@
-"""Planned parameters as lines of a registry: a new entry, or changed lines of an existing entry."""
+"""Planned parameters as lines of a registry: a new entry, or changed lines of an existing entry.
+
+A registry is a TOML file. The entry of a metric is the table [metrics.NAME]. A plan determines the
+dimensions and the noise of an entry; its other lines and comments belong to people and stay. TOML
+libraries do not preserve comments, so this module replaces lines by regular expressions, and then
+reads the changed text back to check that nothing else changed.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +25,20 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 DESCRIPTION: Final = "say here, for the people concerned, what is collected"
-"""Placeholder that stands for the description of a new entry until its author replaces it."""
+"""Placeholder of the description in a new entry. The author of the entry replaces it."""
+
 OWNER: Final = "you@example.org"
-"""Placeholder that stands for the owner of a new entry until its author replaces it."""
+"""Placeholder of the owner in a new entry. The author of the entry replaces it."""
 
 _PLANNED_KEYS: Final = ("profile", *LETTERS)
-"""Keys of an entry that a plan determines. Encoding, categories and all other keys stay."""
+"""Keys of an entry that a plan replaces. Encoding, categories and all other keys stay. A profile is
+a name for the numbers, so it is replaced, too."""
 
 _KEY: Final = re.compile(r"\s*['\"]?([\w-]+)['\"]?\s*=")
-"""Pattern of a line that sets a key."""
+"""Matches a line that sets a key. Group 1 is the key."""
+
 _TABLE: Final = re.compile(r"\s*\[")
-"""Pattern that matches a line that begins a table."""
+"""Matches a line that begins a table."""
 
 
 def format_header(name: str) -> str:
@@ -38,7 +47,10 @@ def format_header(name: str) -> str:
 
 
 def write_registry(metric: Metric) -> str:
-    """Return a registry of one metric; its parameters are read back exactly."""
+    """Return the text of a registry with one metric.
+
+    Reading the text returns exactly the same parameters.
+    """
     name, epoch = metric.name, metric.epoch
     epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
     return "\n".join(
@@ -77,7 +89,10 @@ def _format_parts(parts: Sequence[Part]) -> list[str]:
 
 
 def format_params_lines(params: Params) -> list[str]:
-    """Return the lines of an entry that set its parameters; they are read back exactly."""
+    """Return the lines of an entry that set its parameters.
+
+    Reading the lines returns exactly the same parameters.
+    """
     key = get_encoding(params).categories_key
     lines = [f'encoding = "{params.encoding}"']
     if key == "edges":
@@ -90,7 +105,8 @@ def format_params_lines(params: Params) -> list[str]:
 
 
 def _format_numbers(params: Params) -> list[str]:
-    """Return the lines of dimensions and noise."""
+    """Return the lines of dimensions and noise, with the losses as comments."""
+    # Only strings have dimensions. The categories of other encodings determine k.
     letters = "khm" if get_encoding(params).is_hashed else ""
     f, g = format_forced_probabilities(params)
     return [
@@ -118,16 +134,17 @@ def replace_numbers(text: str, name: str, params: Params) -> str:
     if _read_metric(changed, name) != dataclasses.replace(
         old, params=apply_numbers(old.params, params)
     ):
-        # An inline table, or several keys on a line: the pattern of lines would change another
-        # entry, or nothing. The changed text is read back to exclude that.
+        # Case: the entry is an inline table, or a line sets several keys. The regular expressions
+        # of lines then change another entry, or nothing.
         raise MetricError(f"metric {name}: its entry must be a table with a line for each number")
     return changed
 
 
 def write_changed_entry(text: str, name: str, params: Params) -> str:
-    """Return a registry of one metric of another registry, with the lines of `replace_numbers`.
+    """Return the text of a registry that contains only the changed entry of one metric.
 
-    If the lines cannot be changed, the entry is written anew, without its comments.
+    The lines are those of `replace_numbers`. If the lines cannot be replaced, the entry is written
+    anew, without its comments.
     """
     old = Registry.loads(text).metric(name)
     new = dataclasses.replace(old, params=apply_numbers(old.params, params))
@@ -136,6 +153,7 @@ def write_changed_entry(text: str, name: str, params: Params) -> str:
         lines, first, last = _replace_lines(text, name, params)
     except MetricError:
         return write_registry(new)
+    # Tables inside the entry, such as its segments, belong to the entry.
     while last < len(lines) and (
         not _TABLE.match(lines[last]) or _is_nested_table(lines[last], name)
     ):
@@ -145,7 +163,14 @@ def write_changed_entry(text: str, name: str, params: Params) -> str:
 
 
 class _ChangedLines(NamedTuple):
-    """Lines of a registry, with the first line of the changed entry and the line after its last."""
+    """Lines of a registry after the replacement.
+
+    Attributes
+    ----------
+    lines : all lines.
+    first : index of the header line of the changed entry.
+    last : index of the line after the entry's last line.
+    """
 
     lines: list[str]
     first: int
@@ -158,13 +183,14 @@ def _replace_lines(text: str, name: str, params: Params) -> _ChangedLines:
     first = _find_header(lines, name)
     last = next((i for i in range(first + 1, len(lines)) if _TABLE.match(lines[i])), len(lines))
     kept = [line for line in lines[first + 1 : last] if not _is_planned_line(line)]
+    # The new lines come after the last line with text, before the blank lines that end the entry.
     end = max((i + 1 for i, line in enumerate(kept) if line.strip()), default=0)
     entry = [lines[first], *kept[:end], *_format_numbers(params), *kept[end:]]
     return _ChangedLines([*lines[:first], *entry, *lines[last:]], first, first + len(entry))
 
 
 def apply_numbers(params: Params, planned: Params) -> Params:
-    """Return parameters with the planned dimensions and noise."""
+    """Return parameters with the planned dimensions and noise, and all other fields unchanged."""
     numbers = {letter: getattr(planned, letter) for letter in LETTERS}
     return dataclasses.replace(params, **numbers, insecure=True)
 
@@ -195,11 +221,15 @@ def _is_nested_table(line: str, name: str) -> bool:
 
 
 def _build_header_pattern(name: str) -> str:
-    """Return a pattern of the beginning of the entry's header."""
+    """Return a regular expression of the beginning of the entry's header, without the bracket.
+
+    TOML allows quotation marks around the name, and spaces around the dots.
+    """
     quoted = re.escape(name)
     return rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*"
 
 
 def _is_planned_line(line: str) -> bool:
+    """Return whether a line sets a key that a plan replaces."""
     key = _KEY.match(line)
     return key is not None and key[1] in _PLANNED_KEYS

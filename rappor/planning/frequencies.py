@@ -1,4 +1,14 @@
-"""`Frequencies`: the shares of strings for planning, without the strings."""
+"""Frequency distribution of strings for planning: their shares, without the strings themselves.
+
+The share of a string is the proportion of the devices that have the string. Before a collection the
+strings are unknown. Their shares are assumed by Zipf's law, or come from a table of an earlier
+study. Strings of nearly equal shares form a class, so a billion strings need less than two thousand
+numbers.
+
+`compute_bit_levels` computes the distribution of the level of a bit: the proportion of the devices
+of a cohort whose strings set the bit. The level varies from bit to bit, because each string sets
+random bits.
+"""
 
 from __future__ import annotations
 
@@ -14,44 +24,41 @@ from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.arrays import Floats
 
 MAX_CANDIDATES: Final = 10**9
-"""Largest number of candidates of a plan.
-
-No list is longer. At this number, the integral of `Frequencies.zipf` has a relative error of 2e-9.
-"""
+"""Largest number of candidates of a plan. No list of candidates is longer. At this number, the
+integral of `Frequencies.zipf` has a relative error of 2e-9."""
 
 MAX_EXPONENT: Final = 10.0
-"""Largest exponent of Zipf's law. At 10, the second string has a thousandth of the first share."""
+"""Largest exponent of Zipf's law. At 10, the second string has a thousandth of the first share, and
+larger exponents give almost the same predictions."""
 
 _CLASS_WIDTH: Final = 0.02
-"""Relative difference of shares below which strings form one class.
-
-Half of the width changes no prediction by more than 3e-5. A billion strings by Zipf's law form
-1,691 classes."""
+"""Width of a class of strings, as a relative difference of shares. A billion strings by Zipf's law
+form 1,691 classes. Half of the width doubles the number and changes no prediction by more than a
+relative 3e-5."""
 
 _EXACT_RANKS: Final = 1000
-"""Number of ranks that are classes of their own.
-
-Beyond, the integral of a block has a relative error of at most 1e-7."""
+"""Number of the most frequent strings that are classes of their own under Zipf's law. After them,
+the integral of a class has a relative error of at most 1e-7."""
 
 _GRID_STEP: Final = 1 / 4096
-"""Step of the grid of bit levels. Half of the step changes no prediction by more than 3e-6."""
+"""Distance of neighbouring bit levels on the grid, as a proportion of devices. Half of the distance
+doubles the time and changes no prediction by more than a relative 3e-6."""
 
 _MIN_PROBABILITY: Final = 1e-13
-"""Smallest probability of a level that is kept.
-
-Rounding in the Fourier transform creates smaller ones. They change predictions by less than 1e-10.
-"""
+"""Smallest probability of a level that is used. The Fourier transform creates smaller probabilities
+by rounding. Without them, predictions change by less than a relative 1e-10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frequencies:
-    """The shares of all strings, in classes of nearly equal shares.
+    """Shares of all strings, in classes of nearly equal shares.
 
     Attributes
     ----------
-    shares : (c,) float64. Share of devices that have one string of each class.
-    candidates, non_candidates : (c,) float64. Number of strings of each class that are candidates,
-        and that are not.
+    shares : (classes,) float64. Share of a single string of each class, as a proportion of devices.
+    candidates : (classes,) float64. Number of strings of each class that are candidates.
+    non_candidates : (classes,) float64. Number of strings of each class that are no candidates. The
+        decoder cannot explain their reports.
     absent : number of candidates that no device has.
 
     Examples
@@ -75,8 +82,9 @@ class Frequencies:
     def zipf(cls, n_candidates: int, exponent: float = 1.0) -> Frequencies:
         """Return frequencies by Zipf's law: the share of string i is proportional to i^-exponent.
 
-        All strings are candidates. Ranks above 1,000 are joined in blocks. The sum over a block is
-        the integral between its half ranks, with a relative error of at most 1e-7.
+        All strings are candidates. Ranks above 1,000 form classes of consecutive ranks. The sum
+        over the ranks a to b of a class is the integral of x^-exponent from a - 1/2 to b + 1/2,
+        with a relative error of at most 1e-7.
 
         Parameters
         ----------
@@ -132,22 +140,28 @@ class Frequencies:
 
 @functools.lru_cache(maxsize=32)
 def compute_bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats, Floats]:
-    """Return the distribution of the share of devices that set one bit of one cohort.
+    """Compute the distribution of the level of a bit: the share of devices that set the bit.
 
-    Every string sets the bit with probability `density`, independently. So the distribution is a
-    convolution, computed by its characteristic function on a grid. A share between two grid points
-    is one of both at random, with the right mean.
+    Every string independently sets the bit with probability `density`, and then adds its share to
+    the level. The level is therefore a sum of independent random numbers. Its distribution is a
+    convolution, computed by its characteristic function on a grid of levels. A share between two
+    points of the grid is replaced by one of the two at random, with the right mean.
 
     Returns
     -------
-    levels, probabilities : (t,) float64.
+    levels : (t,) float64
+        Levels with a probability of at least 1e-13, in increasing order.
+    probabilities : (t,) float64
+        Probability of each level. The sum is 1.
     """
+    # The level is at most 1. Twice the range keeps the cyclic convolution from wrapping around.
     size = int(2 / _GRID_STEP)
     n_strings = frequencies.candidates + frequencies.non_candidates
     steps = frequencies.shares / _GRID_STEP
     phases = np.exp(-2j * np.pi * np.arange(size // 2 + 1) / size)
     is_large = steps >= 1
-    # Shares below one grid step are Poisson: so many strings that their number is nearly certain.
+    # Shares below one step of the grid are approximated by a Poisson distribution with the right
+    # mean: so many strings are that rare that their sum is nearly certain.
     log_characteristic = density * float((n_strings * steps)[~is_large].sum()) * (phases - 1)
     for step, n in zip(steps[is_large], n_strings[is_large], strict=True):
         whole_steps = np.floor(step)
@@ -160,7 +174,7 @@ def compute_bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats
 
 
 def _integrate_power(edges: Floats, exponent: float) -> Floats:
-    """Integrate x^-exponent between neighbouring edges, (len(edges) - 1,)."""
+    """Integrate x^-exponent between neighbouring edges, (len(edges) - 1,) float64."""
     if exponent == 1:
         return np.diff(np.log(edges))
     return np.asarray(np.diff(edges ** (1 - exponent)) / (1 - exponent))
@@ -182,12 +196,13 @@ def _check_shares(shares: ArrayLike) -> Floats:
         numbers = np.array(shares, dtype=np.float64)
     except (TypeError, ValueError):
         raise ParamsError("table must be a list of numbers") from None
-    if numbers.ndim != 1 or not np.all(
-        (numbers >= 0) & (numbers < np.inf)
-    ):  # NaN fails both comparisons
+    # NaN fails both comparisons.
+    if numbers.ndim != 1 or not np.all((numbers >= 0) & (numbers < np.inf)):
         raise ParamsError("table must be a list of finite numbers of at least 0")
     numbers = numbers[numbers > 0]
     if not len(numbers):
         raise ParamsError("table must have at least one number above 0")
+    # Division by the largest number first: the sum of large numbers could overflow. A number that
+    # underflows to 0 by the division is dropped.
     numbers /= numbers.max()
     return np.asarray(numbers[numbers > 0] / numbers.sum())

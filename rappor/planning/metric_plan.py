@@ -1,4 +1,8 @@
-"""Plans of a metric that a registry contains: its cohorts, and its entry with planned numbers."""
+"""Plans of a metric that a registry contains: its cohorts, and its entry with planned numbers.
+
+`rappor plan --metric NAME` plans new numbers for an existing entry of a registry file, and prints
+or writes the changed entry.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,22 @@ from rappor.registry.metric import Metric
 
 
 def adapt_plan(plan: Plan, metric: Metric, *, reports: int | None) -> Plan:
-    """Return a plan with the parameters that the metric would have.
+    """Return a plan with the parameters that the metric's entry would have.
 
-    A metric with a list gets as many cohorts as the reports of an interval fill. More cohorts would
-    delay the first results, because a block of a cohort is released only if it has enough reports.
+    A metric with a list of candidates gets as many cohorts as the reports of an interval fill. More
+    cohorts would delay the first results, because the collector releases a block (days of one
+    cohort) only if the block has enough reports.
 
     Parameters
     ----------
     plan : a plan for the encoding of the metric.
     metric : the metric.
-    reports : number of reports of all devices, or None if it is not known. The metric then keeps
-        the cohorts of the plan.
+    reports : number of reports of all devices. None for an unknown number: the metric then has the
+        cohorts of the plan.
     """
     if metric.listed and reports is not None:
+        # Expected reports of one interval, in which each device reports once. If devices report
+        # different parts of a string, the part with the fewest devices counts.
         expected = metric.smallest_part * reports / plan.question.reports_per_device
         m = choose_list_cohorts(expected, min_cohort=metric.min_cohort)
         if m != plan.params.m:

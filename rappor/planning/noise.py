@@ -1,23 +1,40 @@
 """Choice of the noise: f, g, p and q for limits of epsilon_1 and epsilon_inf.
 
+The input is a budget: the largest loss epsilon_1 of one report, and epsilon_inf of all reports of
+one value, in nats. The output is the noise with the least variance of a rare string.
+
 Theory of operation
 -------------------
-A bit of a report is a binary channel: a true 0 becomes 1 with probability p*, a true 1 with
-probability q*. The permanent response is a channel, too, with the probabilities f1 and b = 1 - f0.
-epsilon_1 fixes the odds ratio q*(1-p*) / (p*(1-q*)) of the first channel, epsilon_inf the odds
-ratio of the second. Each channel has one free number left. With R reports per device, and a share s
-of devices that set the bit, the de-biased mean has the variance
+A bit passes through two random responses. The permanent response is drawn once and repeated; the
+instantaneous response is drawn for each report. Each response, and their combination, is a binary
+channel:
+
+    channel                 P(1 | input 0)   P(1 | input 1)   loss
+    permanent response      f1               b = 1 - f0       epsilon_inf
+    instantaneous response  p                q
+    both (a report)         p*               q*               epsilon_1
+
+f1 and f0 are the probabilities that the permanent response changes a 0 and a 1. Parameters contain
+them as f = f1 + f0 and g = f1 / f. With h hash functions, two strings differ in up to h bits in
+each direction, so the odds ratio of a channel is
+
+    high (1 - low) / (low (1 - high)) = e^(epsilon / h)
+
+The budget fixes the odds ratios of the permanent response and of the report. Each of these two
+channels has one free number left. With R reports per device, and a share s of devices that set the
+bit, the de-biased mean has the variance
 
     V_R = V_1 / R + (1 - 1/R) V_inf,   V = mu (1-mu) / (high - low)^2, mu = low + (high - low) s
 
-V_1 has (p*, q*) for low and high, V_inf has (f1, b). So one search finds both optima for every R at
-once: q* at epsilon_1, and b at epsilon_inf. p and q follow. They are probabilities if epsilon_1 <=
-epsilon_inf. If both are equal, p = 0 and q = 1.
+V_1 has (p*, q*) for low and high, V_inf has (f1, b). The two terms have no common unknown, so the
+optimum is the same for every R: one search finds q* at epsilon_1, and another finds b at
+epsilon_inf. p and q follow. They are probabilities if epsilon_1 <= epsilon_inf. If the two losses
+are equal, p = 0 and q = 1.
 
-At s = 0 the optimum is q* = 1/2, with the smallest known variance for large domains, 4 e^eps /
-(e^eps - 1)^2 ([WBLJ17], optimised unary encoding). At s = 1/2 the optimum is symmetric, as in
-[EPK14]. A rare string is counted on bits that the strings of other devices set, so s is the density
-of a bit.
+At s = 0 the optimum is q* = 1/2. Its variance 4 e^eps / (e^eps - 1)^2 is the smallest known
+variance for large domains ([WBLJ17], optimised unary encoding). At s = 1/2 the optimum is
+symmetric, as in [EPK14]. A rare string is counted on bits that the strings of other devices set, so
+s is the density of a bit: the probability that a string sets the bit.
 """
 
 from __future__ import annotations
@@ -34,14 +51,13 @@ from rappor.protocol import loss
 from rappor.protocol.params import ONE, Noise, Params, compute_noise, compute_threshold
 
 LOSS_RANGE: Final = "[0.001, 40]"
-"""Losses that can be planned, in nats.
-
-Below 0.001, a billion reports detect no share under 30 % among a thousand candidates. Above 40, the
-resolution of the coins ends: with h = 1, a permanent response of the smallest probability, 2^-32,
-loses 2 ln(2^32 - 1) = 44."""
+"""Interval of the losses that can be planned, in nats. Below 0.001, a billion reports detect no
+share under 30 % among a thousand candidates. Above 40, the 32 bits of a coin do not suffice: with
+h = 1, a permanent response with the smallest probability 2^-32 loses 2 ln(2^32 - 1) = 44 nats."""
 
 _PROBABILITY_TOLERANCE: Final = 1e-12
-"""Probabilities below this number are treated as 0. 2^-32, the resolution of a coin, is larger."""
+"""Largest probability that counts as 0. The next larger probability of a coin is 2^-32 = 2.3e-10,
+so only rounding errors are that small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +78,12 @@ class Budget:
 
 
 def compute_optimal_variance(epsilon_1: float) -> float:
-    """Return 4 e^eps / (e^eps - 1)^2: the smallest known variance of a count, per report.
+    """Return the smallest known variance of a rare value's count, divided by the number of reports.
 
-    The bound is that of rare values of large domains, for any mechanism whose report loses
-    epsilon_1 [WBLJ17].
+    Optimised unary encoding reaches 4 e^eps / (e^eps - 1)^2 for large domains. No known mechanism
+    whose report loses epsilon_1 has a smaller variance [WBLJ17].
     """
+    # 4 e^eps / (e^eps - 1)^2 = 1 / sinh(eps / 2)^2, without overflow.
     return 1 / math.sinh(epsilon_1 / 2) ** 2
 
 
@@ -87,8 +104,12 @@ def choose_noise(
     ----------
     epsilon_1 : limit of the loss of one report, in nats.
     epsilon_inf : limit of the loss of any number of reports of one value, in nats.
-    k, h, m : dimensions; k is at least 2h.
+    k, h, m : numbers of bits, hash functions and cohorts; k is at least 2h.
     symmetric : require q = 1 - p and g = 1/2, as in [EPK14].
+
+    Returns
+    -------
+    Params of strings.
 
     Raises
     ------
@@ -96,6 +117,7 @@ def choose_noise(
         A loss is not a number in [0.001, 40], or epsilon_inf is less than epsilon_1.
     """
     budget = Budget(epsilon_1, epsilon_inf)
+    # The density of a bit: 1 - (1 - 1/k)^h. A level of 1/2 makes the best noise symmetric.
     level = 0.5 if symmetric else -math.expm1(h * math.log1p(-1 / k))
     high_probabilities = (
         find_best_high(epsilon_1 / h, level),
@@ -117,11 +139,15 @@ def round_to_thresholds(
 ) -> Params:
     """Return the parameters nearest to q* and b within a budget, on the grid of 32-bit thresholds.
 
+    A threshold t stands for the probability t / 2^32. A device compares a random 32-bit integer
+    with the threshold, so other probabilities do not exist. Every rounding is towards more noise.
+
     Parameters
     ----------
     build_params : function from f, g, p and q to parameters.
     budget : limits of the losses.
-    high_probabilities : q* and b.
+    high_probabilities : q* and b, the probabilities of a 1 at a true 1 in a report and in the
+        permanent response.
     bits : number of bits, in each direction, in which two values differ.
     """
     q_star, b = high_probabilities
@@ -129,11 +155,14 @@ def round_to_thresholds(
         compute_low_probability(q_star, budget.epsilon_1 / bits),
         compute_low_probability(b, budget.epsilon_inf / bits),
     )
+    # Thresholds of f1 and f0. ONE is 2^32.
     t_1, t_0 = math.ceil(f1 * ONE), math.ceil((1 - b) * ONE)
-    # Rounding in binary64 may exceed the budget by a few thresholds, so the exact loss decides.
+    # Case: rounding in binary64 exceeds the budget by a few thresholds. The exact loss decides.
     while loss.epsilon_inf(build_params(compute_noise(t_1, t_0, 0, ONE))) > budget.epsilon_inf:
         t_1, t_0 = t_1 + 1, t_0 + 1
-    gap = (q_star - p_star) * ONE / (ONE - t_1 - t_0)  # q - p
+    # Solve p* = p + (q - p) f1 and q* = q - (q - p) f0 for p and q, with the rounded f1 and f0.
+    # `gap` is q - p.
+    gap = (q_star - p_star) * ONE / (ONE - t_1 - t_0)
     p = p_star - gap * t_1 / ONE
     t_p = 0 if p < _PROBABILITY_TOLERANCE else math.ceil(p * ONE)
     t_q = ONE if p + gap > 1 - _PROBABILITY_TOLERANCE else math.floor((p + gap) * ONE)
@@ -143,22 +172,33 @@ def round_to_thresholds(
 
 
 def compute_low_probability(high: float, epsilon: float) -> float:
-    """Return the probability of a 1 at a true 0, from that at a true 1 and the odds ratio."""
+    """Return P(1 | input 0) of a channel from P(1 | input 1), `high`, and its loss in nats.
+
+    The result solves high (1 - low) / (low (1 - high)) = e^epsilon.
+    """
     return high / (high + math.exp(epsilon) * (1 - high))
 
 
 def find_best_high(epsilon: float, level: float) -> float:
-    """Return the probability of a 1 at a true 1 with the least variance at a bit's level.
+    """Return the P(1 | input 1) of a channel with the least variance.
 
-    The derivative of the logarithm of the variance is 0 there. A bisection between 0 and 1 finds
-    it.
+    The variance is V = mu (1 - mu) / (high - low)^2 of the module's theory. A bisection between 0
+    and 1 finds the zero of the derivative of log V by `high`.
+
+    Parameters
+    ----------
+    epsilon : loss of the channel in nats, which determines low from high.
+    level : share s of the devices that set the bit.
     """
     odds_less_one = math.expm1(epsilon)
 
     def is_falling(high: float) -> bool:
+        """Return whether the variance decreases as `high` grows."""
+        # low = high / odds, as in `compute_low_probability`, and slope = d low / d high.
         odds = 1 + odds_less_one * (1 - high)
-        low, slope = high / odds, (odds_less_one + 1) / odds**2  # and d low / d high
+        low, slope = high / odds, (odds_less_one + 1) / odds**2
         mean = low + (high - low) * level
+        # d log(mu (1 - mu)) / d high, and d log(high - low) / d high.
         mean_term = (slope + (1 - slope) * level) * (1 - 2 * mean) / (mean * (1 - mean))
         gap_term = (1 - 2 * high + odds_less_one * (1 - high) ** 2) / (odds * high * (1 - high))
         return mean_term < 2 * gap_term
@@ -172,14 +212,18 @@ def find_best_high(epsilon: float, level: float) -> float:
 def choose_published(
     epsilon_1: float, epsilon_inf: float, *, k: int = 128, m: int = 128
 ) -> Params | None:
-    """Return parameters as [EPK14] chose theirs: p = 1/2 and h = 2, with q by the loss.
+    """Return parameters by the rule of [EPK14]: p = 1/2 and h = 2, with f and q by the losses.
+
+    A plan compares its own parameters with them.
 
     Returns
     -------
-    None if even q = 1 loses less than epsilon_1.
+    Params, or None if even q = 1 loses less than epsilon_1.
     """
+    # The constructor checks the two losses.
     Budget(epsilon_1, epsilon_inf)
-    # The least threshold of f/2 that loses at most epsilon_inf ([EPK14] Theorem 1).
+    # Smallest threshold of f/2 that loses at most epsilon_inf: 2 h ln((1 - f/2) / (f/2)) with h = 2
+    # ([EPK14] Theorem 1).
     t_f = min(math.ceil(ONE / (math.exp(epsilon_inf / 4) + 1)), ONE // 2 - 1)
 
     def params_at(t_q: int) -> Params:
@@ -187,6 +231,7 @@ def choose_published(
 
     if loss.epsilon_1(params_at(ONE)) < epsilon_1:
         return None
+    # The loss grows with q. The largest q within epsilon_1 is found by bisection over thresholds.
     thresholds = range(ONE // 2 + 2, ONE)
     n_higher = bisect.bisect_right(
         thresholds, epsilon_1, key=lambda t_q: loss.epsilon_1(params_at(t_q))
@@ -195,7 +240,10 @@ def choose_published(
 
 
 def format_probability(probability: float) -> str:
-    """Return a probability as the shortest decimal with the same 32-bit threshold."""
+    """Return a probability as the shortest decimal with the same 32-bit threshold.
+
+    17 digits distinguish any two numbers of binary64.
+    """
     for digits in range(1, 18):
         text = f"{probability:.{digits}f}"
         if compute_threshold(float(text)) == compute_threshold(probability):

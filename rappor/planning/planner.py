@@ -1,4 +1,13 @@
-"""Plans of a collection: parameters for a privacy budget, and the shares that they detect."""
+"""Planning of a collection: parameters for a privacy budget, and the shares that they detect.
+
+    function            chooses                            for
+    plan                noise, bits, hashes and cohorts    strings
+    plan_categorical    noise                              categories, buckets, yes-or-no questions
+    predict_power       nothing                            parameters that exist
+
+Each function takes either an expected number of reports and predicts the smallest detected share,
+or a share and finds the number of reports that detects the share. The result is a `Plan`.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +28,12 @@ from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 MAX_REPORTS: Final = 10**15
-"""Largest number of reports of a plan: a hundred thousand reports from every person."""
+"""Largest number of reports of a plan: a hundred thousand reports from every person. It refuses
+mistyped numbers and ends the search for a share that no number of reports detects."""
 
 _SEARCH_RATIO: Final = 1.001
-"""Ratio of the search's bounds at which the search for the number of reports stops: three digits.
-"""
+"""Ratio of the upper to the lower bound at which the search for the number of reports stops. The
+result is rounded to three digits, so a smaller ratio changes nothing."""
 
 
 def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
@@ -46,15 +56,15 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     epsilon_1 : limit of the privacy loss of one report, in nats.
     epsilon_inf : limit of the privacy loss of all reports of one value, in nats.
     reports : expected number of reports.
-    share : smallest share of devices to detect, in place of `reports`. The plan then has the number
-        of reports that this takes, rounded up to three digits.
-    max_bytes : largest size of a report's bits, in bytes.
-    hashes : allow only this number of hash functions.
-    symmetric : allow only q = 1 - p.
+    share : smallest share of the devices to detect, in place of `reports`. The plan then has the
+        necessary number of reports, rounded up to three digits.
+    max_bytes : largest size of a report's bits, in bytes; None for no limit.
+    hashes : number of hash functions; None for the best number.
+    symmetric : require q = 1 - p.
 
     Returns
     -------
-    Plan.
+    Plan, with the parameters, the predicted detections and some alternative designs.
 
     Raises
     ------
@@ -76,6 +86,7 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     target = DetectionTarget.of(question)
 
     def choose(n_reports: int) -> Params:
+        """Return the best parameters for a number of reports."""
         return choose_params(
             budget,
             n_reports=n_reports,
@@ -140,11 +151,11 @@ def predict_power(
     reports: float | None = None,
     share: float | None = None,
 ) -> Plan:
-    """Predict the detections of given parameters, beside the best parameters of the same privacy.
+    """Predict the detections of existing parameters, and of alternatives with the same losses.
 
     Parameters
     ----------
-    params : the parameters.
+    params : the parameters, for example of a live metric.
     question, reports, share : as for `plan`.
 
     Returns
@@ -183,6 +194,7 @@ def _plan_for_params(
 
 
 def _check_candidates(params: Params, n_candidates: int) -> None:
+    """Raise ParamsError if the parameters cannot distinguish this number of candidates."""
     if not get_encoding(params).is_hashed:
         if n_candidates != params.k:
             raise ParamsError(
@@ -204,7 +216,7 @@ def _resolve_reports(
     reports: float | None,
     share: float | None,
 ) -> int:
-    """Return the given number of reports, or the number that detects the share."""
+    """Return the passed number of reports, or the number that detects the share."""
     if (reports is None) == (share is None):
         raise ParamsError("exactly one of reports and share must be given")
     if share is not None:
@@ -215,8 +227,8 @@ def _resolve_reports(
 def _find_reports(share: float, choose: Callable[[int], Params], question: DetectionTarget) -> int:
     """Return the smallest number of reports that detects the share, rounded up to three digits.
 
-    The search is a bisection. The smallest detected share decreases as reports grow, also where m
-    increases with the reports.
+    The search is a bisection. It needs a monotone function: the smallest detected share decreases
+    as reports grow, even if the number of cohorts grows with the reports.
     """
     check_number("share", share, "(0, 1]")
 
@@ -224,18 +236,20 @@ def _find_reports(share: float, choose: Callable[[int], Params], question: Detec
         detected = predict(choose(n_reports), n_reports, question).share
         return detected is not None and detected <= share
 
-    # Begin where the share equals one standard error, which seldom detects it.
+    # The search begins at a number of reports that is almost surely too small: the share equals one
+    # standard error there. The standard error falls as the square root of the reports.
     min_reports = compute_standard_error(choose(1), 1) / share
     low, high = 0, max(1, int(min(min_reports * min_reports, MAX_REPORTS)))
     while not is_enough(high):
         low, high = high, 4 * high
         if high > MAX_REPORTS:
-            # A share below the noise floor of collisions needs infinitely many reports.
+            # Case: a share below the error of collisions, which more reports do not lower.
             raise DecodeError(
                 f"share must be larger to be detected in {MAX_REPORTS:.0e} reports, got {share:g}"
             )
     while high - low > 1 and high > _SEARCH_RATIO * low:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
+    # Round up to three digits.
     unit: int = 10 ** max(len(str(high)) - 3, 0)
     return -(-high // unit) * unit

@@ -1,4 +1,8 @@
-"""`Plan`: planned parameters, with their privacy losses and predicted detections."""
+"""Plan of a collection: parameters, their privacy losses, and the predicted detections.
+
+`rappor.planning.planner` creates a plan. A terminal, JSON and a registry entry show the same
+record.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +31,24 @@ ERROR_REMEDIES: Final = {
     "unexplained": "collisions with strings that stay unexplained. To lower it, use more cohorts.",
     "candidates": "collisions between candidates. To lower it, use more bits or more cohorts.",
 }
-"""Each part of an error has a cause and a remedy."""
+"""Cause and remedy of each part of an error. The keys are the keys of `Prediction.parts`, and a
+sentence ends with the text."""
 
 _DEFAULT_EPOCH: Final = "quarter"
-"""Epoch of a planned entry. Values may change within a year, and a year has few quarters."""
+"""Epoch of a planned entry: the time for which a device repeats one permanent response. A longer
+epoch reports old values, and a shorter epoch adds more losses in a year."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another design with the same privacy, k and m.
+    """Another design with the same privacy budget, number of bits and number of cohorts.
 
     Attributes
     ----------
-    variance : variance of a rare string's count by coins alone, divided by the number of reports.
-    excess : ratio of `variance` to the optimum at epsilon_1; NaN if no optimum is known.
+    name : name of the design, such as "h = 1, symmetric".
+    params : its parameters.
+    variance : variance of a rare string's count from coins alone, divided by the number of reports.
+    excess : ratio of `variance` to the smallest known variance at epsilon_1.
     share : smallest detected share; None if no share is detected.
     """
 
@@ -57,12 +65,13 @@ class Plan(DisplayedRecord):
 
     Attributes
     ----------
-    params : the parameters. Their losses are `epsilon_1` and `epsilon_inf`, at most those of
-        `budget`.
-    reports : number of reports of the prediction.
-    question : the strings to detect.
+    params : the parameters.
+    budget : limits of the privacy losses. `epsilon_1` and `epsilon_inf` of the parameters do not
+        exceed them.
+    reports : number of reports of the prediction, of all devices.
+    question : shares of the strings to detect, and how they are tested.
     prediction : predicted detections and errors.
-    alternatives : other designs with the same privacy.
+    alternatives : designs with the same budget for comparison. The first is this plan itself.
     """
 
     _renderer: ClassVar[str] = "plan"
@@ -86,26 +95,29 @@ class Plan(DisplayedRecord):
 
     @property
     def share(self) -> float | None:
-        """Smallest share that is detected with the target's power; None if no share is."""
+        """Smallest share that is detected with the target's power; None if no share is detected."""
         return self.prediction.share
 
     @property
     def excess(self) -> float:
-        """Variance of a rare string, collisions included, as a multiple of the optimum.
+        """Variance of a rare string as a multiple of the smallest known variance at epsilon_1.
 
-        The optimum is for one report per device.
+        The variance includes collisions. The smallest known variance is for one report per device.
         """
         best = compute_best_variance(self.params, self.budget.epsilon_1)
         return self.prediction.rare_error**2 * self.reports / best
 
     @property
     def binding(self) -> str:
-        """Name of the largest part of the error."""
+        """Name of the largest part of the error, a key of `ERROR_REMEDIES`."""
         return max(self.prediction.parts, key=lambda name: self.prediction.parts[name])
 
     @property
     def filling(self) -> CohortFilling:
-        """Distribution of the devices over cohorts, if each device reports in every interval."""
+        """Distribution of the devices over cohorts, if each device reports in every interval.
+
+        Its share is the expected proportion of cohorts that a collector can release.
+        """
         devices = round(self.reports / self.question.reports_per_device)
         return CohortFilling(devices=devices, m=self.params.m, min_cohort=MIN_COHORT)
 
@@ -119,14 +131,17 @@ class Plan(DisplayedRecord):
         epoch: str = _DEFAULT_EPOCH,
         interval: str | None = None,
     ) -> str:
-        """Return a registry with the planned metric; its parameters are read back exactly.
+        """Return the text of a registry with the planned metric.
+
+        Reading the text returns exactly the same parameters.
 
         Parameters
         ----------
         name : name of the metric.
         expires : last day of the metric.
         description, owner, epoch : fields of the entry.
-        interval : by default a day, or an epoch if a report equals the permanent response.
+        interval : time in which a device reports once. The default is "day", or "epoch" if a report
+            equals the permanent response.
 
         Raises
         ------
@@ -146,7 +161,7 @@ class Plan(DisplayedRecord):
         )
 
     def _table(self) -> dict[str, list[Any]]:
-        """Return the designs to choose from, this one first."""
+        """Return the columns of a table of designs: this plan first, then the alternatives."""
         designs = [
             (other.name, other.params, other.excess, other.share) for other in self.alternatives
         ]
@@ -161,7 +176,7 @@ class Plan(DisplayedRecord):
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `rappor plan --json` prints."""
         prediction = self.prediction
-        question = self.question.applied(self.params, self.reports)
+        question = self.question.with_decoder_method(self.params, self.reports)
         return {
             **_letters_of(self.params),
             "p_star": self.params.p_star,
@@ -209,7 +224,10 @@ class Plan(DisplayedRecord):
 
 
 def build_plan(params: Params, n_reports: int, question: DetectionTarget, budget: Budget) -> Plan:
-    """Predict detections for the parameters, and for alternatives with the same k and m."""
+    """Build a plan: predict detections for the parameters and for alternative designs.
+
+    The alternatives have the same numbers of bits and cohorts.
+    """
     alternatives = []
     for name, candidate in _list_alternatives(params, budget):
         variance = compute_rare_variance(candidate)
@@ -249,7 +267,7 @@ def _list_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Pa
 
 
 def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
-    """Yield asymmetric and symmetric noise; only one of them if they are equal."""
+    """Yield asymmetric and symmetric noise. If the two are equal, yield one design, "best"."""
     designs = {
         name: choose_category_noise(
             budget, params.encoding, params.categories, symmetric=name == "symmetric"
@@ -263,4 +281,5 @@ def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[t
 
 
 def _letters_of(params: Params) -> dict[str, float]:
+    """Return the numbers of the parameters by their letter: k, h, m, f, g, p and q."""
     return {letter: getattr(params, letter) for letter in LETTERS}

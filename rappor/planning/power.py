@@ -1,31 +1,49 @@
-"""Predictions of the decoder's detections and interval widths.
+"""Power of a decode: predictions of its detections and of the widths of its intervals.
+
+The input is a parameter set, a number of reports, and the shares of the strings. The output is the
+expected number of detected strings, the smallest share that is detected with a given probability
+(the power), and standard errors. No collection is simulated.
 
 Theory of operation
 -------------------
 `rappor.planning.category_noise` has the errors of encodings with one bit for each category. The
 errors of strings are as follows. The decoder regresses m k de-biased bits on the candidates
-(`rappor.estimator.fit`). A string sets n = m k d of the bits, where d is the density, and its
-estimate has the error
+(`rappor.estimator.fit`): a row of the regression is one bit of one cohort, and the regression has a
+free background, a constant for all rows. First the decoder selects the strings with a high score,
+and then it fits their shares. The standard error of a string's share is
 
     error^2 = 1 / (n (1 - d) (1 - s / (m k)) E[1 / (v + tau^2)])
 
-- v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2) is the variance of one bit from
-  coins and from the sampling of the devices, at the mean level mu = p* + (q*-p*) theta. theta is
-  the string's own share plus the shares of other strings on the bit. The mean E is over all layouts
-  (`compute_bit_levels`). R is the number of reports per device (`rappor.estimator.debias`).
-- tau^2 = d (1-d) (sum of squares of the shares that the selection does not explain) is the variance
-  of collisions. More reports do not lower tau^2.
-- 1 - d is the share of the information that the free background leaves.
-- s is the number of selected strings. Collisions between candidates cost the information of one bit
-  for each selected string.
+    k, m     number of bits of a report, number of cohorts
+    d        density: the probability that a string sets a bit of a cohort
+    n        number of rows of a string, m k d
+    s        number of selected strings
+    v        variance of a row from coins and from the sampling of the devices
+    tau^2    variance of a row from collisions with strings that are not selected
+    E        mean over the levels of the string's rows (`compute_bit_levels`)
 
-A string of share b is detected with probability Phi(b / error - z), where z is the normal quantile
-of the p-value threshold. For Bonferroni, the threshold is level / c. For Benjamini-Hochberg, the
-threshold depends on the result: with r other detections, a string needs p <= level (1 + r) / c, and
-r is the sum of all detection probabilities at this threshold. The step-up procedure takes the
-largest such threshold. The adaptive procedure divides by the expected number of absent candidates
-instead of c, from the number of reports at which the decoder applies it. The strings that the
-selection explains are predicted by the same sum, at the error rate of the selection.
+- v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2), with N reports, R reports per
+  device, and the expected proportion of ones mu = p* + (q*-p*) theta. The level theta is the share
+  of the devices that set the bit: the string's own share and the shares of other strings on the
+  bit (`rappor.estimator.debias`).
+- tau^2 = d (1-d) (sum of the squared shares of strings that are not selected). More reports do not
+  lower tau^2.
+- The factor 1 - d is the proportion of the information that the free background leaves.
+- The factor 1 - s / (m k) is for collisions between selected strings: each selected string costs
+  the information of one row.
+
+A string of share b is detected with probability Phi(b / error - z), where Phi is the normal
+distribution function and z the normal quantile of the p-value threshold. With c candidates:
+
+    correction           p-value threshold
+    Bonferroni           level / c
+    Benjamini-Hochberg   level (1 + r) / c, with r other detections
+    adaptive             as Benjamini-Hochberg, with the expected number of absent candidates for c
+
+r is the sum of all detection probabilities at the threshold, so the threshold is a fixed point. The
+step-up procedure uses the largest fixed point. The decoder uses the adaptive correction from a
+certain number of reports on. The number of selected strings is predicted by the same sum, at the
+error rate of the selection.
 
 Predictions are means over layouts and collections. They hold for candidates with distinct bits, and
 for collisions that do not dominate the error. If collisions dominate, the decoder explains more
@@ -53,42 +71,39 @@ from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 _SHARE_GRID: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
-"""Shares at which errors are computed; errors between them are interpolated.
-
-A grid of twice as many shares changes the smallest detected share by a relative 1.5e-4, and all
+"""Shares at which errors are computed, as proportions of devices. Errors at other shares are
+interpolated. Twice as many shares change the smallest detected share by a relative 1.5e-4, and all
 other results by less."""
 
 _MAX_ITERATIONS: Final = 100
-"""Largest number of iterations until errors and selection agree.
-
-The slowest of a hundred predictions needed 18."""
+"""Largest number of iterations until errors and selection agree. It ensures an end: the slowest of
+a hundred predictions needed 18 iterations."""
 
 _MAX_STEPS: Final = 10_000
-"""Largest number of steps to the fixed point of the threshold. The slowest of a hundred predictions
-needed 100."""
+"""Largest number of steps to the fixed point of the threshold. It ensures an end: the slowest of a
+hundred predictions needed 100 steps."""
 
 _TOLERANCE: Final = 1e-6
-"""Relative change at which an iteration stops.
-
-A tolerance of 1e-9 changes no prediction by more than 1e-6."""
+"""Relative change at which an iteration stops. A tolerance of 1e-9 changes no prediction by more
+than a relative 1e-6."""
 
 _MIN_INFORMATION_LEFT: Final = 0.05
-"""Smallest share of the information that selected strings leave.
-
-If selected strings fill nearly all rows, the formula has no finite error. The decoder's screening
-has the same bound."""
+"""Smallest factor 1 - s / (m k). If selected strings fill nearly all rows, the formula has no
+finite error. The decoder's screening has the same bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DetectionTarget:
-    """The strings that a collection must detect, and the requested certainty.
+    """Strings that a collection must detect, and the requested certainty.
 
     Parameters
     ----------
     frequencies : shares of the strings.
-    error_control : error rate and confidence level of the decoder.
-    power : probability with which a string of the smallest share is detected.
-    reports_per_device : reports of each device. N reports come from N / reports_per_device devices.
+    error_control : error rate, correction and confidence level of the decoder.
+    power : probability with which a string of the smallest share is detected. 0.8 is the convention
+        of statistics.
+    reports_per_device : mean number of reports of a device. N reports come from
+        N / reports_per_device devices.
 
     Raises
     ------
@@ -113,17 +128,18 @@ class DetectionTarget:
 
     @classmethod
     def of(cls, target: DetectionTarget | int) -> DetectionTarget:
-        """Return a target; a number means as many strings with shares by Zipf's law."""
+        """Return a target. A number stands for as many strings with shares by Zipf's law."""
         return (
             target
             if isinstance(target, DetectionTarget)
             else cls(frequencies=Frequencies.zipf(target))
         )
 
-    def applied(self, params: Params, n_reports: int) -> DetectionTarget:
-        """Return the target with the correction that the decoder applies to these reports.
+    def with_decoder_method(self, params: Params, n_reports: int) -> DetectionTarget:
+        """Return the target with the correction that the decoder uses for these reports.
 
-        The decoder replaces the adaptive correction if a row has too few ones.
+        Case: few reports, so that a row has few ones and a p-value is one of few numbers. The
+        adaptive correction would exceed its error rate, so the decoder uses Benjamini-Hochberg.
         """
         if not get_encoding(params).is_hashed:
             return self
@@ -133,21 +149,25 @@ class DetectionTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """Predicted detections and errors, as shares of the reports.
+    """Predicted detections and errors. Shares and errors are proportions of the devices.
 
     Attributes
     ----------
-    found : expected number of present candidates that are detected.
-    probabilities : (c,) float64. Detection probability of a string of each class of the
+    found : expected number of detected candidates that some device has.
+    probabilities : (classes,) float64. Detection probability of a string of each class of the
         frequencies.
-    share : smallest share that is detected with the target's power; None if no share is.
+    share : smallest share that is detected with the target's power; None if no share is detected.
     rare_error : standard error of an absent candidate.
-    largest, largest_error : largest share of the frequencies, and its standard error.
-    error, width, adjusted_width : standard error of a string of the smallest share (of share 1
-        without a smallest share), the width of its interval, and the width of its interval adjusted
-        for the detected list (Benjamini and Yekutieli 2005).
-    parts : share of each cause in the variance of that error: "coins", "sampling" (of the devices),
-        "unexplained" (strings on the same bits) and "candidates" (that must be distinguished).
+    largest : largest share of the frequencies.
+    largest_error : standard error of the largest share.
+    error : standard error of a string with the smallest detected share. If no share is detected,
+        standard error of a string that all devices have.
+    width : width of the confidence interval of that string.
+    adjusted_width : width of its interval adjusted for the detected list (Benjamini and Yekutieli
+        2005).
+    parts : proportion of each cause in the variance error^2. The causes are "coins", "sampling" (of
+        the devices), "unexplained" (strings that are not selected, on the same bits) and
+        "candidates" (selected strings on the same bits).
     """
 
     found: float
@@ -163,15 +183,24 @@ class Prediction:
 
 
 def predict(params: Params, n_reports: int, target: DetectionTarget) -> Prediction:
-    """Predict detections and errors of the decoder, by the theory above."""
-    target = target.applied(params, n_reports)
+    """Predict detections and errors of the decoder.
+
+    Parameters
+    ----------
+    params : the parameters of all reports.
+    n_reports : number of reports of all devices.
+    target : the strings to detect, and the requested certainty.
+    """
+    target = target.with_decoder_method(params, n_reports)
     frequencies = target.frequencies
     collection = _choose_error_model(params, n_reports, target)
     errors = collection.errors(_SHARE_GRID)
     z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
     threshold, threshold_of_next = _thresholds(z, target)
-    # A string that is certainly detected already counts in the threshold. A string that is
-    # uncertain raises the rank by one if it passes. The two thresholds are interpolated.
+    # The threshold counts each string with its detection probability. A string with probability 1
+    # is counted fully. A string with a small probability raises the number of detections by one if
+    # it is detected, so its own threshold is the threshold with one more detection. Between the two
+    # cases the thresholds are interpolated.
     first_probabilities = _compute_detection_probabilities(z, threshold)
     probabilities = _compute_detection_probabilities(
         z, threshold + (1 - first_probabilities) * (threshold_of_next - threshold)
@@ -200,13 +229,14 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
 def _choose_error_model(
     params: Params, n_reports: int, target: DetectionTarget
 ) -> CategoryNoise | _Collection:
-    """Return the object that computes the errors of the encoding."""
+    """Return the error model of the encoding, which computes standard errors by share."""
     if get_encoding(params).is_hashed:
-        return _collection(params, n_reports, target).settle()
+        return _build_collection(params, n_reports, target).find_selection()
     return CategoryNoise(params=params, n_reports=n_reports, repeated=target.reports_per_device)
 
 
-def _collection(params: Params, n_reports: int, target: DetectionTarget) -> _Collection:
+def _build_collection(params: Params, n_reports: int, target: DetectionTarget) -> _Collection:
+    """Build the error model of strings before any selection."""
     return _Collection(
         params=params,
         n_reports=n_reports,
@@ -217,18 +247,21 @@ def _collection(params: Params, n_reports: int, target: DetectionTarget) -> _Col
 
 def error_without_collisions(params: Params, n_reports: int, target: DetectionTarget) -> float:
     """Return the standard error of an absent candidate with infinitely many cohorts."""
-    return float(_collection(params, n_reports, target).errors(np.zeros(1))[0])
+    return float(_build_collection(params, n_reports, target).errors(np.zeros(1))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Collection:
-    """Reports of devices whose strings have the given frequencies.
+    """Error model of strings: reports of devices whose strings have the given frequencies.
 
     Attributes
     ----------
-    repeated : reports per device.
-    tau2 : variance of collisions with unexplained strings.
-    selected : number of strings that the decoder selects.
+    params : the parameters of the reports.
+    n_reports : number of reports of all devices, N.
+    frequencies : shares of the strings.
+    repeated : mean number of reports per device, R.
+    tau2 : variance of a row from collisions with strings that are not selected, tau^2.
+    selected : expected number of strings that the decoder selects, s.
     """
 
     params: Params
@@ -238,8 +271,12 @@ class _Collection:
     tau2: float = 0.0
     selected: float = 0.0
 
-    def settle(self) -> _Collection:
-        """Return the collection with the selection that its own errors lead to, by iteration."""
+    def find_selection(self) -> _Collection:
+        """Return the model with the selection that agrees with its own errors.
+
+        Errors depend on the selected strings, and the selection depends on the errors. The two are
+        computed alternately until both stay the same.
+        """
         frequencies, collection = self.frequencies, self
         for _ in range(_MAX_ITERATIONS):
             errors = collection.errors(_SHARE_GRID)
@@ -253,13 +290,12 @@ class _Collection:
             tau2 = collection.collisions(probabilities)
             previous, collection = collection, replace(collection, tau2=tau2, selected=n_selected)
             values = (previous.tau2, previous.selected), (tau2, n_selected)
-            # The fixed point: the selection that these errors allow leaves these errors.
             if np.allclose(*values, rtol=_TOLERANCE, atol=0):
                 break
         return collection
 
     def errors(self, shares: Floats) -> Floats:
-        """Return the standard errors of strings with these shares, (s,)."""
+        """Return the standard errors of strings with these shares, (number of shares,) float64."""
         params = self.params
         information_left = max(1 - self.selected / (params.m * params.k), _MIN_INFORMATION_LEFT)
         information = self.information(shares)
@@ -270,19 +306,23 @@ class _Collection:
         )
 
     def information(self, shares: Floats) -> Floats:
-        """Return n E[1 / (v + tau^2)] for strings with these shares, (s,).
+        """Return n E[1 / (v + tau^2)] for strings with these shares, (number of shares,) float64.
 
-        N is the bits of a string.
+        The module explains the letters. n is the number of rows of a string.
         """
         params = self.params
         levels, probabilities = compute_bit_levels(self.frequencies, params.density)
-        # The level of a bit includes the string's own share: 1 - (1 - own) (1 - level of others).
+        # (number of shares, levels). The level of a row includes the string's own share:
+        # theta = 1 - (1 - own share) (1 - level of other strings).
         noise = self.noise(levels + np.outer(shares, 1 - levels))
         n_rows = params.m * params.k * params.density
         return np.asarray(n_rows * ((1 / (noise + self.tau2)) @ probabilities))
 
     def noise(self, level: Floats) -> Floats:
-        """Return the variance of one bit of one cohort, by the share of devices that set it."""
+        """Return v, the variance of a row, for levels of any shape.
+
+        A level is the share of the devices that set the bit.
+        """
         params = self.params
         gap = params.q_star - params.p_star
         mean = params.p_star + gap * level
@@ -290,34 +330,40 @@ class _Collection:
         return np.asarray(variance * params.m / self.n_reports / gap**2)
 
     def spread(self, shares: Floats) -> Floats:
-        """Return the variance that the h bits of a string have in common, (s,).
+        """Return the variance that the h bits of a string have in common, (number of shares,).
 
-        A string's devices are spread unevenly over the cohorts. The h bits of a cohort measure that
-        spread once.
+        The devices of a string are distributed over the cohorts at random, so a cohort has more or
+        fewer of them than expected. All h bits of the cohort measure the same deviation, so they do
+        not average it out.
         """
         devices = self.n_reports / self.repeated
         return np.asarray((1 - 1 / self.params.h) * shares * (1 - shares) / devices)
 
     def collisions(self, probabilities: Floats) -> float:
-        """Return tau^2 if the selection explains strings with these probabilities, (c,)."""
+        """Return tau^2 if strings are selected with these probabilities, (classes,) float64."""
         frequencies, density = self.frequencies, self.params.density
         row_error = np.sqrt(self.noise(np.array([density])) + self.tau2)
         excess = frequencies.shares / row_error
         low, high = TAPER
-        # An unexplained heavy string exceeds the taper, so the fit excludes its bits. Without the
-        # factor, one heavy string that is no candidate would dominate the predicted error.
+        # `excess` is the deviation of a row with the string, in standard errors. TAPER contains two
+        # deviations: the fit lowers the weight of a row from the first on, and excludes the row
+        # from the second on. Case: a frequent string that is no candidate. Its rows are excluded by
+        # the fit. Without the taper here, the string would dominate the predicted error.
         taper = low * (high - excess) / ((high - low) * np.maximum(excess, low))
         squares = (frequencies.shares * np.where(excess <= low, 1.0, np.maximum(taper, 0.0))) ** 2
         unexplained = frequencies.candidates * (1 - probabilities) + frequencies.non_candidates
         return float(density * (1 - density) * (unexplained @ squares))
 
     def parts(self, shares: Floats) -> dict[str, float]:
-        """Split the variance of a string of one share, (1,), by cause; the parts sum to one."""
+        """Split the variance of a string's share by cause.
+
+        `shares` is (1,) float64. The parts are proportions of the variance and sum to 1.
+        """
         params = self.params
         information = self.information(shares)
         unexplained = self.tau2 / (params.m * params.k * params.density)
         noise = float(1 / information[0]) - unexplained
-        # `noise` contains coins and sampling. The sampling is separated at the mean level of a bit.
+        # `noise` contains coins and sampling. Their ratio is computed at the mean level of a row.
         level = shares + (1 - shares) * params.density
         devices = self.n_reports / self.repeated
         sampling_share = level * (1 - level) * params.m / devices / self.noise(level)
@@ -334,7 +380,7 @@ class _Collection:
 
 
 def _thresholds(z: Floats, target: DetectionTarget) -> tuple[float, float]:
-    """Return the largest detected p-value, and the largest one with one more detection."""
+    """Return the p-value threshold, and the threshold with one more detection."""
     frequencies = target.frequencies
     steps = _steps(z, frequencies, target.error_control)
     if not steps.rising:
@@ -347,7 +393,7 @@ def _thresholds(z: Floats, target: DetectionTarget) -> tuple[float, float]:
 
 
 def _steps(z: Floats, frequencies: Frequencies, detection: ErrorControl) -> ThresholdSequence:
-    """Return the correction's thresholds for the expected number of p-values."""
+    """Return the thresholds of the correction by rank, for the expected numbers of p-values."""
     return ThresholdSequence.of(
         detection,
         n_candidates=frequencies.n_candidates,
@@ -366,10 +412,10 @@ def _count_below(z: Floats, frequencies: Frequencies, p_value: float) -> float:
 def _step_up(
     z: Floats, frequencies: Frequencies, steps: ThresholdSequence, *, more: float
 ) -> float:
-    """Return the largest fixed point t: the threshold of the rank `more` + detections at t.
+    """Return the largest fixed point t: the threshold at the rank `more` + (detections at t).
 
-    The iteration starts above the largest fixed point and decreases to it, because the map is
-    monotone.
+    A larger threshold gives more detections, and more detections give a larger threshold. The
+    iteration therefore decreases from above to the largest fixed point.
     """
     threshold = steps.largest
     for _ in range(_MAX_STEPS):
@@ -381,7 +427,8 @@ def _step_up(
 
 
 def _find_smallest_share(errors: Floats, threshold: float, power: float) -> float | None:
-    """Return the share that is detected with probability `power`; None if no share is."""
+    """Return the share that is detected with probability `power`; None if no share is detected."""
+    # A share is detected with the power if share / error - z(threshold) >= z(power).
     margin = _SHARE_GRID / errors - _upper_quantile(threshold) - _upper_quantile(1 - power)
     if margin[-1] < 0:
         return None

@@ -1,8 +1,11 @@
-"""Comparison of one report per device, the planned number, and an unlimited number.
+"""Repeated reports: one report per device, the planned number, and an unlimited number compared.
 
-More reports of the same devices lower only the noise of their fresh coins. The values of the
-devices, and the permanent responses behind all reports, stay the same until an epoch ends. The
-decoder assumes the same devices in the next epoch, too, and so does this module.
+More reports of the same devices lower only one part of an error, the noise of the instantaneous
+response, which each report draws anew. Two parts stay: the sampling of the devices, and the
+permanent response, which all reports of an epoch repeat. An unlimited number of reports shows the
+smallest error that these devices can give.
+
+The decoder assumes that the same devices report in the next epoch, and so does this module.
 """
 
 from __future__ import annotations
@@ -19,30 +22,27 @@ from rappor.planning.power import predict
 from rappor.protocol import loss
 
 _UNLIMITED_REPORTS: Final = 10**6
-"""Reports per device that represent an unlimited number.
-
-Fresh coins have a millionth of the variance."""
+"""Number of reports per device that stands for an unlimited number. The noise of the instantaneous
+response then has a millionth of its variance, which changes no printed digit."""
 
 _REPORTS_PER_DAY: Final = {"day": 1.0, "week": 1 / 7}
-"""Reports that a device sends in a day, by interval."""
+"""Number of reports that a device sends in a day, for each interval."""
+
 _EPOCH_DAYS: Final = {"month": 30.4375, "quarter": 91.3125, "year": 365.25}
-"""Mean number of days of an epoch."""
+"""Mean number of days of an epoch in the Julian calendar, whose years have 365.25 days."""
 
 _MAX_UNEVEN_DAYS: Final = 1.5
-"""Largest difference in days between a whole number of epochs and as many mean epochs.
-
-Months differ by up to three days, so a range of whole months never equals a multiple of the mean.
-"""
+"""Largest difference in days at which a number of days counts as a whole number of epochs. Months
+have 28 to 31 days, so whole months are seldom a multiple of the mean length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedReports:
-    """Detections and privacy loss with a number of reports per device.
+    """Detections and privacy loss for one number of reports per device.
 
     Attributes
     ----------
-    reports_per_device : None for an unlimited number. The mean over devices if some send one more
-        than others.
+    reports_per_device : mean number of reports per device; None for an unlimited number.
     share : smallest detected share; None if no share is detected.
     rare_error : standard error of an absent candidate, as a share.
     epsilon : privacy loss, in nats, of a device that sends the most reports and keeps its value
@@ -64,8 +64,8 @@ def compare_repeats(
     ----------
     planned : the plan.
     epochs : number of epochs of the collection.
-    once : True if devices report once in an epoch. Then an unlimited number of reports is
-        impossible.
+    once : True if devices report once in an epoch. An unlimited number of reports is then
+        impossible and not compared.
 
     Returns
     -------
@@ -101,6 +101,7 @@ def compare_repeats(
 
 
 def _compute_loss(planned: Plan, reports_per_device: float, *, epochs: int) -> float:
+    """Compute the loss of all reports of a device in nats: the losses of its epochs add."""
     if reports_per_device == _UNLIMITED_REPORTS:
         return epochs * planned.epsilon_inf
     return epochs * loss.epsilon_n(planned.params, math.ceil(reports_per_device / epochs))
@@ -125,8 +126,8 @@ def count_reports(days: int, interval: str) -> int:
 def count_responses(days: int, epoch: str) -> float:
     """Return the mean number of reports of a device that reports once in each epoch.
 
-    The days begin with an epoch. In a part of an epoch, that part of the devices has reported: each
-    device draws its day.
+    The days begin with an epoch. The secret of a device determines its day in an epoch, so after a
+    third of an epoch a third of the devices has reported.
     """
     n_epochs = days / _EPOCH_DAYS[epoch]
     rounded = max(1, round(n_epochs))
@@ -134,7 +135,7 @@ def count_responses(days: int, epoch: str) -> float:
 
 
 def count_epochs(days: int, epoch: str) -> int:
-    """Return the largest number of permanent responses behind a device's reports."""
+    """Return the largest number of permanent responses that a device uses in a number of days."""
     return math.ceil(count_responses(days, epoch)) if epoch in _EPOCH_DAYS else 1
 
 

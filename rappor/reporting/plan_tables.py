@@ -158,7 +158,7 @@ def _list_params(plan: Plan) -> Iterator[tuple[str, str]]:
 def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the detectable share of the parameters, and the sources of the standard error."""
     prediction = plan.prediction
-    question = plan.question.applied(plan.params, plan.reports)
+    question = plan.question.with_decoder_method(plan.params, plan.reports)
     condition = (
         f"in {format_count(plan.reports, 'report')}{_format_devices(plan)}, among "
         f"{format_count(question.frequencies.n_candidates, 'candidate')} "
