@@ -34,9 +34,10 @@ from rappor.comparison.contrast_rows import (
 from rappor.comparison.shared_devices import ChangeVariance
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.design_matrix import Design
-from rappor.estimator.fit import LEAST_NOISE, Fit, NormalEquations
+from rappor.estimator.fit import LEAST_NOISE, Fit
 from rappor.estimator.identifiability_groups import DistinctCandidates
 from rappor.estimator.near_capacity import SATURATED, fit_all_by_least_squares
+from rappor.estimator.normal_equations import NormalEquations
 from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.score_tests import compute_null_tail
 from rappor.estimator.screening import Screening, ScreeningTask

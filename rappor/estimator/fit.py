@@ -1,27 +1,56 @@
-"""Fit the selected candidates by weighted least squares, and score all other candidates.
+"""Weighted least-squares fit of the selected candidates, and scores of all other candidates.
+
+`rappor.estimator.selection` calls `fit_rows` again and again while it changes the selection. The
+input is the regression's rows (`debias.Target`) and the columns of the selected candidates. The
+output is a `Fit`, from which the decoder takes estimates, standard errors and p-values.
 
 Theory of operation
 -------------------
-The row of bit i in cohort j is y = sum_s beta_s x_s + background + noise. The noise has three
-sources, and each source has its own treatment:
+Each row is one bit of one cohort. Its de-biased proportion is
 
-- Coins: the variance v is known exactly (`Target.noise`).
+    y_r = sum over selected s of beta_s x_rs + b_g + noise_r
+
+| symbol | meaning | shape and unit |
+|---|---|---|
+| r | a row: bit i of cohort j of collection g | n rows |
+| y | de-biased proportions | (n,), shares |
+| x_s | column of candidate s: 1 in the rows that s sets, otherwise 0 | (n,) |
+| beta_s | share of candidate s | share of the reports |
+| b_g | background of collection g | share |
+| v | variance of the randomized responses, known exactly (`Target.compute_noise_variance`) | (n,) |
+| tau^2 | variance of collisions, the same in every row | number |
+| t | taper weights, 1 in most rows | (n,), in [0, 1] |
+| W | diagonal matrix of the weights w = t / (v + tau^2) | (n, n) |
+| kappa | correction for the taper, 1 without tapered rows | number |
+
+The noise has three sources, and each source has its own treatment:
+
+- Coins: the randomized responses have the variance v.
 - Collisions with strings that are too rare to select: their bits are spread over all rows, so they
   add one common variance tau^2 to every row. The fit estimates tau^2 from the residuals by the
   method of moments.
-- Collisions with frequent strings that are not candidates: they lift few rows by a large amount. A
-  collision only adds to a row. A one-sided redescending weight (Hampel's three-part psi without its
-  flat part) therefore sets such rows aside. The correction kappa = E psi' / E w is applied to
-  estimates and variances (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3 for the
-  one-step estimate).
+- Collisions with frequent strings that are not candidates: they lift few rows by a large amount,
+  and never lower a row. The taper therefore reduces the weight of rows far above the fit. It is a
+  one-sided redescending psi function, Hampel's three-part psi without its flat part. A row beyond
+  the second limit of `TAPER` is *set aside*: its weight is 0.
 
-The background of each collection is a free coefficient. Proportions sum to one, so the background
-is the density times the share of the strings outside the fit, reduced by the rows that were set
-aside.
+The background b_g is a free coefficient of each collection. Proportions sum to one, so b_g is the
+density (the share of the rows that a random string sets) times the share of the strings outside
+the fit, reduced by the rows that were set aside. Without this column, the mass of all other strings
+would lie on the candidates, and 95 % intervals would cover .32 to .46.
 
 A candidate outside the selection gets the coefficient that it would have if it were added to the
-fit. With z_s its column minus the projection on the selected columns, the coefficient is beta_s =
-z_s'W(y - fit) / z_s'W x_s, the form of the de-sparsified lasso [ZZ14, equation 5].
+fit. With z_s = x_s minus its projection on the background and the selected columns,
+
+    score_s       = z_s' W (y - fit)
+    information_s = z_s' W x_s
+    beta_s        = score_s / information_s / kappa
+    standard error = 1 / sqrt(information_s) / kappa
+
+This is the one-step estimate of the de-sparsified lasso [ZZ14, equation 5]. Dividing by kappa is
+the one-step correction of an M-estimator: the tapered residual of a row, psi(u) = u w(u), changes
+with slope psi' and not with slope w (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3).
+kappa is the mean of psi' divided by the mean of w.
 """
 
 from __future__ import annotations
@@ -31,72 +60,52 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import linalg, sparse
-from scipy.sparse.linalg import LinearOperator, cg
+from scipy import sparse
 
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.debias import Target
-from rappor.estimator.sparse_products import quadratic_forms, weighted_products
+from rappor.estimator.normal_equations import NormalEquations
+from rappor.estimator.sparse_products import weighted_products
 
 TAPER: Final = (3.5, 7.0)
 """Limits of the taper, in standard deviations above the fit: the weight of a row begins to fall at
 the first limit and reaches 0 at the second. Noise alone exceeds the first limit in one row of
-4,300. README.md, "Constants", measures other limits."""
+4,300. rappor/decoding/VALIDATION.md, "Constants", measures other limits: without a taper, 9 % fewer
+strings are detected."""
 
 _REWEIGHTINGS: Final = 3
 """Number of fits, each with the weights and the noise of the previous fit. With 2 or 20 the number
-of detected strings changes by less than .3 %."""
+of detected strings changes by less than .3 % (measured)."""
 
 _NEWTON_STEPS: Final = 3
 """Number of steps of Newton's method for tau^2. The method starts at the previous tau^2. Ten steps
-change no estimate by more than 1e-11 of its standard error."""
+change no estimate by more than 1e-11 of its standard error (measured)."""
 
-RIDGE: Final = 1e-9
-"""Ridge, relative to the diagonal of the normal equations. The ridge makes the equations solvable
-when columns repeat. Its effect is small compared with any statistical error."""
-
-_DEPENDENT: Final = 1e-6
-"""Information of a column after projection, relative to its information before, below which the
-column counts as a combination of other columns. The limit lies between rounding errors (about
-1e-12) and one row of a thousand, which is information."""
+_LEAST_INFORMATION: Final = 1e-6
+"""Share of the information of a column that must remain after projection on the other columns. A
+column with less counts as a combination of the other columns, and has no estimate. The limit lies
+between rounding errors (about 1e-12) and one row of a thousand, which is information."""
 
 _MOST_LEVERAGE: Final = 1 - 1e-6
 """Leverage above which the fit explains a row completely. The residual of such a row is only
-rounding error, so the row contributes nothing to the estimate of the noise."""
+rounding error, so the row contributes nothing to the estimate of tau^2."""
 
-_MOST_SEARCHED: Final = 0.5
-"""Largest share of the residual degrees of freedom that the search may use. The formula of the
-search assumes a sparse selection and is not valid beyond the limit."""
+_MOST_SEARCH_SHARE: Final = 0.5
+"""Largest share of the residual degrees of freedom that the search for the selection may use. The
+formula of the search assumes a sparse selection and is not valid beyond the limit."""
 
 _LEAST_KAPPA: Final = 0.1
 """Lower bound on kappa, so that no estimate is multiplied by more than ten. Kappa reaches the bound
-only if most rows are lifted."""
-
-_MANY: Final = 400
-"""Number of coefficients above which conjugate gradients solve the equations without an inverse. At
-this number both methods take 10 ms."""
-
-_ITERATIONS: Final = 100
-"""Largest number of iterations of conjugate gradients. About 30 are usual if an eighth of the
-entries of the design matrix is 1."""
-
-_SETTLED: Final = 1e-10
-"""Residual of the equations, relative to their right side, at which conjugate gradients stop."""
-
-_ROUNDING: Final = 1e-13
-"""Largest relative difference between weights that are equal except for rounding."""
-
-_LEVERAGE_STEPS: Final = 12
-"""Number of steps of Newton's method for the common factor of the leverages. Six to ten steps are
-usual."""
+only if frequent strings that are not candidates lift most rows."""
 
 _MAD: Final = 1.4826
-"""Ratio of the standard deviation to the median absolute deviation of normal noise: 1 /
-Phi^-1(3/4)."""
+"""Ratio of the standard deviation to the median absolute deviation of normal noise: 1 divided by
+the 3/4 quantile of the standard normal distribution."""
 
 LEAST_NOISE: Final = 1e-18
-"""Variance that replaces a variance of 0, so that no weight is infinite. A variance is 0 where p* =
-0 and no device sends the bit. The number is the squared share of one report of 10^9."""
+"""Variance of a row that replaces a variance of 0, so that no weight is infinite. A variance is 0
+where p* = 0 and no device sends the bit. The number is the squared share of one report of 10^9, so
+it is smaller than the variance of any row with noise."""
 
 _TINY: Final = 1e-300
 """Number that replaces a divisor of 0. Newton's quotient stays finite where every row is set aside.
@@ -107,20 +116,23 @@ _TINY: Final = 1e-300
 class Fit:
     """A weighted least-squares fit of the background and the selected columns.
 
+    There are n rows, g collections and s selected candidates.
+
     Attributes
     ----------
-    residual : (n,) float64. Proportions minus fitted values.
-    fitted : (n,) float64.
-    coin_variance : (n,) float64. Variance v of the coins at the fitted values.
-    tau2 : variance of the collisions, common to all rows.
-    taper_weight : (n,) float64 in [0, 1]. Factor of the taper on the weight of each row.
-    weight : (n,) float64. robust / (noise + tau2).
-    kappa : mean slope of the tapered residual relative to its mean weight. It is 1 if no row is
+    residual : (n,) float64. Proportions minus fitted values, as shares.
+    fitted : (n,) float64. Background plus the shares of the selected candidates in each row.
+    coin_variance : (n,) float64. v at the fitted values: variance of the randomized responses.
+        Infinite in cohorts without reports.
+    tau2 : tau^2, variance of the collisions, common to all rows.
+    taper_weight : (n,) float64 in [0, 1]. t: below 1 in rows far above the fit.
+    weight : (n,) float64. w = t / (v + tau^2).
+    kappa : mean slope of the tapered residual, divided by the mean weight. It is 1 if no row is
         tapered.
     basis : (n, g + s) sparse, by rows. One background column per collection, then the selected
         columns.
-    equations : the normal equations of basis and weight.
-    coefficients : (g + s,) float64. Background levels, then proportions of the selected candidates.
+    equations : the normal equations of `basis` and `weight`.
+    coefficients : (g + s,) float64. Background levels, then shares of the selected candidates.
     n_selected : s.
     """
 
@@ -138,7 +150,7 @@ class Fit:
 
     @property
     def inverse(self) -> Floats:
-        """Inverse of basis' W basis, (g + s, g + s)."""
+        """(g + s, g + s) float64. Inverse of basis' W basis."""
         return self.equations.inverse
 
     @property
@@ -151,33 +163,40 @@ class Fit:
 
         Parameters
         ----------
-        columns : (n, c) sparse. Entries are 1, or -1 in the columns of falling shares.
+        columns : (n, c) sparse. Entries are 1. In a comparison of samples, a candidate has a second
+            column with entries -1, which stands for a share that falls.
 
         Returns
         -------
         score : (c,) float64. z_s' W residual.
         information : (c,) float64. z_s' W x_s. It is 0 for a combination of selected columns.
         """
+        # The residual is orthogonal to the selected columns, so x_s and z_s have the same score.
         score = columns.T @ (self.weight * self.residual)
         cross = weighted_products(columns, self.weight, self.basis)
         unprojected_information = abs(columns).T @ self.weight
         information = unprojected_information - self.equations.compute_inverse_forms(cross)
-        return score, np.where(information > _DEPENDENT * unprojected_information, information, 0.0)
+        is_identified = information > _LEAST_INFORMATION * unprojected_information
+        return score, np.where(is_identified, information, 0.0)
 
     def compute_selected_estimates(self) -> tuple[Floats, Floats]:
-        """Compute the estimates of the selected candidates and their standard errors, (s,) each.
+        """Compute the estimates of the selected candidates and their standard errors.
 
         A candidate has the estimate 0 and an infinite standard error in two cases:
 
-        - all its rows are set aside;
+        - all its rows are set aside, or belong to cohorts without reports;
         - its column is a combination of other columns.
+
+        Returns
+        -------
+        estimate, std_error : (s,) float64 each, as shares.
         """
         columns = slice(len(self.coefficients) - self.n_selected, None)
         information = (abs(self.basis).T @ self.weight)[columns]
         variance = self.inverse.diagonal()[columns]
         # The product of information and variance is 1 / (1 - R^2) of the regression of the column
         # on all other columns. It grows without bound when the column is a combination of others.
-        is_identified = (information > 0) & (information * variance * _DEPENDENT < 1)
+        is_identified = (information > 0) & (information * variance * _LEAST_INFORMATION < 1)
         error = np.sqrt(np.maximum(variance, 0.0)) / self.kappa
         return np.where(is_identified, self.coefficients[columns], 0.0), np.where(
             is_identified, error, np.inf
@@ -186,39 +205,46 @@ class Fit:
     def compute_row_influence(self, columns: sparse.csc_array, basis_index: Integers) -> Floats:
         """Compute the derivative of each candidate's estimate by the proportion of each row.
 
+        Weights are held fixed, so estimates are linear in the proportions. For a selected candidate
+        the derivatives are a row of (basis' W basis)^-1 basis' W. For another candidate they are
+        W z_s / (z_s' W x_s) / kappa.
+
         Parameters
         ----------
-        columns : (n, c) sparse.
-        basis_index : (c,) int64. Indices of the candidates' columns in the basis, -1 outside the
-            selection.
+        columns : (n, c) sparse. Columns of the candidates.
+        basis_index : (c,) int64. Index of each candidate's column in `basis`, -1 for candidates
+            outside the selection.
 
         Returns
         -------
-        (c, n) float64.
+        (c, n) float64, in shares per unit of a proportion.
         """
-        inside = basis_index >= 0
+        is_selected = basis_index >= 0
         influence = np.empty(columns.shape[::-1])
-        influence[inside] = (self.basis @ self.inverse[:, basis_index[inside]]).T
-        # The one-step estimate of a candidate outside the selection is linear in the proportions,
-        # too.
-        if not inside.all():
-            outside = columns[:, ~inside]
+        influence[is_selected] = (self.basis @ self.inverse[:, basis_index[is_selected]]).T
+        # This branch computes z_s as a dense column, which costs memory.
+        if not is_selected.all():
+            outside = columns[:, ~is_selected]
             cross = weighted_products(outside, self.weight, self.basis) @ self.inverse
             projected = outside.toarray() - self.basis @ cross.T
             information = np.asarray(
                 outside.multiply(self.weight[:, None] * projected).sum(axis=0)
             ).ravel()
-            influence[~inside] = (projected / (np.maximum(information, _TINY) * self.kappa)).T
+            influence[~is_selected] = (projected / (np.maximum(information, _TINY) * self.kappa)).T
         influence *= self.weight
         return influence
 
     def covariance(self, columns: sparse.csc_array | None = None) -> Floats:
-        """Compute the covariance of the coefficients of the selected candidates, (s, s).
+        """Compute the covariance of the coefficients of the selected candidates.
 
         Parameters
         ----------
         columns : (n, s) sparse, without the backgrounds. If it is passed, the covariance of a fit
             of these columns with the same weights is computed instead.
+
+        Returns
+        -------
+        (s, s) float64. The (basis' W basis)^-1 of the candidates, divided by kappa^2.
         """
         n_backgrounds = len(self.coefficients) - self.n_selected
         inverse = self.inverse
@@ -241,54 +267,64 @@ def fit_rows(
 
     Parameters
     ----------
-    target : n rows.
-    selected : (n, s) sparse columns.
-    start : previous fit, from which noise, collisions and weights are taken. Without it they are
-        computed from the proportions as if there were no selected columns.
-    initial_coefficients : (g + s,) float64. Coefficients at which conjugate gradients start.
-    allow_zero_weights : False uses Huber's weights, which stay positive. A string that is not
-        selected yet then keeps its own rows.
+    target : n rows of g collections.
+    selected : (n, s) sparse. Columns of the selected candidates.
+    start : previous fit, from which noise, collisions and taper weights are taken. Without it they
+        are computed from the proportions as if there were no selected columns.
+    initial_coefficients : (g + s,) float64. Coefficients at which conjugate gradients start. They
+        change the time, not the result.
+    allow_zero_weights : True tapers rows by the redescending psi, which sets rows aside. False uses
+        Huber's psi, whose weights stay positive. A string that is not selected yet then keeps its
+        own rows, although it lifts them far above the fit.
     search_degrees : degrees of freedom that the search for the selection used in addition to the
         number of columns (Tibshirani, Statistica Sinica 2015, section 5).
     """
     basis = sparse.hstack([sparse.csc_array(background_columns(target)), selected], format="csr")
-    noise = start.coin_variance if start else target.compute_noise_variance(target.density)
-    tau2 = _estimate_initial_tau2(target, noise, start.residual if start else target.proportions)
-    robust = start.taper_weight if start and allow_zero_weights else np.ones(len(target))
-    slope = np.ones(len(target))
-    psi = compute_redescending_weights if allow_zero_weights else compute_huber_weights
-    equations = start.equations if start else None
-    coefficients = (
-        np.zeros(basis.shape[1]) if initial_coefficients is None else initial_coefficients
+    # Without a previous fit, v is evaluated at the background of a collection without candidates.
+    coin_variance = start.coin_variance if start else target.compute_noise_variance(target.density)
+    tau2 = _estimate_initial_tau2(
+        target, coin_variance, start.residual if start else target.proportions
     )
+    taper_weight = start.taper_weight if start and allow_zero_weights else np.ones(len(target))
+    psi_slope = np.ones(len(target))
+    compute_psi = compute_redescending_weights if allow_zero_weights else compute_huber_weights
+    equations = start.equations if start else None
+    coefficients = np.zeros(basis.shape[1])
+    if initial_coefficients is not None:
+        coefficients = initial_coefficients
+    # The search for the selection chose columns that follow the noise. The residuals are too small
+    # by the degrees of freedom of the search, as they are by those of the coefficients.
     n_free = max(len(target) - len(coefficients), 2)
-    search_factor = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
+    n_free_after_search = max(n_free - search_degrees, n_free * _MOST_SEARCH_SHARE)
     for _ in range(_REWEIGHTINGS):
-        equations = NormalEquations(basis, robust / (noise + tau2)).reuse_if_equal(equations)
+        equations = NormalEquations(basis, taper_weight / (coin_variance + tau2)).reuse_if_equal(
+            equations
+        )
         coefficients = equations.solve(target.proportions, coefficients)
         fitted = basis @ coefficients
         residual = target.proportions - fitted
-        noise = target.compute_noise_variance(fitted)
-        robust, slope = psi(target.compute_excess(fitted, noise + tau2))
+        coin_variance = target.compute_noise_variance(fitted)
+        taper_weight, psi_slope = compute_psi(target.compute_excess(fitted, coin_variance + tau2))
         # The fit follows the rows, so squared residuals are smaller than the noise. The leverage
-        # corrects for the fitted coefficients, and the search factor for the choice of the columns.
-        leverage = equations.compute_leverages(robust / (noise + tau2))
-        tau2 = _estimate_tau2(
-            robust**2 * residual**2 * search_factor, robust, noise, tau2, leverage
-        )
+        # corrects for the fitted coefficients, and the ratio of the degrees of freedom for the
+        # choice of the columns.
+        leverage = equations.compute_leverages(taper_weight / (coin_variance + tau2))
+        squares = taper_weight**2 * residual**2 * (n_free / n_free_after_search)
+        tau2 = _estimate_tau2(squares, taper_weight, coin_variance, tau2, leverage)
     # The last fit uses the final weights. Coefficients and weights of the result belong together.
-    weight = robust / (noise + tau2)
+    weight = taper_weight / (coin_variance + tau2)
     equations = NormalEquations(basis, weight).reuse_if_equal(equations)
     coefficients = equations.solve(target.proportions, coefficients)
     fitted = basis @ coefficients
+    kappa = float(np.sum(psi_slope / (coin_variance + tau2)) / np.sum(weight))
     return Fit(
         residual=target.proportions - fitted,
         fitted=fitted,
-        coin_variance=noise,
+        coin_variance=coin_variance,
         tau2=tau2,
-        taper_weight=robust,
+        taper_weight=taper_weight,
         weight=weight,
-        kappa=max(float(np.sum(slope / (noise + tau2)) / np.sum(weight)), _LEAST_KAPPA),
+        kappa=max(kappa, _LEAST_KAPPA),
         basis=basis,
         equations=equations,
         coefficients=coefficients,
@@ -297,234 +333,130 @@ def fit_rows(
 
 
 def background_columns(target: Target) -> Floats:
-    """Build one column of ones for each collection, (n, g)."""
-    return np.asarray(
-        target.collection_index[:, None] == np.arange(len(target.counts)), dtype=float
-    )
+    """Build the background columns: 1 in the rows of the column's collection, otherwise 0.
 
-
-class NormalEquations:
-    """Normal equations of a basis, (n, p), and weights, (n,): basis' W basis beta = basis' W y.
-
-    Candidates hash at random, so the equations are well conditioned. With many coefficients,
-    conjugate gradients solve them faster than a Cholesky factor. The factor is computed when
-    standard errors need it.
+    Returns
+    -------
+    (n, g) float64.
     """
-
-    def __init__(
-        self, basis: sparse.csr_array, weight: Floats, inverse: Floats | None = None
-    ) -> None:
-        """Store the equations, and their inverse if the caller has computed it."""
-        self.basis, self.weight, self._inverse = basis, weight, inverse
-        self._factor: tuple[Floats, Floats] | None = None
-
-    @property
-    def is_large(self) -> bool:
-        """True if an inverse takes longer than a solution by iteration."""
-        return self.basis.shape[1] > _MANY
-
-    @property
-    def inverse(self) -> Floats:
-        """Inverse of basis' W basis, (p, p)."""
-        if self._inverse is None:
-            self._inverse = _invert_factor(*self.factor)
-        return self._inverse
-
-    @property
-    def factor(self) -> tuple[Floats, Floats]:
-        """Lower Cholesky factor of basis' W basis, scaled to ones, (p, p), and the scale, (p,)."""
-        if self._factor is None:
-            self._factor = _factorize(
-                weighted_products(self.basis.tocsc(), self.weight, self.basis)
-            )
-        return self._factor
-
-    def compute_inverse_forms(self, rows: Floats) -> Floats:
-        """Compute x' (basis' W basis)^-1 x for each row x of (r, p). Returns (r,)."""
-        if self._inverse is not None and self._factor is None:
-            return np.asarray(np.einsum("ij,ij->i", rows @ self._inverse, rows))
-        lower, scale = self.factor
-        half = linalg.solve_triangular(
-            lower, (rows * scale).T, lower=True, overwrite_b=True, check_finite=False
-        )
-        return np.asarray(np.einsum("ij,ij->j", half, half))
-
-    def reuse_if_equal(self, previous: NormalEquations | None) -> NormalEquations:
-        """Return the previous equations if they equal these equations.
-
-        Their factor is then reused.
-        """
-        is_equal = (
-            previous is not None
-            and previous.basis.shape == self.basis.shape
-            and np.array_equal(previous.basis.indices, self.basis.indices)
-            and np.array_equal(previous.basis.indptr, self.basis.indptr)
-            and np.array_equal(previous.basis.data, self.basis.data)
-            and np.allclose(self.weight, previous.weight, rtol=_ROUNDING, atol=0)
-        )
-        return previous if previous is not None and is_equal else self
-
-    def solve(self, proportions: Floats, near: Floats) -> Floats:
-        """Solve the equations. Returns the coefficients, (p,).
-
-        Parameters
-        ----------
-        proportions : (n,) float64. y.
-        near : (p,) float64. Coefficients at which conjugate gradients start, from similar weights.
-        """
-        if self.is_large and self._factor is None:
-            coefficients = self._iterate(proportions, near)
-            if coefficients is not None:
-                return coefficients
-        # Conjugate gradients do not converge if columns nearly repeat. The factor, with its ridge,
-        # does.
-        lower, scale = self.factor
-        right = scale * (self.basis.T @ (self.weight * proportions))
-        return np.asarray(scale * linalg.cho_solve((lower, True), right, check_finite=False))
-
-    def _iterate(self, proportions: Floats, near: Floats) -> Floats | None:
-        """Solve the equations by conjugate gradients.
-
-        Returns None if the iterations do not converge.
-        """
-        information = abs(self.basis).T @ self.weight
-        scale, root = 1 / np.sqrt(np.where(information > 0, information, 1.0)), np.sqrt(self.weight)
-        basis = self.basis
-        values = basis.data * scale[basis.indices] * np.repeat(root, np.diff(basis.indptr))
-        scaled_basis = sparse.csr_array((values, basis.indices, basis.indptr), shape=basis.shape)
-        gram = LinearOperator(
-            (len(scale), len(scale)),
-            matvec=lambda beta: scaled_basis.T @ (scaled_basis @ beta) + RIDGE * beta,
-            dtype=np.float64,
-        )
-        right_side = scaled_basis.T @ (root * (proportions - basis @ near)) - RIDGE * near / scale
-        tolerance = _SETTLED * float(np.linalg.norm(scaled_basis.T @ (root * proportions)))
-        correction, failure = cg(gram, right_side, rtol=0.0, atol=tolerance, maxiter=_ITERATIONS)
-        return None if failure else near + correction * scale
-
-    def compute_leverages(self, weight: Floats) -> Floats:
-        """Compute the leverage of each row: the share of its variance that its own fit explains.
-
-        The leverage is q / (1 + q), where q is the weighted variance of the row's value in a fit of
-        all other rows. With many coefficients, the approximation is q = c sum w / information over
-        the columns of the row, with one factor c for all rows. The factor is chosen so that the
-        leverages sum to the number of coefficients. This is the leading term for random columns.
-
-        Parameters
-        ----------
-        weight : (n,) float64.
-
-        Returns
-        -------
-        (n,) float64 in [0, 1].
-        """
-        if not self.is_large:
-            return np.asarray(np.minimum(weight * quadratic_forms(self.basis, self.inverse), 1.0))
-        information = abs(self.basis).T @ weight
-        unscaled = weight * (abs(self.basis) @ (1 / np.where(information > 0, information, np.inf)))
-        factor, n_coefficients = 1.0, float((information > 0).sum())
-        for _ in range(_LEVERAGE_STEPS):
-            # The sum of the leverages is concave in the factor and lies below its tangent at 0.
-            # Newton's method starts at a factor below the solution and cannot overshoot.
-            denominator = 1 + factor * unscaled
-            gap = n_coefficients - float((factor * unscaled / denominator).sum())
-            factor += gap / float((unscaled / denominator**2).sum())
-        return np.asarray(factor * unscaled / (1 + factor * unscaled))
-
-
-def _factorize(gram: Floats) -> tuple[Floats, Floats]:
-    """Compute the Cholesky factor of the normal equations, scaled to a unit diagonal plus a ridge.
-
-    The argument is overwritten. A column without weight gets the scale 0, so its coefficient and
-    its variance are 0.
-    """
-    diagonal = gram.diagonal()
-    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
-    gram *= scale
-    gram *= scale[:, None]
-    gram[np.diag_indices_from(gram)] = 1 + RIDGE
-    return linalg.cholesky(gram.T, lower=True, overwrite_a=True, check_finite=False), scale
-
-
-def _invert_factor(factor: Floats, scale: Floats) -> Floats:
-    """Compute the inverse of the normal equations from their scaled Cholesky factor."""
-    lower, _ = linalg.lapack.dpotri(factor, lower=True)
-    inverse = np.tril(lower)
-    inverse += np.tril(lower, -1).T
-    inverse *= scale
-    inverse *= scale[:, None]
-    return np.asarray(inverse)
+    collections = np.arange(len(target.counts))
+    return np.asarray(target.collection_index[:, None] == collections, dtype=float)
 
 
 def compute_redescending_weights(excess: Floats) -> tuple[Floats, Floats]:
-    """Compute weight and slope of the one-sided redescending psi at each standardised excess.
+    """Compute weights and slopes of the one-sided redescending psi.
 
-    A row far above the fit gets the weight 0.
+    With u the excess of a row, and a and b the limits of `TAPER`,
+
+        psi(u) = u                    for u <= a
+        psi(u) = a (b - u) / (b - a)  for a < u < b
+        psi(u) = 0                    for u >= b: the row is set aside
+
+    Parameters
+    ----------
+    excess : (n,) float64. Distance of each row above the fit, in standard deviations.
+
+    Returns
+    -------
+    weight, slope : (n,) float64 each. psi(u) / u and psi'(u).
     """
-    low, high = TAPER
-    falling = (excess > low) & (excess < high)
-    weight = np.where(excess < high, 1.0, 0.0)
+    first_limit, last_limit = TAPER
+    is_falling = (excess > first_limit) & (excess < last_limit)
+    weight = np.where(excess < last_limit, 1.0, 0.0)
     slope = weight.copy()
-    weight[falling] = low * (high - excess[falling]) / ((high - low) * excess[falling])
-    slope[falling] = -low / (high - low)
+    falling_excess = excess[is_falling]
+    weight[is_falling] = (
+        first_limit * (last_limit - falling_excess) / ((last_limit - first_limit) * falling_excess)
+    )
+    slope[is_falling] = -first_limit / (last_limit - first_limit)
     return weight, slope
 
 
 def compute_huber_weights(excess: Floats) -> tuple[Floats, Floats]:
-    """Compute weight and slope of Huber's psi at each standardised excess, one-sided.
+    """Compute weights and slopes of Huber's psi, one-sided: psi(u) = min(u, a), a = `TAPER[0]`.
 
     A row above the fit gets a smaller weight, but never 0.
+
+    Parameters
+    ----------
+    excess : (n,) float64. Distance of each row above the fit, in standard deviations.
+
+    Returns
+    -------
+    weight, slope : (n,) float64 each. psi(u) / u and psi'(u).
     """
-    low = TAPER[0]
-    return np.minimum(1.0, low / np.maximum(excess, low)), (excess < low).astype(float)
+    limit = TAPER[0]
+    return np.minimum(1.0, limit / np.maximum(excess, limit)), (excess < limit).astype(float)
 
 
-def _estimate_initial_tau2(target: Target, noise: Floats, residual: Floats) -> float:
-    """Estimate the variance of collisions from the median absolute deviation of the rows.
+def _estimate_initial_tau2(target: Target, coin_variance: Floats, residual: Floats) -> float:
+    """Estimate tau^2 from the median absolute deviation of the rows.
 
     Frequent strings that are not candidates lift few rows by a large amount. A variance that is
-    computed from all squares includes them, and the fit would then accept these rows. The median
-    ignores them, so the taper sets the rows aside.
+    computed from all squares includes them: tau^2 would be so large that the fit accepts these
+    rows. The median ignores them, so the taper sets the rows aside. The result is the largest
+    estimate of all collections, at least 0.
+
+    Assumption: for most rows, the residual is normal with variance v + tau^2.
+
+    Parameters
+    ----------
+    target : n rows.
+    coin_variance : (n,) float64. v.
+    residual : (n,) float64. Proportions minus fitted values.
     """
-    variances = [0.0]
-    for group in range(len(target.counts)):
-        rows = (target.reports > 0) & (target.collection_index == group)
+    tau2_by_collection = [0.0]
+    for collection in range(len(target.counts)):
+        rows = (target.reports > 0) & (target.collection_index == collection)
         # Rows with little noise show the collisions. In uneven cohorts these rows are few, so the
-        # median is weighted by precision.
-        precision = 1 / np.maximum(noise[rows], LEAST_NOISE) ** 2
-        deviation = np.abs(residual[rows] - _weighted_median(residual[rows], precision))
-        coin_variance = float(np.average(noise[rows], weights=precision))
-        variances.append((_MAD * _weighted_median(deviation, precision)) ** 2 - coin_variance)
-    return max(variances)
+        # median is weighted by squared precision.
+        precision = 1 / np.maximum(coin_variance[rows], LEAST_NOISE) ** 2
+        deviation = np.abs(residual[rows] - _compute_weighted_median(residual[rows], precision))
+        mean_coin_variance = float(np.average(coin_variance[rows], weights=precision))
+        spread = _MAD * _compute_weighted_median(deviation, precision)
+        tau2_by_collection.append(spread**2 - mean_coin_variance)
+    return max(tau2_by_collection)
 
 
-def _weighted_median(values: Floats, weights: Floats) -> float:
-    """Compute the weighted median."""
+def _compute_weighted_median(values: Floats, weights: Floats) -> float:
+    """Compute the smallest value at which the sum of the weights reaches half of all weights."""
     order = np.argsort(values, kind="stable")
-    total = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(total, total[-1] / 2)])
+    cumulative_weight = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(cumulative_weight, cumulative_weight[-1] / 2)])
 
 
 def _estimate_tau2(
-    squares: Floats, robust: Floats, noise: Floats, tau2: float, leverage: Floats
+    squares: Floats, taper_weight: Floats, coin_variance: Floats, tau2: float, leverage: Floats
 ) -> float:
-    """Estimate the variance of collisions, tau2 >= 0, by Newton's method.
+    """Estimate tau^2 >= 0, the variance of collisions, by the method of moments.
 
-    The equation is sum squares / (v + tau2)^2 = sum robust free / (v + tau2), with free = 1 -
-    leverage. The variance of the coins is known exactly. The estimate is 0 unless it exceeds its
-    own standard error. A threshold of 0 would widen every interval of a collection without
-    collisions.
+    A residual e_r has the variance (1 - l_r) (v_r + tau^2), l_r being the leverage of the row.
+    Newton's method solves
+
+        sum_r (t_r e_r)^2 / (v_r + tau^2)^2 = sum_r t_r (1 - l_r) / (v_r + tau^2)
+
+    The coin variance v is known exactly. The estimate counts as 0 unless it exceeds its own
+    standard error, sqrt(2 / sum_r t_r (1 - l_r) / (v_r + tau^2)^2) for normal residuals. Without
+    this threshold, noise would make tau^2 positive in half of the collections without collisions,
+    and widen every interval.
+
+    Parameters
+    ----------
+    squares : (n,) float64. Squared tapered residuals, (t_r e_r)^2, increased by the search factor.
+    taper_weight, coin_variance, leverage : (n,) float64. t, v and l.
+    tau2 : tau^2 at which Newton's method starts.
     """
     # The fit explains a row with leverage 1 completely. Its residual of 0 is no evidence of low
     # noise.
-    free = np.where(leverage < _MOST_LEVERAGE, 1 - leverage, 0.0)
-    squares, robust = np.where(free > 0, squares, 0.0), robust * free
+    unexplained = np.where(leverage < _MOST_LEVERAGE, 1 - leverage, 0.0)
+    squares = np.where(unexplained > 0, squares, 0.0)
+    row_share = taper_weight * unexplained
     # Every row is set aside or explained completely, so no row shows the variance of collisions.
-    if not robust.any():
+    if not row_share.any():
         return 0.0
     for _ in range(_NEWTON_STEPS):
-        total = noise + tau2
-        curvature = max(float(np.sum(robust / total**2)), _TINY)
-        gap = np.sum(squares / total**2) - np.sum(robust / total)
-        tau2 = max(0.0, tau2 + float(gap) / curvature)
+        variance = coin_variance + tau2
+        curvature = max(float(np.sum(row_share / variance**2)), _TINY)
+        excess = float(np.sum(squares / variance**2) - np.sum(row_share / variance))
+        tau2 = max(0.0, tau2 + excess / curvature)
     return tau2 if tau2 > math.sqrt(2 / curvature) else 0.0

@@ -35,7 +35,8 @@ from scipy import sparse
 
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.debias import Target
-from rappor.estimator.fit import LEAST_NOISE, RIDGE, Fit, NormalEquations, background_columns
+from rappor.estimator.fit import LEAST_NOISE, Fit, background_columns
+from rappor.estimator.normal_equations import RIDGE, NormalEquations
 
 STRONG: Final = 16.0
 """Standard errors above which a candidate is a fixed effect. With 8 the search fits collisions: of

@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.estimator.fit import NormalEquations
+from rappor.estimator.normal_equations import NormalEquations
 from rappor.estimator.sparse_products import quadratic_forms
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts

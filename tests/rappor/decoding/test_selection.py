@@ -16,7 +16,8 @@ from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.debias import debias
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.device_assumptions import add_collections
-from rappor.estimator.fit import Fit, NormalEquations, fit_rows
+from rappor.estimator.fit import Fit, fit_rows
+from rappor.estimator.normal_equations import NormalEquations
 from rappor.estimator.selection import LASSO_PENALTY, SCREENED, select_by_lasso
 from rappor.estimator.sparse_products import weighted_products
 
