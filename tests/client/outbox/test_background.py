@@ -272,7 +272,7 @@ atexit.register(late)
 
 
 AFTER_EXIT = """
-from devices import database
+from devices import open_spool
 
 class Session:
     def __del__(self):
@@ -283,7 +283,7 @@ class Session:
         sys.stdout.flush()
 
     def tag(self):
-        with database(folder) as db:  # `queued_count` would write what waits in memory
+        with open_spool(folder) as db:  # `queued_count` would write what waits in memory
             return db.execute("SELECT tag FROM held").fetchone()[0]
 
 folder = Path(tempfile.mkdtemp())
