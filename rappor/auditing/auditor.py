@@ -54,7 +54,8 @@ from rappor.base.ranges import read_count
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import SECRET_BYTES, Coins
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.protocol.responses.response import Coins
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 

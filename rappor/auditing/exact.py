@@ -28,8 +28,10 @@ from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs, compu
 from rappor.base.ranges import read_count
 from rappor.protocol.encodings import ENCODINGS, get_encoding
 from rappor.protocol.normalizers import NORMALIZERS
-from rappor.protocol.params import ONE, Noise, Params
+from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.protocol.responses.rappor_response import Noise
+from rappor.protocol.thresholds import ONE
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
@@ -189,7 +191,8 @@ def draw_random_params(rng: np.random.Generator) -> Params:
         "p": p,
         "q": rng.uniform(p + 0.01, 0.99),
     }
-    kind = ENCODINGS[str(rng.choice(list(ENCODINGS)))]
+    names_of_kinds = [name for name, kind in ENCODINGS.items() if kind.supports_rappor]
+    kind = ENCODINGS[str(rng.choice(names_of_kinds))]
     k = int(rng.integers(2, 64))
     if kind.is_hashed:
         return Params(

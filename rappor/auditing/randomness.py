@@ -42,8 +42,10 @@ from rappor.auditing.check import (
     mark_not_seen,
 )
 from rappor.counts.arrays import Booleans
-from rappor.protocol.params import ONE, Params
-from rappor.protocol.randomizer import SECRET_BYTES, Coins, derive_permanent_coins
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import SECRET_BYTES, derive_permanent_coins
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
 
 WORDS: Final = 1 << 17
 """Number of coins that the tests draw.

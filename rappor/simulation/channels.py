@@ -30,7 +30,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
+from rappor.protocol.thresholds import ONE
 from rappor.simulation.compiled_loops import break_ties, compare_high_bytes
 from rappor.simulation.keystream import Keystream
 

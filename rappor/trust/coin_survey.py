@@ -27,8 +27,8 @@ from typing import Final, Self
 
 from rappor.base.errors import MissingExtraError, ParamsError
 from rappor.base.ranges import check_integer, check_number
-from rappor.protocol.params import ONE, compute_threshold
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE, compute_threshold
 
 MOST_LOCAL: Final = 20.0
 """Largest loss of an answer in nats.

@@ -30,7 +30,8 @@ from typing import Final
 from rappor.base.ranges import read_count
 from rappor.privacy.shuffling import find_local_epsilon
 from rappor.protocol.loss import epsilon_n
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
+from rappor.protocol.thresholds import ONE
 from rappor.trust.coin_survey import MOST_LOCAL, CoinSurvey, check_epsilon
 from rappor.trust.noise_distributions import (
     CountNoise,

@@ -39,7 +39,7 @@ from typing import Final
 
 from rappor.encode import is_sampled
 from rappor.protocol.encodings import Encoding, get_encoder
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.responses.response import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor_client.budget import scopes

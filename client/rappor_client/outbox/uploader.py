@@ -68,8 +68,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from rappor.protocol.params import INTERVALS, ONE
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.params import INTERVALS
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
 from rappor.registry.metric import name_epochs
 from rappor_client.budget import admission
 from rappor_client.folder import spool
