@@ -31,7 +31,7 @@ _OK: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayReports:
-    """Number of released reports in the blocks that end on a day."""
+    """Number of released reports in the windows that are dated on a day."""
 
     day: datetime.date
     reports: int

@@ -1,1 +1,1 @@
-"""Mechanisms by trust model for one yes-or-no question: who adds the noise, and the errors."""
+"""Who must be trusted: one question under three kinds of trust, with the same privacy loss."""

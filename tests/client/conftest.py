@@ -1,4 +1,4 @@
-"""Fixtures of the client: a device with a fixed clock, whose clients are closed at the end."""
+"""A clock that stands still, and clients that are closed at the end."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rappor_client.testing import FixedClock
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    """A device in a temporary folder.
+    """A device, whose clients are closed at the end.
 
-    Its clients have consent, no cap and no background sender by default, and mistakes raise.
+    Unless told, they have consent, no caps and no background sender, and mistakes raise.
     """
-    device = Home(tmp_path)
-    yield device
-    device.close()
+    own = Home(tmp_path)
+    yield own
+    own.close()
 
 
 @pytest.fixture
 def clock(home: Home) -> FixedClock:
-    """The clock of the device."""
+    """Its clock."""
     return home.clock

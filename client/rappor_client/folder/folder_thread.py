@@ -270,8 +270,7 @@ class FolderThread(ForkAware):
 
 
 _ENDING: Final = threading.Event()
-"""Set at the end of the program. From then on the thread ends after every job, because a daemon
-thread that wakes while the interpreter ends may abort the process."""
+"""Is set when the program ends. Afterwards the thread ends after every job."""
 
 
 def is_ending() -> bool:

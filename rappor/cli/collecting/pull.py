@@ -66,9 +66,10 @@ def pull(
     URL is the collector's address for analysts. `rappor decode`, `rappor compare`, all other
     commands that take counts, and Counts.load_all in Python read the file.
 
-    The collector releases whole blocks, so some days are not yet released. The command lists them.
-    Days are kept apart, because they show how often the same devices report. `rappor decode` adds
-    them up, often with smaller errors than one sum has. `rappor trend` compares them.
+    The collector releases reports in windows, so some days are not yet released. The command
+    lists them. Days are kept apart, because they show how often the same devices report. `rappor
+    decode` adds them up, often with smaller errors than one sum has. `rappor trend` compares
+    them.
 
     A token is never an argument, because others could see it.
     """

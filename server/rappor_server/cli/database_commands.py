@@ -150,9 +150,9 @@ def export(
 ) -> None:
     """Write the counts of a metric into a FOLDER as Parquet files.
 
-    The files contain what analysts may read: the blocks that end on these days. The days must
-    have ended. The files are in partitions (folders named column=value), which Spark, DuckDB and
-    warehouses read. The command needs the extra `arrow`.
+    The files contain what analysts may read: the windows of blocks that are dated on these days.
+    The days must have ended. The files are in partitions (folders named column=value), which
+    Spark, DuckDB and warehouses read. The command needs the extra `arrow`.
     """
     from rappor_server.releases.export import export_counts
 

@@ -72,7 +72,7 @@ class MetricHealth:
         is below the minimum of the metric. Somebody who watches an exact number grow could tell
         when a certain device reports.
     released : number of released reports
-    days : reports of the last days on which blocks ended
+    days : reports of the last days on which windows are dated
     n_days : number of all such days
     withheld : last days that are not yet released
     days_left : days until the metric expires; negative if it has expired
@@ -102,7 +102,7 @@ class MetricHealth:
 
     @property
     def released_week(self) -> int:
-        """Number of reports in blocks that ended in the seven days before today."""
+        """Number of reports in windows that are dated in the seven days before today."""
         return sum(day.reports for day in self.days if day.day >= self._today - WEEK)
 
     @property
@@ -124,7 +124,7 @@ class MetricHealth:
         n_withheld = sum(day < self._today for day in self.withheld)
         if n_withheld > _MAX_WITHHELD_DAYS:
             days = f"{format_count(n_withheld, 'past day')} not yet released"
-            return State("sparse", f"{days}: cohorts have too few reports")
+            return State("sparse", f"{days}: cohorts or parameter sets have too few reports")
         if not self.released_week and not self.today and not self.withheld:
             return State("silent", f"no reports since {self.days[-1].day}")
         if self.refused_week > _MAX_REFUSED_SHARE * self.released_week:

@@ -20,7 +20,7 @@ from rappor_server.queries.query import Range
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
 from rappor_server.releases.release_json import write_release, write_releases
-from rappor_server.releases.releases import BlockQuery, DayReports, Release
+from rappor_server.releases.releases import DayReports, Release, ReleaseQuery
 from rappor_server.releases.warning_signs import OverfullCohort, Refusals
 
 JSON: Final = "application/json"
@@ -53,6 +53,8 @@ class CountsTask:
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Return the counts in the media type."""
         report_step("reading")
+        # A fingerprint whose reports wait has the same response as a fingerprint without reports.
+        # Otherwise a reader would learn when the first report of a rare segment arrives.
         unknown = NotFoundError("params must be a fingerprint with reports")
         if self.params is not None and not _FINGERPRINT.fullmatch(self.params):
             raise unknown
@@ -60,16 +62,16 @@ class CountsTask:
         if self.by is not None:
             if self.media_type != JSON:
                 raise ParamsError(f"by must be absent unless Accept is {JSON}")
-            query = BlockQuery(self.metric, *days, self.params)
+            query = ReleaseQuery(self.metric, *days, self.params)
             periods = releases.read_releases_by_period(
                 engine, query, self.by, separate_segments=self.segments
             )
+            if self.params is not None and not any(period.collections for period in periods):
+                raise unknown
             return write_releases(self.metric.name, periods, *days)
         release = releases.read_release(
             engine, self.metric, *days, params=self.params, separate_segments=self.segments
         )
-        # A fingerprint whose reports wait has the same response as a fingerprint without reports.
-        # Otherwise a reader would learn when the first report of a rare segment arrives.
         if self.params is not None and not release.collections:
             raise unknown
         report_step("writing")
@@ -97,8 +99,8 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     fingerprints : fingerprints under which reports are accepted by the current registry
-    days : number of released reports, by the last day of their blocks
-    withheld : days with reports that are not released yet
+    days : number of released reports, by the dates of their windows
+    withheld : days with reports that are in no window yet
     small_blocks : released reports of blocks that were closed under a smaller `min_cohort`
     overfull_cohorts : cohorts with more reports than honest devices send
     """

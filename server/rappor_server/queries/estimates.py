@@ -73,9 +73,9 @@ class EstimatesQuery(Query):
     max_candidates: int
 
     def counts_key(self, engine: Engine) -> bytes:
-        """Return a digest of the numbers of released blocks and reports, and of the body.
+        """Return a digest of the numbers of release windows and reports, and of the body.
 
-        The range of a request may have an open end, or days that have not ended. Blocks that close
+        The range of a request may have an open end, or days that have not ended. Windows that form
         later change its result.
         """
         released = b"%d %d" % count_released(engine, self.metric.name)

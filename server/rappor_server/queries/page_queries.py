@@ -30,8 +30,8 @@ from rappor_server.queries.query import Query, QueryResult, Range, Subject
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.release_json import write_release
 from rappor_server.releases.releases import (
-    BlockQuery,
     Release,
+    ReleaseQuery,
     read_release,
     read_release_by_day,
     read_releases_by_period,
@@ -353,7 +353,7 @@ def _read_released(
     With `skip_empty_start` the range begins with the first such period. Otherwise an open end of
     the range is replaced by the end of the first or last period that has reports.
     """
-    releases = read_releases_by_period(engine, BlockQuery(subject.metric, first, last), by)
+    releases = read_releases_by_period(engine, ReleaseQuery(subject.metric, first, last), by)
     # A period whose reports all wait has no counts. Its days are withheld days of the range.
     nonempty = [period for period in releases if period.collections]
     if skip_empty_start:

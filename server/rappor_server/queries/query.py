@@ -11,10 +11,11 @@ is a digest of everything on which the result depends:
     program       another version of the library may compute other numbers
     repr(query)   metric, days, error rates and options
     candidates    an operator may edit the file of candidates
-    counts        further blocks may close
+    counts        further release windows may form
 
-The query of a page has days that have ended, and closed blocks never change. So the days stand for
-the counts. Other queries override `counts_key`.
+The query of a page has days whose counters were moved into blocks. The release windows that are
+dated on these days never change. So the days stand for the counts. Other queries override
+`counts_key`.
 """
 
 from __future__ import annotations
@@ -162,9 +163,9 @@ class Query(ABC):
     def counts_key(self, engine: Engine) -> bytes:
         """Return bytes that change with the counts of the query's days.
 
-        The days of a page have ended, and closed blocks never change, so the days in the repr
-        identify the counts. A metric without a minimum has no blocks. The number of its reports
-        identifies its counts, because reports are never deleted.
+        The days of a page were moved into blocks, and the windows that are dated on them never
+        change, so the days in the repr identify the counts. A metric without a minimum has no
+        windows. The number of its reports identifies its counts, because reports are never deleted.
         """
         if self.metric.min_reports:
             return b""

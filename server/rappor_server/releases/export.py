@@ -1,12 +1,12 @@
 """Export of released counts to a data lake, as Parquet files.
 
-The files are in partitions, folders named column=value, which engines read as columns:
+The files are in partitions: folders named column=value, which engines read as columns.
 
     counts/metric=M/first=DAY/last=DAY/FINGERPRINT.parquet    params, cohort, reports, ones
 
-An export contains the counts that analysts may read, and nothing more: sums of blocks that end on
-the days of the export. Days of two exports must not overlap, because a sum over the folder would
-count them twice. Exports of consecutive days leave out no block.
+An export contains the counts that analysts may read, and nothing more: sums of the release windows
+that are dated on the days of the export. Days of two exports must not overlap, because a sum over
+the folder would count them twice. Exports of consecutive days leave out no window.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def export_counts(
     FileError
         The folder has an export of other days that overlap with these.
     RapporError
-        Blocks of these days are not closed yet. They would be in no export: the next one begins
-        after their last day.
+        Blocks of these days are not closed yet. Their windows would be in no export, because the
+        next export begins after their dates.
     MissingExtraError
         The extra `arrow` is not installed.
     StoreError
@@ -53,8 +53,7 @@ def export_counts(
             "rappor-server prune closes them"
         )
     written = []
-    # A block that begins before the first day was in no earlier export, because it ended later.
-    for counts in read_release(engine, metric, first, last, include_crossing=True).collections:
+    for counts in read_release(engine, metric, first, last).collections:
         path = base / f"first={first}" / f"last={last}" / f"{counts.params.fingerprint}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table = counts.to_arrow()
@@ -67,6 +66,7 @@ def export_counts(
 def _check_overlap(base: Path, first: datetime.date, last: datetime.date) -> None:
     """Raise FileError if a folder has an export of other days that overlap with these."""
     for path in base.glob("first=*/last=*"):
-        other = [datetime.date.fromisoformat(name.partition("=")[2]) for name in path.parts[-2:]]
-        if other != [first, last] and other[0] <= last and first <= other[1]:
+        exported = [datetime.date.fromisoformat(part.partition("=")[2]) for part in path.parts[-2:]]
+        is_same = exported == [first, last]
+        if not is_same and exported[0] <= last and first <= exported[1]:
             raise FileError(path, f"it overlaps with {first} to {last}: a day must be there once")

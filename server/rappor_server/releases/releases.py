@@ -2,42 +2,48 @@
 
 Theory of operation
 -------------------
-A release is a sum of whole closed blocks (`storage.blocks`). A block contains consecutive whole
-days of one cohort under one fingerprint, and never changes. So two ranges of days, or one range
-read at two times, differ by whole blocks, and never by a single report.
+A release is a sum of whole release windows (`storage.release_windows`). A window contains closed
+blocks of one fingerprint, has at least `min_reports` reports, and never changes. So two releases
+differ by whole windows, whatever their days and whenever they are read, and never by a few reports.
 
-    range of days     the sum of the blocks that are wholly inside it
-    period            a day, week or month: the sum of the blocks that end in it
-    parameter set     the counts under a fingerprint are released if they have `min_reports` reports
+    range of days     the sum of the windows that are dated inside it
+    period            a day, week or month: the sum of the windows that are dated inside it. The
+                      periods of a range add up to the range
+    parameter set     the windows of one fingerprint
     segments          added up, unless the query asks for separate segments
 
-A day is withheld if some of its reports are not in the release: the day has not ended, its block is
-not closed, its block crosses the end of the range, or the parameter set has too few reports.
+Nothing of a parameter set is released before it has a window. A reader cannot distinguish such a
+set from a set without reports.
 
-A segment with fewer than `min_reports` reports is in no sum. Otherwise the difference of the sum of
-all segments and of the other segments would be its counts.
+A metric with `min_reports` = 0, for trials, has no windows. Its release adds its counters and all
+its blocks, and every report shows at once. Each of them is dated on its last day.
 
-A metric with `min_reports` = 0, for trials, has no minimum. Its release adds the counters of days
-that have not ended to its blocks, and every report shows at once.
+Days are withheld if some reports of the metric are in no window yet. The list of withheld days is
+the same for every parameter set and segment: a list for each set would show on which day the first
+report of a rare segment came.
 
-Example: two cohorts of a daily metric with `min_cohort` = 10.
+Example: a daily metric with two cohorts, `min_cohort` = 10 and `min_reports` = 30.
 
-    cohort 1    block Mon (12 reports), block Tue (15)
-    cohort 2    block Mon-Tue (22)
+    cohort 1    block Mon (12 reports), block Tue (15), block Wed (11)
+    cohort 2    block Mon-Tue (22), Wed 3 reports, which wait
+    windows     Tue (12 + 15 + 22 reports), because Mon alone has 12 < 30
 
-    from Mon to Tue    12 + 15 + 22 reports
-    only Tue           15 reports, and Tuesday is withheld: a block of cohort 2 begins before it
-    by day             Mon 12, Tue 15 + 22
+    from Mon to Tue    49 reports
+    only Mon           nothing
+    only Tue           49 reports
+    from Mon to Wed    49 reports, and Wednesday is withheld: 11 reports are in a block without a
+                       window, and 3 are in no closed block
 """
 
 from __future__ import annotations
 
+import bisect
 import datetime
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +55,8 @@ from sqlalchemy import (
     Table,
     and_,
     func,
-    or_,
     select,
+    union,
     union_all,
 )
 
@@ -63,7 +69,8 @@ from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import translate_errors
-from rappor_server.storage.tallies import Tally
+from rappor_server.storage.release_windows import select_waiting_totals
+from rappor_server.storage.tallies import SUM, Tally
 
 MAX_PERIODS: Final = 400
 """Largest number of periods in one response: the days of a year and of one more month. Each period
@@ -72,7 +79,7 @@ has sums of its own in memory, so a larger number takes more memory."""
 
 @dataclass(frozen=True, slots=True)
 class DayReports:
-    """Number of released reports of the blocks that end on a day, under all parameter sets."""
+    """Number of reports of the windows that are dated on a day, under all parameter sets."""
 
     day: datetime.date
     reports: int
@@ -86,8 +93,8 @@ class Release:
     ----------
     first, last : first and last day, both included
     collections : counts of each parameter set
-    days : number of reports by the last day of their blocks
-    withheld : days with reports that are not in the release
+    days : number of reports by the dates of their windows
+    withheld : days with reports of the metric that are in no window yet
     parts : the same reports as `collections`, by day. Only `read_release_by_day` fills it
     """
 
@@ -122,94 +129,129 @@ class Overview:
     cohorts: tuple[CohortReports, ...]
 
 
+class _ReleasedRow(NamedTuple):
+    """A released block of a cohort, or a counter of a metric without a minimum.
+
+    Attributes
+    ----------
+    params : fingerprint
+    first, last : first and last day of the block
+    day : date of its window
+    ones : the sums of bits as the database stores them
+    """
+
+    params: str
+    cohort: int
+    first: datetime.date
+    last: datetime.date
+    day: datetime.date
+    reports: int
+    ones: bytes
+
+
 @dataclass(frozen=True, slots=True)
-class BlockQuery:
-    """Query for the blocks of a metric in a range of days.
+class ReleaseQuery:
+    """Query for the released counts of a metric in a range of days.
 
     Attributes
     ----------
     first, last : first and last day, both included
     params : fingerprint of the only parameter set to read; None for all sets
-    include_crossing : whether a block that begins before `first` is included. Ranges that follow
-        each other then include each block once: in the range of its last day
     """
 
     metric: Metric
     first: datetime.date
     last: datetime.date
     params: str | None = None
-    include_crossing: bool = False
 
-    def select_released(self, *names: str) -> Subquery:
-        """Return the rows of closed blocks; without a minimum, of all blocks and counters.
-
-        The columns are params, cohort, first, day (the last day), and the columns `names`.
-        """
-        columns = schema.block.c
-        blocks = select(
-            *(columns.params, columns.cohort, columns.first, columns.last.label("day")),
-            *(columns[name] for name in names),
-        ).where(
-            self._is_of_query(schema.block),
-            self._begins_in_range(),
-            columns.last <= self.last,
-        )
+    def read_rows(self, db: Connection) -> Iterator[_ReleasedRow]:
+        """Yield the blocks of the windows; without a minimum, all blocks and counters."""
         if self.metric.min_reports:
-            return blocks.where(columns.closed).subquery("released")
-        # Open blocks and counters may exist although the metric has no minimum: it may have had
-        # one before.
-        tally = schema.tally.c
-        counters = select(
-            *(tally.params, tally.cohort, tally.day.label("first"), tally.day),
-            *(tally[name] for name in names),
-        )
-        return union_all(blocks, counters.where(self._is_counted())).subquery("released")
+            return self._read_windows(db)
+        rows = db.execute(select(self.select_everything("reports", "ones")))
+        return itertools.starmap(_ReleasedRow, rows)
 
-    def read_waiting_days(self, db: Connection) -> set[datetime.date]:
-        """Return the days of reports in no block, in an open block, or in a block that crosses.
+    def _read_windows(self, db: Connection) -> Iterator[_ReleasedRow]:
+        """Yield the blocks of the windows that are dated inside the range."""
+        block, window = schema.block.c, schema.release_window.c
+        windows = (
+            select(window.params, window.first, window.last)
+            .where(self._is_of_query(schema.release_window, window.last))
+            .order_by(window.params, window.last)
+        )
+        # A statement for each fingerprint. With one statement that joins windows and blocks, SQLite
+        # reads every block of the metric and looks for its window, also for a range of one day.
+        rows = db.execute(windows).all()
+        for fingerprint, group in itertools.groupby(rows, key=lambda row: str(row.params)):
+            days_of_windows = [(row.first, row.last) for row in group]
+            dates = [last for _, last in days_of_windows]
+            # Windows of a fingerprint follow each other, so no other window is between these ones.
+            blocks = select(block.cohort, block.first, block.last, block.reports, block.ones).where(
+                block.metric == self.metric.name,
+                block.closed,
+                block.params == fingerprint,
+                block.last.between(days_of_windows[0][0], dates[-1]),
+            )
+            for cohort, first, last, reports, ones in db.execute(blocks):
+                # The window of a block is the first one that is dated no earlier.
+                date = dates[bisect.bisect_left(dates, last)]
+                yield _ReleasedRow(fingerprint, cohort, first, last, date, reports, ones)
+
+    def select_everything(self, *names: str) -> Subquery:
+        """Return the rows of all blocks and counters of a metric without a minimum.
+
+        The columns are params, cohort, first and last (the days of the block), day (the last day),
+        and the columns `names`.
+        """
+        # Blocks exist if the metric had a minimum before.
+        block, tally = schema.block.c, schema.tally.c
+        blocks = select(
+            *(block.params, block.cohort, block.first, block.last, block.last.label("day")),
+            *(block[name] for name in names),
+        )
+        counters = select(
+            *(tally.params, tally.cohort, tally.day.label("first"), tally.day.label("last")),
+            *(tally.day, *(tally[name] for name in names)),
+        )
+        return union_all(
+            blocks.where(self._is_of_query(schema.block, block.last)),
+            counters.where(self._is_of_query(schema.tally, tally.day)),
+        ).subquery("everything")
+
+    def read_withheld(self, db: Connection) -> list[datetime.date]:
+        """Return the days of the range with reports of the metric that are in no window yet.
 
         Of a block, only the first and the last day are returned, because a block does not contain
         the days of its reports.
         """
         if not self.metric.min_reports:
-            return set()
-        columns = schema.block.c
-        is_excluded = or_(~columns.closed, ~self._begins_in_range(), columns.last > self.last)
-        blocks = select(columns.first, columns.last).where(
-            self._is_of_query(schema.block),
-            columns.first <= self.last,
-            columns.last >= self.first,
-            is_excluded,
+            return []
+        # All parameter sets, also if the query is for one set. And days only, never numbers of
+        # reports: a number that grows would show each report.
+        block, tally = schema.block.c, schema.tally.c
+        is_open = (block.metric == self.metric.name, ~block.closed)
+        waiting = select_waiting_totals(self.metric.name)
+        blocks = union(
+            select(block.first, block.last).where(*is_open),
+            select(waiting.c.first, waiting.c.last),
+            select(tally.day, tally.day).where(tally.metric == self.metric.name),
         )
-        # Days only, never numbers of reports: a number that grows would show each report.
-        days = {day for row in db.execute(blocks.distinct()) for day in row}
-        counters = select(schema.tally.c.day).where(self._is_counted()).distinct()
-        days |= set(db.execute(counters).scalars())
-        return {day for day in days if self.first <= day <= self.last}
+        days = {day for row in db.execute(blocks) for day in row}
+        return sorted(day for day in days if self.first <= day <= self.last)
 
-    def _begins_in_range(self) -> ColumnElement[bool]:
-        columns = schema.block.c
-        return (columns.last if self.include_crossing else columns.first) >= self.first
+    def _is_of_query(self, table: Table, date: ColumnElement[datetime.date]) -> ColumnElement[bool]:
+        """Return the condition for a row of the metric, of the parameter set and of the range.
 
-    def _is_counted(self) -> ColumnElement[bool]:
-        """Return the condition for a counter of the range."""
-        columns = schema.tally.c
-        return and_(
-            self._is_of_query(schema.tally),
-            columns.day >= self.first,
-            columns.day <= self.last,
-        )
-
-    def _is_of_query(self, table: Table) -> ColumnElement[bool]:
-        """Return the condition for a row of the metric and of the parameter set."""
+        `date` is the column of the table with the day to which its reports belong.
+        """
         columns = table.c
-        is_of_metric = columns.metric == self.metric.name
-        if self.params is None:
-            return is_of_metric
-        return and_(is_of_metric, columns.params == self.params)
+        conditions = [columns.metric == self.metric.name, date.between(self.first, self.last)]
+        if self.params is not None:
+            conditions.append(columns.params == self.params)
+        return and_(*conditions)
 
 
-def read_release(  # noqa: PLR0913 - a range, and which of its blocks
+def read_release(
     engine: Engine,
     metric: Metric,
     first: datetime.date,
@@ -217,19 +259,17 @@ def read_release(  # noqa: PLR0913 - a range, and which of its blocks
     *,
     params: str | None = None,
     separate_segments: bool = False,
-    include_crossing: bool = False,
 ) -> Release:
     """Return the released counts of the days from first to last, both included.
 
     Parameters
     ----------
-    params : fingerprint of the only parameter set to read; `days` and `withheld` are its days then
+    params : fingerprint of the only parameter set to read; `days` are its days then
     separate_segments : whether each segment has counts of its own. Otherwise segments are added up
-    include_crossing : as in `BlockQuery`
     """
     # The whole range is one period.
     table = _PeriodTable(lambda _: (first, last), most=1)
-    _add_rows(engine, BlockQuery(metric, first, last, params, include_crossing), table)
+    _add_rows(engine, ReleaseQuery(metric, first, last, params), table)
     # A parameter set contains at most one segment, so there is nothing to add up.
     is_separate = separate_segments or params is not None
     return table.get(first).make_release(metric, first, last, separate_segments=is_separate)
@@ -240,55 +280,38 @@ def read_release_by_day(
 ) -> Release:
     """Return the release of `read_release`, and in `parts` the same reports by day.
 
-    The decoder estimates from the parts how often devices report again. Consecutive days are added
-    until they have `min_reports` reports, so that each part may be read by itself.
-
-    With segments, or with more than `MAX_PERIODS` days, the parts are the collections.
+    The days are the dates of windows. The decoder estimates from the parts how often devices report
+    again. With segments, or with more than `MAX_PERIODS` days, the parts are the collections.
     """
     days = _PeriodTable(lambda day: (day, day), most=MAX_PERIODS)
     try:
-        _add_rows(engine, BlockQuery(metric, first, last), days)
+        _add_rows(engine, ReleaseQuery(metric, first, last), days)
     except ParamsError:  # too many days
         release = read_release(engine, metric, first, last)
         return replace(release, parts=release.collections)
     # The sums of the range are computed from the sums of its days, so the rows are read once.
     total, ordered = _PeriodSums(), [days.periods[day] for day in sorted(days.periods)]
     for day in ordered:
-        total.waiting |= day.waiting
+        total.withheld += day.withheld
         for fingerprint, params_sum in day.sums.items():
             total.get(fingerprint, params_sum.params).add_sum(params_sum)
     release = total.make_release(metric, first, last, separate_segments=False)
-    # The parts of a sum over segments would need `min_reports` in each segment and day.
+    # A rare segment has a window now and then, and the sums of the days between are without it. The
+    # decoder would take the difference for devices that do not report again.
     if any(params_sum.params.segment for params_sum in total.sums.values()):
         return replace(release, parts=release.collections)
-    parts: list[Counts] = []
-    for counts in release.collections:
-        key = counts.params.fingerprint
-        parts += _join_days(metric, [day.sums[key] for day in ordered if key in day.sums])
+    parts = [
+        day.sums[fingerprint].make_counts(metric)
+        for fingerprint in sorted(total.sums)
+        for day in ordered
+        if fingerprint in day.sums
+    ]
     return replace(release, parts=tuple(parts))
-
-
-def _join_days(metric: Metric, days: Iterable[_ParamsSum]) -> list[Counts]:
-    """Add consecutive days of one parameter set until each part has enough reports.
-
-    Days at the end that are not enough by themselves belong to the last part. All days together
-    must have enough reports.
-    """
-    parts: list[_ParamsSum] = []
-    for day in days:
-        # The part before is complete, so this day begins a part.
-        if not parts or parts[-1].n_reports >= _required_reports(metric):
-            parts.append(_ParamsSum.create(day.params))
-        parts[-1].add_sum(day)
-    if len(parts) > 1 and parts[-1].n_reports < _required_reports(metric):
-        last = parts.pop()
-        parts[-1].add_sum(last)
-    return [part.make_counts(metric) for part in parts]
 
 
 def read_releases_by_period(
     engine: Engine,
-    query: BlockQuery,
+    query: ReleaseQuery,
     by: str,
     *,
     separate_segments: bool = False,
@@ -296,9 +319,8 @@ def read_releases_by_period(
 ) -> list[Release]:
     """Return the released counts of each "day", "week" or "month" of a query, in order.
 
-    A block belongs to the period of its last day. So the periods add up to the range, and no block
-    of the range is missing. Each period needs `min_reports` reports of its own. Periods without
-    reports are left out.
+    The periods add up to the range, because a window has one date. Periods without reports are left
+    out.
 
     Raises
     ------
@@ -319,74 +341,85 @@ def read_releases_by_period(
 
 def read_overview(engine: Engine, metric: Metric) -> Overview:
     """Return the numbers of released reports of a metric, by day and by cohort."""
-    query = BlockQuery(metric, datetime.date.min, datetime.date.max)
-    released = query.select_released("reports")
-    by_day = select(released.c.params, released.c.day, func.sum(released.c.reports))
-    # `+ 0` keeps SQLite from reading the primary key, in which cohorts are in order. The key has no
-    # numbers of reports, so SQLite would read all rows with their sums of bits. The index
-    # `ix_block_reports` has all columns of the query: .1 s instead of .9 s for 45,000 blocks.
-    cohort = released.c.cohort + 0
-    by_cohort = select(released.c.params, cohort, func.sum(released.c.reports))
+    query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
     with translate_errors(), engine.connect() as db:
-        rows = db.execute(by_day.group_by(released.c.params, released.c.day))
-        days: _DayCounter = Counter({(key, day): int(n) for key, day, n in rows})
-        sets = read_params(db, {key for key, _ in days})
-        cohorts = {key: np.zeros(params.m, dtype=np.int64) for key, params in sets.items()}
-        for key, j, n in db.execute(by_cohort.group_by(released.c.params, cohort)):
-            cohorts[key][j] = int(n)
-        waiting = query.read_waiting_days(db)
-    enough = {key for key in cohorts if cohorts[key].sum() >= _required_reports(metric)}
-    return Overview(
-        days=_sum_days(days, enough),
-        withheld=_list_withheld(days, enough, waiting),
-        cohorts=tuple(
-            CohortReports(fingerprint=key, reports=cohorts[key]) for key in sorted(enough)
-        ),
+        read_numbers = _read_window_numbers if metric.min_reports else _read_all_numbers
+        days, cohorts = read_numbers(db, query)
+        return Overview(
+            days=_list_days(days), withheld=tuple(query.read_withheld(db)), cohorts=cohorts
+        )
+
+
+def _read_window_numbers(
+    db: Connection, query: ReleaseQuery
+) -> tuple[_DayCounter, tuple[CohortReports, ...]]:
+    """Return the numbers of reports of all windows, by day and by cohort.
+
+    The numbers were added up when the windows formed. A year of a metric has tens of thousands of
+    blocks, and the list of metrics shows all metrics at each view.
+    """
+    window, released = schema.release_window.c, schema.released_cohorts.c
+    by_day = (
+        select(window.last, func.sum(window.reports))
+        .where(window.metric == query.metric.name)
+        .group_by(window.last)
+    )
+    by_cohort = select(released.params, released.reports).where(
+        released.metric == query.metric.name
+    )
+    days = _DayCounter({day: int(n) for day, n in db.execute(by_day)})
+    stored = {row.params: bytes(row.reports) for row in db.execute(by_cohort)}
+    sets = read_params(db, stored.keys())
+    cohorts = []
+    for fingerprint in sorted(stored):
+        reports = np.frombuffer(stored[fingerprint], dtype=SUM)
+        # The cohorts after the last one that has a block are not stored.
+        padded = np.pad(reports, (0, sets[fingerprint].m - len(reports))).astype(np.int64)
+        cohorts.append(CohortReports(fingerprint=fingerprint, reports=padded))
+    return days, tuple(cohorts)
+
+
+def _read_all_numbers(
+    db: Connection, query: ReleaseQuery
+) -> tuple[_DayCounter, tuple[CohortReports, ...]]:
+    """Return the numbers of reports of a metric without a minimum, by day and by cohort."""
+    columns = query.select_everything("reports").c
+    keys = (columns.params, columns.cohort, columns.day)
+    rows = db.execute(select(*keys, func.sum(columns.reports)).group_by(*keys)).all()
+    sets = read_params(db, {row.params for row in rows})
+    days = _DayCounter()
+    cohorts = {key: np.zeros(sets[key].m, dtype=np.int64) for key in sorted(sets)}
+    for fingerprint, cohort, day, reports in rows:
+        days[day] += int(reports)
+        cohorts[fingerprint][cohort] += int(reports)
+    return days, tuple(
+        CohortReports(fingerprint=key, reports=reports) for key, reports in cohorts.items()
     )
 
 
-_DayCounter = Counter[tuple[str, datetime.date]]
-"""The counter has the number of reports by (fingerprint, last day of their block)."""
+_DayCounter = Counter[datetime.date]
+"""The counter has the number of reports by the dates of their windows."""
 
 _BlockReports = tuple[datetime.date, datetime.date, int]
 """The tuple has the first day, last day and number of reports of a block of one cohort."""
 
 
-def _required_reports(metric: Metric) -> int:
-    """Return the number of reports under a parameter set from which on it is released."""
-    return max(metric.min_reports, 1)
+def _list_days(days: _DayCounter) -> tuple[DayReports, ...]:
+    """Return the reports of each day, in the order of the days."""
+    return tuple(DayReports(day, days[day]) for day in sorted(days))
 
 
-def _sum_days(days: _DayCounter, enough: Set[str]) -> tuple[DayReports, ...]:
-    """Return the reports of each day, under the parameter sets that have enough reports."""
-    # The reports of a set below the minimum are not even counted by day.
-    totals: Counter[datetime.date] = Counter()
-    for (key, day), n in days.items():
-        if key in enough:
-            totals[day] += n
-    return tuple(DayReports(day, totals[day]) for day in sorted(totals))
-
-
-def _list_withheld(
-    days: _DayCounter, enough: Set[str], waiting: Set[datetime.date]
-) -> tuple[datetime.date, ...]:
-    """Return the days that wait, and the days of parameter sets with too few reports."""
-    return tuple(sorted(waiting | {day for key, day in days if key not in enough}))
-
-
-def _add_rows(engine: Engine, query: BlockQuery, table: _PeriodTable) -> None:
-    """Add the released rows of a query, and its waiting days, each to its period."""
+def _add_rows(engine: Engine, query: ReleaseQuery, table: _PeriodTable) -> None:
+    """Add the released rows of a query, and its withheld days, each to its period."""
     sets: dict[str, Params] = {}
     with translate_errors(), engine.connect() as db:
         # Before the rows: a period whose reports all wait must be in the table, too.
-        for day in query.read_waiting_days(db):
-            table.get(day).waiting.add(day)
-        rows = db.execute(select(query.select_released("reports", "ones")))
-        for fingerprint, cohort, first, day, number, data in rows:
-            if fingerprint not in sets:
-                sets |= read_params(db, {fingerprint})
-            params_sum = table.get(day).get(fingerprint, sets[fingerprint])
-            params_sum.add_block(cohort, (first, day, number), bytes(data))
+        for day in query.read_withheld(db):
+            table.get(day).withheld.append(day)
+        for row in query.read_rows(db):
+            if row.params not in sets:
+                sets |= read_params(db, {row.params})
+            table.get(row.day).get(row.params, sets[row.params]).add_row(row)
 
 
 @dataclass(slots=True)
@@ -398,35 +431,34 @@ class _ParamsSum:
     reports : (m,) number of reports of each cohort
     ones : (m, k) sums of bits
     blocks : days and number of reports of each block, by cohort
+    days : number of reports by the dates of their windows
     """
 
     params: Params
     reports: NDArray[np.int64]
     ones: NDArray[np.int64]
     blocks: defaultdict[int, list[_BlockReports]]
+    days: _DayCounter
 
     @classmethod
     def create(cls, params: Params) -> _ParamsSum:
         """Return the sum of no blocks."""
         zeros = np.zeros((params.m, params.k), dtype=np.int64)
-        return cls(params, np.zeros(params.m, dtype=np.int64), zeros, defaultdict(list))
+        reports = np.zeros(params.m, dtype=np.int64)
+        return cls(params, reports, zeros, defaultdict(list), Counter())
 
-    @property
-    def n_reports(self) -> int:
-        """Number of reports of all cohorts."""
-        return int(self.reports.sum())
-
-    def add_block(self, cohort: int, block: _BlockReports, data: bytes) -> None:
-        """Add a block of a cohort; `data` are its sums of bits as the database stores them."""
-        number = block[-1]
-        self.reports[cohort] += number
-        self.ones[cohort] += Tally.from_bytes(number, data).ones
-        self.blocks[cohort].append(block)
+    def add_row(self, row: _ReleasedRow) -> None:
+        """Add a block or a counter of a cohort."""
+        self.reports[row.cohort] += row.reports
+        self.ones[row.cohort] += Tally.from_bytes(row.reports, bytes(row.ones)).ones
+        self.blocks[row.cohort].append((row.first, row.last, row.reports))
+        self.days[row.day] += row.reports
 
     def add_sum(self, other: _ParamsSum) -> None:
         """Add another sum. A device has the same cohort in all segments."""
         self.reports += other.reports
         self.ones += other.ones
+        self.days += other.days
         for cohort, blocks in other.blocks.items():
             self.blocks[cohort] += blocks
 
@@ -451,10 +483,10 @@ class _ParamsSum:
 
 @dataclass(slots=True)
 class _PeriodSums:
-    """Sums of one period by fingerprint, and its days with reports that wait."""
+    """Sums of one period by fingerprint, and its withheld days in order."""
 
     sums: dict[str, _ParamsSum] = field(default_factory=dict)
-    waiting: set[datetime.date] = field(default_factory=set)
+    withheld: list[datetime.date] = field(default_factory=list)
 
     def get(self, fingerprint: str, params: Params) -> _ParamsSum:
         """Return the sum under a parameter set; create it if it does not exist."""
@@ -470,38 +502,32 @@ class _PeriodSums:
         *,
         separate_segments: bool,
     ) -> Release:
-        """Return the release of the period, with the parameter sets that have enough reports."""
-        # In the order of the fingerprints: the order of the rows may change between two reads, and
-        # the digest of a release must not.
-        counts = {key: self.sums[key].make_counts(metric) for key in sorted(self.sums)}
-        enough = [key for key in counts if counts[key].n_reports >= _required_reports(metric)]
-        collections = [counts[key] for key in enough]
-        if not separate_segments and any(counts.params.segment for counts in collections):
-            # Only segments with enough reports are added: the sum without a small segment, and the
-            # separate counts of the others, must not differ by the small segment.
-            sums = _add_segments(self.sums[key] for key in enough)
-            collections = [params_sum.make_counts(metric) for params_sum in sums]
-        days: _DayCounter = Counter()
-        for key, params_sum in self.sums.items():
-            for _, day, number in itertools.chain.from_iterable(params_sum.blocks.values()):
-                days[key, day] += number
+        """Return the release of the period."""
+        total, days = self, _DayCounter()
+        for params_sum in self.sums.values():
+            days += params_sum.days
+        has_segments = any(params_sum.params.segment for params_sum in self.sums.values())
+        if has_segments and not separate_segments:
+            total = _add_segments(self.sums.values())
         return Release(
             metric=metric.name,
             first=first,
             last=last,
-            collections=tuple(collections),
-            days=_sum_days(days, set(enough)),
-            withheld=_list_withheld(days, set(enough), self.waiting),
+            # In the order of the fingerprints: the order of the rows may change between two reads,
+            # and the digest of a release must not.
+            collections=tuple(total.sums[key].make_counts(metric) for key in sorted(total.sums)),
+            days=_list_days(days),
+            withheld=tuple(self.withheld),
         )
 
 
-def _add_segments(sums: Iterable[_ParamsSum]) -> list[_ParamsSum]:
+def _add_segments(sums: Iterable[_ParamsSum]) -> _PeriodSums:
     """Return the sums of the parameter sets that differ in their segment only."""
     total = _PeriodSums()
     for params_sum in sums:
         params = params_sum.params.without_segment
         total.get(params.fingerprint, params).add_sum(params_sum)
-    return [total.sums[fingerprint] for fingerprint in sorted(total.sums)]
+    return total
 
 
 class _PeriodTable:

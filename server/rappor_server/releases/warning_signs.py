@@ -2,7 +2,8 @@
 
 - Refused reports: devices with another registry, or forged uploads.
 - Overfull cohorts: forged uploads may name the same cohort again and again.
-- Small blocks: blocks that were closed under a smaller `min_cohort` than the present one.
+- Small blocks: released blocks with fewer reports than the present `min_cohort` requires. They were
+  closed while `min_cohort` was smaller.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, exists, func, select
 
 from rappor.registry.metric import Metric
-from rappor_server.releases.releases import CohortReports, read_params
+from rappor_server.releases.releases import CohortReports
 from rappor_server.storage import schema
-from rappor_server.storage.blocks import Rule
 from rappor_server.storage.database import translate_errors
 
 _FALSE_ALARM: Final = 1e-9
@@ -76,43 +76,48 @@ def count_arrived(engine: Engine, metric: str, day: datetime.date | None = None)
 
 
 def count_in_small_blocks(engine: Engine, metric: Metric) -> int:
-    """Return the number of released reports in blocks below the metric's present minimum.
+    """Return the number of released reports in blocks with fewer than the present `min_cohort`.
 
-    Such a block was closed while `min_cohort` was smaller. In such a block, one device may have
-    sent more than 1 / min_cohort of the reports.
+    Such a block was closed while `min_cohort` was smaller. One device may have sent more than one
+    in `min_cohort` of its reports.
     """
-    columns = schema.block.c
-    kinds = (columns.params, columns.first, columns.last)
-    is_released = (columns.metric == metric.name, columns.closed)
-    # Blocks of the same days need the same number of reports. The smallest block of the days says
-    # whether any is too small; only then are the blocks of these days looked at one by one.
-    smallest = select(*kinds, func.min(columns.reports)).where(*is_released).group_by(*kinds)
+    block, total, window = schema.block.c, schema.block_total.c, schema.release_window.c
+    is_in_window = exists().where(
+        window.metric == total.metric,
+        window.params == total.params,
+        total.last.between(window.first, window.last),
+    )
+    # The smallest block of the days says whether any block is too small. Only then are the blocks
+    # of these days read one by one, which are thousands in a year.
+    days_with_small_blocks = select(total.params, total.last, total.first, total.intervals).where(
+        total.metric == metric.name,
+        total.smallest < metric.min_cohort * total.intervals,
+        is_in_window,
+    )
     n_reports = 0
     with translate_errors(), engine.connect() as db:
-        rows = db.execute(smallest).all()
-        sets = read_params(db, {row.params for row in rows})
-        for fingerprint, first, last, reports in rows:
-            params = sets[fingerprint]
-            rule = Rule(pace=params.pace, epoch=params.epoch, min_cohort=metric.min_cohort)
-            required = rule.required_reports(first, last)
-            if reports < required:
-                is_small = (*is_released, columns.params == fingerprint, columns.reports < required)
-                query = select(func.sum(columns.reports)).where(
-                    *is_small, columns.first == first, columns.last == last
-                )
-                n_reports += db.execute(query).scalar_one()
+        for fingerprint, last, first, intervals in db.execute(days_with_small_blocks).all():
+            query = select(func.sum(block.reports)).where(
+                block.metric == metric.name,
+                block.closed,
+                block.params == fingerprint,
+                block.last == last,
+                block.first == first,
+                block.reports < metric.min_cohort * intervals,
+            )
+            n_reports += int(db.execute(query).scalar_one())
     return n_reports
 
 
 def count_released(engine: Engine, metric: str) -> tuple[int, int]:
-    """Return the number of closed blocks and the number of their reports.
+    """Return the number of release windows and the number of their reports.
 
-    Neither number ever decreases, because closed blocks never change.
+    Neither number ever decreases, because windows never change.
     """
-    columns = schema.block.c
+    columns = schema.release_window.c
     query = select(func.count(), func.coalesce(func.sum(columns.reports), 0))
     with translate_errors(), engine.connect() as db:
-        row = db.execute(query.where(columns.metric == metric, columns.closed)).one()
+        row = db.execute(query.where(columns.metric == metric)).one()
     return int(row[0]), int(row[1])
 
 

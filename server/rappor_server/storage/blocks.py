@@ -1,10 +1,10 @@
-"""Blocks: the unit in which reports are released.
+"""Blocks: sums of the reports of a cohort that are large enough to protect each report.
 
 Theory of operation
 -------------------
 A sum of one report is the report itself. So analysts read sums of blocks only. A block contains the
-reports of consecutive whole days, of one metric, fingerprint and cohort. It may be released when it
-has so many reports that no device made more than one in `min_cohort` of them:
+reports of consecutive whole days, of one metric, fingerprint and cohort. A block is closed when no
+device made more than one in `min_cohort` of its reports:
 
     reports >= min_cohort * (intervals that the days of the block touch)
 
@@ -16,24 +16,33 @@ A report passes through these states:
       |          the day has ended, and `close_blocks` moves it
     open block   row of `block` with closed = false. It waits for more reports, and nobody reads it
       |          it has enough reports                  | a later interval has enough by itself
-    closed block it can be read and never changes       set aside: deleted, and counted as refused
+    closed block it never changes                       set aside: deleted, and counted as refused
+      |          the closed blocks of the fingerprint together have `min_reports` reports
+    window       analysts read it (`release_windows`)
 
-Days are moved in order. `blocked.through` is the last day of a metric that was moved.
+Days are moved in order. `blocked.through` is the last day of a metric that was moved. The closed
+blocks of a day end on that day, also if they contain days before it.
 
 Invariants:
 
-1. A closed block is never changed or deleted.
+1. A closed block is never changed. Only `forget` and `retention` delete it, with its window.
 2. A cohort has at most two open blocks under a fingerprint. The first one ends before the interval
    in which the second one begins.
 3. `through` never decreases. A day is moved once.
 4. Every report that was counted is in a counter, in an open block, in a closed block, or set aside.
+5. A block that is closed in the night after day D ends on D or later, so windows of earlier nights
+   stay as they are.
 
-Example: a daily metric with `min_cohort` = 10, and two of its cohorts.
+Example: two cohorts of a daily metric with `min_cohort` = 10 and `min_reports` = 40.
 
-    cohort 1    Mon 4, Tue 9    wait, because 4 < 10, 4 + 9 < 20 and 9 < 10
-                Wed 30          one block of three days, because 4 + 9 + 30 >= 30
-    cohort 2    Mon 1           waits
-                Tue 12          1 + 12 < 20, but 12 >= 10. Tuesday is closed, Monday is set aside
+    night after  cohort 1                     cohort 2                    window of the fingerprint
+    -----------  ---------------------------  --------------------------  -------------------------
+    Mon          4 reports wait: 4 < 10       1 report waits: 1 < 10      none: no block is closed
+    Tue          4 + 9 wait: 13 < 20, 9 < 10  1 + 12 < 20, but 12 >= 10.  none: 12 < 40
+                                              Block Tue of 12 reports;
+                                              Mon is set aside
+    Wed          4 + 9 + 30 >= 30.            11 >= 10.                   Wed: 12 + 43 + 11 = 66
+                 Block Mon-Tue-Wed of 43      Block Wed of 11             reports
 
 Monday of cohort 2 is set aside because it could otherwise wait for ever. Reports of many quiet days
 need many reports of later days, and the days in between would wait with them.
@@ -42,8 +51,17 @@ A collector whose clock lags may count reports for a day that was moved already.
 go into the next block, which then begins on their day. The block may have a report of a device for
 each of its days, and needs as many reports as all its days do.
 
-Days are moved in short transactions, so collectors write between them. A run that was interrupted
-continues where it stopped.
+Days are moved in short transactions, so collectors write between them. Each transaction moves some
+pieces: the counters of a day and of at most `_COHORTS_PER_PIECE` cohorts. The last piece of a day
+also advances `through` and forms the windows of the night. A run that was interrupted, by a kill
+for instance, continues with the first piece that was not committed:
+
+    committed                state after the kill              next run
+    nothing of the day       counters                          moves the day
+    some pieces of the day   closed blocks of some cohorts,    moves the other cohorts. Counters
+                             in no window                      of closed cohorts are late
+    all pieces               `through` is the day, and the     moves the next day
+                             windows exist
 """
 
 from __future__ import annotations
@@ -55,7 +73,7 @@ import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -73,6 +91,12 @@ from rappor_server.storage.database import (
     write_transaction,
 )
 from rappor_server.storage.merge import add_refusals
+from rappor_server.storage.release_windows import (
+    BlockKey,
+    BlockTotal,
+    add_block_totals,
+    form_windows,
+)
 from rappor_server.storage.tallies import Tally
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -95,30 +119,28 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Number of reports that a block of one fingerprint needs before it may be read.
+    """Numbers of reports that a block and a release window of one fingerprint need.
 
     Attributes
     ----------
     pace : length of the fingerprint's interval, in which a device sends at most one report
     epoch : the fingerprint's epoch. An interval ends with its epoch at the latest
     min_cohort : reports of a block for each interval that its days touch
+    min_reports : reports of a release window
     """
 
     pace: str
     epoch: str
     min_cohort: int
+    min_reports: int
 
-    def required_reports(self, first: datetime.date, last: datetime.date) -> int:
-        """Return the number of reports that a block of these days needs.
-
-        A device sends at most `count_max_reports` reports on these days. So no device made more
-        than one in `min_cohort` of the reports of the block.
-        """
-        return self.min_cohort * count_max_reports(self.pace, self.epoch, first, last)
+    def count_intervals(self, block: Block) -> int:
+        """Return the largest number of reports that one device sends on the days of a block."""
+        return count_max_reports(self.pace, self.epoch, block.first, block.last)
 
     def allows(self, block: Block) -> bool:
-        """Return whether a block has enough reports to be read."""
-        return block.tally.reports >= self.required_reports(block.first, block.last)
+        """Return whether a block has enough reports to be closed."""
+        return block.tally.reports >= self.min_cohort * self.count_intervals(block)
 
     def decide(self, blocks: Sequence[Block]) -> Decision:
         """Decide which open blocks of a cohort are closed, wait, or are set aside.
@@ -190,8 +212,9 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
     not updated after an interval became slower report as often as before, but under the fingerprint
     of the older registry, so the quicker interval applies to their reports.
 
-    `min_cohort` does not belong to the fingerprint. Its largest value in all registries that have
-    the fingerprint counts, because devices of any of these registries may be in the block.
+    `min_cohort` and `min_reports` do not belong to the fingerprint. Their largest values in all
+    registries that have the fingerprint count, because devices of any of these registries may be in
+    the block.
     """
     rules: dict[str, dict[str, Rule]] = {
         name: {} for name, metric in registries[0].items() if metric.min_reports
@@ -200,11 +223,17 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
         for name in rules.keys() & registry.keys():
             metric, rules_of_metric = registry[name], rules[name]
             for fingerprint in metric.accepted:
-                known = rules_of_metric.get(fingerprint)
-                rules_of_metric[fingerprint] = Rule(
+                rule = Rule(
                     pace=metric.pace,
                     epoch=metric.epoch,
-                    min_cohort=max(metric.min_cohort, known.min_cohort if known else 0),
+                    min_cohort=metric.min_cohort,
+                    min_reports=metric.min_reports,
+                )
+                known = rules_of_metric.get(fingerprint, rule)
+                rules_of_metric[fingerprint] = replace(
+                    rule,
+                    min_cohort=max(rule.min_cohort, known.min_cohort),
+                    min_reports=max(rule.min_reports, known.min_reports),
                 )
     return dict(rules)
 
@@ -316,18 +345,38 @@ def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> Non
     for fingerprint, keys in itertools.groupby(sorted(added), lambda key: key[0]):
         waiting |= _take_open_blocks(db, metric, fingerprint, [cohort for _, cohort in keys])
     rows, set_aside = [], 0
+    totals: dict[BlockKey, BlockTotal] = {}
     for key, days in added.items():
-        decision = _decide(rules[key[0]], waiting[key], days, piece.day)
+        rule = rules[key[0]]
+        decision = _decide(rule, waiting[key], days, piece.day)
         set_aside += decision.set_aside
         for block in filter(None, (decision.closed, *decision.waiting)):
             is_closed = block is decision.closed
             numbers = (block.last, block.first, is_closed, block.tally.reports)
             rows.append((metric, *key, *numbers, block.tally.to_bytes()))
+        if decision.closed is not None:
+            _add_block(totals, key[0], decision.closed, rule)
     insert_rows(db, schema.block, rows)
+    add_block_totals(db, metric, totals)
     if set_aside:
         add_refusals(db, {(piece.day, metric, SET_ASIDE): set_aside})
     if piece.is_last:
+        # In one transaction: windows without `through` would be formed twice, and `through` without
+        # windows would leave blocks that end on this day to a window of a later date.
         insert_rows(db, schema.blocked, [(metric, piece.day)], update="through = excluded.through")
+        minimums = {fingerprint: rule.min_reports for fingerprint, rule in rules.items()}
+        form_windows(db, metric, minimums, piece.day)
+
+
+def _add_block(
+    totals: dict[BlockKey, BlockTotal], fingerprint: str, block: Block, rule: Rule
+) -> None:
+    """Add a block that is being closed to the numbers of the blocks with the same days."""
+    key, reports = BlockKey(fingerprint, block.last, block.first), block.tally.reports
+    if key in totals:
+        totals[key] = totals[key].add(reports)
+    else:
+        totals[key] = BlockTotal(rule.count_intervals(block), reports, reports)
 
 
 def _decide(

@@ -1,9 +1,18 @@
-"""The tables of the database: counters, keys of uploads, blocks, tokens and sessions.
+"""The tables of the database: counters, keys of uploads, blocks, release windows, tokens, sessions.
 
-No table contains anything about a single device. Times of receipt are days. A counter is one row
-for each (metric, parameters, day, cohort). Keys of uploads are in one table for each day
-(`day_tables`), and a table is dropped as a whole when its keys expire. Batches of uploads are in
-the inbox (`inbox`) until a merge adds them to the counters.
+No table contains anything about a single device. Times of receipt are days (UTC). The way of a
+report through the tables:
+
+    inbox             batches of uploads of less than a minute (`inbox`)
+      |               a merge adds them
+    tally             counters: sums of one metric, fingerprint, day and cohort
+      |               the day has ended (`blocks`)
+    block             sums of consecutive days of a cohort. A closed block never changes
+      |               together they have enough reports (`release_windows`)
+    release_window    closed blocks that analysts may read. A window never changes
+
+The way of an upload's key: it is stored in a table of the day of receipt (`day_tables`). The table
+is dropped as a whole when its keys expire.
 """
 
 from __future__ import annotations
@@ -154,12 +163,48 @@ block: Final = Table(
     Column("cohort", Integer, primary_key=True, autoincrement=False, comment="Cohort, from 0"),
     Column("last", Date, primary_key=True, comment="Last day (UTC) of the block"),
     Column("first", Date, nullable=False, comment="First day (UTC) of the block"),
-    Column("closed", Boolean, nullable=False, comment="True once it holds enough to be released"),
+    Column("closed", Boolean, nullable=False, comment="True once it has enough reports"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
     Column("ones", LargeBinary, nullable=False, comment="k little-endian 64-bit sums of bits"),
-    # for those who only count reports
+    # A window is found by the last days of its blocks, and open blocks are found without reading a
+    # year of closed blocks. With all columns but the sums, numbers of reports need no table.
     Index("ix_block_reports", "metric", "closed", "params", "last", "cohort", "first", "reports"),
     comment="Sums of consecutive whole days of a cohort; a closed one never changes",
+)
+
+block_total: Final = Table(
+    "block_total",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
+    Column("last", Date, primary_key=True, comment="Last day (UTC) of the blocks"),
+    Column("first", Date, primary_key=True, comment="First day (UTC) of the blocks"),
+    Column("intervals", Integer, nullable=False, comment="Most reports of a device in a block"),
+    Column("smallest", BigInteger, nullable=False, comment="Reports of the smallest block"),
+    Column("reports", BigInteger, nullable=False, comment="Number of reports of all the blocks"),
+    comment="Numbers of reports of the closed blocks of all cohorts with the same days",
+)
+
+release_window: Final = Table(
+    "release_window",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
+    Column("last", Date, primary_key=True, comment="Latest last day (UTC) of its blocks: its date"),
+    Column("first", Date, nullable=False, comment="Earliest last day (UTC) of its blocks"),
+    Column("reports", BigInteger, nullable=False, comment="Number of reports"),
+    comment="Closed blocks that are released together; a window never changes",
+)
+
+released_cohorts: Final = Table(
+    "released_cohorts",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
+    Column(
+        "reports", LargeBinary, nullable=False, comment="Little-endian 64-bit numbers, by cohort"
+    ),
+    comment="Numbers of reports of the cohorts in all windows of a fingerprint",
 )
 
 blocked: Final = Table(

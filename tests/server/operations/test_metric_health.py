@@ -78,7 +78,7 @@ def test_many_days_that_wait_are_sparse(engine: Engine) -> None:
     assert read_health(engine, "small").metrics[0].state.word == "good"
     commit(engine, upload_of(report_of("small")), today=TODAY - 9 * DAY)
     small = read_health(engine, "small").metrics[0]
-    reason = "8 past days not yet released: cohorts have too few reports"
+    reason = "8 past days not yet released: cohorts or parameter sets have too few reports"
     assert small.state == ("sparse", reason)
     assert format_days(small.withheld) == f"{day(-9)} to {day(-5)}, {day(-3)} to {TODAY}"
     assert format_days([TODAY, day(2)]) == f"{TODAY}, {day(2)}"

@@ -1,4 +1,4 @@
-"""Releases are sums of whole blocks, and never sums of a single report."""
+"""Releases are sums of whole release windows, and never sums of a few reports."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from collectors import (
     upload_of,
 )
 from numpy.typing import NDArray
-from rappor_server.base.errors import StoreError
+from rappor_server.base.errors import NotFoundError, StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.operations.closing import close_all
-from rappor_server.queries.counts import JSON
+from rappor_server.queries.counts import JSON, CountsTask
 from rappor_server.queries.estimates import EstimatesQuery
-from rappor_server.queries.query import QueryResult, Subject
+from rappor_server.queries.query import QueryResult, Range, Subject
 from rappor_server.releases import releases
 from rappor_server.releases.release_json import write_releases
 from rappor_server.releases.releases import DayReports
@@ -48,7 +48,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Dimension
 
 SMALL = Registry.loads(REGISTRY)["small"]
-"""A daily metric. Its minimum is five reports, and two reports of a cohort for each day."""
+"""A daily metric. A window has five reports, and a block two reports for each of its days."""
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 
 
@@ -82,31 +82,31 @@ def by_cohort(release: releases.Release) -> list[int]:
 
 
 def test_days_of_a_cohort_wait_until_their_block_has_enough_reports(engine: Engine) -> None:
-    """A report waits for reports of a later day, and both days are released as one block."""
+    """A report waits for reports of a later day, and the block of both days for a window."""
     send(engine, 0, 0, 1, 2, 2, 2, on=0)
     send(engine, 0, 0, 3, on=1)
     before = read(engine, on=2)
-    assert by_cohort(before) == [4, 0, 3, 0]
-    assert before.days == (DayReports(day(0), 5), DayReports(day(1), 2))
+    assert by_cohort(before) == [2, 0, 3, 0]
+    assert before.days == (DayReports(day(0), 5),)
     assert before.withheld == (day(0), day(1))
     send(engine, *[1] * 5, on=2)
     after = read(engine, on=3)
     assert by_cohort(after) == [4, 6, 3, 0]
-    assert after.days == (DayReports(day(0), 5), DayReports(day(1), 2), DayReports(day(2), 6))
+    assert after.days == (DayReports(day(0), 5), DayReports(day(2), 8))
     assert after.withheld == (day(1),)
 
 
-def test_a_range_is_a_sum_of_whole_blocks(engine: Engine) -> None:
-    """A block that begins before a range, or ends after the range, is excluded."""
+def test_a_range_is_a_sum_of_whole_windows(engine: Engine) -> None:
+    """A window belongs to the range that contains its date, wherever its blocks begin."""
     send(engine, *[0] * 6, 1, on=0)
     send(engine, *[0] * 5, on=1)
+    assert read(engine, 0, 1, on=2).withheld == (day(0),)
     send(engine, *[0] * 5, *[1] * 5, on=2)
     assert by_cohort(read(engine, 0, 2)) == [16, 6, 0, 0]
     assert by_cohort(read(engine, 0, 1)) == [11, 0, 0, 0]
-    assert by_cohort(read(engine, 1, 2)) == [10, 0, 0, 0]
-    assert read(engine, 0, 1).withheld == (day(0),)
-    assert read(engine, 1, 2).withheld == (day(2),)
-    assert read(engine, 1, 1).withheld == ()
+    assert by_cohort(read(engine, 1, 2)) == [10, 6, 0, 0]
+    assert by_cohort(read(engine, 1, 1)) == [5, 0, 0, 0]
+    assert read(engine, 0, 1).withheld == ()
 
 
 def test_one_parameter_set_has_its_own_days(engine: Engine) -> None:
@@ -130,12 +130,11 @@ def test_blocks_never_change(engine: Engine) -> None:
     send(engine, *[0] * 6, on=0)
     first = read(engine, 0, 0, on=1)
     send(engine, 0, on=0, bits=1)
-    late = dataclasses.replace(first, withheld=(day(0),))
-    assert read(engine, 0, 0, on=2) == late
+    assert read(engine, 0, 0, on=2) == dataclasses.replace(first, withheld=(day(0),))
     send(engine, *[0] * 7, on=3)
-    assert read(engine, 0, 0, on=4) == late
+    assert read(engine, 0, 0, on=4) == first
+    assert read(engine, 3, 3, on=4).n_reports == 8
     assert read(engine, on=4).n_reports == 6 + 8
-    assert read(engine, 1, 3, on=4).withheld == (day(3),)  # the block begins before the range
 
 
 def test_without_a_minimum_everything_shows_at_once(engine: Engine) -> None:
@@ -153,22 +152,36 @@ def test_without_a_minimum_everything_shows_at_once(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("min_reports", [0, 5])
-def test_overview_reads_no_sums_of_bits(engine: Engine, min_reports: int) -> None:
-    """Reports are counted in an index without sums of bits, and blocks are read in no other way."""
+def test_overview_reads_no_closed_block(engine: Engine) -> None:
+    """Its numbers were added up when windows formed. Open blocks are found in an index."""
     send(engine, *[0] * 6, on=0)
     read(engine, on=1)
-    asked: list[tuple[str, Any]] = []
-    event.listen(engine, "before_cursor_execute", lambda *given: asked.append((given[2], given[3])))
-    releases.read_overview(engine, dataclasses.replace(SMALL, min_reports=min_reports))
-    questions = [each for each in asked if "FROM block" in each[0]]
-    assert len(questions) >= 2
-    for statement, values in questions:
-        assert "ones" not in statement
-        with engine.connect() as db:
-            plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
-        (step,) = [row[3] for row in plan if row[3].startswith("SEARCH block")]
-        assert "USING COVERING INDEX" in step
+    statements: list[tuple[str, Any]] = []
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2:4]))
+    releases.read_overview(engine, SMALL)
+    of_blocks = [statement for statement in statements if "FROM block " in statement[0]]
+    assert len(of_blocks) == 1
+    with engine.connect() as db:
+        plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {of_blocks[0][0]}", of_blocks[0][1]).all()
+    (step,) = [row[3] for row in plan if row[3].startswith("SEARCH block ")]
+    assert "USING COVERING INDEX ix_block_reports (metric=? AND closed=?)" in step
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_range_reads_only_its_windows(engine: Engine) -> None:
+    """The blocks of a window are found by their last days, and other blocks are not read."""
+    send(engine, *[0] * 6, on=0)
+    read(engine, on=1)
+    statements: list[tuple[str, Any]] = []
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2:4]))
+    releases.read_release(engine, SMALL, day(0), day(0))
+    ((statement, values),) = [
+        each for each in statements if "FROM block \nWHERE" in each[0] and "ones" in each[0]
+    ]
+    with engine.connect() as db:
+        ((*_, step),) = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+    index = "ix_block_reports (metric=? AND closed=? AND params=? AND last>? AND last<?)"
+    assert step == f"SEARCH block USING INDEX {index}"
 
 
 def test_overview_counts_the_reports_of_a_release(engine: Engine) -> None:
@@ -184,10 +197,6 @@ def test_overview_counts_the_reports_of_a_release(engine: Engine) -> None:
             (counts.params.fingerprint, counts.cohort_reports.tolist())
             for counts in shown.collections
         ]
-    send(engine, 0, on=2)
-    none = dataclasses.replace(SMALL, min_reports=1000)
-    assert releases.read_overview(engine, none).cohorts == ()
-    assert releases.read_overview(engine, none).withheld == (day(0), day(1), day(2))
 
 
 def read_all_ranges(engine: Engine, until: int) -> list[Counts]:
@@ -270,20 +279,20 @@ def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> 
 def test_counts_bound_the_reports_of_a_device(engine: Engine) -> None:
     """A device sends one report a day at most, so two days have two of its reports at most."""
     send(engine, 0, 0, 0, 1, 1, 1, 1)
-    send(engine, 0, 0, 1, on=1)
+    send(engine, 0, 0, 1, 2, 2, 2, on=1)
     (one,) = read(engine, 0, 0).collections
     assert one.sum_squared_reports == 7
     (both,) = read(engine, 0, 1).collections
     # The two of the second day may be among the three of the first. The lone report waits.
-    assert (both.n_reports, both.sum_squared_reports) == (9, 3 + 2 + 2 * 2 + 4)
+    assert (both.n_reports, both.sum_squared_reports) == (12, 3 + 2 + 2 * 2 + 4 + 3)
 
 
 def test_a_block_of_two_days_may_have_two_reports_of_a_device(engine: Engine) -> None:
     """A device may have sent two of the four reports of such a block."""
     send(engine, 0, *[1] * 5)
-    send(engine, 0, 0, 0, on=1)
+    send(engine, 0, 0, 0, 2, 2, on=1)
     (counts,) = read(engine).collections
-    assert counts.sum_squared_reports == 4 * 2 + 5
+    assert counts.sum_squared_reports == 4 * 2 + 5 + 2
 
 
 def test_reports_that_no_block_can_contain_are_set_aside(engine: Engine) -> None:
@@ -292,24 +301,24 @@ def test_reports_that_no_block_can_contain_are_set_aside(engine: Engine) -> None
     send(engine, 0, on=2)
     assert by_cohort(read(engine, on=3)) == [0, 5, 0, 0]
     assert read_refusals(engine) == []
-    send(engine, 0, 0, on=4)
-    assert by_cohort(read(engine, on=5)) == [2, 5, 0, 0]
+    send(engine, *[0] * 5, on=4)
+    assert by_cohort(read(engine, on=5)) == [5, 5, 0, 0]
     assert read_refusals(engine) == [Refusals(day(4), "small", SET_ASIDE, 2)]
     send(engine, 1, on=5)
-    send(engine, 1, 1, 1, on=6)
-    assert by_cohort(read(engine, on=7)) == [2, 9, 0, 0]
+    send(engine, 1, 1, 1, 1, on=6)
+    assert by_cohort(read(engine, on=7)) == [5, 10, 0, 0]
 
 
 def read_by(engine: Engine, by: str, first: int, last: int) -> list[releases.Release]:
     """Return what is released by stretches of the days from first to last."""
     read(engine)
     return releases.read_releases_by_period(
-        engine, releases.BlockQuery(SMALL, day(first), day(last)), by
+        engine, releases.ReleaseQuery(SMALL, day(first), day(last)), by
     )
 
 
 def test_periods_add_up_to_the_range(engine: Engine) -> None:
-    """A block belongs to the period of its last day. Each period has its own withheld days."""
+    """A window belongs to the period of its date. Each period has its own withheld days."""
     send(engine, *[0] * 6, 1)
     send(engine, *[0] * 5, *[1] * 3, on=1)
     send(engine, *[2] * 4, on=2)
@@ -324,7 +333,7 @@ def test_periods_add_up_to_the_range(engine: Engine) -> None:
 
 
 def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
-    """A day with five reports is a part of its own. Other days are added to their neighbours."""
+    """Each window is a part of its own. The last two reports wait for a window."""
     sizes = {0: 6, 1: 2, 2: 4, 4: 8, 5: 2}
     for offset, number in sizes.items():
         send(engine, *[0] * number, on=offset)
@@ -335,7 +344,7 @@ def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
     )
     (whole,) = found.collections
     assert [counts.sha256 for counts in by_day.collections] == [whole.sha256]
-    assert [counts.n_reports for counts in by_day.parts] == [6, 6, 10]
+    assert [counts.n_reports for counts in by_day.parts] == [6, 6, 8]
     assert sum((counts.bit_counts for counts in by_day.parts), 0 * whole.bit_counts).tolist() == (
         whole.bit_counts.tolist()
     )
@@ -346,7 +355,7 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     for offset in range(6):
         send(engine, *[0, 1, 2, 3] * 10, on=offset, bits=0x0F0F if offset % 2 else 0x0FF0)
     read(engine)
-    days = releases.read_releases_by_period(engine, releases.BlockQuery(SMALL, *ALL_DAYS), "day")
+    days = releases.read_releases_by_period(engine, releases.ReleaseQuery(SMALL, *ALL_DAYS), "day")
     apart = decode([counts for each in days for counts in each.collections], ["a", "b"])
     together = decode(releases.read_release(engine, SMALL, *ALL_DAYS).collections, ["a", "b"])
     body = b'{"candidates": ["a", "b"], "all": true}'
@@ -393,14 +402,14 @@ def test_weeks_begin_on_monday_and_end_with_the_range(engine: Engine) -> None:
     assert (month.first, month.last, month.n_reports) == (day(0), day(9), 18)
 
 
-def test_a_period_needs_the_minimum_of_its_own(engine: Engine) -> None:
-    """With a minimum of five, two days of three reports are released together only."""
+def test_a_small_period_is_released_with_the_next(engine: Engine) -> None:
+    """With a minimum of five, two days of three reports are one window, of the second day."""
     send(engine, *[0] * 3)
+    (first,) = read_by(engine, "day", 0, 0)
+    assert (first.n_reports, first.withheld) == (0, (day(0),))
     send(engine, *[0] * 3, on=1)
-    assert read(engine, 0, 1).n_reports == 6
-    by_day = read_by(engine, "day", 0, 1)
-    assert [each.n_reports for each in by_day] == [0, 0]
-    assert [each.withheld for each in by_day] == [(day(0),), (day(1),)]
+    (second,) = read_by(engine, "day", 0, 1)
+    assert (second.first, second.n_reports, second.withheld) == (day(1), 6, ())
 
 
 def test_the_number_of_periods_is_bounded(engine: Engine) -> None:
@@ -410,7 +419,7 @@ def test_the_number_of_periods_is_bounded(engine: Engine) -> None:
     for _ in range(2):
         with pytest.raises(ParamsError, match="by must give at most 2 days"):
             releases.read_releases_by_period(
-                engine, releases.BlockQuery(SMALL, day(0), day(9)), "day", most=2
+                engine, releases.ReleaseQuery(SMALL, day(0), day(9)), "day", most=2
             )
         read(engine)
     assert len(read_by(engine, "day", 0, 9)) == 3
@@ -461,18 +470,69 @@ def test_segments_are_added_up_by_default(engine: Engine) -> None:
     assert np.array_equal(ones, together.bit_counts)
     assert together.sum_squared_reports == 4 * 2 + 4 * 2 + 2 + 2
     by_day = releases.read_releases_by_period(
-        engine, releases.BlockQuery(SPLIT, day(0), day(1)), "day", separate_segments=True
+        engine, releases.ReleaseQuery(SPLIT, day(0), day(1)), "day", separate_segments=True
     )
     assert [[each.n_reports for each in one.collections] for one in by_day] == [[6], [6]]
 
 
 def test_a_small_segment_is_in_no_sum(engine: Engine) -> None:
-    """Otherwise a reader could compute it by subtraction. Its days are withheld."""
+    """Otherwise a reader could compute it by subtraction. Its days wait for its window."""
     send_segment(engine, "1", *[0, 0, 1, 1, 2, 2])
     send_segment(engine, "2", *[0, 0, 1, 1])
     close_days(engine, SPLIT, day(5))
     whole = releases.read_release(engine, SPLIT, *ALL_DAYS)
-    apart = releases.read_release(engine, SPLIT, *ALL_DAYS, separate_segments=True)
-    assert whole.n_reports == apart.n_reports == 6
-    assert [each.params.segment for each in apart.collections] == [(("version", "1"),)]
-    assert whole.withheld == apart.withheld == (day(0),)
+    separate = releases.read_release(engine, SPLIT, *ALL_DAYS, separate_segments=True)
+    assert whole.n_reports == separate.n_reports == 6
+    assert [counts.params.segment for counts in separate.collections] == [(("version", "1"),)]
+    assert whole.withheld == separate.withheld == (day(0),)
+    send_segment(engine, "2", 2, 2, on=1)
+    close_days(engine, SPLIT, day(6))
+    for first, last, n_reports in ((0, 0, 6), (1, 1, 6), (0, 1, 12)):
+        assert releases.read_release(engine, SPLIT, day(first), day(last)).n_reports == n_reports
+
+
+def test_a_rare_segment_shows_nothing_before_its_window(engine: Engine) -> None:
+    """No response changes when reports of the segment come, nor when its blocks are closed."""
+    send_segment(engine, "1", *[0, 0, 1, 1, 2, 2])
+    send_segment(engine, "1", 3, on=1)
+    close_days(engine, SPLIT, day(1))
+    rare = SPLIT.in_segment({"version": "2"}).fingerprint
+
+    def read_everything() -> list[object]:
+        queries = [
+            (params, by, each)
+            for params in (None, rare, SPLIT.in_segment({"version": "1"}).fingerprint)
+            for by in (None, "day", "week")
+            for each in (True, False)
+        ]
+        return [ask(engine, SPLIT, params, by, segments=each) for params, by, each in queries]
+
+    before = read_everything()
+    for _ in range(2):
+        send_segment(engine, "2", 0, 0, on=1)
+        assert read_everything() == before
+    close_days(engine, SPLIT, day(2))
+    assert read_everything() == before
+    send_segment(engine, "2", 1, on=2)
+    send_segment(engine, "1", 1, on=2)
+    close_days(engine, SPLIT, day(3))
+    unknown = "params must be a fingerprint with reports"
+    assert ask(engine, SPLIT, rare, "day", segments=False) == unknown
+
+
+def ask(
+    engine: Engine, metric: Metric, params: str | None, by: str | None, *, segments: bool
+) -> object:
+    """Return the response of the counts endpoint, or the sentence of its error."""
+    task = CountsTask(
+        metric=metric,
+        range=Range(first=None, last=None),
+        params=params,
+        media_type=JSON,
+        by=by,
+        segments=segments,
+    )
+    try:
+        return json.loads(task.run(engine, lambda _: None))
+    except NotFoundError as error:
+        return str(error)

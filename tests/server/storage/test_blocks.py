@@ -38,7 +38,7 @@ STRICT = Params.profile("strict")
 def make_rule(calendar: tuple[str, str], min_cohort: int = MIN_COHORT) -> Rule:
     """Return the rule of a pace and an epoch."""
     pace, epoch = calendar
-    return Rule(pace=pace, epoch=epoch, min_cohort=min_cohort)
+    return Rule(pace=pace, epoch=epoch, min_cohort=min_cohort, min_reports=100)
 
 
 def make_block(day: int, reports: int) -> Block:

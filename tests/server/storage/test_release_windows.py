@@ -1,0 +1,324 @@
+"""Release windows: two answers differ by no report, or by `min_reports` of each fingerprint."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from collectors import day, metric_of, rules_of
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from rappor_server.operations.closing import close_all
+from rappor_server.releases.releases import (
+    ReleaseQuery,
+    read_overview,
+    read_release,
+    read_releases_by_period,
+)
+from rappor_server.storage import blocks, schema
+from rappor_server.storage.blocks import rules_in_force
+from rappor_server.storage.bulk import insert_rows
+from rappor_server.storage.database import open_database, write_transaction
+from registries import registry_of
+from sqlalchemy import Engine, event, func, select
+
+from rappor import Metric, Params
+from rappor.protocol.segments import Dimension
+
+PARAMS = Params(k=2, h=1, m=4097, f=0.5, p=0.25, q=0.75)
+"""With 4,097 cohorts, a day is moved in two transactions, between which a process can be killed."""
+METRIC = metric_of(params=PARAMS, interval="day", segments=(Dimension("version", ("1", "2")),))
+OLDER = dataclasses.replace(METRIC, params=dataclasses.replace(PARAMS, p=0.2))
+FINGERPRINTS = {
+    metric.in_segment({"version": version}).fingerprint: metric.in_segment({"version": version})
+    for metric in (METRIC, OLDER)
+    for version in ("1", "2")
+}
+COHORTS = (0, 4096)
+N_NIGHTS = 4
+
+
+class Arrival(NamedTuple):
+    """Reports of one fingerprint and cohort, which may be counted on an earlier day."""
+
+    fingerprint: str
+    cohort: int
+    days_late: int
+    reports: int
+
+
+class Night(NamedTuple):
+    """What happens on a day and in the night after it.
+
+    Attributes
+    ----------
+    arrivals : reports of the day
+    min_reports, min_cohort : minimums of the registry in the night
+    has_older : whether the registry before is in force, so that its reports have a rule
+    is_killed : whether the process is killed after the first of two transactions
+    """
+
+    arrivals: list[Arrival]
+    min_reports: int
+    min_cohort: int
+    has_older: bool
+    is_killed: bool
+
+
+ARRIVALS = st.builds(
+    Arrival,
+    fingerprint=st.sampled_from(sorted(FINGERPRINTS)),
+    cohort=st.sampled_from(COHORTS),
+    days_late=st.sampled_from([0, 0, 0, 1, 2]),
+    reports=st.integers(1, 12),
+)
+NIGHTS = st.builds(
+    Night,
+    arrivals=st.lists(ARRIVALS, max_size=8),
+    min_reports=st.integers(1, 25),
+    min_cohort=st.integers(1, 4),
+    has_older=st.booleans(),
+    is_killed=st.booleans(),
+)
+
+
+def store(engine: Engine, on: int, arrivals: Sequence[Arrival]) -> None:
+    """Add the reports of a day to the counters. Every report has the bits 01."""
+    numbers: Counter[tuple[str, datetime.date, int]] = Counter()
+    for arrival in arrivals:
+        numbers[arrival.fingerprint, day(on - arrival.days_late), arrival.cohort] += arrival.reports
+    with write_transaction(engine) as db:
+        for (fingerprint, date, cohort), reports in numbers.items():
+            params = FINGERPRINTS[fingerprint].params
+            insert_rows(db, schema.params, [(fingerprint, params.to_json())])
+            tally = schema.tally.c
+            query = select(tally.reports).where(
+                *(tally.params == fingerprint, tally.day == date, tally.cohort == cohort)
+            )
+            n = reports + (db.execute(query).scalar_one_or_none() or 0)
+            row = ("page", fingerprint, date, cohort, n, np.array([n, 0]).tobytes())
+            insert_rows(
+                db, schema.tally, [row], update="reports = excluded.reports, ones = excluded.ones"
+            )
+
+
+def close(engine: Engine, on: int, night: Night) -> Metric:
+    """Close the blocks of a night, perhaps killed before the end; return the metric."""
+    metric, older = (
+        dataclasses.replace(each, min_reports=night.min_reports, min_cohort=night.min_cohort)
+        for each in (METRIC, OLDER)
+    )
+    registries = [registry_of(metric), *([registry_of(older)] if night.has_older else [])]
+    rules = rules_in_force(registries)
+    if night.is_killed:
+        with engine.connect() as db:
+            pieces = list(blocks._list_pieces(db, "page", day(on + 1)))
+        if pieces:
+            with write_transaction(engine) as db:
+                blocks._move_piece(db, "page", pieces[0], rules["page"])
+    else:
+        close_all(engine, rules, day(on + 1))
+    return metric
+
+
+Answer = dict[str, tuple[int, ...]]
+"""Reports by cohort and sums of bits of a range, by fingerprint."""
+
+
+def answer(engine: Engine, metric: Metric, first: int, last: int) -> Answer:
+    """Return the released numbers of a range."""
+    release = read_release(engine, metric, day(first), day(last), separate_segments=True)
+    return {
+        counts.params.fingerprint: (
+            *counts.cohort_reports[list(COHORTS)].tolist(),
+            *counts.bit_counts[list(COHORTS)].ravel().tolist(),
+        )
+        for counts in release.collections
+    }
+
+
+def check_queries_of_all_days(engine: Engine, metric: Metric) -> None:
+    """Check that the other queries of a range give the same reports and withheld days."""
+    days = (datetime.date.min, datetime.date.max)
+    release = read_release(engine, metric, *days, separate_segments=True)
+    reports = {counts.params.fingerprint: counts.n_reports for counts in release.collections}
+    for fingerprint in FINGERPRINTS:
+        single = read_release(engine, metric, *days, params=fingerprint)
+        assert single.n_reports == reports.get(fingerprint, 0)
+        assert single.withheld == release.withheld
+    added = read_release(engine, metric, *days)
+    assert (added.n_reports, added.withheld) == (release.n_reports, release.withheld)
+    assert all(not counts.params.segment for counts in added.collections)
+
+
+@given(nights=st.lists(NIGHTS, min_size=2, max_size=N_NIGHTS))
+@settings(
+    max_examples=20,
+    deadline=None,
+    # Shrinking a failure would take minutes.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_two_answers_differ_by_whole_windows(
+    nights: list[Night], migrated_files: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Random histories: late reports, rules that change, killed processes, several fingerprints.
+
+    The answer for each single day is asked every night. A day has nothing, or a window that has the
+    `min_reports` of its night and never changes. Every range is the sum of its days. So the
+    difference of two answers, for any two ranges read in any two nights, is a sum of whole windows.
+    """
+    folder = tmp_path_factory.mktemp("history")
+    for path in migrated_files:
+        shutil.copy(path, folder)
+    with open_database(f"sqlite:///{folder}/counts.sqlite3") as engine:
+        known: dict[int, Answer] = {}
+        for on, night in enumerate(nights):
+            store(engine, on, night.arrivals)
+            metric = close(engine, on, night)
+            single = {i: answer(engine, metric, i, i) for i in range(-2, on + 1)}
+            for i, windows in single.items():
+                assert known.get(i, windows) == windows
+                for numbers in windows.values():
+                    # A day that no night has shown before was released in this night.
+                    assert i in known or sum(numbers[:2]) >= night.min_reports
+            through = find_through(engine)
+            known |= {i: single[i] for i in single if day(i) <= through}
+            assert all(not windows for i, windows in single.items() if day(i) > through)
+            for first, last in itertools.combinations(range(-2, on + 1), 2):
+                total: dict[str, Counter[int]] = {}
+                for i in range(first, last + 1):
+                    for fingerprint, numbers in single[i].items():
+                        total.setdefault(fingerprint, Counter()).update(dict(enumerate(numbers)))
+                expected = {
+                    fingerprint: tuple(numbers[i] for i in range(6))
+                    for fingerprint, numbers in total.items()
+                }
+                assert answer(engine, metric, first, last) == expected
+            check_queries_of_all_days(engine, metric)
+            check_totals(engine, metric)
+
+
+def find_through(engine: Engine) -> datetime.date:
+    """Return the last day that was moved into blocks."""
+    with engine.connect() as db:
+        through: datetime.date | None = db.execute(select(schema.blocked.c.through)).scalar()
+    return through or datetime.date.min
+
+
+def check_totals(engine: Engine, metric: Metric) -> None:
+    """Check the numbers that were added up when blocks were closed and windows formed."""
+    block, total = schema.block.c, schema.block_total.c
+    key = (block.params, block.last, block.first)
+    query = select(*key, func.min(block.reports), func.sum(block.reports)).where(block.closed)
+    kept = select(total.params, total.last, total.first, total.smallest, total.reports)
+    with engine.connect() as db:
+        blocks_of_days = {tuple(row) for row in db.execute(query.group_by(*key))}
+        assert {tuple(row) for row in db.execute(kept)} == blocks_of_days
+    everything = read_release(
+        engine, metric, datetime.date.min, datetime.date.max, separate_segments=True
+    )
+    overview = read_overview(engine, metric)
+    assert (overview.days, overview.withheld) == (everything.days, everything.withheld)
+    assert {cohorts.fingerprint: cohorts.reports.tolist() for cohorts in overview.cohorts} == {
+        counts.params.fingerprint: counts.cohort_reports.tolist()
+        for counts in everything.collections
+    }
+
+
+SMALL = metric_of("small", Params(k=2, h=1, m=1, f=0.5, p=0.25, q=0.75), min_cohort=2)
+
+
+def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int, int]]]:
+    """Store reports on some days, and return the windows after each night: day and reports.
+
+    A night is the number of the day's reports, and the `min_reports` of the night.
+    """
+    windows = []
+    for on, (reports, min_reports) in enumerate(nights):
+        if reports:
+            store_small(engine, on, reports)
+        metric = dataclasses.replace(SMALL, min_reports=min_reports)
+        close_all(engine, rules_of(metric), day(on + 1))
+        query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
+        releases = read_releases_by_period(engine, query, "day")
+        windows.append(
+            [((each.first - day(0)).days, each.n_reports) for each in releases if each.n_reports]
+        )
+    return windows
+
+
+def store_small(engine: Engine, on: int, reports: int) -> None:
+    """Add reports of the metric SMALL to the counters of a day."""
+    row = ("small", SMALL.fingerprint, day(on), 0, reports, np.array([reports, 0]).tobytes())
+    with write_transaction(engine) as db:
+        insert_rows(db, schema.params, [(SMALL.fingerprint, SMALL.params.to_json())])
+        insert_rows(db, schema.tally, [row])
+
+
+def test_blocks_wait_until_they_have_min_reports_together(engine: Engine) -> None:
+    """The example of the module: 12 and 15 reports wait, and 11 more complete the window."""
+    assert run_nights(engine, (12, 30), (15, 30), (11, 30), (40, 30)) == [
+        [],
+        [],
+        [(2, 38)],
+        [(2, 38), (3, 40)],
+    ]
+
+
+def test_windows_stay_when_min_reports_changes(engine: Engine) -> None:
+    """A window stays after a rise. After a fall, a window forms with the next block, not before.
+
+    The window without a new block would be dated on a past day, and change ranges that were read.
+    """
+    rise = run_nights(engine, (30, 30), (30, 100), (75, 100))
+    assert rise == [[(0, 30)], [(0, 30)], [(0, 30), (2, 105)]]
+
+
+def test_a_fall_of_min_reports_changes_no_past_range(engine: Engine) -> None:
+    """The waiting 12 reports are released with the next block."""
+    assert run_nights(engine, (12, 30), (0, 10), (2, 10)) == [[], [], [(2, 14)]]
+
+
+def test_the_larger_min_reports_of_two_registries_holds(engine: Engine) -> None:
+    """`min_reports` is in no fingerprint, so devices of both registries may be in a window."""
+    registries = [
+        registry_of(dataclasses.replace(SMALL, min_reports=min_reports)) for min_reports in (10, 20)
+    ]
+    for on, reports in enumerate((15, 5)):
+        store_small(engine, on, reports)
+        close_all(engine, rules_in_force(registries), day(on + 1))
+    release = read_release(engine, SMALL, day(0), day(1))
+    assert [(each.day, each.reports) for each in release.days] == [(day(1), 20)]
+
+
+def test_windows_and_through_are_one_transaction(engine: Engine) -> None:
+    """A process that is killed before the window is stored has not moved the day either."""
+    store_small(engine, 0, 100)
+    tables = (schema.tally, schema.block, schema.block_total, schema.blocked, schema.release_window)
+
+    def count_rows() -> list[int]:
+        with engine.connect() as db:
+            return [db.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
+
+    def kill(*arguments: Any) -> None:
+        if "INTO release_window" in arguments[2]:
+            raise KeyboardInterrupt
+
+    event.listen(engine, "before_cursor_execute", kill)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            close_all(engine, rules_of(SMALL), day(1))
+        assert count_rows() == [1, 0, 0, 0, 0]
+    event.remove(engine, "before_cursor_execute", kill)
+    for _ in range(2):
+        close_all(engine, rules_of(SMALL), day(1))
+        assert count_rows() == [0, 1, 1, 1, 1]
