@@ -1,8 +1,18 @@
 // Documents of a store: plain records that only this package writes.
+//
+//     identity    the secret and its random name; never changes
+//     device      the state: scopes, pending reports, reserved nats, counters
+//     spool       finished reports and their uploads
+//     log         sent uploads, for people
+//
+// All times are in seconds since 1970 (UTC), all days are texts such as 2026-11-30.
 
 import type { Dimension, Epoch, Interval, Params, SentUpload } from "./index.js";
 
-/** Rules of a metric's entry on the day of an event. A scope that begins keeps them. */
+/**
+ * Rules of a metric's entry on the day of an event. A scope that begins keeps them until its epoch ends, also if the
+ * registry changes.
+ */
 export interface MetricRules {
   day: string;
   /** First day of the epoch. */
@@ -12,57 +22,68 @@ export interface MetricRules {
   /** Fingerprints of the parameter sets, one for each part. */
   accepted: string[];
   interval: Interval;
-  /** Largest number of reports in the epoch, infinity if there is none. */
+  /** Largest number of reports in the epoch, infinity for an epoch without an end. */
   most: number;
   segments: readonly Dimension[];
 }
 
-/** A scope that has reported. It never contains a value. */
+/**
+ * A scope that has reported: one metric in one epoch under one permanent response. It never contains a value, and the
+ * permanent response contains the value's bits with noise only.
+ */
 export interface Scope extends Omit<MetricRules, "day" | "accepted" | "segments"> {
   metric: string;
+  /** Name of the epoch, such as 2026-Q4; empty for life. */
   epoch: string;
-  /** Permanent fingerprint. */
+  /** Permanent fingerprint of the parameters. */
   response: string;
   /** Fingerprint of the parameters of the last report. */
   params: string;
   cohort: number;
   /** Memoized permanent response, in base64url. */
   permanent: string;
-  /** Number of reports by fingerprint. */
+  /** Number of reports by fingerprint of their parameters. */
   reports: Record<string, number>;
 }
 
 /**
- * A recorded event on its way into the store. The page has a name and the event a number in it, so that no
- * event is stored twice.
+ * A recorded event on its way into the store. The page has a random name and the event a number in it, so that no event
+ * is stored twice.
  */
 export interface RecordedEvent {
   page: string;
   seq: number;
+  /** Name of the metric. */
   name: string;
-  /** Input of the encoder: bits, or a text to hash. */
+  /** Input of the encoder: indices of bits, or a text to hash. */
   input: string | number[];
   /** Fingerprint of the metric when the value was recorded. */
   params: string;
   timestamp: number;
+  /** Random 64-bit integer in hex. The event with the smallest tag of its interval is reported. */
   tag: string;
+  /** Whether the value is in a category or bucket, or its normal spelling is not empty. Counted as `unfit` otherwise. */
   fits: boolean;
 }
 
-/** A noisy report of an epoch. */
+/** A report with its noise, and the epoch that it belongs to. */
 export interface PreparedReport {
   metric: string;
   epoch: string;
+  /** Fingerprint of its parameters. */
   params: string;
   cohort: number;
+  /** In base64url. */
   bits: string;
 }
 
-/** The open interval of a metric in an epoch. Without `report` the interval has had its report. */
+/** The open interval of a metric in an epoch, and its pending report. Without `report` the interval has had its report. */
 export interface PendingReport {
   metric: string;
   epoch: string;
+  /** End of the interval. */
   ends: number;
+  /** Length of the interval in seconds. */
   seconds: number;
   /** Smallest tag of the interval's events. */
   tag: string;
@@ -70,30 +91,34 @@ export interface PendingReport {
   report?: PreparedReport & { permanent: string };
 }
 
+/** State of a device. */
 export interface Device {
+  /** Version of the record. */
   v: number;
-  /** Random name of the identity to which these records belong. */
+  /** Random name of the identity to which these records belong; undefined if only reserved nats have remained. */
   secretId?: string;
-  /** Year, metric, scopes, nats. */
+  /** Reserved nats: year, metric, text that names its scopes, nats. */
   reserved: [number, string, string, number][];
   scopes: Scope[];
-  /** By fingerprint. */
+  /** Parameter sets by fingerprint, of all registries so far. */
   params: Record<string, Params>;
-  /** By metric and epoch. */
+  /** Open intervals by metric and epoch, "theme 2026-Q4". */
   pending: Record<string, PendingReport>;
   /** Number of the last stored event by page. */
   storedEvents: Record<string, number>;
+  /** Event counters by name. */
   counters: Record<string, number>;
-  /** Last year whose reservations are unknown. */
+  /** Year whose reservations are lost with an earlier device. */
   lost?: number;
   /** Whether the clock has passed from that year into the next one. */
   lostIsOver?: boolean;
-  sending: { failures: number; asked: number; pause: number };
-  /** Last day of a stop by metric. */
+  /** Failed attempts in a row, the end of a wait that the collector asked for, and the end of the pause of all uploads. */
+  sending: { failures: number; requestedUntil: number; pausedUntil: number };
+  /** Last day of the collector's stop, by metric. */
   stopped: Record<string, string>;
 }
 
-/** A report that has left its interval and waits for a time to leave the device. */
+/** A report whose interval has ended, and which waits for a time to leave the device. */
 export interface FinishedReport {
   metric: string;
   params: string;
@@ -108,32 +133,35 @@ export interface FinishedReport {
   epoch?: Epoch;
 }
 
-/** An upload without a result. */
+/** An upload of one report without a result. */
 export interface QueuedUpload {
   id: string;
+  /** Text that leaves the device. It is the same in all attempts. */
   body: string;
   metric: string;
   interval: Interval;
   leavesBefore?: number;
+  /** Number of attempts whose response a page could wait for. */
   attempts: number;
-  /** Time of the first attempt, or when the upload was made ready to leave with its page. */
+  /** Time of the first attempt, or when the upload was made ready to leave with its page. 0 before. */
   first: number;
   /** End of the time for which the upload belongs to one tab. */
   claimed: number;
-  /** Time of the next attempt. */
+  /** End of the backoff after a failure. */
   backoff: number;
 }
 
+/** Reports that have left their interval. */
 export interface Spool {
   reports: FinishedReport[];
   uploads: QueuedUpload[];
-  /** By metric: time of the last attempt, and the part of an interval that passes after its cooldown. */
+  /** By metric: time of the last attempt, and the random part of an interval that passes after its cooldown. */
   last: Record<string, [number, number]>;
 }
 
-/** Documents of a store by name. */
+/** Documents of a store by name. A document that was never written is undefined. */
 export interface Documents {
-  /** The secret is a CryptoKey where the store can hold one. */
+  /** The secret is a CryptoKey if the store can contain one, else its 32 bytes in base64url. */
   identity?: { secretId: string; secret: object | string };
   device?: Device;
   spool?: Spool;

@@ -1,10 +1,17 @@
-// <rappor-panel>: shows a person the metrics and the sent uploads, with a button that withdraws consent.
-// Pass it a client: document.querySelector("rappor-panel").client = client.
+// <rappor-panel>: an element that shows a person what this browser reports, with a button that withdraws consent.
+//
+// It shows the privacy loss so far, the privacy notice of each metric, and every upload with the bytes that were sent.
+// A page passes its client to the element, also before the module of the element is loaded:
+//
+//     document.querySelector("rappor-panel").client = client;
+//
+// The panel is current when the page is shown and after a withdrawal. After record() and flush() the page calls
+// `refresh`. A withdrawal dispatches the event "withdrawn", upon which the page must store that there is no consent.
 
 /** @typedef {import("./index.js").Client} Client */
-/** @typedef {import("./index.js").SentUpload} Sent */
+/** @typedef {import("./index.js").SentUpload} SentUpload */
 
-const STYLE = new CSSStyleSheet(); // no style element: a page's policy may forbid those
+const STYLE = new CSSStyleSheet(); // no style element, which the content security policy of a page may forbid
 STYLE.replaceSync(`
   :host { display: block; font: 1rem/1.5 system-ui, sans-serif; color: CanvasText; background: Canvas; }
   h2 { font-size: 1.25rem; margin: 0 0 0.5rem; }
@@ -17,27 +24,30 @@ STYLE.replaceSync(`
   button { font: inherit; padding: 0.5rem 1rem; margin-block: 1rem 0.25rem; }
 `);
 
-/** The element that shows a person the reports of this browser. */
+/** The element <rappor-panel>. panel.d.ts has the public names. */
 export class RapporPanel extends HTMLElement {
   /** @type {Client | undefined} */
   #client;
-  #loss = element("p", {});
-  #sent = element("div", {});
-  #stop = element("button", { type: "button" }, "Stop and erase");
-  #status = element("p", { role: "status" });
+  #loss = createElement("p", {});
+  #sent = createElement("div", {});
+  #withdrawButton = createElement("button", { type: "button" }, "Stop and erase");
+  #status = createElement("p", { role: "status" }); // screen readers read its text when it changes
   #onVisible = () => {
-    if (document.visibilityState === "visible") this.refresh(); // another tab may have sent or withdrawn
+    // Another tab may have sent a report or withdrawn consent meanwhile.
+    if (document.visibilityState === "visible") this.refresh();
   };
 
   constructor() {
     super();
     this.attachShadow({ mode: "open" }).adoptedStyleSheets = [STYLE];
-    this.#stop.addEventListener("click", () => this.#withdraw());
+    this.#withdrawButton.addEventListener("click", () => this.#withdraw());
   }
 
   connectedCallback() {
     if (Object.hasOwn(this, "client")) {
-      const { client } = this; // the page set the property before the module of this element was loaded
+      // The page set the property before the module of this element was loaded, and the plain property hides the
+      // setter of this class.
+      const { client } = this;
       delete this.client;
       this.client = client;
     }
@@ -48,56 +58,61 @@ export class RapporPanel extends HTMLElement {
     document.removeEventListener("visibilitychange", this.#onVisible);
   }
 
+  /** The client whose reports are shown, undefined for an empty panel. */
   get client() {
     return this.#client;
   }
 
   set client(client) {
     this.#client = client;
-    this.#stop.hidden = false;
+    this.#withdrawButton.hidden = false;
     this.#status.textContent = "";
-    this.shadowRoot?.replaceChildren(...(client ? [this.#section(client)] : []));
+    this.shadowRoot?.replaceChildren(...(client ? [this.#createSection(client)] : []));
     this.refresh();
   }
 
-  /** Show the current loss and uploads. Open notices stay open, and the focus stays where it is. */
+  /** Show the present loss and uploads. Notices that are open stay open, and the focus stays where it is. */
   async refresh() {
     const client = this.#client;
     if (!client) return;
     const [sent, spent, queued] = await Promise.all([client.sentUploads(), client.privacySpent(), client.queuedCount()]);
     if (client !== this.#client) return; // the page has set another client meanwhile
-    this.#loss.textContent = lossText(spent.nats, queued);
+    this.#loss.textContent = describeLoss(spent.nats, queued);
     this.#sent.replaceChildren(
-      sent.length ? table(sent) : element("p", {}, "This browser has no record of anything sent."),
+      sent.length ? createTable(sent) : createElement("p", {}, "This browser has no record of anything sent."),
     );
   }
 
-  /** @param {Client} client */
-  #section(client) {
-    return element(
+  /**
+   * Create the content of the panel, with the notices of the client's metrics.
+   * @param {Client} client
+   */
+  #createSection(client) {
+    return createElement(
       "section",
       { "aria-labelledby": "title" },
-      element("h2", { id: "title" }, "What this browser reports"),
+      createElement("h2", { id: "title" }, "What this browser reports"),
       this.#loss,
-      element("h3", {}, "What is collected"),
+      createElement("h3", {}, "What is collected"),
       ...[...client.metrics.values()].map(({ name, description, notice }) =>
-        element("details", {}, element("summary", {}, `${description} (${name})`), element("pre", {}, notice)),
+        createElement("details", {}, createElement("summary", {}, `${description} (${name})`), createElement("pre", {}, notice)),
       ),
-      element("h3", {}, "What was sent"),
+      createElement("h3", {}, "What was sent"),
       this.#sent,
-      this.#stop,
+      this.#withdrawButton,
       this.#status,
     );
   }
 
+  /** Withdraw consent, and show what was erased and what could not be erased. */
   async #withdraw() {
     const withdrawal = await this.#client?.withdraw();
-    this.#stop.hidden = withdrawal?.done ?? false;
+    this.#withdrawButton.hidden = withdrawal?.done ?? false;
     await this.refresh();
     this.#status.textContent = withdrawal?.done
       ? "Stopped. This browser has erased everything it kept. What was sent cannot be taken back."
       : `Stopped, but this could not be erased: ${withdrawal?.left.join(", ")}.`;
-    this.#status.tabIndex = -1;
+    this.#status.tabIndex = -1; // focusable by a program: the button that had the focus is hidden
     this.#status.focus();
     this.dispatchEvent(new CustomEvent("withdrawn", { detail: withdrawal, bubbles: true, composed: true }));
   }
@@ -106,11 +121,13 @@ export class RapporPanel extends HTMLElement {
 customElements.define("rappor-panel", RapporPanel);
 
 /**
- * Return a sentence about the privacy loss and the queued reports.
+ * Return two sentences about the privacy loss and the queued reports. An observer who thought some statement about the
+ * value 50 % likely has afterwards the probability 1 / (1 + e^-nats) (Bayes' theorem).
  * @param {number} nats
  * @param {number} queued
  */
-function lossText(nats, queued) {
+function describeLoss(nats, queued) {
+  // In per cent with one decimal, rounded up.
   const sure = Math.ceil(1000 / (1 + Math.exp(-nats))) / 10;
   const reports = queued === 1 ? "1 report is" : `${queued} reports are`;
   return (
@@ -119,34 +136,38 @@ function lossText(nats, queued) {
   );
 }
 
-/** @param {SentUpload[]} sent */
-function table(sent) {
+/**
+ * Create a table of sent uploads.
+ * @param {SentUpload[]} sent
+ */
+function createTable(sent) {
   const head = ["Day (UTC)", "Metric", "Answer", "Bytes sent"];
   const rows = sent.map(({ day, metric, status, body }) =>
-    element(
+    createElement(
       "tr",
       {},
-      element("td", {}, day),
-      element("th", { scope: "row" }, metric),
-      element("td", {}, status),
-      element("td", {}, element("pre", {}, body)),
+      createElement("td", {}, day),
+      createElement("th", { scope: "row" }, metric),
+      createElement("td", {}, status),
+      createElement("td", {}, createElement("pre", {}, body)),
     ),
   );
-  return element(
+  return createElement(
     "table",
     {},
-    element("caption", {}, "Each upload contains one report, with its noise."),
-    element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
-    element("tbody", {}, ...rows),
+    createElement("caption", {}, "Each upload contains one report, with its noise."),
+    createElement("thead", {}, createElement("tr", {}, ...head.map((text) => createElement("th", { scope: "col" }, text)))),
+    createElement("tbody", {}, ...rows),
   );
 }
 
 /**
+ * Create an element of HTML. Texts are appended as text and never read as HTML.
  * @param {string} name
  * @param {Record<string, string>} attributes
  * @param {(string | Node)[]} children
  */
-function element(name, attributes, ...children) {
+function createElement(name, attributes, ...children) {
   const created = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
   created.append(...children);

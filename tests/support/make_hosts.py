@@ -31,17 +31,17 @@ _EVERYTHING = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= 
 def idna_table() -> str:
     """Return the file of what the mapping of a label asks of characters."""
     return f"""\
-// Tables of IDNA 2003 under Unicode 3.2, as tests/support/make_hosts.py writes them. Ranges are in
-// turn how many characters are out and how many are in, in base 36.
+// Tables of characters for IDNA 2003 under Unicode 3.2, written by tests/support/make_hosts.py. A
+// table is a list of lengths in base 36: ranges of code points outside and inside alternately.
 
-/** What Unicode 3.2 did not have. */
+/** Characters that Unicode 3.2 does not have. */
 export const LATER = "{_ranges(_is_later)}";
-/** What no label has. */
+/** Characters that no label may contain (RFC 3491 section 5). */
 export const PROHIBITED = "{_ranges(lambda c: any(table(c) for table in _PROHIBITED))}";
-/** What is written from right to left, and from left to right. */
+/** Characters written from right to left, and from left to right (RFC 3454, tables D.1 and D.2). */
 export const RIGHT = "{_ranges(stringprep.in_table_d1)}";
 export const LEFT = "{_ranges(stringprep.in_table_d2)}";
-/** What becomes of a character that is no small letter of it. */
+/** Characters whose mapping (RFC 3491 section 3) is not their lower case. */
 export const MAPPED = {_mapped()};
 """
 
@@ -52,9 +52,9 @@ def suffixes() -> str:
     A label with "?" is no suffix itself, one with "!" is an exception from its wildcard.
     """
     return f"""\
-// The public suffixes (https://publicsuffix.org/, Mozilla Public License 2.0), as
-// tests/support/make_hosts.py writes them: the labels from the last one on, each with what may
-// stand before it in brackets. "?" marks what is no suffix by itself, and "!" an exception.
+// The public suffix list (https://publicsuffix.org/, Mozilla Public License 2.0), written by
+// tests/support/make_hosts.py: labels from the last one on, each with its children in brackets. The
+// mark "?" is for a label that is no suffix by itself, "!" for an exception from a wildcard.
 
 export const SUFFIXES =
   "{_branches(_tree())}";

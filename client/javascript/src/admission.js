@@ -1,21 +1,37 @@
 // Admission of events to the one report of an interval.
 //
-// A metric sends at most one report in an interval: a uniform choice among the events. Each event draws a
-// random 64-bit tag, and the event with the smallest tag is the pending report. When the interval has
-// ended, the pending report is admitted to its scope and may leave at a random time of the next interval.
-// An event that was not chosen leaves no trace.
+// An event is one call of record(). A metric sends at most one report in an interval: a uniform choice among the
+// events of the interval. Each event draws a tag, a random integer of 64 bits, and the event with the smallest tag
+// is the pending report. So the choice is uniform without a counter of events, also over tabs and restarts.
 //
-// - An interval belongs to one epoch and ends with the epoch at the latest.
-// - A clock that is set back does not reopen an interval that has had its report.
-// - A scope never has more reports than its cost assumes, whatever clocks and registries do.
+//     interval is open       event a, tag 71    pending report: a
+//                            event b, tag 24    pending report: b, because 24 < 71
+//                            event c, tag 58    pending report: still b; a and c leave no trace
+//     interval has ended     b is admitted to its scope and moves to the spool; it may leave at a random time of
+//                            the next interval
+//
+// (A scope is one metric in one epoch under one permanent response.) The record of an open interval is
+// `device.pending["METRIC EPOCH"]`. It goes through three states:
+//
+//     no record, or an ended one    the next event begins an interval
+//     a record with a report        an event with a smaller tag replaces the report
+//     a record without a report     the interval has had its report; further events of it are skipped
+//
+// Bad cases, and what happens then:
+//
+// - The epoch ends within a week: the interval ends with the epoch.
+// - The clock is set back: an interval that has had its report does not open again.
+// - The clock was far ahead for a while: the interval that was stored then counts as ended.
+// - A registry has changed the length of the epochs: the open interval of the other epoch ends first.
+// - Whatever clocks and registries do, a scope never has more reports than its cost assumes.
 
-import { hex } from "./bytes.js";
-import { afterDay, dayOf, epochAt, epochsAt, intervalAt, isFarAhead } from "./calendar.js";
+import { toHex } from "./bytes.js";
 import { sortByKey } from "./collections.js";
 import { ONE } from "./params.js";
+import { afterDay, dayOf, epochAt, epochsAt, intervalAt, isFarAhead } from "./periods.js";
 import { reportCount } from "./privacy_spent.js";
 import { drawReport, rulesOn, scopeInForce, scopeOfNextReport, storeReportOf } from "./scopes.js";
-import { count } from "./state.js";
+import { addCount } from "./state.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Metric} Metric */
@@ -25,29 +41,29 @@ import { count } from "./state.js";
 /** @typedef {import("../documents.js").Scope} Scope */
 /** @typedef {import("../documents.js").Spool} Spool */
 /** @typedef {import("./scopes.js").ScopeWithParams} ScopeWithParams */
-/** @typedef {ScopeWithParams & { rules: MetricRules }} AdmissionRequest a scope as it would be after the report */
-/** @typedef {{ ends: number, seconds: number, tag: string }} OpenInterval an open interval, and its smallest tag */
+/** @typedef {ScopeWithParams & { rules: MetricRules }} AdmissionRequest the scope of an event's report, its parameters, and the metric's rules on the day */
+/** @typedef {{ ends: number, seconds: number, tag: string }} OpenInterval end and length in seconds, and the smallest tag of its events */
 
-const NO_TAG = "~"; // sorts after every tag
-const FAR = 1e12; // added to timestamps, so that all have the same number of digits
+const NO_TAG = "~"; // the tag of an interval without an event; sorts after every tag, which is hex
+const EQUAL_DIGITS = 1e12; // added to times, so that all have the same number of digits and sort as texts
 
 /**
- * Draw the tag of an event. It has 64 bits, so two events share a tag with probability 2^-64.
+ * Draw the tag of an event: 16 digits of hex. Two events share a tag with probability 2^-64.
  * @param {Coins} coins
  */
 export function drawTag(coins) {
-  return hex(coins(2), 8);
+  return toHex(coins(2), 8);
 }
 
 /**
- * Make the report of an event the pending report of its interval. The event must have a smaller tag than
- * `smallestTag`, and the pending reports of ended intervals must have been released.
+ * Make the report of an event the pending report of its interval. The caller must have released the pending
+ * reports of ended intervals, and the event must have a smaller tag than `smallestTag` returns.
  * @param {Device} device
  * @param {AdmissionRequest} request
  * @param {{ timestamp: number, tag: string }} event
  * @param {Coins} coins
  */
-export function admit(device, { rules, scope, params }, { timestamp, tag }, coins) {
+export function admitEvent(device, { rules, scope, params }, { timestamp, tag }, coins) {
   const interval = openInterval(device, scope, timestamp);
   const { metric, epoch, permanent } = scope;
   const report = { ...drawReport(scope, params, coins), permanent };
@@ -55,11 +71,12 @@ export function admit(device, { rules, scope, params }, { timestamp, tag }, coin
 }
 
 /**
- * Return the smallest tag of a metric's open interval. An event with a larger tag changes nothing.
+ * Return the smallest tag of a metric's open interval. An event with a larger tag changes nothing, so record()
+ * need not store it. Special results:
  *
- * - The empty text, which is below every tag: the scope is memoized and has a pending report. All events lead
- *   to the same permanent response, so the first event of the interval is as good as any other.
  * - NO_TAG, which is above every tag: the interval has no event yet.
+ * - The empty text, which is below every tag: the interval has a pending report, and its scope has reported before.
+ *   All events lead to the same permanent response, so the first event of the interval is as good as any other.
  * - undefined: the interval has had its report.
  * @param {Device} device
  * @param {Metric} metric
@@ -77,43 +94,47 @@ export function smallestTag(device, metric, now) {
 
 /**
  * Move the pending reports of ended intervals into the spool.
+ *
+ * The scope is looked up again, because it may have begun or changed since the report was drawn. If the report
+ * does not belong to the scope any more, a report of the scope is drawn in its place.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
  * @param {Coins} coins
  */
-export function release(device, spool, now, coins) {
+export function releasePendingReports(device, spool, now, coins) {
   for (const pending of sortByKey(Object.values(device.pending), sortKey)) {
     const { report, rules, ends, seconds } = pending;
     if (!report || !rules || !isOver(pending, now)) continue;
     const next = scopeOfNextReport(device, rules, { ...report, params: device.params[report.params] });
-    if (!next) continue; // cannot happen: the pending report has its permanent response
+    if (!next) continue; // for the type checker: a pending report has its permanent response
     const { scope, params } = next;
-    // An earlier pending report may have begun another scope since this report was drawn.
+    // False if an earlier pending report has begun the scope with another value since this report was drawn.
     const isOfScope =
       scope.epoch === report.epoch &&
       scope.cohort === report.cohort &&
       scope.permanent === report.permanent &&
       params.fingerprint === report.params;
     const leavesBefore = scope.interval === "epoch" ? afterDay(scope.end) : undefined;
-    // The page was closed since. In the next epoch the report would take the turn of that epoch's report,
-    // which would be late in its turn.
+    // True if no page was open until the epoch was over. In the next epoch the report would take the turn of that
+    // epoch's report, which would then be late as well. So the report is given up, and both events are counted.
     const isLate = leavesBefore !== undefined && now >= leavesBefore;
-    if (isLate) for (const name of ["recorded", "given_up"]) count(device, name);
+    if (isLate) for (const name of ["recorded", "given_up"]) addCount(device, name);
     if (!isLate && !isFull(device, scope)) {
+      // A uniform time of the next interval. `ends` is far ahead only if the clock was wrong; `now` limits it.
       const sendAfter = Math.min(ends, now) + (coins(1)[0] / ONE) * seconds;
       const { metric, params: fingerprint, cohort, bits } = isOfScope ? report : drawReport(scope, params, coins);
       storeReportOf(device, scope);
       const pace = { interval: scope.interval, epoch: params.epoch };
       spool.reports.push({ metric, params: fingerprint, cohort, bits, sendAfter, leavesBefore, ...pace });
-      count(device, "recorded");
+      addCount(device, "recorded");
     }
     dropPending(pending);
   }
 }
 
 /**
- * Return whether the interval of any pending report is over.
+ * Return whether any pending report can be released, because its interval is over.
  * @param {Device} device
  * @param {number} now
  */
@@ -121,13 +142,16 @@ export function canRelease({ pending }, now) {
   return Object.values(pending).some((interval) => interval.report && isOver(interval, now));
 }
 
-/** @param {PendingReport} pending */
+/**
+ * Return a key that sorts the pending reports of a metric by the ends of their intervals.
+ * @param {PendingReport} pending
+ */
 function sortKey({ metric, ends, epoch }) {
-  return `${metric} ${FAR + ends} ${epoch}`;
+  return `${metric} ${EQUAL_DIGITS + ends} ${epoch}`;
 }
 
 /**
- * Drop a pending report. The record that its interval has been used stays.
+ * Drop a pending report. The record of its interval stays, so that the interval gets no second report.
  * @param {PendingReport} pending
  */
 export function dropPending(pending) {
@@ -144,8 +168,8 @@ export function nextEnd(device) {
 }
 
 /**
- * Return the interval that contains an event; undefined if this interval has had its report. With
- * `interval = "epoch"`, the interval is the first day with an event.
+ * Return the interval that contains an event; undefined if the event can have no report, because its interval or
+ * its epoch has had all reports. With `interval = "epoch"`, the interval is the first day with an event.
  * @param {Device} device
  * @param {Pick<Scope, "metric" | "epoch" | "interval" | "end" | "most">} scope
  * @param {number} now
@@ -154,7 +178,8 @@ export function nextEnd(device) {
 function openInterval(device, scope, now) {
   const { metric, epoch, interval, end } = scope;
   const epochs = epochsAt(dayOf(now));
-  // An earlier registry had another epoch: its open interval ends first, or two reports would leave.
+  // An earlier registry had epochs of another length, and the interval of such an epoch is open. It ends first, or
+  // two reports of the metric would leave in one interval.
   const isOpenElsewhere = Object.values(device.pending).some(
     (other) =>
       other.metric === metric &&
@@ -167,20 +192,22 @@ function openInterval(device, scope, now) {
   const before = device.pending[`${metric} ${epoch}`];
   const calendar = intervalAt(interval, now);
   const ends = Math.min(calendar.ends, afterDay(end));
-  // A report of the last day of the epoch would leave in the next epoch.
+  // A report about the last day of the epoch would leave in the next epoch.
   if (interval === "epoch" && ends === afterDay(end)) return undefined;
   const fresh = { ...calendar, ends, tag: NO_TAG };
   if (!before || now >= before.ends || isFarAhead(before, now)) {
     return isFull(device, scope) ? undefined : fresh;
   }
-  if (!before.report) return undefined;
-  // A clock that was set back shows an earlier day of the epoch, which counts instead.
+  if (!before.report) return undefined; // also of a clock that was set back into the interval
+  // A clock that was set back shows an earlier day of the epoch. The first day with an event counts, so the event
+  // replaces the pending report of the later day.
   const isEarlierDay = interval === "epoch" && ends <= before.ends - before.seconds;
   return isEarlierDay ? fresh : before;
 }
 
 /**
- * Return whether an epoch has had all reports that the cost of its scope assumes.
+ * Return whether an epoch has had all reports that the cost of its scope assumes. A registry that has changed may
+ * have begun several scopes in the epoch; their reports count together.
  * @param {Device} device
  * @param {Pick<Scope, "metric" | "epoch" | "most">} scope
  */

@@ -1,30 +1,38 @@
-// The background sender: a timer that runs until the next step is due.
+// The background sender: a timer that takes a step of sending when the step is due.
+//
+// A step sends at most one upload and returns the time of the next step (see uploader.js). Each upload leaves after a
+// random delay of its own, up to `maxDelay`, so that the receiver cannot tell from their times that several uploads
+// come from one device. Reports that an earlier page left have shorter delays, because this page may end soon, too.
 
 import { ONE } from "./params.js";
 
 /** @typedef {import("./uploader.js").Step} Step */
 
-/** Seconds after which the sender looks at the clock again: a machine may sleep, or its clock may be set. */
+/**
+ * Longest sleep in seconds. Then the sender reads the clock again: a machine may have slept, or its clock may have been
+ * set, and timers do not follow it.
+ */
 export const LONGEST_SLEEP = 3600;
-/** Largest random delay in seconds between two uploads that an earlier page left. */
+/** Largest random delay in seconds between two uploads of the backlog, the reports that an earlier page left. */
 const BACKLOG_DELAY = 1;
 
-/** Return the seconds of a monotonic clock. */
-export const elapsed = () => performance.now() / 1000;
+/** Return the seconds of a clock that nobody can set, from an arbitrary start. For deadlines and sleeps. */
+export const readMonotonicClock = () => performance.now() / 1000;
 
-/** Takes steps of sending when they are due. There is no timer before the first report. */
+/** Takes steps of sending when they are due. No timer runs before the first report. */
 export class Sender {
   /** @type {(isBacklog: boolean) => Promise<Step>} */ #step;
   /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} */
   #settings;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
-  #due = Infinity;
-  #isNudged = false;
+  #dueAt = Infinity; // of the next step, on the monotonic clock
+  #isNudged = false; // whether the next step is planned for the reports that were stored last
   #isStopped = false;
-  #backlog = 0;
+  #backlog = 0; // number of reports that an earlier page left and that are not tried yet
 
   /**
-   * @param {(isBacklog: boolean) => Promise<Step>} step
+   * @param {(isBacklog: boolean) => Promise<Step>} step takes one step of sending; `isBacklog` says whether the
+   *   step may be about a report that an earlier page left
    * @param {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} settings
    */
   constructor(step, settings) {
@@ -32,7 +40,7 @@ export class Sender {
     this.#settings = settings;
   }
 
-  /** Note that a report was stored. The next step follows after a random delay. */
+  /** Plan a step after a random delay, because a report was stored. */
   nudge() {
     if (this.#isNudged) return;
     this.#isNudged = true;
@@ -40,42 +48,51 @@ export class Sender {
   }
 
   /**
-   * Send the reports that an earlier page left: the first one at once, each other within a second.
-   * @param {number} n
+   * Send the reports that an earlier page left: the first one at once, and each other one within a second.
+   * @param {number} n number of these reports
    */
   catchUp(n) {
     this.#backlog = n;
     this.#plan(0);
   }
 
-  /** Stop the timer. A request under way may outlast this call. */
+  /** Stop the timer. A step under way goes on; the uploader can abort its request. */
   stop() {
     this.#isStopped = true;
     clearTimeout(this.#timer);
   }
 
-  /** @param {number} seconds */
+  /**
+   * Plan the next step, unless it is planned earlier already.
+   * @param {number} seconds from now; Infinity keeps the planned time
+   */
   #plan(seconds) {
-    const now = elapsed();
-    this.#due = Math.min(this.#due, now + seconds);
+    const now = readMonotonicClock();
+    this.#dueAt = Math.min(this.#dueAt, now + seconds);
     clearTimeout(this.#timer);
     if (this.#isStopped) return;
-    const sleep = Math.min(Math.max(this.#due - now, 0), LONGEST_SLEEP);
+    const sleep = Math.min(Math.max(this.#dueAt - now, 0), LONGEST_SLEEP);
     this.#timer = setTimeout(() => this.#run(), 1000 * sleep);
     /** @type {any} */ (this.#timer).unref?.(); // in Node it keeps no program alive
   }
 
   async #run() {
-    if (elapsed() < this.#due) return this.#plan(Infinity);
+    // The timer has ended after LONGEST_SLEEP, before the step is due.
+    if (readMonotonicClock() < this.#dueAt) return this.#plan(Infinity);
     this.#isNudged = false; // a report that is stored from here on needs a step of its own
-    this.#due = Infinity;
-    const { due, id } = await this.#step(this.#backlog > 0);
-    this.#backlog = id ? this.#backlog - 1 : 0; // an id means that an upload was tried
-    if (due === Infinity) return;
-    const delay = id ? this.#delay(this.#backlog > 0 ? BACKLOG_DELAY : Infinity) : 0;
-    this.#plan(Math.min(Math.max(due - this.#settings.clock(), 0), LONGEST_SLEEP) + delay);
+    this.#dueAt = Infinity;
+    const { nextAt, uploadId } = await this.#step(this.#backlog > 0);
+    // A step without an upload means that the rest of the backlog may not leave now. It waits like other reports.
+    this.#backlog = uploadId ? this.#backlog - 1 : 0;
+    if (nextAt === Infinity) return;
+    const delay = uploadId ? this.#delay(this.#backlog > 0 ? BACKLOG_DELAY : Infinity) : 0;
+    this.#plan(Math.min(Math.max(nextAt - this.#settings.clock(), 0), LONGEST_SLEEP) + delay);
   }
 
+  /**
+   * Draw a random delay in seconds, uniform up to `maxDelay` and a limit.
+   * @param {number} atMost
+   */
   #delay(atMost = Infinity) {
     const { coins, maxDelay } = this.#settings;
     return (coins(1)[0] / ONE) * Math.min(maxDelay, atMost);

@@ -1,16 +1,19 @@
-// Conversions between bytes and texts.
+// Conversions between bytes, texts and integers: UTF-8, hex, base64url, and little-endian 32-bit integers.
 
 import { ReportError } from "./errors.js";
 
 const ENCODER = new TextEncoder();
-const LONE_SURROGATE = /\p{Surrogate}/u;
+const LONE_SURROGATE = /\p{Surrogate}/u; // with the flag u, a pair of surrogates is one character and no match
 
 /**
- * Return a text in UTF-8; ReportError for a lone surrogate, which TextEncoder would replace silently.
+ * Return a text in UTF-8.
  * @param {string} text
  * @returns {Uint8Array}
+ * @throws {ReportError} the text contains a lone surrogate, which UTF-8 cannot express
  */
-export function utf8(text) {
+export function encodeUtf8(text) {
+  // TextEncoder would replace a lone surrogate by U+FFFD. Different texts would then have equal bytes, and
+  // the client in Python refuses such a text.
   if (LONE_SURROGATE.test(text)) {
     throw new ReportError("a value must be Unicode without a lone surrogate");
   }
@@ -18,20 +21,20 @@ export function utf8(text) {
 }
 
 /**
- * Concatenate byte strings.
+ * Concatenate byte arrays.
  * @param {Uint8Array[]} parts
  * @returns {Uint8Array}
  */
-export function concat(...parts) {
+export function concatBytes(...parts) {
   return Uint8Array.from(parts.flatMap((part) => [...part]));
 }
 
 /**
- * Return numbers in lower-case hex with the same number of digits each, two by default.
+ * Return numbers in lower-case hex, all with the same number of digits.
  * @param {ArrayLike<number>} numbers
- * @param {number} [digits]
+ * @param {number} [digits] digits of each number: 2 for bytes, 8 for 32-bit integers
  */
-export function hex(numbers, digits = 2) {
+export function toHex(numbers, digits = 2) {
   return Array.from(numbers, (number) => number.toString(16).padStart(digits, "0")).join("");
 }
 
@@ -39,13 +42,14 @@ export function hex(numbers, digits = 2) {
  * Return bytes in base64url without padding (RFC 4648 section 5).
  * @param {Uint8Array} bytes
  */
-export function base64url(bytes) {
+export function toBase64url(bytes) {
   const plain = btoa(String.fromCharCode(...bytes));
   return plain.replace(/=/g, "").replace(/\+/g, "-").replace(/\//g, "_");
 }
 
 /**
- * Return the bytes of a text that `base64url` wrote. Any other text may raise.
+ * Return the bytes of a text that `toBase64url` wrote. The function checks nothing: another text gives other
+ * bytes, or raises the error of atob.
  * @param {string} text
  */
 export function fromBase64url(text) {
@@ -54,11 +58,11 @@ export function fromBase64url(text) {
 }
 
 /**
- * Read little-endian 32-bit integers.
- * @param {Uint8Array} bytes
+ * Read bytes as little-endian unsigned 32-bit integers.
+ * @param {Uint8Array} bytes a multiple of four bytes
  * @returns {number[]}
  */
-export function integers(bytes) {
+export function readIntegers(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return Array.from({ length: bytes.length / 4 }, (_, i) => view.getUint32(4 * i, true));
 }

@@ -1,23 +1,25 @@
-// Sums, sorted lists, and records whose keys are names that somebody else chose.
+// Small operations on arrays and records: a sum, a sort by key, and a safe look-up by name.
 
 /**
- * Sort an array in place by distinct keys, and return it.
+ * Sort an array in place by a key. The keys must be distinct.
  * @template T
  * @param {T[]} items
- * @param {(item: T) => string} keyOf
+ * @param {(item: T) => string} keyOf returns the key of an item; keys are compared by their UTF-16 units
+ * @returns {T[]} the same array
  */
 export function sortByKey(items, keyOf) {
   return items.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
 }
 
 /**
- * Return a record's own entry. A metric may be called "constructor", which every record inherits.
+ * Return a record's own entry, undefined if there is none. The names of metrics come from a registry, and a
+ * metric may be called "constructor", a name that every record inherits.
  * @template T
  * @param {Record<string, T>} record
  * @param {string} name
  * @returns {T | undefined}
  */
-export function ownEntry(record, name) {
+export function getOwnEntry(record, name) {
   return Object.hasOwn(record, name) ? record[name] : undefined;
 }
 

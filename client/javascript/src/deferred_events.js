@@ -1,81 +1,96 @@
-// Deferred events: recorded events that a page could not store before it ended, and events of durable metrics
-// until they are stored.
+// Deferred events: recorded events that wait in synchronous storage until a page can store them.
 //
-// Only localStorage can be written synchronously, so a page that ends leaves its events there for the next
-// page of the origin. On Node files take its place. The text is enciphered under the secret of the device, so nobody can read a value in
-// it. A page that ends cannot wait for a cipher: each text has a key stream of its own, which is computed
-// before it is needed and never used twice. All texts have the same length. A withdrawal removes them.
+// An event is normally stored in IndexedDB some milliseconds after record(). Two kinds of events cannot wait for a
+// transaction:
+//
+// - The page ends first, for example because the event was a click on a link.
+// - The metric is durable: its value must be stored when record() returns.
+//
+// Such events are written as one text into localStorage, which is synchronous. The next page of the origin, or this
+// page if it goes on, reads the text, stores the events and removes the text. On Node, files beside the store take
+// the place of localStorage.
+//
+// A text contains recorded values, and localStorage is readable by every script of the origin. The text is therefore
+// enciphered under the secret of the device. WebCrypto is asynchronous and a page that ends cannot wait for it, so
+// key streams are computed in advance:
+//
+//     text in storage = events as JSON, padded with spaces to TEXT_BYTES, xor a key stream
+//
+// Each key stream is used once: two texts under one stream would reveal their difference. All texts have the same
+// length, so the length says nothing about the values. A withdrawal of consent removes the texts.
 
-import { base64url, fromBase64url, utf8 } from "./bytes.js";
+import { toBase64url, fromBase64url, encodeUtf8 } from "./bytes.js";
 import { expand } from "./secret.js";
 import { newId } from "./wire.js";
 
 /** @typedef {import("../documents.js").RecordedEvent} RecordedEvent */
 
-const TEXT_BYTES = 4096; // of one text, about 20 events
-const SPACE = 32;
-/** Key streams in memory: a page may record further events after it was hidden and while it ends. */
+/** Length of a text in bytes: about 20 events. Larger texts fill the 5 MB of localStorage for nothing. */
+const TEXT_BYTES = 4096;
+const SPACE = 32; // in UTF-8; JSON.parse ignores spaces at the end
+/** Key streams in memory. A page needs one when it is hidden, and others for events while it ends. */
 const STREAMS = 4;
-/** The same with a durable metric, of which each event needs a stream until the next ones are computed. */
-const STREAMS_IF_BUSY = 32;
+/** Key streams in memory with a durable metric, each of whose events needs one until new ones are computed. */
+const STREAMS_IF_DURABLE = 32;
 
-/** The deferred events of the pages of one device. */
+/** The deferred events of one device, of this page and of earlier pages. */
 export class DeferredEvents {
   /** @type {import("../index.js").PageStorage | undefined} */ #storage;
   #prefix;
   #streams;
-  /** @type {{ key: string, stream: Uint8Array }[]} */ #ready = [];
-  /** @type {Map<string, RecordedEvent[]>} known texts whose events may not be in the store */
+  /** @type {{ key: string, stream: Uint8Array }[]} unused key streams, each with the storage key of its text */
+  #unused = [];
+  /** @type {Map<string, RecordedEvent[]>} events by storage key, of the texts that are not removed yet */
   #deferred = new Map();
 
   /**
    * @param {import("../index.js").Store} store
-   * @param {boolean} [isBusy] whether each event of a durable metric needs a key stream
+   * @param {boolean} [hasDurableMetric]
    */
-  constructor({ pageStorage, channel }, isBusy = false) {
+  constructor({ pageStorage, channel }, hasDurableMetric = false) {
     this.#storage = pageStorage;
-    this.#streams = isBusy ? STREAMS_IF_BUSY : STREAMS;
+    this.#streams = hasDurableMetric ? STREAMS_IF_DURABLE : STREAMS;
     // JSON quotes the name, so the prefix of one device never begins the prefix of another one.
     this.#prefix = `rappor ${JSON.stringify(channel)} `;
   }
 
   /**
-   * Compute the next key streams.
+   * Compute key streams in advance, until there are enough.
    * @param {CryptoKey} secret
    */
   async prepare(secret) {
-    while (this.#storage && this.#ready.length < this.#streams) {
+    while (this.#storage && this.#unused.length < this.#streams) {
       const id = newId();
-      this.#ready.push({ key: this.#prefix + id, stream: await keyStream(secret, id) });
+      this.#unused.push({ key: this.#prefix + id, stream: await keyStream(secret, id) });
     }
   }
 
   /**
-   * Defer the events that are not deferred yet, as many as one text holds.
-   * @param {RecordedEvent[]} events
+   * Write the events that are not deferred yet into storage, as many as one text contains.
+   * @param {RecordedEvent[]} events in the order of their recording
    * @returns {boolean} whether a key stream was used
    */
   defer(events) {
     const known = new Set([...this.#deferred.values()].flat());
     /** @type {RecordedEvent[]} */
     const fresh = [];
-    let text = utf8("");
+    let text = encodeUtf8(""); // the JSON of `fresh`
     for (const event of events.filter((event) => !known.has(event))) {
-      const longer = utf8(JSON.stringify([...fresh, event]));
+      const longer = encodeUtf8(JSON.stringify([...fresh, event]));
       // Stop at the first event that does not fit. The store knows a page's events by the number of the
       // last one, so a later event must not overtake an earlier one.
       if (longer.length > TEXT_BYTES) break;
       fresh.push(event);
       text = longer;
     }
-    const ready = fresh.length && this.#ready.shift(); // a stream that is used twice would reveal values
-    if (!ready) return false;
-    const { key, stream } = ready;
+    const unused = fresh.length && this.#unused.shift();
+    if (!unused) return false; // nothing to defer, or the page has used up its key streams
+    const { key, stream } = unused;
     try {
-      this.#storage?.setItem(key, base64url(applyStream(text, stream)));
+      this.#storage?.setItem(key, toBase64url(applyStream(text, stream)));
       this.#deferred.set(key, fresh);
     } catch {
-      // The origin's quota is used up: the events are lost if the page ends.
+      // The origin's quota is used up: the events are lost if the page ends now.
     }
     return true;
   }
@@ -89,8 +104,8 @@ export class DeferredEvents {
   }
 
   /**
-   * Return the deferred events of ended pages, each page's in its order. Texts that this device did not
-   * write are removed.
+   * Return the deferred events, those of each page in the order of their recording. Texts that this device did not
+   * write, or that are damaged, are removed.
    * @param {CryptoKey} secret
    */
   async read(secret) {
@@ -104,13 +119,14 @@ export class DeferredEvents {
         this.#storage?.removeItem(key);
       }
     }
-    // In one step after the last await: `removeStored` may run meanwhile.
+    // Only here, after the last await: `removeStored` may run during an await, and would remove texts whose events
+    // are not in memory yet.
     this.#deferred = new Map([...this.#deferred, ...texts]);
     return [...this.#deferred.values()].flat().sort((a, b) => a.seq - b.seq);
   }
 
   /**
-   * Remove the texts without an event that is still in memory: their events are stored, or refused.
+   * Remove the texts of which no event is in memory any more: their events are stored, or their metrics refused.
    * @param {RecordedEvent[]} inMemory
    */
   removeStored(inMemory) {
@@ -125,10 +141,10 @@ export class DeferredEvents {
   clear() {
     for (const key of this.keys()) this.#storage?.removeItem(key);
     this.#deferred.clear();
-    this.#ready = [];
+    this.#unused = [];
   }
 
-  /** Return the keys of all texts of the device. */
+  /** Return the storage keys of all texts of the device. */
   keys() {
     const storage = this.#storage;
     const keys = Array.from({ length: storage?.length ?? 0 }, (_, i) => storage?.key(i) ?? "");
@@ -137,9 +153,10 @@ export class DeferredEvents {
 }
 
 /**
- * Return a key stream: AES-CTR under a key that the secret derives for this id alone.
+ * Return a key stream of TEXT_BYTES bytes: AES-CTR under a key that is derived from the secret for this id alone. The
+ * counter may start from 0 each time, because no two texts share a key.
  * @param {CryptoKey} secret
- * @param {string} id
+ * @param {string} id random name of the text, which is part of its storage key
  */
 async function keyStream(secret, id) {
   const bytes = /** @type {any} */ (await expand(secret, `rappor-client/1/deferred\0${id}`, 16));
@@ -149,7 +166,7 @@ async function keyStream(secret, id) {
 }
 
 /**
- * Encipher a text, padded with spaces, or decipher it: both are the same exclusive or.
+ * Encipher or decipher a text: the exclusive or of the text, padded with spaces, and a key stream does both.
  * @param {Uint8Array} text
  * @param {Uint8Array} stream
  */

@@ -1,140 +1,163 @@
-// Encodings: the bits that a value sets. A value that fits nowhere sets no bit, because a missing report
-// would reveal it. Until its report is drawn, a value is kept as its input: bits, or a text to hash.
+// Encodings: the rules by which a value sets bits of a report.
+//
+//     encoding    value                 bits that it sets
+//     bloom       a string              h bits of k, chosen by the hash functions of the device's cohort
+//     onehot      a string              the bit of its category
+//     boolean     true or false         bit 0 for true
+//     buckets     a number or bigint    the bit of its range
+//
+// A value that fits nowhere, such as a string that is no category, sets no bit. It is reported all the same: a
+// missing report would reveal the value.
+//
+// A value is read without the secret, when it is recorded, and encoded later in the cohort of the device. Between
+// both steps it is an encoder input: a text to hash, or a list of bits.
 
-import { integers } from "./bytes.js";
-import { ReportError, entryOf } from "./errors.js";
+import { readIntegers } from "./bytes.js";
+import { ReportError, requireEntry } from "./errors.js";
 import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
 
 /** @typedef {import("../index.js").Params} Params */
-/** @typedef {Pick<Params, "categories" | "encoding" | "h" | "k" | "m" | "normalize" | "part">} Shape */
+/** @typedef {Pick<Params, "categories" | "encoding" | "h" | "k" | "m" | "normalize" | "part">} Shape the parameters without the noise */
 /** @typedef {{ input: string | number[], fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
-/** @type {WeakMap<Shape, Map<string, number>>} bits of the normalized categories by shape */
+const DIGEST_BYTES = 16; // of SHA-256, which MurmurHash3 hashes; two strings with equal ones take 2^64 attempts
+
+/** @type {WeakMap<Shape, Map<string, number>>} cache: bits by normalized category, for each parameter set */
 const CATEGORY_BITS = new WeakMap();
 
 /**
  * @typedef {object} Encoding
- * @property {(value: any, shape: Shape) => EncoderInput} read raises ReportError for a value of the wrong
- *   kind; the message does not contain the value
- * @property {(up: number, down: number, shape: Shape) => number} worst the largest loss of two values, in
- *   nats
+ * @property {(value: any, shape: Shape) => EncoderInput} read returns the input of a value; ReportError for a
+ *   value of the wrong kind, whose message does not contain the value
+ * @property {(up: number, down: number, shape: Shape) => number} largestLoss returns the loss of the two values
+ *   whose bits differ most, in nats; see `computeLargestLoss`
  */
 
-/** @type {Encoding["worst"]} two values differ in two bits, once in each direction */
-const bothDirections = (up, down) => up + down;
+/** @type {Encoding["largestLoss"]} two values have different bits: one bit differs in each direction */
+const lossInBothDirections = (up, down) => up + down;
 
 /** @type {Record<string, Encoding>} */
 const ENCODINGS = {
   bloom: {
     read: (value, shape) => {
-      const input = text(value, shape);
+      const input = readText(value, shape);
+      // Only a normalizer can leave nothing of a text, such as the host of a text that is no address.
       return { input, fits: shape.normalize === "none" || input !== "" };
     },
-    worst: (up, down, { h, k }) => {
-      const more = Math.min(h, k - 1); // a Bloom filter has at least one bit
+    largestLoss: (up, down, { h, k }) => {
+      // Filters differ most if they are disjoint, with h bits each ([EPK14] Theorem 1). For k < 2 h the larger
+      // filter leaves fewer bits to the smaller one, and at least one. The larger one may be of either value.
+      const more = Math.min(h, k - 1);
       const fewer = Math.min(h, k - more);
       return Math.max(more * up + fewer * down, fewer * up + more * down);
     },
   },
   onehot: {
     read: (value, shape) => {
-      const bit = categoryBits(shape).get(text(value, shape));
+      const bit = getCategoryBits(shape).get(readText(value, shape));
       return { input: bit === undefined ? [] : [bit], fits: bit !== undefined };
     },
-    worst: bothDirections,
+    largestLoss: lossInBothDirections,
   },
   boolean: {
     read: (value) => {
       if (typeof value !== "boolean") refuse("true or false", value);
       return { input: value ? [0] : [], fits: true };
     },
-    worst: (up, down) => Math.max(up, down), // the two values differ in one bit
+    largestLoss: (up, down) => Math.max(up, down), // one bit differs, and in one direction only
   },
   buckets: {
     read: (value, { categories }) => {
       if (typeof value !== "number" && typeof value !== "bigint") refuse("a number", value);
       const fits = value === value; // false for NaN only
+      // The categories are the edges, increasing. The edge between two buckets belongs to the bucket above it.
       return { input: fits ? [categories.filter((edge) => Number(edge) <= value).length] : [], fits };
     },
-    worst: bothDirections,
+    largestLoss: lossInBothDirections,
   },
 };
 
 /**
  * Refuse an unknown encoding.
  * @param {string} encoding
+ * @throws {ParamsError}
  */
 export function checkEncoding(encoding) {
-  entryOf(ENCODINGS, "encoding", encoding);
+  requireEntry(ENCODINGS, "encoding", encoding);
 }
 
 /**
- * Return the encoder input of a value; ReportError for a value of the wrong kind. No secret is needed.
+ * Return the encoder input of a value, and whether the value fits. No secret is needed.
  * @param {Shape} shape
  * @param {unknown} value
+ * @throws {ReportError} the value is of the wrong kind, or a text with a lone surrogate
  */
 export function readValue(shape, value) {
   return ENCODINGS[shape.encoding].read(value, shape);
 }
 
 /**
- * Return the packed bits of an encoder input: bit i is bit i mod 8 of byte i div 8.
+ * Return the true bits of an encoder input, packed: bit i is bit i mod 8 of byte i div 8.
  * @param {Shape} shape
  * @param {string | number[]} input
  * @param {number} cohort
+ * @returns {Promise<Uint8Array>} ceil(k / 8) bytes
  */
 export async function encode(shape, input, cohort) {
   const packed = new Uint8Array(Math.ceil(shape.k / 8));
-  const bits = typeof input === "string" ? await bloomBits(input, cohort, shape) : input;
+  const bits = typeof input === "string" ? await hashToBits(input, cohort, shape) : input;
   for (const bit of bits) packed[bit >> 3] |= 1 << (bit & 7);
   return packed;
 }
 
 /**
- * Return the loss of the two values whose bits differ most, in nats. `up` is the loss of a reported 1 and
- * `down` the loss of a reported 0.
+ * Return the loss of the two values whose bits differ most, in nats.
  * @param {Shape} shape
- * @param {number} up
- * @param {number} down
+ * @param {number} up loss of a bit that is 1 for one value and 0 for the other, if it is reported as 1
+ * @param {number} down the same if it is reported as 0
  */
-export function worstDifference(shape, up, down) {
-  return ENCODINGS[shape.encoding].worst(up, down, shape);
+export function computeLargestLoss(shape, up, down) {
+  return ENCODINGS[shape.encoding].largestLoss(up, down, shape);
 }
 
 /**
- * Return the Bloom bits of a string. SHA-256 decides which strings are equal; MurmurHash3 spreads them
- * over cohorts.
- * @param {string} value
+ * Return the bit of each hash function for a string. SHA-256 decides which strings are equal; MurmurHash3, whose
+ * collisions anybody can construct, only spreads them over cohorts.
+ * @param {string} value normalized
  * @param {number} cohort
  * @param {Shape} shape
  */
-async function bloomBits(value, cohort, { h, k, part }) {
-  const [, length] = part.split(":");
+async function hashToBits(value, cohort, { h, k, part }) {
+  const [, length] = part.split(":"); // the part "prefix:3" reports the first three characters
   const n = Number(length);
   // A prefix counts characters, not UTF-16 units; n characters have at most 2 n units.
   const hashed = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
-  const words = integers((await sha256(hashed)).subarray(0, 16));
+  const words = readIntegers((await sha256(hashed)).subarray(0, DIGEST_BYTES));
+  // Hash function j of a cohort has the seed cohort * h + j. The product maps 32 bits to 0..k-1, exactly: it is
+  // less than 2^53.
   return Array.from({ length: h }, (_, j) =>
     Math.floor((murmur3(words, cohort * h + j) * k) / 2 ** 32),
   );
 }
 
 /**
+ * Return the normalized text of a value.
  * @param {unknown} value
  * @param {Shape} shape
  */
-function text(value, shape) {
+function readText(value, shape) {
   return typeof value === "string" ? normalize(shape.normalize, value) : refuse("a text", value);
 }
 
 /**
- * Return the bits of categories by normalized name. The first of two equal names owns the bit.
+ * Return the bits of categories by normalized name. Of two categories with equal names the first one is used, as
+ * in Python.
  * @param {Shape} shape
  */
-function categoryBits(shape) {
-  const known = CATEGORY_BITS.get(shape);
-  if (known) return known;
+function getCategoryBits(shape) {
+  const cached = CATEGORY_BITS.get(shape);
+  if (cached) return cached;
   /** @type {Map<string, number>} */
   const bits = new Map();
   for (const [bit, category] of shape.categories.entries()) {
@@ -146,10 +169,11 @@ function categoryBits(shape) {
 }
 
 /**
- * @param {string} kind
+ * Raise ReportError with the kind of a value, and not with the value.
+ * @param {string} expected
  * @param {unknown} value
  * @returns {never}
  */
-function refuse(kind, value) {
-  throw new ReportError(`a value must be ${kind}, got ${value === null ? "null" : typeof value}`);
+function refuse(expected, value) {
+  throw new ReportError(`a value must be ${expected}, got ${value === null ? "null" : typeof value}`);
 }

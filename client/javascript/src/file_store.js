@@ -1,8 +1,21 @@
-// The store of a program on Node: the documents in one private file, which processes and threads may share.
+// The store of a program on Node: the documents of a device in one private file.
 //
-// Each change holds a lock, a file beside the store, reads the store and replaces it by a whole new file. A
-// program that is killed may leave the lock and `FILE.tmp`, the new file, which contains the secret. The next
-// owner of the lock, or the next reader, removes it.
+//     FILE               the documents as JSON, with a SHA-256 of the text as checksum
+//     FILE.lock          exists while a process changes FILE; contains the name of the owner
+//     FILE.tmp           the new file, before it replaces FILE
+//     FILE.deferred-*    deferred events, one text each (deferred_events.js)
+//
+// Several processes, threads and containers may share the file. A change takes the lock, reads FILE, writes FILE.tmp
+// and renames it to FILE. The rename is atomic, so a reader without the lock sees the old documents or the new ones.
+//
+// Bad cases:
+//
+// - A process is killed during a change: it leaves the lock, and FILE.tmp with the secret in it. The next process
+//   removes a lock whose owner has ended, and every lock that is older than 10 s. The next change or read then removes
+//   FILE.tmp.
+// - A process is suspended for longer than that, and loses its lock. It looks at the lock again before the rename.
+// - The disk is full: FILE stays as it is.
+// - FILE is a symbolic link, another user's file or a pipe: every operation raises.
 
 import { createHash, randomUUID } from "node:crypto";
 import {
@@ -25,53 +38,59 @@ import {
 import { hostname } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 
-import { Damaged } from "./state.js";
+import { DamagedStoreError } from "./state.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
-const PATIENCE = 2000; // milliseconds of waiting for the lock
-const PAUSE = 5; // milliseconds between two attempts
-const LONGEST_HELD = 10_000; // milliseconds; work under the lock waits for nothing but the disk
-const PRIVATE = 0o600;
-const PLAIN_FILE = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK; // no link, no pipe
-const CHECKSUMMED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s;
+/** Longest wait for the lock, in milliseconds. The client gives up after the same time (deadline.js). */
+const LOCK_PATIENCE_MS = 2000;
+/** Milliseconds between two attempts to take the lock. A smaller number waits less, and costs more system calls. */
+const LOCK_PAUSE_MS = 5;
+/** Age of a lock in milliseconds from which on it is abandoned. Work under the lock waits for the disk only. */
+const LOCK_MAX_AGE_MS = 10_000;
+const PRIVATE = 0o600; // file mode: the owner reads and writes, nobody else does
+// A link raises an error, and a pipe without a writer does not block the program.
+const PLAIN_FILE = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+const CHECKSUMMED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s; // the text of a store without its last brace, and its checksum
 
-/** Scope of process ids: this machine, and on Linux this container. */
-export const PLACE = `${hostname()}${pidNamespace()}`;
+/** Name of the set in which a process id is unique: this machine, and on Linux this container. */
+export const PLACE = `${hostname()}${findPidNamespace()}`;
 
 /**
- * Return a store in a file. The file and its folder are created at the first change.
- * @param {string} name
+ * Return a store in a file. The file and its folder are created at the first change. file.d.ts has an example.
+ * @param {string} name path of the file; relative to the working directory of this call
  * @returns {import("../index.js").Store}
  */
 export function fileStore(name) {
-  const path = resolve(name); // a program may change its working directory
-  const fill = (/** @type {Documents} */ documents) =>
-    locked(path, (holds) => replace(path, documents, true, holds));
+  const path = resolve(name); // a program may change its working directory later
+  const replaceAll = (/** @type {Documents} */ documents) =>
+    withLock(path, (holdsLock) => replaceFile(path, documents, true, holdsLock));
   return {
-    holdsKeys: false,
-    channel: undefined,
-    pageStorage: filesBeside(path),
+    holdsKeys: false, // JSON cannot contain a CryptoKey
+    channel: undefined, // Node has no tabs
+    pageStorage: deferredFiles(path),
     read: async (names) => {
-      if (existsSync(`${path}.tmp`)) await locked(path, () => {});
-      return pick(readDocuments(path), names);
+      // A change is under way, or a killed process has left the file: the next owner of the lock removes it.
+      if (existsSync(`${path}.tmp`)) await withLock(path, () => {});
+      return pickDocuments(readDocuments(path), names);
     },
     update: (names, work, { strict = false } = {}) =>
-      locked(path, (holds) => {
-        const whole = readDocuments(path);
-        const documents = pick(whole, names);
+      withLock(path, (holdsLock) => {
+        const all = readDocuments(path);
+        const documents = pickDocuments(all, names);
         const result = work(documents);
-        replace(path, { ...whole, ...pick(documents, names) }, strict, holds);
+        replaceFile(path, { ...all, ...pickDocuments(documents, names) }, strict, holdsLock);
         return result;
       }),
     clear: async (documents) => {
-      textOf(path); // raises for a file that must not be replaced, such as another user's
+      readText(path); // raises for a file that must not be replaced, such as another user's
       try {
-        await fill(documents);
+        await replaceAll(documents);
       } catch (error) {
         if (isNamed(error, "TimeoutError")) throw error; // another process has the lock
-        rmSync(path, { force: true }); // a full disk has no room for a second file
-        await fill(documents);
+        // A full disk has no room for a second file. Erasing comes before keeping the documents whole.
+        rmSync(path, { force: true });
+        await replaceAll(documents);
       }
     },
     close: async () => {},
@@ -79,24 +98,25 @@ export function fileStore(name) {
 }
 
 /**
- * Return a storage of texts in files beside a store, which are written synchronously.
+ * Return a storage of texts in files beside a store, in place of localStorage. A text is on the disk when `setItem`
+ * returns.
  * @param {string} path
  * @returns {import("../index.js").PageStorage}
  */
-function filesBeside(path) {
+function deferredFiles(path) {
   const prefix = `${basename(path)}.deferred-`;
   const fileOf = (/** @type {string} */ key) => join(dirname(path), prefix + encodeURIComponent(key));
-  /** @type {string[]} keys of the last listing */
+  /** @type {string[]} keys as the last reading of `length` has found them, for `key` */
   let keys = [];
   return {
     get length() {
       const names = existsSync(dirname(path)) ? readdirSync(dirname(path)) : [];
-      const own = names.filter((name) => name.startsWith(prefix));
-      keys = own.map((name) => decodeURIComponent(name.slice(prefix.length)));
+      const deferred = names.filter((name) => name.startsWith(prefix));
+      keys = deferred.map((name) => decodeURIComponent(name.slice(prefix.length)));
       return keys.length;
     },
     key: (i) => keys[i] ?? null,
-    getItem: (key) => textOf(fileOf(key)) ?? null,
+    getItem: (key) => readText(fileOf(key)) ?? null,
     setItem: (key, text) => {
       const file = openSync(fileOf(key), "wx", PRIVATE);
       try {
@@ -112,32 +132,36 @@ function filesBeside(path) {
 }
 
 /**
- * @param {Documents} whole
+ * Return some of the documents.
+ * @param {Documents} documents
  * @param {(keyof Documents)[]} names
  * @returns {Documents}
  */
-function pick(whole, names) {
-  return Object.fromEntries(names.map((name) => [name, whole[name]]));
+function pickDocuments(documents, names) {
+  return Object.fromEntries(names.map((name) => [name, documents[name]]));
 }
 
 /**
+ * Read all documents. A store without a file has none.
  * @param {string} path
  * @returns {Documents}
+ * @throws {DamagedStoreError} the text is not as `writeFile` writes it
  */
 function readDocuments(path) {
-  const text = textOf(path);
+  const text = readText(path);
   if (text === undefined) return {};
   const [, head, checksum] = CHECKSUMMED.exec(text) ?? [];
-  if (!checksum || checksum !== checksumOf(`${head}}`)) throw new Damaged();
-  return JSON.parse(`${head}}`, (_, value) => (value === null ? Infinity : value)); // as JSON writes it
+  if (!checksum || checksum !== checksumOf(`${head}}`)) throw new DamagedStoreError();
+  // JSON writes Infinity as null, and no document contains null.
+  return JSON.parse(`${head}}`, (_, value) => (value === null ? Infinity : value));
 }
 
 /**
- * Return the text of a file, undefined if there is no file. A link, another user's file and anything but a
- * plain file raise: their secret would be another user's, or would exist twice.
+ * Return the text of a file, undefined if there is no file. A symbolic link, another user's file and anything but a
+ * plain file raise: the secret in it would be another user's, or would exist twice.
  * @param {string} path
  */
-function textOf(path) {
+function readText(path) {
   let file;
   try {
     file = openSync(path, PLAIN_FILE);
@@ -147,48 +171,53 @@ function textOf(path) {
   }
   try {
     const stats = fstatSync(file);
-    const isOwn = stats.uid === (process.getuid?.() ?? stats.uid);
-    if (isOwn && stats.isFile()) return readFileSync(file, "utf8");
+    const isOfUser = stats.uid === (process.getuid?.() ?? stats.uid); // Windows has no user ids
+    if (isOfUser && stats.isFile()) return readFileSync(file, "utf8");
   } finally {
     closeSync(file);
   }
   throw new DOMException("the device's file must be a plain file of the user's own", "SecurityError");
 }
 
-/** @param {string} text */
+/**
+ * Return the SHA-256 of a text, in hex.
+ * @param {string} text
+ */
 function checksumOf(text) {
   return createHash("sha256").update(text).digest("hex");
 }
 
 /**
- * Replace the file of a store by a whole new file.
+ * Replace the file of a store by a whole new file; remove it if no document is left.
  * @param {string} path
  * @param {Documents} documents
  * @param {boolean} isStrict whether to wait for the disk
- * @param {() => boolean} holds returns whether this process still has the lock
+ * @param {() => boolean} holdsLock returns whether this process still has the lock
  */
-function replace(path, documents, isStrict, holds) {
+function replaceFile(path, documents, isStrict, holdsLock) {
   const isEmpty = Object.values(documents).every((document) => document === undefined);
-  const beside = `${path}.tmp`;
+  const newFile = `${path}.tmp`;
   try {
-    if (!isEmpty) write(beside, JSON.stringify(documents), isStrict);
-    if (!holds()) throw new DOMException("the lock on the device's file was lost", "TimeoutError");
+    if (!isEmpty) writeFile(newFile, JSON.stringify(documents), isStrict);
+    // The process was suspended for so long that another one took the lock. Its change must not be undone.
+    if (!holdsLock()) throw new DOMException("the lock on the device's file was lost", "TimeoutError");
     if (isEmpty) rmSync(path, { force: true });
-    else renameSync(beside, path);
+    else renameSync(newFile, path);
   } catch (error) {
-    if (holds()) rmSync(beside, { force: true });
+    if (holdsLock()) rmSync(newFile, { force: true }); // else it is the new file of another process
     throw error;
   }
   if (isStrict) syncFolder(dirname(path));
 }
 
 /**
+ * Write a new file: a JSON object, with the checksum of its text as one key more.
  * @param {string} path
  * @param {string} text
- * @param {boolean} isStrict
+ * @param {boolean} isStrict whether to wait for the disk
  */
-function write(path, text, isStrict) {
-  const file = openSync(path, "wx", PRIVATE);
+function writeFile(path, text, isStrict) {
+  const file = openSync(path, "wx", PRIVATE); // x: raises if the file exists
   try {
     writeFileSync(file, `${text.slice(0, -1)},"checksum":"${checksumOf(text)}"}`);
     if (isStrict) fsyncSync(file);
@@ -198,7 +227,7 @@ function write(path, text, isStrict) {
 }
 
 /**
- * Wait until the names of a folder are on the disk, if the system supports it.
+ * Wait until the names in a folder are on the disk, if the system supports it. A rename may be lost otherwise.
  * @param {string} path
  */
 function syncFolder(path) {
@@ -215,91 +244,100 @@ function syncFolder(path) {
 }
 
 /**
- * Run under the lock, after the remains of a killed process are removed.
+ * Run work under the lock of a store, after the new file of a killed process is removed.
  * @template T
  * @param {string} path
- * @param {(holds: () => boolean) => T} work
+ * @param {(holdsLock: () => boolean) => T} work synchronous, so that the lock is held for a short time
  * @returns {Promise<T>}
  */
-async function locked(path, work) {
+async function withLock(path, work) {
   const lock = `${path}.lock`;
-  const owner = `${process.pid} ${PLACE} ${randomUUID()}`;
+  const owner = `${process.pid} ${PLACE} ${randomUUID()}`; // threads of a process share its id
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const deadline = performance.now() + PATIENCE;
-  while (!taken(lock, owner)) {
+  const deadline = performance.now() + LOCK_PATIENCE_MS;
+  while (!tryLock(lock, owner)) {
     if (performance.now() > deadline) {
       throw new DOMException("the device's file is locked", "TimeoutError");
     }
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    await new Promise((resolve) => setTimeout(resolve, LOCK_PAUSE_MS));
   }
-  const holds = () => ownerOf(lock) === owner;
+  const holdsLock = () => readOwner(lock) === owner;
   try {
     rmSync(`${path}.tmp`, { force: true });
-    return work(holds);
+    return work(holdsLock);
   } finally {
-    if (holds()) rmSync(lock, { force: true });
+    if (holdsLock()) rmSync(lock, { force: true });
   }
 }
 
 /**
- * Take the lock if it is free. Remove the lock of a killed process, for the next attempt.
+ * Take the lock if it is free, and return whether it was taken. The lock of a killed process is removed for the next
+ * attempt.
  * @param {string} lock
  * @param {string} owner
  */
-function taken(lock, owner) {
+function tryLock(lock, owner) {
   let file;
   try {
     file = openSync(lock, "wx", PRIVATE);
   } catch (error) {
     if (!isCode(error, "EEXIST")) throw error;
-    clearAbandoned(lock);
+    removeAbandoned(lock);
     return false;
   }
   try {
     writeFileSync(file, owner);
     return true;
   } catch (error) {
-    rmSync(lock, { force: true }); // on a full disk the lock would have no owner
+    rmSync(lock, { force: true }); // the disk is full: a lock without an owner would last for LOCK_MAX_AGE_MS
     throw error;
   } finally {
     closeSync(file);
   }
 }
 
-/** @param {string} lock */
-function clearAbandoned(lock) {
-  const owner = ownerOf(lock);
+/**
+ * Remove the lock of a process that has ended. Two processes may do this at once, and a third one may take the lock
+ * between the check and the removal. So the lock is renamed first, and given back if its owner has changed.
+ * @param {string} lock
+ */
+function removeAbandoned(lock) {
+  const owner = readOwner(lock);
   if (!isAbandoned(lock, owner)) return;
   const away = `${lock}.old`;
   try {
     renameSync(lock, away);
-    if (ownerOf(away) !== owner) linkSync(away, lock); // it is the lock of another process by now: return it
+    if (readOwner(away) !== owner) linkSync(away, lock);
   } catch {
-    // another process has removed or taken the lock first
+    // The lock is gone already, or another process has taken a new one before this one could be given back.
   } finally {
     rmSync(away, { force: true });
   }
 }
 
 /**
- * Return whether the process of a lock has ended, or whether the lock is too old for any work. Age is needed
- * because a restarted container has the process ids of the killed one, and a power loss may leave the lock
- * empty.
+ * Return whether the process of a lock has ended, or whether the lock is too old for any work.
+ *
+ * The age is needed in three cases: a restarted container has the process ids of the killed one, a power loss may
+ * leave the lock empty, and processes of another machine or container cannot be looked up.
  * @param {string} lock
  * @param {string} [owner]
  */
 function isAbandoned(lock, owner = "") {
   const [pid, place] = owner.split(" ");
   try {
-    const age = Math.abs(Date.now() - lstatSync(lock).mtimeMs); // the clock may have been set
-    return age > LONGEST_HELD || (place === PLACE && isEnded(Number(pid)));
+    const age = Math.abs(Date.now() - lstatSync(lock).mtimeMs); // in either direction: the clock may have been set
+    return age > LOCK_MAX_AGE_MS || (place === PLACE && isEnded(Number(pid)));
   } catch {
     return false; // the lock is gone
   }
 }
 
-/** @param {string} lock */
-function ownerOf(lock) {
+/**
+ * Return the owner of a lock, undefined if the lock is gone.
+ * @param {string} lock
+ */
+function readOwner(lock) {
   try {
     return readFileSync(lock, "utf8");
   } catch {
@@ -307,18 +345,21 @@ function ownerOf(lock) {
   }
 }
 
-/** @param {number} pid */
+/**
+ * Return whether no process has an id.
+ * @param {number} pid NaN for a damaged lock, which is not ended
+ */
 function isEnded(pid) {
   try {
-    process.kill(pid, 0);
+    process.kill(pid, 0); // signal 0 only checks whether the process exists
     return false;
   } catch (error) {
-    return isCode(error, "ESRCH"); // a text that is no number gives another error
+    return isCode(error, "ESRCH"); // another user's process gives EPERM, and NaN gives another error
   }
 }
 
-/** Return the name of the namespace of process ids, empty where the system has none. */
-function pidNamespace() {
+/** Return the name of the namespace of process ids, the empty text if the system has none. */
+function findPidNamespace() {
   try {
     return readlinkSync("/proc/self/ns/pid");
   } catch {
@@ -327,6 +368,7 @@ function pidNamespace() {
 }
 
 /**
+ * Return whether an error has a name, such as "TimeoutError".
  * @param {unknown} error
  * @param {string} name
  */
@@ -335,6 +377,7 @@ function isNamed(error, name) {
 }
 
 /**
+ * Return whether an error of the system has a code, such as "ENOENT".
  * @param {unknown} error
  * @param {string} code
  */

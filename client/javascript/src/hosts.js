@@ -1,28 +1,37 @@
-// Hosts and registrable domains of web addresses, equal to those in Python in every character. International
-// names follow IDNA 2003 (RFC 3490, RFC 3491) with Unicode 3.2, whose tables are part of this package: the
-// tables of a browser change with its updates. The module is loaded if a metric needs hosts.
+// Hosts and registrable domains of web addresses, for the normalizers `host` and `domain`.
+//
+//     text                                     host                     domain
+//     https://user@Www.Example.co.uk:8080/x    www.example.co.uk        example.co.uk
+//     www.bücher.de                            www.xn--bcher-kva.de     xn--bcher-kva.de
+//     [2001:DB8::1]:443                        [2001:db8::1]            [2001:db8::1]
+//     two words                                the empty text           the empty text
+//
+// The results must equal those of the client in Python in every character, because analysts normalize candidates
+// there. So the module does not use the URL parser of the browser: international names follow IDNA 2003 (RFC 3490,
+// nameprep RFC 3491, Punycode RFC 3492) with Unicode 3.2, as in Python, and the tables are part of this package. The
+// tables of a browser change with its updates. The module is loaded only if a metric needs hosts.
 
-import { ownEntry } from "./collections.js";
 import { LATER, LEFT, MAPPED, PROHIBITED, RIGHT } from "../data/idna_table.js";
+import { getOwnEntry } from "./collections.js";
 
-const AUTHORITY_END = /[/?#\\]/;
-const DRIVE = /^[A-Za-z]:(?:$|[?#\\]|\/(?!\/))/; // start of a path of Windows, no host with an empty port
-const DOTS = /[.\u3002\uff0e\uff61]/;
+const AUTHORITY_END = /[/?#\\]/; // browsers read a backslash like a slash
+const DRIVE = /^[A-Za-z]:(?:$|[?#\\]|\/(?!\/))/; // start of a path of Windows, or "C:" would be a host with an empty port
+const PORT = /:0*[0-9]{0,5}$/; // a port may be empty or begin with zeros (RFC 3986 section 3.2.3)
+const DOTS = /[.\u3002\uff0e\uff61]/; // the full stop and the three others of RFC 3490 section 3.1
 const HOST = /^[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*$/;
-const LONGEST = 63; // characters of a label in ASCII
-const SCHEME = /^(?:[A-Za-z][A-Za-z0-9+.-]*:)?$/;
+const MAX_LABEL_LENGTH = 63; // characters of a label in ASCII, the limit of DNS
+const SCHEME = /^(?:[A-Za-z][A-Za-z0-9+.-]*:)?$/; // empty for an address that begins with //
 
-/** A label contains a character or has a length that no host allows. */
+/** The text is no host: a label has a character or a length that no host allows. */
 class NoHost extends Error {}
 
 /**
- * Return the lower-case ASCII host of a URL or of a bare host; the empty text if there is none.
+ * Return the lower-case ASCII host of a URL or of a bare host; the empty text if the text has none.
  * @param {string} text without white space around it
  */
 export function hostOf(text) {
   if (DRIVE.test(text)) return "";
-  // A port may be empty or begin with zeros (RFC 3986 section 3.2.3).
-  const host = authorityOf(text).replace(/:0*[0-9]{0,5}$/, "");
+  const host = readAuthority(text).replace(PORT, "");
   if (host.startsWith("[")) return isIpv6(host) ? toLowerAscii(host) : "";
   try {
     const ascii = toLowerAscii(isAscii(host) ? checkLabels(host) : encodeLabels(host)).replace(/\.$/, "");
@@ -34,7 +43,8 @@ export function hostOf(text) {
 }
 
 /**
- * Return the registrable domain of a text's host. Public suffixes and IP addresses are returned whole.
+ * Return the registrable domain of a text: the public suffix of its host with one label more. A host that is a public
+ * suffix itself, or an IP address, is returned whole.
  * @param {string} text
  * @param {Suffixes} suffixes
  */
@@ -42,22 +52,25 @@ export function domainOf(text, suffixes) {
   const host = hostOf(text);
   const labels = host.split(".");
   if (!host || host.startsWith("[") || /^\d+$/.test(labels[labels.length - 1])) return host;
-  const n = nPublic(labels.slice().reverse(), suffixes);
+  const n = countPublicLabels(labels.slice().reverse(), suffixes);
   return labels.slice(-n - 1).join(".");
 }
 
-/** @typedef {Map<string, { mark: string, below: Suffixes }>} Suffixes */
+/**
+ * Tree of public suffixes, by label from the last one on. The mark is "?" for a label that is no suffix by itself, "!"
+ * for an exception from a wildcard, else empty.
+ * @typedef {Map<string, { mark: string, below: Suffixes }>} Suffixes
+ */
 
 /**
- * Read the tree of public suffixes: labels from the last one on, each with its mark and its children in
- * brackets.
+ * Read the tree of public suffixes from its text, such as "com,uk(co,gov)": children stand in brackets.
  * @param {string} text
  * @returns {Suffixes}
  */
 export function readSuffixes(text) {
-  /** @type {Suffixes[]} */
+  /** @type {Suffixes[]} nodes from the root to the one whose children are read */
   const open = [new Map()];
-  /** @type {Suffixes} */
+  /** @type {Suffixes} children of the last label, which a bracket may open */
   let last = open[0];
   for (const [, label, mark, bracket] of text.matchAll(/([^!?(),]+)([!?]?)|([()])/g)) {
     if (bracket === "(") open.push(last);
@@ -68,12 +81,15 @@ export function readSuffixes(text) {
 }
 
 /**
- * Return the number of a host's public labels, counted from the last one. The longest rule decides. A
- * wildcard also makes its own root public, and a host without a rule has one public label.
+ * Return the number of labels of a host's public suffix. The longest rule of the list decides.
+ *
+ * - Without a rule the last label is public.
+ * - A wildcard makes every label in its place public, and also its own root: of *.ck both "x.ck" and "ck".
+ * - An exception is one label shorter than its rule: !www.ck makes "ck" the suffix of www.ck.
  * @param {string[]} labels the last label of the host first
  * @param {Suffixes} suffixes
  */
-function nPublic(labels, suffixes) {
+function countPublicLabels(labels, suffixes) {
   let n = 1;
   let level = suffixes;
   for (const [i, label] of labels.entries()) {
@@ -86,8 +102,11 @@ function nPublic(labels, suffixes) {
   return n;
 }
 
-/** @param {string} text */
-function authorityOf(text) {
+/**
+ * Return the authority of a URL without its user, or the part of a bare host before a path.
+ * @param {string} text
+ */
+function readAuthority(text) {
   const at = text.indexOf("//");
   const isUrl = at >= 0 && SCHEME.test(text.slice(0, at));
   const [authority] = (isUrl ? text.slice(at + 2) : text).split(AUTHORITY_END);
@@ -95,19 +114,21 @@ function authorityOf(text) {
 }
 
 /**
- * Return an ASCII host; NoHost if a label is too long or empty. The last label may be empty.
+ * Return an ASCII host as it is. The last label may be empty, after a dot at the end.
  * @param {string} host
+ * @throws {NoHost} a label is too long, or empty
  */
 function checkLabels(host) {
   const labels = host.split(".");
-  const isLong = labels.some((label) => label.length > LONGEST);
+  const isLong = labels.some((label) => label.length > MAX_LABEL_LENGTH);
   if (isLong || labels.slice(0, -1).includes("")) throw new NoHost();
   return host;
 }
 
 /**
- * Return a host with its labels in ASCII; NoHost for a character that Unicode 3.2 does not have.
+ * Return a host with its labels in ASCII.
  * @param {string} host
+ * @throws {NoHost} the host has a character that Unicode 3.2 does not have
  */
 function encodeLabels(host) {
   const isLater = Array.from(host).some((letter) => !isAscii(letter) && isIn(LATER, letter));
@@ -118,36 +139,40 @@ function encodeLabels(host) {
 }
 
 /**
- * Return a label in ASCII (RFC 3490 section 4.1).
+ * Return a label in ASCII (RFC 3490 section 4.1, ToASCII).
  * @param {string} label
+ * @throws {NoHost} the label is empty, too long or prohibited
  */
 function toAscii(label) {
   const prepared = isAscii(label) ? label : nameprep(label);
+  // Step 5 of ToASCII: such a label would look as if it were in Punycode already.
   if (!isAscii(prepared) && prepared.startsWith("xn--")) throw new NoHost();
   const ascii = isAscii(prepared) ? prepared : `xn--${punycode(prepared)}`;
-  if (!ascii || ascii.length > LONGEST) throw new NoHost();
+  if (!ascii || ascii.length > MAX_LABEL_LENGTH) throw new NoHost();
   return ascii;
 }
 
 /**
- * Return a label prepared by nameprep (RFC 3491); NoHost for a prohibited label.
+ * Prepare a label: map its characters, normalize it, and check it (RFC 3491).
  * @param {string} label
+ * @throws {NoHost} a character is prohibited, or directions are mixed (RFC 3454 section 6)
  */
 function nameprep(label) {
-  const one = (/** @type {string} */ character) =>
-    ownEntry(/** @type {Record<string, string>} */ (MAPPED), character) ?? character.toLowerCase();
-  const prepared = Array.from(Array.from(label, one).join("").normalize("NFKC"));
+  const mapCharacter = (/** @type {string} */ character) =>
+    getOwnEntry(/** @type {Record<string, string>} */ (MAPPED), character) ?? character.toLowerCase();
+  const prepared = Array.from(Array.from(label, mapCharacter).join("").normalize("NFKC"));
   if (prepared.some((character) => isIn(PROHIBITED, character))) throw new NoHost();
-  const rights = prepared.map((character) => isIn(RIGHT, character));
-  if (rights.includes(true)) {
+  // A label with a character from right to left has none from left to right, and begins and ends with the former.
+  const isRightToLeft = prepared.map((character) => isIn(RIGHT, character));
+  if (isRightToLeft.includes(true)) {
     const isMixed = prepared.some((character) => isIn(LEFT, character));
-    if (isMixed || !rights[0] || !rights[rights.length - 1]) throw new NoHost();
+    if (isMixed || !isRightToLeft[0] || !isRightToLeft[isRightToLeft.length - 1]) throw new NoHost();
   }
   return prepared.join("");
 }
 
 /**
- * Return a label in Punycode (RFC 3492 section 6.3).
+ * Return a label in Punycode, without the prefix xn--. The names are those of RFC 3492 section 6.3.
  * @param {string} label
  */
 function punycode(label) {
@@ -172,7 +197,7 @@ function punycode(label) {
 }
 
 /**
- * Return a generalized variable-length integer (RFC 3492 section 3.3).
+ * Return a generalized variable-length integer (RFC 3492 section 3.3) with the digits a to z and 0 to 9.
  * @param {number} delta
  * @param {number} bias
  */
@@ -188,21 +213,21 @@ function variableLength(delta, bias) {
 }
 
 /**
- * Return the next bias (RFC 3492 section 6.1).
+ * Return the next bias (RFC 3492 section 6.1, with the constants of its section 5).
  * @param {number} delta
- * @param {number} n
+ * @param {number} points number of code points handled so far, with the present one
  * @param {boolean} isFirst
  */
-function nextBias(delta, n, isFirst) {
-  let left = Math.floor(delta / (isFirst ? 700 : 2));
-  left += Math.floor(left / n);
+function nextBias(delta, points, isFirst) {
+  let scaled = Math.floor(delta / (isFirst ? 700 : 2));
+  scaled += Math.floor(scaled / points);
   let k = 0;
-  for (; left > 455; k += 36) left = Math.floor(left / 35);
-  return k + Math.floor((36 * left) / (left + 38));
+  for (; scaled > 455; k += 36) scaled = Math.floor(scaled / 35);
+  return k + Math.floor((36 * scaled) / (scaled + 38));
 }
 
 /**
- * Return whether a text is an IPv6 address in brackets, without a zone.
+ * Return whether a text is an IPv6 address in brackets, without a zone (RFC 4291 section 2.2).
  * @param {string} host
  */
 function isIpv6(host) {
@@ -212,8 +237,9 @@ function isIpv6(host) {
   const last = parts[parts.length - 1];
   if (last.includes(".")) {
     if (!isIpv4(last)) return false;
-    parts.splice(-1, 1, "0", "0");
+    parts.splice(-1, 1, "0", "0"); // an IPv4 address at the end stands for two groups
   }
+  // "::" is a gap that stands for groups of zeros: an empty part, at the start or end two of them.
   const gaps = parts.slice(1, -1).filter((part) => !part).length;
   if (parts.length > 9 || gaps > 1 || (!gaps && parts.length !== 8)) return false;
   if ((!parts[0] && parts[1]) || (!parts[parts.length - 1] && parts[parts.length - 2])) return false;
@@ -221,41 +247,47 @@ function isIpv6(host) {
   return groups.length <= (gaps ? 7 : 8) && groups.every((part) => /^[0-9A-Fa-f]{1,4}$/.test(part));
 }
 
-/** @param {string} text */
+/**
+ * Return whether a text is an IPv4 address: four decimal numbers below 256 without leading zeros.
+ * @param {string} text
+ */
 function isIpv4(text) {
   const parts = text.split(".");
   return parts.length === 4 && parts.every((part) => /^(?:0|[1-9]\d{0,2})$/.test(part) && Number(part) < 256);
 }
 
-/** @param {string} text */
+/**
+ * Return whether all characters of a text are ASCII.
+ * @param {string} text
+ */
 function isAscii(text) {
   return /^[\0-\x7f]*$/.test(text);
 }
 
 /**
- * Return a text with its ASCII letters in lower case.
+ * Return a text with its ASCII letters in lower case. `toLowerCase` would change other letters, too.
  * @param {string} text
  */
 function toLowerAscii(text) {
   return text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
 }
 
-/** @type {Map<string, number[]>} ends of ranges by their text in the table */
-const ENDS = new Map();
+/** @type {Map<string, number[]>} cache: ends of the ranges of a table, as code points */
+const RANGE_ENDS = new Map();
 
 /**
- * Return whether a character is in one of the ranges of a table.
- * @param {string} ranges lengths in base 36, of characters outside and inside alternately
+ * Return whether a table of characters contains a character.
+ * @param {string} ranges lengths of ranges of code points in base 36: outside of the table and inside alternately
  * @param {string} character
  */
 function isIn(ranges, character) {
-  let ends = ENDS.get(ranges);
+  let ends = RANGE_ENDS.get(ranges);
   if (!ends) {
     let end = 0;
     ends = ranges.split(" ").map((length) => (end += Number.parseInt(length, 36)));
-    ENDS.set(ranges, ends);
+    RANGE_ENDS.set(ranges, ends);
   }
   const code = /** @type {number} */ (character.codePointAt(0));
-  const n = ends.findIndex((end) => code < end);
-  return n % 2 === 1; // n is -1 after the last range
+  const index = ends.findIndex((end) => code < end);
+  return index % 2 === 1; // index is -1 for a character after the last range, and -1 % 2 is -1
 }

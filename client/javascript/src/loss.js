@@ -1,86 +1,107 @@
-// Privacy loss of one device in nats: of its reports of one value, and the cost that a metric reserves.
+// Privacy loss of one device, in nats, and the cost that a metric reserves of the budget.
+//
+// The loss of reports is the largest |ln(P(reports | v) / P(reports | w))| over all pairs of values v and w. Each
+// bit of a report depends on one true bit, so the loss is a sum over the bits in which v and w differ. For one
+// bit whose n reports are all 1,
+//
+//     P(reports | permanent 1) / P(reports | permanent 0) = (q / p)^n
+//
+// and the permanent response weakens this evidence, because it has forced some bits. `computeBitLoss` has the
+// formula. [EPK14] Theorem 2 is the case n = 1, Theorem 1 the limit of many reports.
+//
+// [EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014, arXiv 1407.6981.
 
-import { dayOf, epochAt } from "./calendar.js";
-import { worstDifference } from "./encodings.js";
+import { computeLargestLoss } from "./encodings.js";
 import { ONE } from "./params.js";
+import { dayOf, epochAt } from "./periods.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
 
-/** @type {Record<string, number>} days of the longest epoch of a kind */
-const MOST_DAYS = { year: 366, quarter: 92, month: 31 };
+/** @type {Record<string, number>} days of the longest epoch of each length: a cost must cover every epoch */
+const LONGEST_EPOCH_DAYS = { year: 366, quarter: 92, month: 31 };
 
 /**
- * Return the loss of n reports of one value under one permanent response: epsilon_n. The reports are
- * counted by parameter sets that differ in p and q only. n = 1 gives [EPK14] Theorem 2, and an infinite n
- * gives Theorem 1.
- * @param {[Params, number][]} reports
+ * Return the loss of reports of one value that repeat one permanent response, in nats: epsilon_n of n reports.
+ * @param {[Params, number][]} reports numbers of reports by parameter set; the sets differ in p and q only. An
+ *   infinite number gives epsilon_inf
  */
 export function epsilonReports(reports) {
+  // The log-likelihood ratio of reports that are all 1 (`up`) and all 0 (`down`), permanent 0 against 1.
   let [up, down] = [0, 0];
   for (const [{ p, q }, n] of reports) {
-    up += n * logRatio(p, q);
-    down += n * logRatio(ONE - q, ONE - p);
+    up += n * computeLogRatio(p, q);
+    down += n * computeLogRatio(ONE - q, ONE - p);
   }
   const [[params]] = reports;
   const { f, f0 } = params;
-  return worstDifference(params, bitLoss(f, f0, up), bitLoss(f0, f, down));
+  // Ones are evidence for a permanent 1: f forces a true 0 into it, f0 forces a true 1 out of it. For zeros the
+  // thresholds change places.
+  return computeLargestLoss(params, computeBitLoss(f, f0, up), computeBitLoss(f0, f, down));
 }
 
 /**
- * Return the largest number of reports of a device in one epoch; infinity for life.
+ * Return the largest number of reports of a device in one epoch, infinity for life.
  * @param {Pick<Metric, "epoch" | "interval">} metric
  */
 export function mostReports({ epoch, interval }) {
-  const days = MOST_DAYS[epoch] ?? Infinity;
-  const weeks = 1 + Math.ceil((days - 1) / 7); // an epoch may begin on any day of a week
+  const days = LONGEST_EPOCH_DAYS[epoch] ?? Infinity;
+  // An epoch touches one week on its first day, and another week for every seven days that follow, or part of
+  // seven.
+  const weeks = 1 + Math.ceil((days - 1) / 7);
   return { epoch: 1, week: weeks, day: days }[interval];
 }
 
 /**
- * Return the cost of one scope: an upper bound on its loss in nats, rounded up to a thousandth.
+ * Return the cost of one scope in nats: the loss of all reports that epoch and interval allow, rounded up to a
+ * thousandth. (A scope is one metric in one epoch under one permanent response.)
  * @param {Pick<Metric, "epoch" | "interval" | "params">} metric
  */
-function scopeCost(metric) {
+function computeScopeCost(metric) {
   return Math.ceil(1000 * epsilonReports([[metric.params, mostReports(metric)]])) / 1000;
 }
 
 /**
- * Return the nats that a metric reserves for a calendar year: the costs of all epochs that touch it.
+ * Return the nats that a metric reserves for a calendar year: the costs of all epochs that touch the year
+ * before the metric expires.
  * @param {Metric} metric
  * @param {number} year
  */
-export function yearCost(metric, year) {
-  const days = Array.from({ length: 12 }, (_, month) => dayOf(Date.UTC(year, month) / 1000));
-  const touched = days.filter((day) => day <= metric.expires);
+export function computeYearCost(metric, year) {
+  const firstDays = Array.from({ length: 12 }, (_, month) => dayOf(Date.UTC(year, month) / 1000));
+  const touched = firstDays.filter((day) => day <= metric.expires);
   const scopes = new Set(touched.map((day) => epochAt(metric.epoch, day))).size;
-  return scopes && scopes * scopeCost(metric);
+  return scopes && scopes * computeScopeCost(metric); // 0 scopes of an infinite cost are 0, and not NaN
 }
 
 /**
- * Return ln(low / high) of two probabilities. Where they are close, log1p keeps the digits.
+ * Return ln(low / high) of two probabilities or thresholds, low <= high.
  * @param {number} low
  * @param {number} high
  */
-function logRatio(low, high) {
+function computeLogRatio(low, high) {
+  // log1p keeps the digits of close probabilities. For distant ones low - high loses the digits of low.
   return low > high / 2 ? Math.log1p((low - high) / high) : Math.log(low / high);
 }
 
 /**
- * Return the log-likelihood ratio of the two true bits, for the reports that are the strongest evidence
- * for one of them.
+ * Return the largest log-likelihood ratio of the two true values of one bit, in nats.
  *
- * These reports are most likely under one state of the permanent bit. `into` is the threshold with which
- * the permanent response forces the other true bit into that state, and `outOf` the threshold with which
- * it forces this true bit out of it. `logR` is the log-likelihood of the reports in the other state minus
- * the log-likelihood in this state.
- * @param {number} into
- * @param {number} outOf
- * @param {number} logR
+ * The reports are the strongest evidence for one state of the permanent bit, the target state. With the
+ * probabilities x = into / 2^32 and y = outOf / 2^32, and with r = exp(logR), the likelihood ratio is
+ *
+ *     (1 - y + y r) / (x + (1 - x) r)
+ *
+ * The code writes it as 1 + (1 - x - y) (1 - r) / (x + (1 - x) r), in which nothing cancels for small losses.
+ * @param {number} into threshold with which the permanent response forces the opposite true bit into the target
+ *   state
+ * @param {number} outOf threshold with which it forces an equal true bit out of the target state
+ * @param {number} logR log-likelihood of the reports in the other state, less that in the target state
  */
-function bitLoss(into, outOf, logR) {
+function computeBitLoss(into, outOf, logR) {
   const [x, y] = [into / ONE, outOf / ONE];
-  // x = 0 and logR = -Infinity: the other true bit can never give these reports, an infinite loss.
+  // x = 0: the opposite true bit never reaches the target state. With logR = -Infinity, as of a metric for life,
+  // the reports prove the true bit, and the loss is infinite.
   if (x === 0) return -logR + Math.log1p(y * Math.expm1(logR));
   return Math.log1p(((1 - x - y) * -Math.expm1(logR)) / (x + (1 - x) * Math.exp(logR)));
 }

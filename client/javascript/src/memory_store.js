@@ -1,9 +1,10 @@
-// A store in memory, for tests of programs that embed the client.
+// The store in memory, for tests of programs that embed the client. It lasts as long as its object.
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
 /**
- * Return a store in memory. `documents` contains its documents.
+ * Return an empty store in memory. Its property `documents` has the documents that a client has written, for a test to
+ * look at.
  * @returns {import("../index.js").Store & { documents: Documents }}
  */
 export function memoryStore() {
@@ -11,8 +12,8 @@ export function memoryStore() {
   const texts = new Map();
   /** @type {import("../index.js").Store & { documents: Documents }} */
   const store = {
-    holdsKeys: true,
-    channel: undefined,
+    holdsKeys: true, // structuredClone copies a CryptoKey
+    channel: undefined, // other clients of the store are not told of a withdrawal
     pageStorage: {
       get length() {
         return texts.size;
@@ -23,11 +24,11 @@ export function memoryStore() {
       removeItem: (key) => void texts.delete(key),
     },
     documents: {},
-    read: async (names) => copyOf(store.documents, names),
+    read: async (names) => copyDocuments(store.documents, names),
     update: async (names, work) => {
-      const documents = copyOf(store.documents, names);
+      const documents = copyDocuments(store.documents, names);
       const result = work(documents);
-      store.documents = { ...store.documents, ...copyOf(documents, names) };
+      store.documents = { ...store.documents, ...copyDocuments(documents, names) };
       return result;
     },
     clear: async (documents) => {
@@ -39,11 +40,11 @@ export function memoryStore() {
 }
 
 /**
- * Return copies of documents, so that work that raises changes nothing.
- * @param {Documents} whole
+ * Return copies of some documents. Changes of a copy by work that raises must not change the store.
+ * @param {Documents} documents
  * @param {(keyof Documents)[]} names
  * @returns {Documents}
  */
-function copyOf(whole, names) {
-  return Object.fromEntries(names.map((name) => [name, structuredClone(whole[name])]));
+function copyDocuments(documents, names) {
+  return Object.fromEntries(names.map((name) => [name, structuredClone(documents[name])]));
 }

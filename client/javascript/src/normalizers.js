@@ -1,46 +1,64 @@
-// Normalizers: texts with the same normal form are the same value. The results equal those in Python. The
-// tables of hosts and public suffixes are loaded if a metric needs them.
+// Normalizers: functions that map different spellings of a value to one spelling.
+//
+// A metric names its normalizer. The analyst normalizes candidates by the same function in Python, so both
+// clients must agree in every character:
+//
+//     none        the text as it is
+//     nfc         Unicode's composed form
+//     casefold    full case folding, then nfc
+//     strip       without Python's white space around the text
+//     host        the host of a web address      both need tables of 40 kB, which are loaded
+//     domain      its registrable domain         only if a metric needs them
+//
+// A text that is too long for a normalizer becomes the empty text.
 
-import { utf8 } from "./bytes.js";
-import { ParamsError, entryOf } from "./errors.js";
+import { encodeUtf8 } from "./bytes.js";
+import { ParamsError, requireEntry } from "./errors.js";
 
-/** Largest size of a text in bytes of UTF-8. Bounds the time of a normalizer; a longer text fits nowhere. */
-const LONGEST = 8192;
+/**
+ * Longest text that a normalizer reads or returns, in bytes of UTF-8. Composing marks takes time that grows with
+ * the square of the length, so the limit bounds the time of one value.
+ */
+const MAX_TEXT_BYTES = 8192;
 
-// Python's white space is JavaScript's without U+FEFF, and with U+001C to U+001F and U+0085. The pattern
-// matches from the first other character to the last one. It has no alternatives, so its time is linear.
+// Python's white space is JavaScript's without U+FEFF, and with U+001C to U+001F and U+0085. The pattern matches
+// from the first character that is no white space to the last one. It has no alternatives, so its time is linear.
 const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff])?/;
 
-/** @typedef {(text: string) => string} Rewrite */
+/** @typedef {(text: string) => string} Rewrite maps a text to its normal spelling */
 
-/** @type {Record<string, Rewrite>} */
+/** @type {Record<string, Rewrite>} `host` and `domain` are replaced when their tables are loaded */
 const REWRITES = {
   none: (text) => text,
   nfc: (text) => text.normalize(),
-  // Decomposed first, as Unicode's D145 says: U+0345 becomes a letter, and marks must not pass it.
-  casefold: (text) => Array.from(text.normalize("NFD"), folded).join("").normalize(),
+  // Decomposed first, as definition D145 of Unicode says: folding makes a letter of the mark U+0345, and other
+  // marks must not change places with it.
+  casefold: (text) => Array.from(text.normalize("NFD"), foldCase).join("").normalize(),
   strip: (text) => INNER.exec(text)?.[0] ?? "",
-  host: needsTables,
-  domain: needsTables,
+  host: refuseWithoutTables,
+  domain: refuseWithoutTables,
 };
 
 /**
  * Refuse an unknown normalizer.
  * @param {string} name
+ * @throws {ParamsError}
  */
 export function checkNormalizer(name) {
-  entryOf(REWRITES, "normalize", name);
+  requireEntry(REWRITES, "normalize", name);
 }
 
 /**
- * Load the tables of normalizers, or use the program's own functions.
- * @param {Set<string>} names
- * @param {{ host?: Rewrite, domain?: Rewrite }} [functions]
+ * Load the tables of the normalizers that metrics need, unless the program has functions of its own. Both hold
+ * for the whole page, because a module exists once in it.
+ * @param {Set<string>} names normalizers of all metrics
+ * @param {{ host?: Rewrite, domain?: Rewrite }} [functions] functions of the program
+ * @returns {Promise<void>} rejects if a table cannot be loaded
  */
 export async function loadNormalizers(names, functions = {}) {
   Object.assign(REWRITES, functions);
   const isNeeded = (/** @type {"host" | "domain"} */ name) =>
-    names.has(name) && REWRITES[name] === needsTables;
+    names.has(name) && REWRITES[name] === refuseWithoutTables;
   if (!isNeeded("host") && !isNeeded("domain")) return;
   const { domainOf, hostOf, readSuffixes } = await import("./hosts.js");
   if (isNeeded("domain")) {
@@ -51,30 +69,32 @@ export async function loadNormalizers(names, functions = {}) {
 }
 
 /** @returns {never} */
-function needsTables() {
+function refuseWithoutTables() {
   throw new ParamsError("the tables must be loaded first");
 }
 
 /**
- * Return the normal form of a text. A text that is too long becomes the empty text.
+ * Return the normal spelling of a text; the empty text if the text or its normal spelling is too long.
  * @param {string} name
  * @param {string} text
+ * @throws {ReportError} the text contains a lone surrogate
  */
 export function normalize(name, text) {
-  const size = utf8(text).length; // before anything else, because it refuses lone surrogates
+  const size = encodeUtf8(text).length; // before anything else, because it refuses lone surrogates
   if (name === "none") return text;
-  const normal = size <= LONGEST ? REWRITES[name](text) : "";
-  return utf8(normal).length <= LONGEST ? normal : "";
+  const normal = size <= MAX_TEXT_BYTES ? REWRITES[name](text) : "";
+  // A normal spelling can be longer than its text: nfc decomposes some characters for good.
+  return encodeUtf8(normal).length <= MAX_TEXT_BYTES ? normal : "";
 }
 
 /**
- * Return the full case folding of one character. JavaScript has no case folding, but its case mappings give
- * it with three exceptions.
+ * Return the full case folding of one character. JavaScript has no case folding. Upper case followed by lower
+ * case gives the same result, with three exceptions.
  * @param {string} character
  */
-function folded(character) {
-  if (character === "\u0131") return character;
-  if (character === "\u1e9e") return "ss";
+function foldCase(character) {
+  if (character === "\u0131") return character; // dotless i: its upper case is I, whose lower case has a dot
+  if (character === "\u1e9e") return "ss"; // capital sharp s: its lower case is the small sharp s
   const upper = character.toUpperCase();
-  return /\p{Script=Cherokee}/u.test(character) ? upper : upper.toLowerCase();
+  return /\p{Script=Cherokee}/u.test(character) ? upper : upper.toLowerCase(); // Cherokee folds to upper case
 }

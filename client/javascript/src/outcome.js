@@ -1,19 +1,21 @@
-// Outcomes of record(). They are for the host program only and are never sent.
+// Outcomes of record(): whether a value was recorded, skipped or lost. The host program may look at them; they
+// are never sent.
 
 /** @typedef {import("../index.js").Outcome} Outcome */
 
-/** @type {Outcome} */
+/** @type {Outcome} the value is in memory or in the store, and takes part in the choice of its interval */
 export const RECORDED = Object.freeze({ outcome: "recorded", reason: "" });
 
 /**
- * Return the outcome of a value without a report. The reason never depends on the value.
+ * Return the outcome of a value that is not reported. The reason depends on registry, calendar, consent and
+ * secret, and never on the value: otherwise the host program would learn about the value from the reason.
  * @param {import("../index.js").SkipReason} reason
  * @returns {Outcome}
  */
-export const skipped = (reason) => ({ outcome: "skipped", reason });
+export const skipOutcome = (reason) => ({ outcome: "skipped", reason });
 
-/** @type {Outcome} a durable value is in memory only */
+/** @type {Outcome} the value of a durable metric is in memory only, because there is no synchronous storage */
 export const NOT_STORED = Object.freeze({ outcome: "failed", reason: "not stored" });
 
-/** @type {Outcome} */
-export const FAILED = Object.freeze({ outcome: "failed", reason: "memory is full" });
+/** @type {Outcome} the store has not responded for so long that memory is full; the value is lost */
+export const MEMORY_FULL = Object.freeze({ outcome: "failed", reason: "memory is full" });

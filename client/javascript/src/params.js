@@ -1,65 +1,85 @@
-// Parameter sets of a registry, in integer thresholds, and their fingerprints.
+// Parameter sets of metrics, in integer thresholds, and their fingerprints.
+//
+// A probability is written as a threshold t: an integer of which 2^32 means probability one. A parameter set has
+//
+//     k, h, m    bits of a report, hash functions of a string, cohorts
+//     f, f0      the permanent response forces a bit to 1 with probability f / 2^32, to 0 with f0 / 2^32
+//     q, p       a report has a 1 for a permanent 1 with probability q / 2^32, for a permanent 0 with p / 2^32
+//
+// A fingerprint is a SHA-256 of the canonical JSON of the set. The fingerprint names the whole set, in a report.
+// The permanent fingerprint leaves out p, q, segment, interval and epoch, which do not change the permanent
+// response: two sets with the same permanent fingerprint share their cohorts and permanent responses.
 
-import { hex } from "./bytes.js";
+import { toHex } from "./bytes.js";
+import { sortByKey } from "./collections.js";
 import { checkEncoding } from "./encodings.js";
 import { sha256 } from "./hashes.js";
 import { checkNormalizer } from "./normalizers.js";
-import { sortByKey } from "./collections.js";
 
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../index.js").ParamsDocument} ParamsDocument */
 
-/** Threshold of probability one. */
+/** Threshold of probability one, and the number of values of a coin. */
 export const ONE = 2 ** 32;
 
+const FINGERPRINT_DIGITS = 16; // of hex: 64 bits, which name one of the few parameter sets of a collector
+
 /**
- * Read a parameter set; ParamsError for an unknown encoding or normalizer.
+ * Read a parameter set of a registry.
  * @param {ParamsDocument} document
- * @param {string} [part] the empty text for a metric without parts
+ * @param {string} [part] name of the part, such as "prefix:3"; empty for a metric without parts
  * @returns {Promise<Params>}
+ * @throws {ParamsError} the encoding or the normalizer is unknown
  */
 export async function readParams(document, part = document.part ?? "") {
   const { categories = [], normalize = "none" } = document;
   checkEncoding(document.encoding);
   checkNormalizer(normalize);
   const params = { ...document, categories, normalize, part };
-  return { f0: params.f, ...params, ...(await fingerprints(params)) };
+  return { f0: params.f, ...params, ...(await fingerprints(params)) }; // f0 equals f unless the document has both
 }
 
 /**
- * Return both fingerprints of a parameter set. The encoding may be unknown.
+ * Return both fingerprints of a parameter set. The encoding is not checked.
  * @param {ParamsDocument & { layout?: string, segment?: Readonly<Record<string, string>> }} document
+ * @returns {Promise<{ fingerprint: string, permanentFingerprint: string }>} 16 and 64 digits of hex
  */
 export async function fingerprints(document) {
   const { categories = [], normalize, part } = document;
+  // A key that has its default is left out, so that keys of later versions do not change old fingerprints.
+  // JSON writes no key whose value is undefined.
   const identity = {
     ...document,
-    categories: categories.length ? hex(await sha256(categories.join("\n"))) : undefined,
+    categories: categories.length ? toHex(await sha256(categories.join("\n"))) : undefined,
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
-  }; // JSON leaves out keys without a value
-  const { p, q, segment, interval, epoch, ...kept } = identity;
-  const hashOf = async (/** @type {{}} */ object) => hex(await sha256(canonicalJson(object)));
+  };
+  const { p, q, segment, interval, epoch, ...permanentIdentity } = identity;
+  const hashOf = async (/** @type {{}} */ record) => toHex(await sha256(canonicalJson(record)));
   return {
-    fingerprint: (await hashOf(identity)).slice(0, 16),
-    permanentFingerprint: await hashOf(kept),
+    fingerprint: (await hashOf(identity)).slice(0, FINGERPRINT_DIGITS),
+    permanentFingerprint: await hashOf(permanentIdentity),
   };
 }
 
 /**
- * Return the parameter set of the devices in a segment.
+ * Read the parameter set of the devices in a segment. Only the fingerprint differs from the set without a
+ * segment, whose fingerprint the result has as `plain`.
  * @param {ParamsDocument} document
  * @param {string} part
  * @param {Readonly<Record<string, string>>} segment
  * @returns {Promise<Params>}
  */
-export async function inSegment(document, part, segment) {
+export async function readParamsInSegment(document, part, segment) {
   const plain = await readParams(document, part);
   const { fingerprint } = await fingerprints({ ...document, part, segment });
   return { ...plain, segment, fingerprint, plain: plain.fingerprint };
 }
 
-/** @param {{}} record */
+/**
+ * Return a record as JSON with sorted keys and without white space.
+ * @param {{}} record
+ */
 function canonicalJson(record) {
   return JSON.stringify(Object.fromEntries(sortByKey(Object.entries(record), ([name]) => name)));
 }

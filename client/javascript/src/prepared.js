@@ -1,10 +1,18 @@
-// Preparation of recorded values: everything that needs the secret, which takes time.
+// Preparation of recorded values: every computation that needs the secret.
+//
+// WebCrypto is asynchronous, and record() and a transaction of the store are not. Values are therefore prepared
+// before their transaction, in two steps:
+//
+// 1. Before the first value of a metric in an epoch: the decisions of the secret (part, cohort, and the coins of
+//    sampling and report day). They are the same for the whole epoch and are cached.
+// 2. For each value: its true bits in the cohort. The permanent response is computed only if the transaction
+//    finds that a scope begins with the value. All later reports of the scope repeat the stored response.
 
-import { base64url } from "./bytes.js";
-import { DAY, afterDay, epochAt } from "./calendar.js";
+import { toBase64url } from "./bytes.js";
 import { encode } from "./encodings.js";
 import { ONE } from "./params.js";
-import { chooseDay, choosePart, cohortOf, permanentOf, scopeCoin, scopeName } from "./responses.js";
+import { DAY, afterDay, epochAt } from "./periods.js";
+import { chooseDay, choosePart, deriveCohort, deriveCoin, derivePermanentResponse, encodeScope } from "./randomizer.js";
 import { hasReported, memoizedPart, rulesOn } from "./scopes.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
@@ -12,22 +20,21 @@ import { hasReported, memoizedPart, rulesOn } from "./scopes.js";
 /** @typedef {import("../documents.js").Device} Device */
 
 /**
- * The decisions of the secret for a metric in an epoch: the parameters of the device's part, their scope
- * and cohort, and the coins of sampling and day.
+ * Decisions of the secret for a metric in an epoch.
  * @typedef {object} Decisions
- * @property {Params} params
- * @property {string} scope
+ * @property {Params} params parameter set of the device's part
+ * @property {string} scope text that names the scope in the input of derived coins
  * @property {number} cohort
- * @property {number} sample
- * @property {number} day
+ * @property {number} samplingCoin the device takes part if it is below the metric's sampling rate
+ * @property {number} dayCoin chooses the report day of a metric with `interval = "epoch"`, else 0
  */
 
 /** @typedef {import("./scopes.js").PreparedValue & { scope: string, bits: Uint8Array }} Prepared with the true bits, which are never stored */
 
-/** Prepares values under one secret. */
-export class Preparation {
+/** Prepares values under one secret, and caches the decisions of the secret. */
+export class ValuePreparer {
   #secret;
-  /** @type {Map<string, Decisions>} */ #decisions = new Map();
+  /** @type {Map<string, Decisions>} by metric and epoch */ #decisions = new Map();
 
   /** @param {CryptoKey} secret */
   constructor(secret) {
@@ -35,8 +42,8 @@ export class Preparation {
   }
 
   /**
-   * Return why a metric is skipped on a day, whatever its value; undefined if it is not skipped, or if
-   * the decisions of the secret are not known yet.
+   * Return the reason why the secret skips a metric on a day, whatever its value; undefined if the metric is not
+   * skipped, or if the decisions are not derived yet.
    * @param {Device} device
    * @param {Metric} metric
    * @param {string} day
@@ -44,53 +51,56 @@ export class Preparation {
    */
   skipReason(device, metric, day) {
     const decisions = this.#decisions.get(keyOf(metric, day));
+    // A device that has reported in this epoch stays in the sample, also if a new registry has a lower rate.
     if (!decisions || hasReported(device, metric.name, day)) return undefined;
-    if (decisions.sample >= metric.sampling_rate) return "sample";
+    if (decisions.samplingCoin >= metric.sampling_rate) return "sample";
     if (metric.interval !== "epoch") return undefined;
     const { first, end } = rulesOn(metric, day);
     const dayNumber = (/** @type {string} */ date) => (afterDay(date) - afterDay(first)) / DAY; // from 0
-    const drawnDay = chooseDay(decisions.day, dayNumber(end) + 1);
-    if (dayNumber(day) < drawnDay) return "day";
+    const reportDay = chooseDay(decisions.dayCoin, dayNumber(end) + 1);
+    if (dayNumber(day) < reportDay) return "day";
     return day === end ? "last day" : undefined; // its report would leave in the next epoch
   }
 
   /**
-   * Compute the decisions of the secret for a metric on a day, and remember them.
+   * Derive the decisions of the secret for a metric on a day, and cache them.
    * @param {Device} device
    * @param {Metric} metric
    * @param {string} day
    * @returns {Promise<Decisions>}
    */
-  async decide(device, metric, day) {
-    const known = this.#decisions.get(keyOf(metric, day));
-    if (known) return known;
+  async deriveDecisions(device, metric, day) {
+    const cached = this.#decisions.get(keyOf(metric, day));
+    if (cached) return cached;
     const epoch = epochAt(metric.epoch, day);
-    const coin = (/** @type {string} */ use, /** @type {string} */ scope) =>
-      scopeCoin(this.#secret, use, scope);
-    const base = scopeName(metric.name, epoch, metric.params);
+    // Part and sampling are decided before the part is known, so their coins use the set without a part.
+    const baseScope = encodeScope(metric.name, epoch, metric.params);
     const memoized = memoizedPart(device, metric, epoch);
-    const part = metric.parts.length && (memoized ?? choosePart(metric.parts, await coin("part", base)));
+    const part =
+      metric.parts.length &&
+      (memoized ?? choosePart(metric.parts, await deriveCoin(this.#secret, "part", baseScope)));
     const { params } = part || metric;
-    const scope = scopeName(metric.name, epoch, params);
-    const cohort = await cohortOf(this.#secret, scope, params);
-    const sample = metric.sampling_rate < ONE ? await coin("sample", base) : 0;
-    const dayCoin = metric.interval === "epoch" ? await coin("day", scope) : 0;
-    const decisions = { params, scope, cohort, sample, day: dayCoin };
+    const scope = encodeScope(metric.name, epoch, params);
+    const cohort = await deriveCohort(this.#secret, scope, params);
+    const isSampled = metric.sampling_rate < ONE;
+    const samplingCoin = isSampled ? await deriveCoin(this.#secret, "sample", baseScope) : 0;
+    const dayCoin = metric.interval === "epoch" ? await deriveCoin(this.#secret, "day", scope) : 0;
+    const decisions = { params, scope, cohort, samplingCoin, dayCoin };
     this.#decisions.set(keyOf(metric, day), decisions);
     return decisions;
   }
 
   /**
-   * Encode the value of an event. The permanent response is left out: it takes long, and only the first
-   * report of a scope needs it.
+   * Encode the value of an event in the cohort of the device. The permanent response is left out: it takes long,
+   * and only the first report of a scope needs it.
    * @param {Device} device
    * @param {Metric} metric
-   * @param {string | number[]} input
+   * @param {string | number[]} input encoder input of the value
    * @param {string} day
    * @returns {Promise<Prepared>}
    */
   async prepare(device, metric, input, day) {
-    const { params, scope, cohort } = await this.decide(device, metric, day);
+    const { params, scope, cohort } = await this.deriveDecisions(device, metric, day);
     const epoch = epochAt(metric.epoch, day);
     const bits = await encode(params, input, cohort);
     return { metric: metric.name, params, epoch, cohort, scope, bits };
@@ -102,11 +112,12 @@ export class Preparation {
    */
   async addPermanent(value) {
     const { scope, params, bits } = value;
-    value.permanent = base64url(await permanentOf(this.#secret, scope, params, bits));
+    value.permanent = toBase64url(await derivePermanentResponse(this.#secret, scope, params, bits));
   }
 }
 
 /**
+ * Return the key of a metric's decisions on a day.
  * @param {Metric} metric
  * @param {string} day
  */

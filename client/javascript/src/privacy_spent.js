@@ -1,4 +1,7 @@
-// Privacy loss of a device so far, in nats, computed from its scopes when somebody asks.
+// Privacy loss of a device so far, in nats.
+//
+// The loss of a scope (one metric in one epoch under one permanent response) is that of its reports: epsilon_n of n
+// reports. The losses of different scopes add (sequential composition), because their coins are independent.
 
 import { sum } from "./collections.js";
 import { epsilonReports } from "./loss.js";
@@ -9,8 +12,7 @@ import { reservedByYear } from "./reservation.js";
 /** @typedef {import("../documents.js").Scope} Scope */
 
 /**
- * Return the loss in all, the loss by metric, and the nats reserved by year. The loss of a metric is the
- * sum over its scopes, each of which has one permanent response.
+ * Return the loss of a device in all and by metric, and the nats reserved by calendar year.
  * @param {Device} device
  * @returns {PrivacySpent}
  */
@@ -20,18 +22,17 @@ export function privacySpent(device) {
   const metrics = {};
   for (const name of names) {
     const scopes = device.scopes.filter(({ metric }) => metric === name);
-    const nats = sum(scopes.map((scope) => lossOf(device, scope)));
-    const entry = { nats, scopes: scopes.length, reports: reportCount(scopes) };
-    metrics[name] = entry;
+    const nats = sum(scopes.map((scope) => scopeLoss(device, scope)));
+    metrics[name] = { nats, scopes: scopes.length, reports: reportCount(scopes) };
   }
-  // After a loss of the state nobody knows what was spent before.
+  // If the device was lost once, nobody knows what it had spent before.
   const isUnknown = device.lost !== undefined;
   const nats = isUnknown ? Infinity : sum(Object.values(metrics).map((metric) => metric.nats));
   return { nats, metrics, reserved: reservedByYear(device) };
 }
 
 /**
- * Return the number of reports of scopes.
+ * Return the number of reports of some scopes.
  * @param {Scope[]} scopes
  */
 export function reportCount(scopes) {
@@ -39,9 +40,10 @@ export function reportCount(scopes) {
 }
 
 /**
+ * Return the loss of a scope's reports. They may have several parameter sets, which differ in p and q.
  * @param {Device} device
  * @param {Scope} scope
  */
-function lossOf({ params }, { reports }) {
+function scopeLoss({ params }, { reports }) {
   return epsilonReports(Object.entries(reports).map(([fingerprint, n]) => [params[fingerprint], n]));
 }

@@ -1,39 +1,47 @@
-// The registry of a page, as `rappor collects --json` writes it. Its seal is the SHA-256 of the rest, so
-// the checks of the writer need not be repeated, and a document without the seal is refused.
+// The registry of a page: the sealed JSON that `rappor collects --json` writes.
+//
+// The command has checked every entry. The seal, a SHA-256 of the other keys, shows that nobody has edited the
+// document since, so this module does not repeat the checks. It computes the fingerprints anew: a client that
+// disagrees with the writer about the protocol must not send reports.
 
-import { hex } from "./bytes.js";
+import { toHex } from "./bytes.js";
 import { MetricError } from "./errors.js";
 import { sha256 } from "./hashes.js";
-import { inSegment, readParams } from "./params.js";
-import { segmentOf } from "./segments.js";
+import { readParams, readParamsInSegment } from "./params.js";
+import { chooseSegment } from "./segments.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").MetricDocument} MetricDocument */
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../index.js").RegistryDocument} RegistryDocument */
 
+const VERSION = 1; // of the document; a document of another version is refused
+
 /**
- * Read a registry; MetricError for a document that was changed or that this client cannot follow.
+ * Read a registry.
  * @param {RegistryDocument} document
- * @param {Record<string, string>} [properties] public properties of the device
+ * @param {Record<string, string>} [properties] public properties of the device, for the segments of its reports
  * @returns {Promise<Registry>}
+ * @throws {MetricError} the document was edited, or has a key or value that this client does not support
  */
 export async function readRegistry(document, properties = {}) {
-  const { seal, ...rest } = document ?? {};
-  if (seal !== hex(await sha256(JSON.stringify(rest))) || rest.v !== 1) throw notWritten();
+  const { seal, ...sealed } = document ?? {};
+  // JSON.stringify writes the keys in the order of the document, as the seal needs it.
+  if (seal !== toHex(await sha256(JSON.stringify(sealed))) || sealed.v !== VERSION) throw createSealError();
   const metrics = new Map();
-  for (const entry of rest.metrics) {
-    refuseRemoved(entry);
+  for (const entry of sealed.metrics) {
+    refuseRemovedKeys(entry);
     metrics.set(entry.name, await readMetric(entry, properties));
   }
-  return { total: Number(rest.total), metrics };
+  return { total: Number(sealed.total), metrics };
 }
 
 /**
- * Return a metric of a registry; MetricError for an unknown name.
+ * Return a metric of a registry.
  * @param {Registry} registry
  * @param {string} name
  * @returns {Metric}
+ * @throws {MetricError} the metric is unknown
  */
 export function metricOf({ metrics }, name) {
   const metric = metrics.get(name);
@@ -44,7 +52,7 @@ export function metricOf({ metrics }, name) {
 }
 
 /**
- * Return the parameter sets that reports of a metric may have: one, or one for each part.
+ * Return the parameter sets that reports of a metric may have: one set, or one for each part.
  * @param {Metric} metric
  */
 export function acceptedParams({ params, parts }) {
@@ -52,10 +60,11 @@ export function acceptedParams({ params, parts }) {
 }
 
 /**
- * Refuse an entry with a key or value of an earlier version, and name the replacement.
+ * Refuse an entry with a key or value that an earlier version had, and name the replacement. Without this check
+ * an old registry would be read as something else: a metric with patterns, for example, as one without.
  * @param {MetricDocument & { patterns?: unknown }} entry
  */
-function refuseRemoved({ name, patterns, interval, params }) {
+function refuseRemovedKeys({ name, patterns, interval, params }) {
   const { encoding, other } = /** @type {{ encoding: string, other?: unknown }} */ (params);
   /** @type {[boolean, string][]} */
   const removed = [
@@ -64,31 +73,32 @@ function refuseRemoved({ name, patterns, interval, params }) {
     [patterns !== undefined, "patterns is removed: use a shorter epoch for a value that changes"],
     [!["day", "week", "epoch"].includes(interval), `interval must be day, week or epoch, got ${interval}`],
   ];
-  const [sentence] = removed.filter(([isThere]) => isThere).map(([, text]) => text);
+  const [sentence] = removed.filter(([isUsed]) => isUsed).map(([, text]) => text);
   if (sentence) throw new MetricError(`metric ${name}: ${sentence}`);
 }
 
 /**
+ * Read a metric, with the parameter set of the device's segment for the metric and for each of its parts.
  * @param {MetricDocument} entry
  * @param {Record<string, string>} properties
  * @returns {Promise<Metric>}
  */
 async function readMetric(entry, properties) {
-  const segment = entry.segments.length ? segmentOf(entry.segments, properties) : undefined;
-  const read = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
+  const segment = entry.segments.length ? chooseSegment(entry.segments, properties) : undefined;
+  const readAndCheck = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
     const params = await readParams(entry.params, part);
-    // The writer and this client disagree on the protocol: their reports would be refused.
-    if (params.fingerprint !== fingerprint) throw notWritten();
-    return segment ? inSegment(entry.params, part, segment) : params;
+    // The writer and this client disagree about the protocol: a collector would refuse the reports.
+    if (params.fingerprint !== fingerprint) throw createSealError();
+    return segment ? readParamsInSegment(entry.params, part, segment) : params;
   };
   const parts = entry.parts.map(async (part) => ({
     ...part,
-    params: await read(part.fingerprint, part.name),
+    params: await readAndCheck(part.fingerprint, part.name),
   }));
-  const params = await read(entry.fingerprint, "");
+  const params = await readAndCheck(entry.fingerprint, "");
   return { ...entry, params, parts: await Promise.all(parts) };
 }
 
-function notWritten() {
+function createSealError() {
   return new MetricError("a registry must be as `rappor collects --json` wrote it");
 }

@@ -1,23 +1,38 @@
-// The budget of a device, reserved for a calendar year before anything is recorded.
+// The budget of a device: the nats that metrics reserve of a calendar year, before anything is recorded.
 //
-// Nothing that was reserved is ever given back. Only registry, calendar and the host's own cap decide
-// that a metric is skipped, never a value, an event or a value of another metric.
+// The registry has a total, the privacy loss that a device may have in a calendar year. A metric reserves the cost
+// of all its scopes that touch the year. (A scope is one metric in one epoch under one permanent response; its cost
+// is an upper bound on its loss.) Example: a metric of quarters costs 4 nats a scope, so it reserves 16 nats.
+//
+// The command that writes the registry refuses metrics that exceed the total. On a device a metric can lack budget
+// for two reasons: the host program has set a lower cap, or an earlier registry has reserved budget in the same
+// year. The metric is then skipped for the whole year. Nothing that was reserved is ever given back.
+//
+// So only registry, calendar and cap decide that a metric is skipped, and never a value or an event. If values
+// decided, a missing report would reveal something about them.
+//
+// A reservation is a row of `device.reserved`: [year, metric, scopes, nats]. `scopes` is a text that names the
+// epoch length and the permanent fingerprints; an entry of the same metric with another text costs anew.
 
 import { sum } from "./collections.js";
-import { yearCost } from "./loss.js";
+import { computeYearCost } from "./loss.js";
 import { acceptedParams } from "./registry.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../documents.js").Device} Device */
-/** @typedef {[name: string, reserved: number, missing: number]} Row a metric, its reserved nats, and those it needs beside them */
-/** @typedef {{ year: number, life: number }} NatLimits the nats of a year, and of all years together */
-
-const ROUNDING = 1e-9; // costs are thousandths of a nat; their sums in binary are off by far less
+/** @typedef {[name: string, reserved: number, missing: number]} MetricNeed a metric, its reserved nats, and the nats that it needs beside them */
+/** @typedef {{ year: number, life: number }} NatLimits largest nats of a year, and of all years together */
 
 /**
- * Return the names of the metrics without budget in a year. Metrics with a reservation come first, then
- * the others in the order of the registry.
+ * Nats by which a sum of costs may exceed a limit. Costs are thousandths, which binary numbers do not contain
+ * exactly: three times 0.1 is more than 0.3. A thousandth more would still be noticed.
+ */
+const ROUNDING = 1e-9;
+
+/**
+ * Return the names of the metrics without budget in a year. Metrics that have reserved before come first, then the
+ * others in the order of the registry.
  * @param {Device} device
  * @param {Registry} registry
  * @param {NatLimits} limits
@@ -26,30 +41,34 @@ const ROUNDING = 1e-9; // costs are thousandths of a nat; their sums in binary a
  */
 export function metricsWithoutBudget(device, registry, limits, year) {
   const { lost = 0, lostIsOver } = device;
-  // The reservations of the lost year are unknown. A clock that jumps past the next year, or back, was
-  // wrong before or is wrong now, so only the next year ends the loss, and all later ones once it was seen.
+  // The device was lost in the year `lost`, and nobody knows what it had reserved. All metrics are skipped until
+  // the clock has passed from the lost year into the next one. A clock that jumps over a year, or back, was wrong
+  // before or is wrong now, and does not end the loss.
   const isLossOver = lostIsOver ? year > lost : year === lost + 1;
   if (lost && !isLossOver) return new Set(registry.metrics.keys());
-  const inYear = reservedByScopes(device.reserved.filter(([of]) => of === year));
-  const withoutBudget = (/** @type {Map<string, number>} */ reserved, /** @type {number} */ total) => {
+  const inYear = reservedByScopes(device.reserved.filter(([reservedYear]) => reservedYear === year));
+  const inAllYears = reservedByScopes(device.reserved);
+  const findUnder = (/** @type {number} */ total, /** @type {Map<string, number>} */ reserved) => {
     if (total === Infinity) return [];
-    /** @type {Row[]} */
-    const rows = [...registry.metrics.values()].map((metric) => {
+    /** @type {MetricNeed[]} */
+    const needs = [...registry.metrics.values()].map((metric) => {
       const key = `${metric.name} ${scopesKey(metric)}`;
-      const own = reserved.get(key) ?? 0;
-      const before = metric.epoch === "life" ? own : (inYear.get(key) ?? 0);
-      return [metric.name, own, excess(yearCost(metric, year), before)];
+      const nats = reserved.get(key) ?? 0;
+      // A scope for life is the same scope in every year, so an earlier year has paid for it.
+      const paid = metric.epoch === "life" ? nats : (inYear.get(key) ?? 0);
+      return [metric.name, nats, excess(computeYearCost(metric, year), paid)];
     });
-    return namesWithoutRoom(rows, total, reserved);
+    return namesWithoutRoom(needs, total, reserved);
   };
-  const inAll = reservedByScopes(device.reserved);
-  return new Set([...withoutBudget(inYear, limits.year), ...withoutBudget(inAll, limits.life)]);
+  return new Set([...findUnder(limits.year, inYear), ...findUnder(limits.life, inAllYears)]);
 }
 
 /**
- * Move a loss of the state to the year that the clock shows, unless the clock reaches that year by the
- * passing of the lost one. A clock that jumps over a year was wrong when the loss was dated, for example
- * a clock that starts in 1970.
+ * Date a loss of the device anew, if the clock was wrong when the loss was dated.
+ *
+ * - The clock shows the year after the lost one: the lost year has passed, and the loss is over.
+ * - The clock shows a still later year: no time can have passed in this way. The clock was wrong when the loss was
+ *   dated, such as one that starts in 1970, and the loss moves to the year that the clock shows now.
  * @param {Device} device
  * @param {number} year
  */
@@ -60,14 +79,14 @@ export function dateLoss(device, year) {
 }
 
 /**
- * Reserve the cost of a metric for a year.
+ * Reserve the cost of a metric for a year. A reservation only grows.
  * @param {Device} device
  * @param {Metric} metric
  * @param {number} year
  */
 export function reserveCost(device, metric, year) {
   const row = rowOf(device, metric, year);
-  const cost = yearCost(metric, year);
+  const cost = computeYearCost(metric, year);
   if (row) row[3] = Math.max(row[3], cost);
   else device.reserved.push([year, metric.name, scopesKey(metric), cost]);
 }
@@ -79,19 +98,20 @@ export function reserveCost(device, metric, year) {
  * @param {number} year
  */
 export function isReserved(device, metric, year) {
-  return (rowOf(device, metric, year)?.[3] ?? -1) >= yearCost(metric, year);
+  return (rowOf(device, metric, year)?.[3] ?? -1) >= computeYearCost(metric, year);
 }
 
 /**
+ * Return the row of a metric's reservation for a year, undefined if there is none.
  * @param {Device} device
  * @param {Metric} metric
  * @param {number} year
  */
 function rowOf(device, metric, year) {
-  const scopes = scopesKey(metric);
-  const isOwn = (/** @type {Device["reserved"][number]} */ [of, name, own]) =>
-    of === year && name === metric.name && own === scopes;
-  return device.reserved.find(isOwn);
+  const key = scopesKey(metric);
+  return device.reserved.find(
+    ([reservedYear, name, scopes]) => reservedYear === year && name === metric.name && scopes === key,
+  );
 }
 
 /**
@@ -108,7 +128,8 @@ export function reservedByYear(device) {
 }
 
 /**
- * Return the nats reserved by metric and scopes. A scope for life is the same scope in every year.
+ * Return the nats reserved by metric and scopes. A scope for life is the same scope in every year, so its rows of
+ * several years count once.
  * @param {Device["reserved"]} rows
  */
 function reservedByScopes(rows) {
@@ -124,23 +145,24 @@ function reservedByScopes(rows) {
 
 /**
  * Return the names of the metrics for which a total has no room.
- * @param {Row[]} rows
+ * @param {MetricNeed[]} needs in the order of the registry
  * @param {number} total
- * @param {Map<string, number>} reserved
+ * @param {Map<string, number>} reserved nats by metric and scopes, also of metrics that the registry has no longer
  */
-function namesWithoutRoom(rows, total, reserved) {
+function namesWithoutRoom(needs, total, reserved) {
   /** @type {Set<string>} */
   const names = new Set();
-  const free = total - sum(reserved.values());
-  // First the metrics that have reserved before: they go on if what they reserved fits.
-  let room = free + sum(rows.map(([, own]) => own));
-  for (const [name, own] of rows) {
-    if (own <= room + ROUNDING) room -= own;
+  const unreserved = total - sum(reserved.values()); // negative if the host program has lowered its cap
+  // First the metrics that have reserved before: they continue if their reservations fit. Reservations that are no
+  // metric's any more keep their nats.
+  let room = unreserved + sum(needs.map(([, nats]) => nats));
+  for (const [name, nats] of needs) {
+    if (nats <= room + ROUNDING) room -= nats;
     else names.add(name);
   }
-  // Then the nats that a metric needs beyond its reservation, in the order of the registry.
-  room = free;
-  for (const [name, , missing] of rows) {
+  // Then the nats that a metric needs beyond its reservation. A later metric may still fit.
+  room = unreserved;
+  for (const [name, , missing] of needs) {
     const fits = missing === 0 || missing <= room + ROUNDING;
     if (!fits) names.add(name);
     else if (!names.has(name)) room -= missing;
@@ -149,7 +171,7 @@ function namesWithoutRoom(rows, total, reserved) {
 }
 
 /**
- * Return the nats needed beyond those reserved. Both may be infinite, so the difference may be NaN.
+ * Return the nats needed beyond the reserved ones. Both may be infinite, and their difference would be NaN.
  * @param {number} needed
  * @param {number} reserved
  */
@@ -158,7 +180,8 @@ function excess(needed, reserved) {
 }
 
 /**
- * Return the properties on which the scopes of a metric depend, except its name. Other scopes cost anew.
+ * Return a text that is equal for two entries of a metric if their scopes are the same. An entry with other scopes
+ * costs the device anew.
  * @param {Metric} metric
  */
 function scopesKey(metric) {

@@ -1,16 +1,22 @@
-// Scopes: the memoized permanent response of a metric in an epoch.
+// Scopes: memoized permanent responses.
 //
-// A scope begins with its first report. Every later report of the scope repeats the permanent response
-// of the first reported value, even if the value of the device changes. A scope of an epoch is in force
-// on all days of the epoch, whatever the registry says meanwhile, and it is never dropped: a clock that
-// is set back finds the response again and gets no second one.
+// A scope is one metric in one epoch under one permanent response. It begins with its first report. Every later
+// report of the scope repeats the permanent response of the first reported value, even if the value of the
+// device has changed since. The loss of all reports of a scope is therefore that of one value.
+//
+//     scope of "engine" in 2026-Q4    first report: duckduckgo    permanent response A
+//                                     later reports: A with new noise, whatever is recorded
+//     scope of "engine" in 2027-Q1    new cohort, new coins: the next reported value gives response B
+//
+// A scope of an epoch is in force on all days of the epoch, whatever the registry says meanwhile, and it is never
+// dropped. A clock that is set back finds the response again, and the device gets no second one.
 
-import { base64url, fromBase64url } from "./bytes.js";
-import { epochDays } from "./calendar.js";
+import { fromBase64url, toBase64url } from "./bytes.js";
 import { sortByKey } from "./collections.js";
 import { mostReports } from "./loss.js";
+import { epochDays } from "./periods.js";
+import { drawInstantaneousResponse } from "./randomizer.js";
 import { acceptedParams } from "./registry.js";
-import { instantaneousResponse } from "./responses.js";
 import { isListed } from "./segments.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
@@ -25,10 +31,10 @@ import { isListed } from "./segments.js";
  * A value of one metric, prepared for a scope that may begin with it.
  * @typedef {object} PreparedValue
  * @property {string} metric
- * @property {Params} params
+ * @property {Params} params parameter set of the device's part
  * @property {string} epoch
  * @property {number} cohort
- * @property {string} [permanent] the permanent response; absent until a scope needs it
+ * @property {string} [permanent] the permanent response in base64url; absent until a scope needs it
  */
 
 /** @typedef {{ scope: Scope, params: Params }} ScopeWithParams a scope and the parameters of its next report */
@@ -47,21 +53,23 @@ export function rulesOn(metric, day) {
 }
 
 /**
- * Store the parameter sets of a registry, with and without the segment of the device.
+ * Store the parameter sets of a registry, with and without the segment of the device. Reports of scopes that an
+ * earlier registry began need the sets of that registry, so no set is removed.
  * @param {Device} device
  * @param {Iterable<Metric>} metrics
  */
 export function storeParams(device, metrics) {
   for (const params of [...metrics].flatMap(acceptedParams)) {
-    const { plain = params.fingerprint, segment, ...rest } = params;
-    device.params[plain] = { ...rest, fingerprint: plain };
+    const { plain = params.fingerprint, segment, ...withoutSegment } = params;
+    device.params[plain] = { ...withoutSegment, fingerprint: plain };
     device.params[params.fingerprint] = params;
   }
 }
 
 /**
- * Return the scope of the next report; null if a scope begins and the value has no permanent response
- * yet. Nothing is stored: the report may still lose the choice of its interval.
+ * Return the scope of the next report: the scope in force, or a new one. Return null if a new scope begins and
+ * the value has no permanent response yet. The function stores nothing, because another event of the interval
+ * may still be chosen.
  * @param {Device} device
  * @param {MetricRules} rules
  * @param {PreparedValue} value
@@ -77,7 +85,7 @@ export function scopeOfNextReport(device, rules, value) {
 }
 
 /**
- * Store a scope with one report more.
+ * Store a scope with one report more than before.
  * @param {Device} device
  * @param {Scope} scope
  */
@@ -89,26 +97,28 @@ export function storeReportOf(device, scope) {
 }
 
 /**
- * Draw the instantaneous response of a scope.
+ * Draw a report of a scope: its permanent response with new noise.
  * @param {Scope} scope
  * @param {Params} params
  * @param {Coins} coins
  * @returns {PreparedReport}
  */
 export function drawReport({ metric, epoch, cohort, permanent }, params, coins) {
-  const bits = base64url(instantaneousResponse(fromBase64url(permanent), params, coins));
+  const bits = toBase64url(drawInstantaneousResponse(fromBase64url(permanent), params, coins));
   return { metric, epoch, params: params.fingerprint, cohort, bits };
 }
 
 /**
- * Return the part of a metric that the device has reported in an epoch, undefined if it may choose. The
- * part stays over changed shares as long as the registry has a part of this name.
+ * Return the part of a metric that the device has reported in an epoch, undefined if the secret still chooses. A
+ * new registry may have other shares of the parts. The device keeps its part as long as the registry has it, or
+ * a second part would begin a second scope.
  * @param {Device} device
  * @param {Metric} metric
  * @param {string} epoch
  */
 export function memoizedPart(device, metric, epoch) {
   const scopes = device.scopes.filter((scope) => scope.metric === metric.name && scope.epoch === epoch);
+  // Several scopes exist if registries have changed within the epoch. The order decides, as in Python.
   const responses = scopes.map((scope) => scope.response).sort();
   const partOf = (/** @type {string} */ response) =>
     metric.parts.find(({ params }) => params.permanentFingerprint === response);
@@ -116,12 +126,12 @@ export function memoizedPart(device, metric, epoch) {
 }
 
 /**
- * Return the scope in force on a day, and the parameters of its next report; undefined if a new scope
- * begins with the next report.
+ * Return the scope in force on a day, and the parameters of its next report; undefined if a new scope begins with
+ * the next report.
  *
- * - A scope of an epoch keeps p, q, interval and segment of its first report.
- * - A scope for life follows the registry in p, q and interval, if the registry has a parameter set with
- *   the same permanent responses.
+ * - A scope of an epoch keeps p, q and interval of its last report. Its cost was computed from them.
+ * - A scope for life has no end at which a new registry could take effect. It follows the registry in p, q and
+ *   interval, if the registry has a parameter set with the same permanent response.
  * - A segment that the registry no longer lists is not sent any more.
  * @param {Device} device
  * @param {MetricRules} rules
@@ -134,9 +144,9 @@ export function scopeInForce(device, rules, { metric, epoch }) {
     const sameResponse = accepted.find(
       (fingerprint) => device.params[fingerprint].permanentFingerprint === scope.response,
     );
-    // A scope for life does not answer for a metric that has epochs by now.
-    const ofLife = epoch ? undefined : sameResponse;
-    const fingerprint = scope.epoch ? scope.params : ofLife;
+    // A metric that has epochs by now does not continue its scope for life.
+    const fingerprintForLife = epoch ? undefined : sameResponse;
+    const fingerprint = scope.epoch ? scope.params : fingerprintForLife;
     if (!fingerprint) continue;
     const { plain = fingerprint, segment } = device.params[fingerprint];
     const params = device.params[isListed(segment, segments) ? fingerprint : plain];
@@ -146,8 +156,8 @@ export function scopeInForce(device, rules, { metric, epoch }) {
 }
 
 /**
- * Return whether the metric has reported in an epoch that contains the day; never true for life. The
- * device then belongs to the metric's sample until the epoch ends.
+ * Return whether the metric has reported in an epoch that contains the day; never true for life. The device
+ * then belongs to the metric's sample until the epoch ends.
  * @param {Device} device
  * @param {string} metric
  * @param {string} day
@@ -157,6 +167,7 @@ export function hasReported(device, metric, day) {
 }
 
 /**
+ * Return the scopes of a metric whose epoch contains a day.
  * @param {Device} device
  * @param {string} metric
  * @param {string} day
@@ -166,6 +177,7 @@ function scopesOn({ scopes }, metric, day) {
 }
 
 /**
+ * Return the index of a stored scope, -1 if the scope is new.
  * @param {Device} device
  * @param {Scope} scope
  */
@@ -175,12 +187,16 @@ function indexOf({ scopes }, { metric, epoch, response }) {
   );
 }
 
-/** @param {Scope} scope */
+/**
+ * Return a key by which the scope whose epoch ends first is in force.
+ * @param {Scope} scope
+ */
 function sortKey({ end, first, response }) {
   return `${end} ${first} ${response}`;
 }
 
 /**
+ * Return a scope that begins with a value. It has no report yet.
  * @param {MetricRules} rules
  * @param {PreparedValue} value
  * @param {string} permanent

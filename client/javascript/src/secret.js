@@ -1,9 +1,15 @@
-// The secret of a device: a key of WebCrypto that cannot be exported, so no log and no error can show it.
+// The secret of a device, as a key of WebCrypto, and the bytes that are derived from it.
+//
+// The secret is 32 random bytes. All coins that must stay the same for years are derived from it: cohort, part,
+// sampling, report day and permanent response. A CryptoKey that cannot be exported shows the bytes to no script
+// of the page, so no log and no error can contain them.
 
-import { concat, utf8 } from "./bytes.js";
+import { concatBytes, encodeUtf8 } from "./bytes.js";
 
+/** Length of the secret in bytes. It equals the output of SHA-256, so HKDF needs no extract step. */
 export const SECRET_BYTES = 32;
 
+const HASH_BYTES = 32; // output of SHA-256
 const ALGORITHM = { name: "HMAC", hash: "SHA-256" };
 
 /**
@@ -16,21 +22,22 @@ export function importSecret(bytes) {
 }
 
 /**
- * Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3) with the secret as PRK. WebCrypto's
- * own HKDF always extracts first.
+ * Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3) with the secret as the pseudorandom key.
+ * WebCrypto's own HKDF always extracts first, and the protocol does not: the secret is uniform already.
  * @param {CryptoKey} secret
- * @param {Uint8Array | string} info
- * @param {number} n
+ * @param {Uint8Array | string} info names the use of the bytes; different texts give independent bytes
+ * @param {number} n at most 8160, the limit of HKDF
  * @returns {Promise<Uint8Array>}
  */
 export async function expand(secret, info, n) {
-  const head = typeof info === "string" ? utf8(info) : info;
+  const infoBytes = typeof info === "string" ? encodeUtf8(info) : info;
+  // T(i) = HMAC(secret, T(i - 1) + info + i), and the output is T(1) + T(2) + ...
   let block = new Uint8Array(0);
   const blocks = [];
-  for (let counter = 1; blocks.length * 32 < n; counter++) {
-    const message = concat(block, head, Uint8Array.of(counter));
+  for (let counter = 1; blocks.length * HASH_BYTES < n; counter++) {
+    const message = concatBytes(block, infoBytes, Uint8Array.of(counter));
     block = new Uint8Array(await crypto.subtle.sign("HMAC", secret, /** @type {any} */ (message)));
     blocks.push(block);
   }
-  return concat(...blocks).subarray(0, n);
+  return concatBytes(...blocks).subarray(0, n);
 }

@@ -1,10 +1,18 @@
-// The spool: finished reports and their uploads, and the log of sent uploads that a person can see. The id
-// and the body of an upload are fixed before its first attempt and never change.
+// The spool: the reports that have left their interval, and the log of uploads that a person can see.
+//
+// A report goes through these documents:
+//
+//     spool.reports    finished reports, the oldest first; each has a time from which on it may leave
+//     spool.uploads    uploads of one report each, with an id; at least one attempt was made, or is imminent
+//     log              uploads with a result, and uploads that were given up after an attempt
+//
+// The id and the body of an upload are fixed before its first attempt and never change. So a retry sends the same
+// bytes, and the collector counts the report once.
 
 import { dropPending } from "./admission.js";
-import { DAY, dayOf } from "./calendar.js";
+import { DAY, dayOf } from "./periods.js";
 import { sum } from "./collections.js";
-import { count } from "./state.js";
+import { addCount } from "./state.js";
 import { newId, uploadJson } from "./wire.js";
 
 /** @typedef {import("../index.js").QueueLimits} QueueLimits */
@@ -13,11 +21,14 @@ import { newId, uploadJson } from "./wire.js";
 /** @typedef {import("../documents.js").FinishedReport} FinishedReport */
 /** @typedef {import("../documents.js").QueuedUpload} QueuedUpload */
 /** @typedef {import("../documents.js").Spool} Spool */
-/** @typedef {{ now: number, limits: QueueLimits, atHand?: QueuedUpload }} Context `atHand` leaves when the page ends */
+/** @typedef {{ now: number, limits: QueueLimits, pageEndUpload?: QueuedUpload }} LogContext see `mayHaveLeft` for the upload */
 
-/** Seconds after which an upload or a report is given up. The collector remembers ids for 14 days. */
-export const GIVE_UP = 7 * DAY;
-/** Bytes of a stored report beside its bits, about. */
+/**
+ * Seconds after which an upload or a report is given up. The collector remembers ids for 14 days, so a retry within
+ * seven days is never counted twice, also if a clock is wrong by some days.
+ */
+export const GIVE_UP_SECONDS = 7 * DAY;
+/** Bytes of a stored report beside its bits, an estimate for the limit of the queue. */
 const REPORT_BYTES = 128;
 
 /**
@@ -29,24 +40,24 @@ export function queuedCount({ reports, uploads }) {
 }
 
 /**
- * Drop and count the oldest finished reports until the others are within the limits.
+ * Drop the oldest finished reports until the others are within the limits, and count them.
  * @param {Device} device
  * @param {Spool} spool
  * @param {QueueLimits} limits
  */
-export function trim(device, { reports }, limits) {
+export function trimSpool(device, { reports }, limits) {
   const size = () => sum(reports.map(({ bits }) => REPORT_BYTES + bits.length));
   while (reports.length > limits.reports || size() > limits.bytes) {
     reports.shift();
-    count(device, "dropped_full");
+    addCount(device, "dropped_full");
   }
 }
 
 /**
- * Move a report into an upload of its own. An upload with two reports would link them.
+ * Move a report into an upload of its own. Two reports in one upload would be known to come from one device.
  * @param {Spool} spool
  * @param {FinishedReport} report
- * @returns {QueuedUpload}
+ * @returns {QueuedUpload} the new upload, which has had no attempt
  */
 export function buildUpload(spool, report) {
   spool.reports.splice(spool.reports.indexOf(report), 1);
@@ -67,45 +78,46 @@ export function buildUpload(spool, report) {
 }
 
 /**
- * Drop and count the finished reports that could have left between two times, except the last report of
- * each metric. On a page that is seldom visited the last report is the only one.
+ * Drop finished reports that have waited too long, except the last report of each metric, and count them. On a page
+ * that is visited once a month the last report is the only one.
  * @param {Device} device
  * @param {Spool} spool
- * @param {number} since
- * @param {number} before
+ * @param {number} since reports that could leave before this time stay: their time was stored by a wrong clock
+ * @param {number} before reports that could leave from this time on stay
  */
-export function giveUp(device, spool, since, before) {
+export function giveUpOldReports(device, spool, since, before) {
   const last = new Map(spool.reports.map((report) => [report.metric, report]));
   const isKept = (/** @type {FinishedReport} */ report) =>
     last.get(report.metric) === report || report.sendAfter < since || before <= report.sendAfter;
-  drop(device, spool, isKept, "given_up");
+  dropReports(device, spool, isKept, "given_up");
 }
 
 /**
- * Drop and count the finished reports that had to leave before the epoch ended.
+ * Drop the finished reports of `interval = "epoch"` whose epoch has ended, and count them.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
  */
-export function giveUpLate(device, spool, now) {
-  drop(device, spool, ({ leavesBefore = Infinity }) => now < leavesBefore, "given_up");
+export function giveUpLateReports(device, spool, now) {
+  dropReports(device, spool, ({ leavesBefore = Infinity }) => now < leavesBefore, "given_up");
 }
 
 /**
- * Drop and count finished reports.
+ * Drop finished reports and count them.
  * @param {Device} device
  * @param {Spool} spool
  * @param {(report: FinishedReport) => boolean} isKept
- * @param {string} status
+ * @param {string} counter name of the event counter
  */
-function drop(device, spool, isKept, status) {
+function dropReports(device, spool, isKept, counter) {
   const before = spool.reports.length;
   spool.reports = spool.reports.filter(isKept);
-  if (spool.reports.length < before) count(device, status, before - spool.reports.length);
+  if (spool.reports.length < before) addCount(device, counter, before - spool.reports.length);
 }
 
 /**
- * Limit the time at which reports may leave. A later time was stored under a wrong clock.
+ * Limit the times from which on reports may leave. A later time was stored while the clock was ahead, and the
+ * report would wait for as long as the clock was wrong.
  * @param {Spool} spool
  * @param {number} latest
  */
@@ -114,34 +126,35 @@ export function limitDelay(spool, latest) {
 }
 
 /**
- * Record the result of an upload. The upload leaves the queue and enters the log, which forgets its oldest
- * entries first.
+ * Record the result of an upload. The upload leaves the queue. It enters the log if it may have left the device; the
+ * log forgets its oldest entries first.
  * @param {Device} device
  * @param {Spool} spool
  * @param {SentUpload[]} log
  * @param {string} id
- * @param {string} status
- * @param {Context} context
+ * @param {string} status "accepted", "refused: REASON", "given_up" or "opted_out"
+ * @param {LogContext} context
  */
-export function recordResult(device, spool, log, id, status, { now, limits, atHand }) {
+export function recordResult(device, spool, log, id, status, { now, limits, pageEndUpload }) {
   const index = spool.uploads.findIndex((upload) => upload.id === id);
-  if (index < 0) return; // another tab recorded the result before, or the person refused the metric
+  if (index < 0) return; // another tab has recorded the result, or the person has refused the metric meanwhile
   const [upload] = spool.uploads.splice(index, 1);
-  count(device, status.split(":")[0]); // without the reason, which the collector chose
-  if (mayHaveLeft(upload, atHand)) log.push(sentUpload(upload, status, now));
+  addCount(device, status.split(":")[0]); // without the reason: it comes from the collector and names no counter
+  if (mayHaveLeft(upload, pageEndUpload)) log.push(toSentUpload(upload, status, now));
   log.splice(0, log.length - limits.log);
 }
 
 /**
- * Drop all reports of some metrics: pending, finished, and in uploads.
+ * Drop all reports of some metrics: pending, finished, and in uploads. Scopes and reserved nats stay, because reports
+ * of the metrics may have left before.
  * @param {Device} device
  * @param {Spool} spool
  * @param {SentUpload[]} log
  * @param {Set<string>} names
- * @param {Context} context
+ * @param {LogContext} context
  */
 export function dropMetrics(device, spool, log, names, context) {
-  drop(device, spool, ({ metric }) => !names.has(metric), "opted_out");
+  dropReports(device, spool, ({ metric }) => !names.has(metric), "opted_out");
   for (const { id, metric } of [...spool.uploads]) {
     if (names.has(metric)) recordResult(device, spool, log, id, "opted_out", context);
   }
@@ -151,33 +164,38 @@ export function dropMetrics(device, spool, log, names, context) {
 }
 
 /**
- * Return every remembered upload that has left the device, or may have left it, the oldest first.
+ * Return every remembered upload that has left the device, or may have left it, the oldest first. An upload without
+ * a result has the status "unanswered".
  * @param {Spool} spool
  * @param {SentUpload[]} log
- * @param {QueuedUpload} [atHand]
+ * @param {QueuedUpload} [pageEndUpload]
  * @returns {SentUpload[]}
  */
-export function sentUploads(spool, log, atHand) {
-  const open = spool.uploads.filter((upload) => mayHaveLeft(upload, atHand));
-  return [...log, ...open.map((upload) => sentUpload(upload, "unanswered", 0))];
+export function sentUploads(spool, log, pageEndUpload) {
+  const unanswered = spool.uploads.filter((upload) => mayHaveLeft(upload, pageEndUpload));
+  return [...log, ...unanswered.map((upload) => toSentUpload(upload, "unanswered", 0))];
 }
 
 /**
- * Return whether an upload has left the device, or may have left it with a page that ended. The upload at
- * hand of this page has not left, because the page goes on.
+ * Return whether an upload has left the device, or may have left it.
+ *
+ * A page sends one upload while it ends, and cannot store that it did. Such an upload is dated (`first`) in advance
+ * and has no attempts. It may have left with a page that has ended. `pageEndUpload` is that upload of this page,
+ * which has not left, because the page goes on.
  * @param {QueuedUpload} upload
- * @param {QueuedUpload} [atHand]
+ * @param {QueuedUpload} [pageEndUpload]
  */
-function mayHaveLeft({ id, attempts, first }, atHand) {
-  return attempts > 0 || (first > 0 && id !== atHand?.id);
+function mayHaveLeft({ id, attempts, first }, pageEndUpload) {
+  return attempts > 0 || (first > 0 && id !== pageEndUpload?.id);
 }
 
 /**
+ * Return the entry of the log for an upload: without the times of its attempts, and with its day and status.
  * @param {QueuedUpload} upload
  * @param {string} status
  * @param {number} now
  * @returns {SentUpload}
  */
-function sentUpload({ first, claimed, backoff, ...upload }, status, now) {
+function toSentUpload({ first, claimed, backoff, ...upload }, status, now) {
   return { ...upload, day: dayOf(first || now), status };
 }

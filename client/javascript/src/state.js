@@ -1,28 +1,36 @@
-// The state of a device: plain records in a store, and the part of them that outlives an identity.
+// The state of a device: its record in the store, event counters, and the part that outlives an identity.
+//
+// The identity is the secret and its random name, `secretId`. The device record has the `secretId` of the identity
+// that it belongs to. A withdrawal of consent removes the identity; one record remains, the nats that the device
+// has reserved by calendar year. Otherwise a person who consents anew would get a fresh budget.
 
-import { WEEK, yearOf } from "./calendar.js";
-import { ownEntry } from "./collections.js";
+import { getOwnEntry } from "./collections.js";
+import { WEEK, yearOf } from "./periods.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../documents.js").Device} Device */
 /** @typedef {import("../documents.js").Documents} Documents */
+/** @typedef {import("../documents.js").Spool} Spool */
 
-/** The store contains a document that this client did not write. */
-export class Damaged extends Error {}
+/** The store contains a document that this client did not write, or only some of the documents. */
+export class DamagedStoreError extends Error {}
 
-/** Version of the records. A store of another version is left alone. */
+/** Version of the records. A client does not change a store of another version. */
 export const VERSION = 1;
 
-/** Number of pages whose last stored event is remembered. */
+/**
+ * Number of pages whose last stored event is remembered. An event that a page deferred is recognized for as long
+ * as 50 later pages; the record grows with the number.
+ */
 const MAX_PAGES = 50;
 
 /**
- * Return the records of a new identity. The nats that an earlier identity reserved stay.
+ * Return the record of a new identity, or of none. The nats that an earlier identity reserved stay.
  * @param {string} [secretId]
- * @param {Partial<Device>} [earlier]
+ * @param {Partial<Device>} [earlier] record of an earlier identity
  * @returns {Device}
  */
-export function newDevice(secretId, earlier) {
+export function createDevice(secretId, earlier) {
   return {
     v: VERSION,
     secretId,
@@ -34,44 +42,48 @@ export function newDevice(secretId, earlier) {
     counters: {},
     lost: earlier?.lost,
     lostIsOver: earlier?.lostIsOver,
-    sending: { failures: 0, asked: 0, pause: 0 },
+    sending: { failures: 0, requestedUntil: 0, pausedUntil: 0 },
     stopped: {},
   };
 }
 
 /**
- * Return the year until whose end metrics are skipped, because identity and device are lost while other
- * documents remain; undefined if there are no other documents. A spool or a log that names a later year than
- * the clock shows that the clock is wrong now: the budget of the later year was used, too.
+ * Return the year whose reservations are lost, undefined if nothing is lost.
+ *
+ * The function is for a store without identity and device. Without other documents it is a new store. A spool or
+ * a log without a device shows that the device was lost, and with it the nats that it had reserved. All metrics
+ * are then skipped until the lost year is over. A document that is dated in a later year than the clock shows that
+ * the clock is wrong now; the budget of the later year was used, too.
  * @param {Documents} documents
  * @param {number} now
  */
-export function lostYear({ spool, log }, now) {
+export function findLostYear({ spool, log }, now) {
   if (!spool && !log?.length) return undefined;
-  /** @type {import("../documents.js").Spool} */
+  /** @type {Spool} */
   const { reports, uploads, last } = { reports: [], uploads: [], last: {}, ...spool };
   const times = [
     ...reports.map(({ sendAfter }) => sendAfter - WEEK), // at most a week after the report was finished
     ...uploads.map(({ first }) => first),
     ...Object.values(last).map(([time]) => time),
   ];
-  const days = (log ?? []).map(({ day }) => Number(day.slice(0, 4)));
-  return Math.max(yearOf(now), ...times.map(yearOf), ...days);
+  const years = (log ?? []).map(({ day }) => Number(day.slice(0, 4)));
+  return Math.max(yearOf(now), ...times.map(yearOf), ...years);
 }
 
 /**
- * Return the record that outlives an identity, the nats reserved by year; undefined if there are none.
+ * Return the record that outlives an identity: the nats reserved by year, without names of metrics. Return
+ * undefined if nothing was reserved.
  * @param {Device | undefined} device
  * @returns {Device | undefined}
  */
 export function remainder(device) {
   if (!device) return undefined;
-  const { lost, ...rest } = device;
-  const years = Object.entries(reservedByYear(rest));
+  const { lost, ...withoutLoss } = device; // a lost year stays in `lost`, and is no sum of nats
+  const years = Object.entries(reservedByYear(withoutLoss));
   if (!years.length && lost === undefined) return undefined;
   /** @type {Device["reserved"]} */
   const reserved = years.map(([year, nats]) => [Number(year), "", "", nats]);
-  return { ...newDevice(undefined, device), reserved };
+  return { ...createDevice(undefined, device), reserved };
 }
 
 /**
@@ -80,26 +92,26 @@ export function remainder(device) {
  * @param {{ page: string, seq: number }} event
  */
 export function isStored({ storedEvents }, { page, seq }) {
-  return seq <= (ownEntry(storedEvents, page) ?? -1);
+  return seq <= (getOwnEntry(storedEvents, page) ?? -1);
 }
 
 /**
- * Note that an event of a page and those before it are stored. The oldest pages are forgotten.
+ * Remember that an event of a page, and all events before it, are stored. The oldest pages are forgotten.
  * @param {Device} device
  * @param {{ page: string, seq: number }} event
  */
 export function markStored(device, { page, seq }) {
   const { [page]: _, ...others } = device.storedEvents;
-  const entries = [...Object.entries(others), [page, seq]];
+  const entries = [...Object.entries(others), [page, seq]]; // the page becomes the newest one
   device.storedEvents = Object.fromEntries(entries.slice(-MAX_PAGES));
 }
 
 /**
- * Add to an event counter.
+ * Add to an event counter, which `eventCounts` returns.
  * @param {Device} device
- * @param {string} name
+ * @param {string} name such as "recorded", "accepted" or "dropped_full"
  * @param {number} [n]
  */
-export function count(device, name, n = 1) {
+export function addCount(device, name, n = 1) {
   device.counters[name] = (device.counters[name] ?? 0) + n;
 }

@@ -1,47 +1,56 @@
-// Stops: metrics that the collector asked all devices not to report, for at most 30 days.
+// Stops: requests of a collector that no device report a metric until a day, at most 30 days ahead.
+//
+// A collector writes stops into its responses, {"metric": "2026-12-24"} with the last day. A device follows the
+// stops of the latest response: it records nothing of the metric and keeps its queued reports until the stop is
+// over. A stop can only make a device send less, so a forged response can do no worse than silence it for 30 days.
 
-import { DAY, afterDay, dayOf } from "./calendar.js";
-import { ownEntry } from "./collections.js";
+import { getOwnEntry } from "./collections.js";
+import { DAY, afterDay, dayOf } from "./periods.js";
 
 /** @typedef {import("../documents.js").Device} Device */
 
-/** Syntax of a metric or a reason in a response of the collector. */
+/** Syntax of a metric's name, and of the reason of a refusal, in a response of the collector. */
 export const NAME = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
 
-const LONGEST = 29 * DAY; // after today, which is the first of the 30 days
-const MAX_STOPS = 1000; // in one response; a response with more is not followed
+const LONGEST_AFTER_TODAY = 29 * DAY; // seconds; today is the first of the 30 days
+const MAX_STOPS = 1000; // in one response; more fill the store of the device, so none of them is followed
 
 /**
- * Follow the stops of a response. Their content is not trusted: other values are ignored, and a day more
- * than 30 days ahead means 30 days.
+ * Follow the stops of a response, in place of those of the response before. Their content is not trusted: an entry
+ * of another form is ignored, and a day more than 30 days ahead means 30 days.
  * @param {Device} device
- * @param {unknown} requested
+ * @param {unknown} requested days by metric; undefined if the response has no stops, which ends all stops
  * @param {string} today
  */
 export function followStops(device, requested, today) {
   const entries = Object.entries(requested ?? {});
+  const latest = latestDay(today);
   /** @type {[string, string][]} */
   const days = entries
     .filter(([name, day]) => NAME.test(name) && typeof day === "string")
+    // Date.parse also reads other forms, such as "24 Dec 2026". Only a day in the form of dayOf sorts as a text.
     .filter(([, day]) => Date.parse(day) > 0 && dayOf(Date.parse(day) / 1000) === day)
-    .map(([name, day]) => [name, day < latest(today) ? day : latest(today)]);
+    .map(([name, day]) => [name, day < latest ? day : latest]);
   device.stopped = entries.length > MAX_STOPS ? {} : Object.fromEntries(days);
 }
 
 /**
- * Return when the stop of a metric ends, 0 if the metric is not stopped. A stop more than 30 days ahead was
- * stored under a wrong clock and does not count.
+ * Return the time at which the stop of a metric ends, 0 if the metric is not stopped. A stop more than 30 days
+ * ahead was stored while the clock was wrong, and does not count.
  * @param {Device} device
  * @param {string} name
  * @param {number} now
  */
 export function stoppedUntil({ stopped }, name, now) {
   const today = dayOf(now);
-  const last = ownEntry(stopped, name) ?? "";
-  return today <= last && last <= latest(today) ? afterDay(last) : 0;
+  const last = getOwnEntry(stopped, name) ?? "";
+  return today <= last && last <= latestDay(today) ? afterDay(last) : 0;
 }
 
-/** @param {string} today */
-function latest(today) {
-  return dayOf(afterDay(today) + LONGEST);
+/**
+ * Return the last day that a stop may have.
+ * @param {string} today
+ */
+function latestDay(today) {
+  return dayOf(afterDay(today) + LONGEST_AFTER_TODAY);
 }

@@ -1,22 +1,26 @@
-// Tabs of one device: one tab sends at a time, and all tabs receive a withdrawal.
+// Coordination of the tabs of one device. Tabs that share a store are one device.
+//
+// - A Web Lock lets one tab send at a time. Browsers before 2022 have no Web Locks: two tabs may then try to send at
+//   once, and the claims of the uploader keep them from sending the same upload.
+// - A BroadcastChannel tells the other tabs that a metric was refused, or that consent was withdrawn.
 
-const LOCK_MS = 2000; // longest wait of a withdrawal for a tab that sends
+const LOCK_MS = 2000; // longest wait of a withdrawal for a tab that sends; part of its limit of five seconds
 
 /**
  * @typedef {object} Tabs
- * @property {<T>(action: () => Promise<T>, busy: T) => Promise<T>} exclusively runs an action, or returns
- *   `busy` if a tab runs one
- * @property {(action: () => Promise<unknown>) => Promise<boolean>} afterOthers runs an action after those of
- *   other tabs; false if another tab did not end in time, and the action ran beside it
- * @property {(metric?: string) => void} notify sends a refused metric, or without one the withdrawal, to the
- *   other tabs
+ * @property {<T>(action: () => Promise<T>, busy: T) => Promise<T>} runExclusively runs an action while no other one
+ *   runs in this tab or another tab, or returns `busy`
+ * @property {(action: () => Promise<unknown>) => Promise<boolean>} runAfterOthers runs an action after the action of
+ *   another tab; returns false if that tab did not end in time, and the action ran beside it
+ * @property {(metric?: string) => void} notify sends the name of a refused metric to the other tabs, or undefined
+ *   for a withdrawal
  * @property {() => void} close
  */
 
 /**
- * Connect the tabs that share a channel. Without a channel there are no other tabs.
- * @param {string | undefined} channel
- * @param {(metric?: string) => void} onNotice
+ * Connect this tab with the tabs that share a channel.
+ * @param {string | undefined} channel name of the store; undefined if there are no tabs, as in Node
+ * @param {(metric?: string) => void} onNotice receives what another tab sent by `notify`
  * @returns {Tabs}
  */
 export function tabsOf(channel, onNotice) {
@@ -27,12 +31,12 @@ export function tabsOf(channel, onNotice) {
   try {
     if (channel !== undefined) broadcast = new BroadcastChannel(name);
   } catch {
-    // Firefox raises where storage is blocked. There is nothing to share then.
+    // Firefox raises if storage is blocked. No tab has a store then, and there is nothing to tell.
   }
   if (broadcast) broadcast.onmessage = ({ data }) => onNotice(data);
-  let underWay = 0;
+  let underWay = 0; // actions of this tab: without Web Locks, or while the lock is requested
   return {
-    async exclusively(action, busy) {
+    async runExclusively(action, busy) {
       if (underWay) return busy;
       underWay += 1;
       try {
@@ -42,16 +46,17 @@ export function tabsOf(channel, onNotice) {
         underWay -= 1;
       }
     },
-    async afterOthers(action) {
-      const acted = async () => {
+    async runAfterOthers(action) {
+      const runAction = async () => {
         await action();
         return true;
       };
-      if (!locks) return acted();
+      if (!locks) return runAction();
       const waiting = new AbortController();
       setTimeout(() => waiting.abort(), LOCK_MS);
       const { signal } = waiting;
-      return locks.request(name, { signal }, acted).catch(async () => !(await acted()));
+      // An aborted request means that another tab holds the lock for too long. The action runs all the same.
+      return locks.request(name, { signal }, runAction).catch(async () => !(await runAction()));
     },
     notify: (metric) => broadcast?.postMessage(metric),
     close: () => broadcast?.close(),

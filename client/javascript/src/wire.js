@@ -1,18 +1,24 @@
-// Uploads: one report in an upload, under an id that stays the same over all retries.
+// The wire format: the JSON text of an upload. An upload contains one report, under an id that stays the same
+// over all attempts to send it, so that the collector counts the report once.
 
-import { base64url } from "./bytes.js";
+import { toBase64url } from "./bytes.js";
 
 /** @typedef {import("../index.js").Report} Report */
 
-/** Return 16 fresh random bytes as 22 characters of base64url. */
+const ID_BYTES = 16; // of protocol version 1; random ids of this length do not collide
+
+/** Return a new random id, as 22 characters of base64url. */
 export function newId() {
-  return base64url(crypto.getRandomValues(new Uint8Array(16)));
+  return toBase64url(crypto.getRandomValues(new Uint8Array(ID_BYTES)));
 }
 
 /**
- * Return the body of POST /v1/reports. Equal reports give equal texts.
+ * Return the body of POST /v1/reports. Equal arguments give equal texts, because the keys are written in a
+ * fixed order.
+ *
+ *     {"v":1,"id":"...","reports":[{"metric":"theme","params":"9f86d081884c7d65","cohort":0,"bits":"Aw"}]}
  * @param {string} id
- * @param {Report[]} reports
+ * @param {Report[]} reports other properties of the records, such as `sendAfter`, stay on the device
  */
 export function uploadJson(id, reports) {
   const written = reports.map(({ metric, params, cohort, bits }) => ({

@@ -6,12 +6,12 @@ import { encode, readValue } from "../../../client/javascript/src/encodings.js";
 import { loadNormalizers } from "../../../client/javascript/src/normalizers.js";
 import { readParams } from "../../../client/javascript/src/params.js";
 import {
-  cohortOf,
-  instantaneousResponse,
-  permanentOf,
-  scopeName,
-  systemCoins,
-} from "../../../client/javascript/src/responses.js";
+  deriveCohort,
+  drawInstantaneousResponse,
+  derivePermanentResponse,
+  encodeScope,
+  drawSystemCoins,
+} from "../../../client/javascript/src/randomizer.js";
 import { importSecret } from "../../../client/javascript/src/secret.js";
 
 await loadNormalizers(new Set(["host", "domain"]));
@@ -22,12 +22,12 @@ for await (const line of createInterface({ input: process.stdin })) {
 async function answer({ secret: hex, metric, epoch, value, params: document, coins }) {
   const secret = await importSecret(Buffer.from(hex, "hex"));
   const params = await readParams(document);
-  const scope = scopeName(metric, epoch, params);
-  const cohort = await cohortOf(secret, scope, params);
+  const scope = encodeScope(metric, epoch, params);
+  const cohort = await deriveCohort(secret, scope, params);
   const bits = await encode(params, readValue(params, parsed(params, value)).input, cohort);
-  const permanent = await permanentOf(secret, scope, params, bits);
-  const drawn = coins ? () => coins : systemCoins;
-  const report = instantaneousResponse(permanent, params, drawn);
+  const permanent = await derivePermanentResponse(secret, scope, params, bits);
+  const drawn = coins ? () => coins : drawSystemCoins;
+  const report = drawInstantaneousResponse(permanent, params, drawn);
   const text = (bytes) => Array.from({ length: params.k }, (_, i) => (bytes[i >> 3] >> (i & 7)) & 1).join("");
   return { cohort, bits: text(bits), permanent: text(permanent), report: text(report) };
 }

@@ -25,11 +25,11 @@ import { Worker } from "node:worker_threads";
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
 import { PLACE } from "../../../client/javascript/src/file_store.js";
-import { release } from "../../../client/javascript/src/admission.js";
+import { releasePendingReports } from "../../../client/javascript/src/admission.js";
 import { DeferredEvents } from "../../../client/javascript/src/deferred_events.js";
 import { httpTransport } from "../../../client/javascript/src/http_transport.js";
 import { indexedDbStore } from "../../../client/javascript/src/indexed_db_store.js";
-import { newDevice } from "../../../client/javascript/src/state.js";
+import { createDevice } from "../../../client/javascript/src/state.js";
 import { importSecret } from "../../../client/javascript/src/secret.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
@@ -76,7 +76,7 @@ async function finish({ client, store, time }, n = 1, metric = "page") {
   }
   time.now = today;
   const zeros = (n) => new Uint32Array(n); // no random time of the day
-  await store.update(["device", "spool"], ({ device, spool }) => release(device, spool, today, zeros));
+  await store.update(["device", "spool"], ({ device, spool }) => releasePendingReports(device, spool, today, zeros));
 }
 
 /** Wait until something is so, while timers run that keep no program alive. */
@@ -374,7 +374,7 @@ test("the log outlasts the next report, and holds nothing that never left", asyn
   }
 });
 
-test("pages that end before their reports are sent leave a bounded number of uploads", async () => {
+test("pages that end before their reports are sent leave a boundClock number of uploads", async () => {
   const store = memoryStore();
   const names = Array.from({ length: 50 }, (_, i) => `m${i}`);
   const registry = await registryOfWords(names);
@@ -1489,7 +1489,7 @@ test("a metric may ask for domains, and a program may bring its own function", a
     const responses = [];
     for (const value of ["https://www.Example.co.uk/x", "example.co.uk"]) {
       const store = memoryStore();
-      store.documents = { identity: { secretId: "m", secret: "A".repeat(43) }, device: newDevice("m") };
+      store.documents = { identity: { secretId: "m", secret: "A".repeat(43) }, device: createDevice("m") };
       const { client } = await open({ registry, normalizers, store });
       await outcomeOf(client, "home_page", value);
       const [{ report }] = Object.values(store.documents.device.pending);

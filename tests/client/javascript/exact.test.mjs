@@ -6,13 +6,13 @@ import { test } from "node:test";
 import { Client } from "../../../client/javascript/index.js";
 import {
   choosePart,
-  instantaneousResponse,
-  permanentResponse,
-} from "../../../client/javascript/src/responses.js";
-import { worstDifference } from "../../../client/javascript/src/encodings.js";
+  drawInstantaneousResponse,
+  drawPermanentResponse,
+} from "../../../client/javascript/src/randomizer.js";
+import { computeLargestLoss } from "../../../client/javascript/src/encodings.js";
 import { epsilonReports } from "../../../client/javascript/src/loss.js";
 import { readParams } from "../../../client/javascript/src/params.js";
-import { newDevice } from "../../../client/javascript/src/state.js";
+import { createDevice } from "../../../client/javascript/src/state.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
 import { metricOf, registryOf } from "./registries.mjs";
@@ -48,8 +48,8 @@ for (const k of [1, 2, 3]) {
     const params = { k, f: F, f0: F, p: P, q: Q };
     for (let truth = 0; truth < 2 ** k; truth++) {
       const bits = Uint8Array.of(truth);
-      const permanent = distribution(k, [F, 2 * F], (coins) => permanentResponse(bits, params, coins));
-      const instant = distribution(k, [P, Q], (coins) => instantaneousResponse(bits, params, coins));
+      const permanent = distribution(k, [F, 2 * F], (coins) => drawPermanentResponse(bits, params, coins));
+      const instant = distribution(k, [P, Q], (coins) => drawInstantaneousResponse(bits, params, coins));
       for (let answer = 0; answer < 2 ** k; answer++) {
         let [kept, shown] = [1, 1];
         for (let i = 0; i < k; i++) {
@@ -66,9 +66,9 @@ for (const k of [1, 2, 3]) {
 
 test("a coin below its threshold hits, one at it does not", () => {
   const params = { k: 1, f: F, f0: F, p: P, q: Q };
-  const one = (bit, u) => instantaneousResponse(Uint8Array.of(bit), params, () => [u])[0];
+  const one = (bit, u) => drawInstantaneousResponse(Uint8Array.of(bit), params, () => [u])[0];
   assert.deepEqual([one(0, P - 1), one(0, P), one(1, Q - 1), one(1, Q)], [1, 0, 1, 0]);
-  const kept = (bit, u) => permanentResponse(Uint8Array.of(bit), params, () => [u])[0];
+  const kept = (bit, u) => drawPermanentResponse(Uint8Array.of(bit), params, () => [u])[0];
   assert.deepEqual([kept(0, F - 1), kept(1, F), kept(1, 2 * F - 1), kept(1, 2 * F)], [1, 0, 0, 1]);
   const parts = [{ name: "a", threshold: F }, { name: "b", threshold: P }, { name: "c" }];
   const chosen = [0, F - 1, F, F + P - 1, F + P, ONE - 1].map((u) => choosePart(parts, u).name);
@@ -76,7 +76,7 @@ test("a coin below its threshold hits, one at it does not", () => {
 });
 
 test("q may be certain", () => {
-  const answer = instantaneousResponse(Uint8Array.of(1), { k: 1, p: 0, q: ONE }, () => [ONE - 1]);
+  const answer = drawInstantaneousResponse(Uint8Array.of(1), { k: 1, p: 0, q: ONE }, () => [ONE - 1]);
   assert.deepEqual([...answer], [1]);
 });
 
@@ -98,7 +98,7 @@ const DOCUMENT = {
 async function sources(registry, history) {
   const store = memoryStore();
   const secretId = "m";
-  store.documents = { identity: { secretId, secret: "A".repeat(43) }, device: newDevice(secretId) };
+  store.documents = { identity: { secretId, secret: "A".repeat(43) }, device: createDevice(secretId) };
   let now = 0;
   const client = await Client.open({ registry, consent: true, store, background: false, clock: () => now });
   const responses = [];
@@ -148,8 +148,8 @@ test("two filters differ most where one has all hashes and the other has what is
     ["boolean", 1, 1, 10],
   ];
   for (const [encoding, k, h, loss] of shapes) {
-    assert.equal(worstDifference({ encoding, k, h }, 1, 10), loss);
-    assert.equal(worstDifference({ encoding, k, h }, 10, 1), loss);
+    assert.equal(computeLargestLoss({ encoding, k, h }, 1, 10), loss);
+    assert.equal(computeLargestLoss({ encoding, k, h }, 10, 1), loss);
   }
 });
 
@@ -159,8 +159,8 @@ function exactLoss(n) {
   const reports = [1, 2].map((bits) => {
     const found = new Map();
     everyFall(2, [F, 2 * F], (coins, weight) => {
-      const permanent = permanentResponse(Uint8Array.of(bits), params, () => coins);
-      const one = distribution(2, [P, Q], (each) => instantaneousResponse(permanent, params, each));
+      const permanent = drawPermanentResponse(Uint8Array.of(bits), params, () => coins);
+      const one = distribution(2, [P, Q], (each) => drawInstantaneousResponse(permanent, params, each));
       for (const answers of histories([...one.keys()], n)) {
         const share = answers.reduce((product, answer) => product * one.get(answer), weight);
         const key = answers.join();

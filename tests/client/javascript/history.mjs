@@ -3,7 +3,7 @@
 import { createInterface } from "node:readline";
 
 import { Client } from "../../../client/javascript/index.js";
-import { newDevice } from "../../../client/javascript/src/state.js";
+import { createDevice } from "../../../client/javascript/src/state.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
 
@@ -16,7 +16,7 @@ async function replay({ secret, registries, events, coin }) {
   const store = memoryStore();
   store.documents = {
     identity: { secretId: "m", secret: Buffer.from(secret, "hex").toString("base64url") },
-    device: newDevice("m"),
+    device: createDevice("m"),
   };
   let now = 0;
   let stop;

@@ -1,6 +1,6 @@
 // Registries for tests, sealed as `rappor collects --json` seals them.
 
-import { hex } from "../../../client/javascript/src/bytes.js";
+import { toHex } from "../../../client/javascript/src/bytes.js";
 import { sha256 } from "../../../client/javascript/src/hashes.js";
 import { ONE, fingerprints } from "../../../client/javascript/src/params.js";
 
@@ -21,7 +21,7 @@ export async function registryOf(metrics, total = "Infinity") {
 
 /** Return a document with the seal of its text. */
 export async function sealed(rest) {
-  return { ...rest, seal: hex(await sha256(JSON.stringify(rest))) };
+  return { ...rest, seal: toHex(await sha256(JSON.stringify(rest))) };
 }
 
 /** Return a metric with a parameter set; one report a day, for life unless `fields` have an epoch. */

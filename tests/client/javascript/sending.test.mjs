@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Sender } from "../../../client/javascript/src/background.js";
-import { intervalAt } from "../../../client/javascript/src/calendar.js";
-import { systemCoins } from "../../../client/javascript/src/responses.js";
-import { trim } from "../../../client/javascript/src/spool.js";
-import { newDevice } from "../../../client/javascript/src/state.js";
+import { intervalAt } from "../../../client/javascript/src/periods.js";
+import { drawSystemCoins } from "../../../client/javascript/src/randomizer.js";
+import { trimSpool } from "../../../client/javascript/src/spool.js";
+import { createDevice } from "../../../client/javascript/src/state.js";
 import { Uploader } from "../../../client/javascript/src/uploader.js";
 
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
@@ -25,7 +25,7 @@ function uploaderOf(given, moment = {}) {
   for (const item of [...reports, ...uploads]) Object.assign(item, { epoch: "quarter", interval, ...item });
   const sent = [];
   const documents = {
-    device: { ...newDevice("m"), ...device },
+    device: { ...createDevice("m"), ...device },
     spool: { reports, uploads, last },
     log: [],
   };
@@ -42,7 +42,7 @@ function uploaderOf(given, moment = {}) {
     update: async (work) => work(documents),
     transport,
     clock: () => moment.now ?? NOON,
-    coins: systemCoins,
+    coins: drawSystemCoins,
     limits: { reports: 300, bytes: 200_000, log: 300 },
     prepare: () => {},
   });
@@ -51,21 +51,21 @@ function uploaderOf(given, moment = {}) {
 
 test("a report does not leave before its time, unless a flush asks for it", async () => {
   const { uploader, sent } = uploaderOf({ reports: [finished(NOON + 100)] });
-  assert.deepEqual(await uploader.step(), { due: NOON + 100, reason: undefined });
+  assert.deepEqual(await uploader.step(), { nextAt: NOON + 100, reason: undefined });
   assert.deepEqual(sent, []);
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
 });
 
 test("where nothing is queued nobody asked to wait", async () => {
   const { uploader } = uploaderOf({});
-  assert.deepEqual(await uploader.step(), { due: Infinity, reason: undefined });
+  assert.deepEqual(await uploader.step(), { nextAt: Infinity, reason: undefined });
 });
 
 test("an upload that failed waits for its time, and the one whose wait is over goes", async () => {
   const uploads = [queued("a", { backoff: NOON + 100 }), queued("b", { backoff: NOON - 1 })];
   const { uploader, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step()).reason, "sent");
-  assert.equal((await uploader.step()).due, NOON + 100);
+  assert.equal((await uploader.step()).nextAt, NOON + 100);
   assert.deepEqual(sent, ["b"]);
 });
 
@@ -85,10 +85,10 @@ test("an upload of a stopped metric holds up no other", async () => {
 });
 
 test("of reports that are too many the oldest are dropped and counted", () => {
-  const [device, reports] = [newDevice("m"), [1, 2, 3].map(finished)];
-  trim(device, { reports, uploads: [] }, { reports: 2, bytes: 1000, log: 1 });
+  const [device, reports] = [createDevice("m"), [1, 2, 3].map(finished)];
+  trimSpool(device, { reports, uploads: [] }, { reports: 2, bytes: 1000, log: 1 });
   assert.deepEqual(reports.map(({ sendAfter }) => sendAfter), [2, 3]);
-  trim(device, { reports, uploads: [] }, { reports: 2, bytes: 200, log: 1 });
+  trimSpool(device, { reports, uploads: [] }, { reports: 2, bytes: 200, log: 1 });
   assert.deepEqual(reports.map(({ sendAfter }) => sendAfter), [3]);
   assert.deepEqual(device.counters, { dropped_full: 2 });
 });
@@ -96,14 +96,14 @@ test("of reports that are too many the oldest are dropped and counted", () => {
 test("all uploads that are too old are given up at once, and none of them leaves", async () => {
   const uploads = ["a", "b", "c"].map((id) => queued(id, { first: NOON - 8 * DAY }));
   const { uploader, documents, sent } = uploaderOf({ uploads });
-  assert.equal((await uploader.step()).due, Infinity);
+  assert.equal((await uploader.step()).nextAt, Infinity);
   assert.deepEqual([sent, documents.device.counters], [[], { given_up: 3 }]);
 });
 
 test("what a flush may not send yet stays a waiting report, and no upload", async () => {
-  const sending = { failures: 2, asked: NOON + 60, pause: NOON + 60 };
+  const sending = { failures: 2, requestedUntil: NOON + 60, pausedUntil: NOON + 60 };
   const { uploader, documents } = uploaderOf({ reports: [finished(NOON)], sending });
-  assert.equal((await uploader.step({ tried: new Set() })).due, NOON + 60);
+  assert.equal((await uploader.step({ tried: new Set() })).nextAt, NOON + 60);
   assert.deepEqual([documents.spool.reports.length, documents.spool.uploads], [1, []]);
 });
 
@@ -134,7 +134,7 @@ test("an attempt by a clock that was years ahead holds up no later one, and is s
   const reports = [finished(NOON - 2), finished(NOON - 1)];
   const { uploader, sent } = uploaderOf({ reports, last, interval: "day" });
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
-  assert.equal((await uploader.step({ tried: new Set() })).due, intervalAt("day", NOON).ends);
+  assert.equal((await uploader.step({ tried: new Set() })).nextAt, intervalAt("day", NOON).ends);
   assert.equal(sent.length, 1);
 });
 
@@ -143,9 +143,9 @@ test("a report of a metric that the collector stopped waits until the stop is ov
     reports: [finished(NOON - 1)],
     stopped: { page: "2026-11-20" },
   });
-  const { due, reason } = await uploader.step({ tried: new Set() });
-  assert.deepEqual([due, reason], [Date.UTC(2026, 10, 21) / 1000, "asked to wait"]);
-  assert.equal(uploader.uploadAtHand(documents, undefined), undefined);
+  const { nextAt, reason } = await uploader.step({ tried: new Set() });
+  assert.deepEqual([nextAt, reason], [Date.UTC(2026, 10, 21) / 1000, "asked to wait"]);
+  assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined);
   assert.deepEqual([sent, documents.spool.uploads], [[], []]);
 });
 
@@ -162,7 +162,7 @@ test("a collector that lets a long flush wait for half a minute has failed", asy
 test("an interval that has had its report is not waited for", async () => {
   const pending = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, tag: "0" } };
   const { uploader } = uploaderOf({ pending });
-  assert.equal((await uploader.step()).due, Infinity);
+  assert.equal((await uploader.step()).nextAt, Infinity);
 });
 
 test("a report that had to leave within its epoch is dropped and counted afterwards", async () => {
@@ -181,14 +181,14 @@ test("a report that had to leave within its epoch is dropped and counted afterwa
 });
 
 test("what a page has at hand leaves with it only while it may", async () => {
-  const sending = { failures: 1, asked: NOON + 60, pause: 0 };
+  const sending = { failures: 1, requestedUntil: NOON + 60, pausedUntil: 0 };
   const stopped = { page: "2026-11-20" };
   const old = { first: NOON - 8 * DAY };
   const claimed = { claimed: NOON + 1 };
   for (const [n, device, upload] of [
     [1, {}, {}],
     [0, { sending }, {}],
-    [0, { sending: { failures: 2, asked: 0, pause: NOON + 60 } }, {}],
+    [0, { sending: { failures: 2, requestedUntil: 0, pausedUntil: NOON + 60 } }, {}],
     [0, { stopped }, {}],
     [0, {}, old],
     [0, {}, claimed],
@@ -206,25 +206,25 @@ for (const [interval, seconds] of [["day", DAY], ["week", 7 * DAY]]) {
     const path = isFlush ? "a flush" : "the background sender";
     test(`after days offline ${path} lets one report leave in each ${interval}`, async () => {
       const n = Math.floor((9 * DAY) / seconds) + 1;
-      const dues = Array.from({ length: n }, (_, i) => NOON - i * seconds - 1).reverse();
+      const sendTimes = Array.from({ length: n }, (_, i) => NOON - i * seconds - 1).reverse();
       const moment = { now: NOON };
-      const reports = dues.map(finished);
+      const reports = sendTimes.map(finished);
       const { uploader, documents, sent } = uploaderOf({ reports, interval }, moment);
       const came = [];
       let failures = 0;
       const { spool, device } = documents;
       while (spool.reports.length + spool.uploads.length) {
         moment.isFailing = sent.length > 1 && failures < 12;
-        const { due, id } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
-        if (id) came.push([intervalAt(interval, moment.now).ends, id]);
-        failures += id && moment.isFailing ? 1 : 0;
-        assert.ok(due < Infinity || !spool.reports.length);
-        if (due < Infinity) moment.now = Math.max(moment.now, due);
+        const { nextAt, uploadId } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
+        if (uploadId) came.push([intervalAt(interval, moment.now).ends, uploadId]);
+        failures += uploadId && moment.isFailing ? 1 : 0;
+        assert.ok(nextAt < Infinity || !spool.reports.length);
+        if (nextAt < Infinity) moment.now = Math.max(moment.now, nextAt);
       }
       for (const [end] of came) {
         assert.equal(new Set(came.filter((each) => each[0] === end).map(([, id]) => id)).size, 1);
       }
-      const late = dues.filter((due) => due < NOON - 7 * DAY).length;
+      const late = sendTimes.filter((sendAfter) => sendAfter < NOON - 7 * DAY).length;
       const { accepted, given_up: gone } = device.counters;
       assert.equal(accepted + gone, n);
       assert.ok(gone >= late && late > 0 && accepted >= n - late - 5, `${accepted} of ${n}`);
@@ -237,15 +237,15 @@ test("a page that ends lets no second report leave in an interval", async () => 
   const reports = [finished(NOON - 8 * DAY), finished(NOON - 3), finished(NOON - 2)];
   const its = uploaderOf({ reports, interval: "day" }, moment);
   const { uploader, documents, sent } = its;
-  const first = uploader.uploadAtHand(documents, undefined);
+  const first = uploader.uploadForPageEnd(documents, undefined);
   assert.ok(first);
   assert.deepEqual(documents.device.counters, { given_up: 1 });
-  assert.equal(uploader.uploadAtHand(documents, first), first);
-  assert.equal(uploader.uploadAtHand(documents, undefined), undefined); // another tab: this one may leave
+  assert.equal(uploader.uploadForPageEnd(documents, first), first);
+  assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined); // another tab: this one may leave
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 1);
-  assert.equal((await uploader.step()).id, first.id); // its answer was not seen
-  assert.equal(uploader.uploadAtHand(documents, undefined), undefined);
+  assert.equal((await uploader.step()).uploadId, first.id); // its answer was not seen
+  assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined);
   moment.now += DAY / 4;
   await uploader.sendAtPageEnd(documents.device, first); // the other tab's, which had it yesterday
   assert.equal(sent.length, 3);
@@ -253,13 +253,13 @@ test("a page that ends lets no second report leave in an interval", async () => 
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 3);
   moment.now += DAY;
-  assert.ok(uploader.uploadAtHand(documents, undefined));
+  assert.ok(uploader.uploadForPageEnd(documents, undefined));
 });
 
 test("reports that are recorded while one waits draw no other delay", (t) => {
   let n = 0;
   const coins = () => ((n += 1), [2 ** 31]);
-  const sender = new Sender(async () => ({ due: Infinity }), { coins, clock: () => 0, maxDelay: 60 });
+  const sender = new Sender(async () => ({ nextAt: Infinity }), { coins, clock: () => 0, maxDelay: 60 });
   t.after(() => sender.stop());
   for (let i = 0; i < 3; i++) sender.nudge();
   assert.equal(n, 1);
@@ -267,7 +267,7 @@ test("reports that are recorded while one waits draw no other delay", (t) => {
 
 test("when what was left is sent, the next report waits for the whole delay", async (t) => {
   let n = 0;
-  const step = async () => ({ due: 0, id: String((n += 1)) });
+  const step = async () => ({ nextAt: 0, uploadId: String((n += 1)) });
   const coins = () => [2 ** 28]; // a sixteenth of a delay
   const sender = new Sender(step, { coins, clock: () => 0, maxDelay: 3600 });
   t.after(() => sender.stop());

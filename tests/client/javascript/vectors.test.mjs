@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { base64url, hex, integers } from "../../../client/javascript/src/bytes.js";
+import { toBase64url, toHex, readIntegers } from "../../../client/javascript/src/bytes.js";
 import { encode, readValue } from "../../../client/javascript/src/encodings.js";
 import { ParamsError } from "../../../client/javascript/src/errors.js";
 import { fingerprints, readParams } from "../../../client/javascript/src/params.js";
@@ -12,12 +12,12 @@ import { loadNormalizers, normalize } from "../../../client/javascript/src/norma
 import {
   chooseDay,
   choosePart,
-  cohortOf,
-  instantaneousResponse,
-  permanentOf,
-  scopeCoin,
-  scopeName,
-} from "../../../client/javascript/src/responses.js";
+  deriveCohort,
+  drawInstantaneousResponse,
+  derivePermanentResponse,
+  deriveCoin,
+  encodeScope,
+} from "../../../client/javascript/src/randomizer.js";
 import { expand, importSecret } from "../../../client/javascript/src/secret.js";
 import { uploadJson } from "../../../client/javascript/src/wire.js";
 
@@ -31,7 +31,7 @@ const NOISE = { f: threshold(0.25), p: threshold(0.25), q: threshold(0.75), v: 1
 const paramsOf = ({ k, h = 1, m = 1, encoding = "bloom", categories = [], normalize }) =>
   readParams({ ...NOISE, k, h, m, encoding, categories, normalize });
 const bitsOf = async (params, value, cohort) =>
-  hex(await encode(params, readValue(params, value).input, cohort));
+  toHex(await encode(params, readValue(params, value).input, cohort));
 
 test("every value sets the stated bits in every stated cohort", async () => {
   for (const row of load("hashing")) {
@@ -72,8 +72,8 @@ test("every parameter set has the stated fingerprints", async () => {
 test("every secret falls into the stated cohort of every scope", async () => {
   for (const row of load("cohort")) {
     const params = await readParams(row.params);
-    const scope = scopeName(row.metric, row.epoch, params);
-    assert.equal(await cohortOf(await keyOf(row.secret), scope, params), row.cohort);
+    const scope = encodeScope(row.metric, row.epoch, params);
+    assert.equal(await deriveCohort(await keyOf(row.secret), scope, params), row.cohort);
   }
 });
 
@@ -82,14 +82,14 @@ test("every secret answers for the stated part, whose bits and fingerprint are i
   for (const row of load("part")) {
     const secret = await keyOf(row.secret);
     const base = await readParams(row.params);
-    const u = await scopeCoin(secret, "part", scopeName(row.metric, row.epoch, base));
+    const u = await deriveCoin(secret, "part", encodeScope(row.metric, row.epoch, base));
     const parts = row.parts.map(([name, share]) =>
       share === null ? { name } : { name, threshold: threshold(share) },
     );
     assert.equal(choosePart(parts, u).name, row.part);
     const own = await readParams(row.params, row.part);
     assert.equal(own.fingerprint, row.fingerprint);
-    const cohort = await cohortOf(secret, scopeName(row.metric, row.epoch, own), own);
+    const cohort = await deriveCohort(secret, encodeScope(row.metric, row.epoch, own), own);
     assert.equal(cohort, row.cohort);
     assert.equal(await bitsOf(own, row.value, cohort), row.bits);
     seen.add(row.part);
@@ -100,8 +100,8 @@ test("every secret answers for the stated part, whose bits and fingerprint are i
 test("every secret is in the stated samples, and in no other", async () => {
   for (const row of load("sample")) {
     const base = await readParams(row.params);
-    const scope = scopeName(row.metric, row.epoch, base);
-    const u = await scopeCoin(await keyOf(row.secret), "sample", scope);
+    const scope = encodeScope(row.metric, row.epoch, base);
+    const u = await deriveCoin(await keyOf(row.secret), "sample", scope);
     for (const [share, isIn] of row.samples) assert.equal(u < threshold(share), isIn);
   }
 });
@@ -120,15 +120,15 @@ test("bits, permanent response and the report for the stated coins agree", async
       q,
     });
     const secret = await keyOf(row.secret);
-    const scope = scopeName(row.metric, row.epoch, params);
-    assert.equal(await cohortOf(secret, scope, params), row.cohort);
+    const scope = encodeScope(row.metric, row.epoch, params);
+    assert.equal(await deriveCohort(secret, scope, params), row.cohort);
     const bits = await encode(params, readValue(params, row.value).input, row.cohort);
-    assert.equal(hex(bits), row.bits);
-    const permanent = await permanentOf(secret, scope, params, bits);
-    assert.equal(hex(permanent), row.permanent);
+    assert.equal(toHex(bits), row.bits);
+    const permanent = await derivePermanentResponse(secret, scope, params, bits);
+    assert.equal(toHex(permanent), row.permanent);
     const seed = await keyOf(row.coins_seed);
-    const coins = integers(await expand(seed, "coins", 4 * row.k));
-    assert.equal(hex(instantaneousResponse(permanent, params, () => coins)), row.report);
+    const coins = readIntegers(await expand(seed, "coins", 4 * row.k));
+    assert.equal(toHex(drawInstantaneousResponse(permanent, params, () => coins)), row.report);
   }
 });
 
@@ -138,18 +138,18 @@ test("bits are forced to 1 and to 0 with two probabilities", async () => {
     assert.equal(params.fingerprint, row.fingerprint);
     assert.equal(params.permanentFingerprint, row.permanent_fingerprint);
     const secret = await keyOf(row.secret);
-    const scope = scopeName(row.metric, row.epoch, params);
-    assert.equal(await cohortOf(secret, scope, params), row.cohort);
+    const scope = encodeScope(row.metric, row.epoch, params);
+    assert.equal(await deriveCohort(secret, scope, params), row.cohort);
     const bits = await encode(params, row.value, row.cohort);
-    assert.equal(hex(bits), row.bits);
-    assert.equal(hex(await permanentOf(secret, scope, params, bits)), row.permanent);
+    assert.equal(toHex(bits), row.bits);
+    assert.equal(toHex(await derivePermanentResponse(secret, scope, params, bits)), row.permanent);
   }
 });
 
 test("every secret draws the stated day of an epoch", async () => {
   for (const row of load("day")) {
-    const scope = scopeName(row.metric, row.epoch, await readParams(row.document));
-    const u = await scopeCoin(await keyOf(row.secret), "day", scope);
+    const scope = encodeScope(row.metric, row.epoch, await readParams(row.document));
+    const u = await deriveCoin(await keyOf(row.secret), "day", scope);
     assert.equal(chooseDay(u, row.days), row.day);
   }
 });
@@ -170,5 +170,5 @@ test("encodings and normalizers that this version does not know are refused", as
 });
 
 test("base64url has the letters of URLs and no padding", () => {
-  assert.equal(base64url(Uint8Array.of(255, 239, 190)), "_---");
+  assert.equal(toBase64url(Uint8Array.of(255, 239, 190)), "_---");
 });

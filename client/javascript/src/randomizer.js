@@ -1,0 +1,152 @@
+// The randomizer of a device: coins, the permanent response and the instantaneous response.
+//
+// A coin is a uniform integer u of 32 bits. A random decision compares a coin with a threshold t, and the event
+// happens if u < t, with probability t / 2^32. No floating-point number takes part: the low bits of
+// floating-point noise can reveal the true value (Mironov, CCS 2012).
+//
+// There are two kinds of coins:
+//
+// 1. Derived coins come from the device's secret, with a text that names their use. Equal texts give equal coins.
+//    Cohort, part, sampling, report day and permanent response use derived coins, so the device repeats them
+//    without storing anything for each value.
+// 2. System coins come from the generator of the browser. Every instantaneous response draws new ones.
+//
+// The text of derived coins contains the scope: metric, epoch and permanent fingerprint. So cohorts and permanent
+// responses of different scopes are independent, and nobody can link reports of a device by them. The text of
+// the permanent response also contains all true bits. Otherwise two values of one scope would have the same
+// noise, and the difference of their permanent responses would reveal the difference of the values.
+//
+//     scope              = metric \0 epoch \0 permanent fingerprint
+//     cohort             = floor(u * m / 2^32), where u is the derived coin of "rappor/1/cohort" \0 scope
+//     permanent response = true bits, each forced to 1, forced to 0 or kept by one of the k derived coins of
+//                          "rappor/1/permanent" \0 scope \0 true bits
+//     report             = permanent response, each bit sent with a new system coin
+//
+// Functions that take `coins` as an argument are pure. Tests enumerate all outcomes of the coins.
+
+import { concatBytes, encodeUtf8, readIntegers } from "./bytes.js";
+import { ONE } from "./params.js";
+import { expand } from "./secret.js";
+
+/** @typedef {import("../index.js").Coins} Coins */
+/** @typedef {import("../index.js").Params} Params */
+
+/**
+ * Number of days at the end of an epoch that `chooseDay` never returns: one day until the report leaves, and
+ * seven days for retries. Without them, a report of the last day would leave in the next epoch. It would take the
+ * turn of the next epoch's report, which would then be late as well, and so on.
+ */
+const EXCLUDED_DAYS = 8;
+
+/** @type {Coins} draws coins from the generator of the browser */
+export const drawSystemCoins = (n) => crypto.getRandomValues(new Uint32Array(n));
+
+/**
+ * Return the text that names a scope in the input of derived coins.
+ * @param {string} metric
+ * @param {string} epoch name of the epoch, such as "2026-Q4"; empty for life
+ * @param {Params} params
+ */
+export function encodeScope(metric, epoch, params) {
+  return `${metric}\0${epoch}\0${params.permanentFingerprint}`;
+}
+
+/**
+ * Return one derived coin of a scope.
+ * @param {CryptoKey} secret
+ * @param {string} use the decision that the coin is for: "cohort", "day", "part" or "sample"
+ * @param {string} scope text that `encodeScope` returned
+ */
+export async function deriveCoin(secret, use, scope) {
+  return readIntegers(await expand(secret, `rappor/1/${use}\0${scope}`, 4))[0];
+}
+
+/**
+ * Return the cohort of a device in a scope, an integer in [0, m). A cohort for all metrics and epochs would be a
+ * pseudonym by which an observer could link the reports of a device.
+ * @param {CryptoKey} secret
+ * @param {string} scope
+ * @param {Params} params
+ */
+export async function deriveCohort(secret, scope, params) {
+  return Math.floor(((await deriveCoin(secret, "cohort", scope)) * params.m) / ONE); // exact: less than 2^53
+}
+
+/**
+ * Return the permanent response to the true bits of a value. Equal arguments give equal responses.
+ * @param {CryptoKey} secret
+ * @param {string} scope
+ * @param {Params} params
+ * @param {Uint8Array} bits packed true bits: bit i is bit i mod 8 of byte i div 8
+ * @returns {Promise<Uint8Array>} packed bits
+ */
+export async function derivePermanentResponse(secret, scope, params, bits) {
+  const info = concatBytes(encodeUtf8(`rappor/1/permanent\0${scope}\0`), bits);
+  const coins = readIntegers(await expand(secret, info, 4 * params.k));
+  return drawPermanentResponse(bits, params, (n) => coins.slice(0, n));
+}
+
+/**
+ * Force each bit to 1 with probability f / 2^32 and to 0 with f0 / 2^32, and keep it otherwise ([EPK14]
+ * section 2, which has the same probability for both).
+ * @param {Uint8Array} bits packed true bits
+ * @param {Params} params
+ * @param {Coins} coins
+ * @returns {Uint8Array} packed bits
+ */
+export function drawPermanentResponse(bits, { f, f0, k }, coins) {
+  const respond = (/** @type {number} */ bit, /** @type {number} */ u) => {
+    if (u < f) return 1;
+    return u < f + f0 ? 0 : bit;
+  };
+  return drawEachBit(bits, k, coins, respond);
+}
+
+/**
+ * Send each bit as 1 with probability q / 2^32 if it is 1, and with p / 2^32 if it is 0 ([EPK14] section 2).
+ * @param {Uint8Array} permanent packed bits of the permanent response
+ * @param {Params} params
+ * @param {Coins} coins
+ * @returns {Uint8Array} packed bits of a report
+ */
+export function drawInstantaneousResponse(permanent, { k, p, q }, coins) {
+  return drawEachBit(permanent, k, coins, (bit, u) => (u < (bit ? q : p) ? 1 : 0));
+}
+
+/**
+ * Return packed bits, each computed from an input bit and a coin of its own.
+ * @param {Uint8Array} bits
+ * @param {number} k
+ * @param {Coins} coins
+ * @param {(bit: number, u: number) => number} respond
+ */
+function drawEachBit(bits, k, coins, respond) {
+  const result = new Uint8Array(bits.length);
+  const drawn = coins(k); // in the order of the bits: both clients must use the same coin for a bit
+  for (let i = 0; i < k; i++) {
+    const bit = (bits[i >> 3] >> (i & 7)) & 1;
+    result[i >> 3] |= respond(bit, drawn[i]) << (i & 7);
+  }
+  return result;
+}
+
+/**
+ * Return the day of an epoch that a coin chooses: uniform in [0, days - EXCLUDED_DAYS), counted from 0.
+ * @param {number} u
+ * @param {number} days days of the epoch, more than EXCLUDED_DAYS
+ */
+export function chooseDay(u, days) {
+  return Math.floor((u * (days - EXCLUDED_DAYS)) / ONE); // exact: less than 2^41
+}
+
+/**
+ * Return the part that a coin chooses. The thresholds of the parts divide the coin's range; the last part has no
+ * threshold and owns the remaining range.
+ * @template {{ name: string, threshold?: number }} Part
+ * @param {readonly Part[]} parts
+ * @param {number} u
+ */
+export function choosePart(parts, u) {
+  let end = 0; // of the ranges of the parts before
+  return parts.find(({ threshold }) => threshold === undefined || u < (end += threshold));
+}

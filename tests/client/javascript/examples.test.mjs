@@ -1,0 +1,58 @@
+// The examples in the declarations of the public names: each runs, and prints the values in its comments.
+
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+
+import * as file from "../../../client/javascript/file.js";
+import * as index from "../../../client/javascript/index.js";
+import * as testing from "../../../client/javascript/testing.js";
+import { REGISTRY } from "./registries.mjs";
+
+const DECLARATIONS = ["index.d.ts", "file.d.ts", "testing.d.ts"];
+const EXAMPLE = /^ *\* @example\n((?: *\*(?! @)(?!\/).*\n)+) *\*\/\n *(.*)$/gm;
+const AsyncFunction = (async () => {}).constructor;
+
+/** Return the examples of a file of declarations, each with the line that it documents. */
+function examplesOf(name) {
+  const text = readFileSync(new URL(`../../../client/javascript/${name}`, import.meta.url), "utf8");
+  return [...text.matchAll(EXAMPLE)].map(([, body, declared]) => {
+    const lines = body.split("\n").map((line) => line.replace(/^ *\* ?/, ""));
+    return { declared, lines };
+  });
+}
+
+/** Turn `expression; // value` into a comparison, and leave out imports, whose names are arguments. */
+function compile(lines) {
+  const statements = lines
+    .filter((line) => !line.startsWith("import "))
+    .map((line) => line.replace(/^([^ ].*); \/\/ (.*)$/, "compare($1, $2);"));
+  const names = ["compare", "registry", "message", ...Object.keys({ ...index, ...file, ...testing })];
+  return [names, `{ ${statements.join("\n")} }`];
+}
+
+for (const [declaration, { declared, lines }] of DECLARATIONS.flatMap((name) =>
+  examplesOf(name).map((example) => [name, example]),
+)) {
+  test(`the example of ${declaration}: ${declared}`, async () => {
+    process.chdir(mkdtempSync(join(tmpdir(), "rappor-"))); // for stores in files
+    const client = await index.Client.open({ registry: REGISTRY, consent: true, store: testing.memoryStore() });
+    const [names, body] = compile(lines);
+    const values = { ...index, ...file, ...testing, client, registry: REGISTRY, compare: assert.deepEqual };
+    const run = new AsyncFunction(...names, "client", body);
+    await run(...names.map((name) => values[name]), client);
+    await client.close();
+  });
+}
+
+test("every public class and function has an example", () => {
+  const declared = DECLARATIONS.flatMap(examplesOf).map((example) => example.declared).join("\n");
+  for (const name of Object.keys({ ...file, ...index, ...testing })) {
+    if (name !== "Client") assert.ok(declared.includes(name), name);
+  }
+  for (const name of ["open", "record", "flush", "queuedCount", "privacySpent", "sentUploads", "eventCounts"]) {
+    assert.ok(declared.includes(`${name}(`), name);
+  }
+});
