@@ -95,8 +95,9 @@ def main() -> None:
 
 
 def _run(name: str, options: argparse.Namespace) -> list[Table]:
-    more = {"cases": options.cases} if name == "reference" else {}
-    return BENCHMARKS[name](quick=options.quick, **more)
+    """Run one benchmark. Only `reference` has an option of its own."""
+    own_options = {"cases": options.cases} if name == "reference" else {}
+    return BENCHMARKS[name](quick=options.quick, **own_options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,9 +129,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check_name(name: str) -> str:
-    """Return the name of a benchmark.
+    """Return the name of a benchmark; raise an error for another name.
 
-    The choices of argparse would refuse an empty list of names.
+    The choices of argparse would do the same, but refuse an empty list of names.
     """
     if name not in BENCHMARKS:
         raise argparse.ArgumentTypeError(f"must be one of {', '.join(BENCHMARKS)}, got {name!r}")

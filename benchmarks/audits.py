@@ -1,7 +1,8 @@
-"""The rate at which audits report a fault in correct code, beside the stated rate.
+"""The rate at which audits report a fault in correct code, compared with the stated rate.
 
-Encoders are audited under random parameters of at most 64 bits. The client is audited under metrics
-of each kind and interval.
+Encoders are audited under random parameters of at most 64 bits, the client under metrics of several
+encodings and intervals. An audit states an upper bound on the probability that it reports a fault
+in correct code (`Audit.false_alarms`), so no fault should be found.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rappor.auditing.exact import draw_random_params
 from rappor.registry.registry import Registry
 
 ENCODERS, CLIENTS = 36, 4
+"""Numbers of audits of encoders and of the client. The audit of a client takes longer."""
 
 _REGISTRY: Final = """
 [budget]
@@ -43,18 +45,19 @@ _KINDS: Final = (
 
 
 def encoders(n: int) -> Iterator[Audit]:
-    """Audit the encoder of this package under n parameter sets.
+    """Audit the encoder of this package under n random parameter sets.
 
-    The seeds come from the operating system.
+    Seeds come from the operating system, so that every run audits other sets. Sets of more than 64
+    bits are skipped, because their audits take minutes.
     """
-    rng, audited = np.random.default_rng(), 0
+    rng, n_audited = np.random.default_rng(), 0
     base = Registry.loads(_REGISTRY + _KINDS[0]).metric("page")
-    while audited < n:
+    while n_audited < n:
         params = draw_random_params(rng)
         if params.k <= 64:
             metric = dataclasses.replace(base, params=params)
             yield audit(Function(partial(create_reference_function, metric)), metric, trials=1000)
-            audited += 1
+            n_audited += 1
 
 
 def clients(n: int) -> Iterator[Audit]:
@@ -75,11 +78,11 @@ def audits(*, quick: bool) -> list[Table]:
         columns=("subject", "audits", "checks", "found a fault", "stated: at most"),
         note="Stated: the mean over these audits of the probability that one finds a fault.",
     )
-    for name, found in (
+    for name, audits_of_subject in (
         ("encoder", encoders(ENCODERS // share)),
         ("client", clients(CLIENTS // share)),
     ):
-        results = list(found)
+        results = list(audits_of_subject)
         table.rows.append(
             [
                 name,

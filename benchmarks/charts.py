@@ -1,4 +1,4 @@
-"""Charts of the curves as SVG."""
+"""Charts of the benchmark `curves` as SVG: accuracy by reports, and power by share."""
 
 from __future__ import annotations
 

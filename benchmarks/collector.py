@@ -1,4 +1,12 @@
-"""Uploads that the collector stores durably, beside the rate of the same stack without a store."""
+"""Uploads a second that the collector stores durably, compared with the same stack without a store.
+
+Three tables: the rate and delay of uploads on SQLite and PostgreSQL, with an empty and a
+full table of upload keys; the time of pruning old keys and the delay of uploads meanwhile; and the
+memory under a long load. For comparison, two smaller applications run on the same HTTP stack: a
+POST that does nothing, and one that parses and validates (`benchmarks.collector_apps`).
+
+The load comes from another process on the same machine (`benchmarks.load`), over 64 connections.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +29,22 @@ from typing import Any
 from benchmarks.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The checkout, which is on a disk. A folder in memory would make the store too fast."""
+"""The checkout. Databases are created beside it on a disk. A folder in memory would be too fast."""
 _CONNECTIONS = 64
 """Number of connections that send uploads at the same time."""
 _NOTHING = "a POST that does nothing"
-"""Row that measures the stack without any processing."""
+"""Name of the row that measures the stack without any processing."""
 _SHOWN = ("per_second", "p50", "p99")
-"""Figures that the table shows: uploads a second, and milliseconds."""
+"""Figures of `load` that the table shows: uploads a second, and percentiles in milliseconds."""
 _MOST_STOLEN = 0.02
-"""Largest share of processor time that other guests of the machine may take.
+"""Largest share of processor time that other virtual machines on the host may take ("stolen").
 
-More makes a measurement invalid, and it is repeated.
+A measurement with a larger share is repeated.
 """
 _TRIES = 4
 """Largest number of attempts for a measurement.
 
-If all are invalid, the one with the least stolen time counts.
+If all have too much stolen time, the attempt with the least stolen time counts.
 """
 _TOML = """
 [budget]
@@ -79,7 +87,7 @@ def collector(*, quick: bool) -> list[Table]:
         )
         nothing = rounds[_NOTHING]
         for label, figures in rounds.items():
-            own = [statistics.median(figure[key] for figure in figures) for key in _SHOWN]
+            medians = [statistics.median(figure[key] for figure in figures) for key in _SHOWN]
             ratios = [
                 statistics.median(
                     figure[key] / zero[key] for figure, zero in zip(figures, nothing, strict=True)
@@ -87,12 +95,12 @@ def collector(*, quick: bool) -> list[Table]:
                 for key in ("per_second", "p99")
             ]
             stolen = 100 * statistics.median(figure["stolen"] for figure in figures)
-            table.rows.append([n_reports, label, *own, *ratios, stolen])
+            table.rows.append([n_reports, label, *medians, *ratios, stolen])
     return [table, _measure_pruning(quick=quick), _measure_memory(quick=quick)]
 
 
 def _measure_pruning(*, quick: bool) -> Table:
-    """Measure the time of pruning, and the delay of uploads meanwhile."""
+    """Measure the time of pruning the keys of an old day, and the delay of uploads meanwhile."""
     n_ids = 100_000 if quick else 2_000_000
     table = Table(
         title=f"collector: pruning {n_ids:,} ids under load",
@@ -117,9 +125,10 @@ def _measure_pruning(*, quick: bool) -> Table:
 
 
 def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
-    """Return the seconds until ids are deleted and overwritten.
+    """Prune the keys of one day under load.
 
-    The two other numbers are the p99 of uploads before and meanwhile.
+    Returns the seconds until the keys are unknown, the seconds until they are overwritten on the
+    disk, and the 99th percentile of the delay of uploads before and during pruning, in ms.
     """
     from rappor_server.operations.retention import prune  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.database import open_checked  # noqa: PLC0415
@@ -146,6 +155,7 @@ def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
 
 
 def _n_days(engine: Any) -> int:
+    """Return the number of days whose keys the collector knows."""
     from rappor_server.storage.day_tables import UPLOAD, list_days  # noqa: PLC0415
 
     with engine.connect() as db:
@@ -175,7 +185,7 @@ def _write_keys(url: str, day: datetime.date, n_ids: int) -> None:
 
 
 def _flush_database(url: str) -> None:
-    """Let the database write the new keys to their final place."""
+    """Let the database move new keys from its log into its tables, before the timed region."""
     from rappor_server.storage.database import erase_traces, open_engine  # noqa: PLC0415
     from sqlalchemy import text  # noqa: PLC0415 - the extra 'server'
 
@@ -345,6 +355,7 @@ def _prepare(folder: Path, url: str) -> str:
 
 
 def _wait_for(port: int) -> None:
+    """Wait until a server listens on a port, at most 30 seconds."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):

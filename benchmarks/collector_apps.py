@@ -1,7 +1,7 @@
 """The collector's application without some of its parts, to measure the cost of the stack.
 
 `python -m benchmarks.collector_apps NAME PORT REGISTRY DATABASE` serves one application. `nothing`
-responds to a POST without reading it, `validation` checks an upload and stores nothing, `collector`
+reads the body of a POST and responds, `validation` checks an upload and stores nothing, `collector`
 is the complete application.
 """
 
@@ -21,21 +21,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-_ANSWER = b'{"reports":[{"status":"accepted"}]}'
+_RESPONSE = b'{"reports":[{"status":"accepted"}]}'
 
 
 def nothing(_: Settings) -> Starlette:
-    """Read the body and respond."""
+    """Return an application that reads the body and responds."""
 
     async def endpoint(request: Request) -> Response:
         await request.body()
-        return Response(_ANSWER, media_type="application/json")
+        return Response(_RESPONSE, media_type="application/json")
 
     return Starlette(routes=[Route("/v1/reports", endpoint, methods=["POST"])])
 
 
 def validation(settings: Settings) -> Starlette:
-    """Process an upload completely, except storing it."""
+    """Return the collector's application with an inbox that stores nothing."""
     return create_application(settings, open_collector=_NullInbox)
 
 

@@ -45,20 +45,22 @@ def commands(*, quick: bool) -> list[Table]:
 
 
 def _measure_cost(words: list[str], repeats: int) -> tuple[float, float]:
-    """Return the least CPU seconds of several runs, and their peak memory in MB.
+    """Return the smallest CPU seconds of several runs, and their largest peak memory in MB.
 
-    The first run is not counted.
+    The first run compiles modules, and is not counted.
     """
     runs = [_run(words) for _ in range(1 + repeats)][1:]
     return min(cpu for cpu, _ in runs), max(peak for _, peak in runs)
 
 
 def _run(words: list[str]) -> tuple[float, float]:
+    """Run a command once, and return its CPU seconds and its peak memory in MB."""
     command = [sys.executable, "-c", _RAPPOR, *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603  # ours
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
+    # macOS reports bytes, Linux reports KiB.
     unit = 1 if sys.platform == "darwin" else 1024
     return used.ru_utime + used.ru_stime, used.ru_maxrss * unit / _MEGABYTE

@@ -1,4 +1,10 @@
-"""Two curves: accuracy against the number of reports, and power at equal privacy."""
+"""Two curves: accuracy against the number of reports, and power at equal privacy.
+
+The data is that of [EPK14] section 5.2: 100 strings with shares in proportion to exp(-.05 i), among
+200 candidates. Three designs of equal privacy are compared. `benchmarks.charts` draws the curves.
+
+[EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +25,16 @@ from rappor.simulation.collection import simulate_counts
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 100_000_000)
 """Numbers of reports at which the first curve has points."""
 POWER_REPORTS = 1_000_000
-"""Number of reports that the second curve uses."""
-N_HELD, N_ASKED = 100, 200
+"""Number of reports of the second curve."""
+N_PRESENT, N_CANDIDATES = 100, 200
+"""Numbers of strings that devices have, and of candidates."""
 
 PRIVATE = {
     "h = 2, as in [EPK14] 5.2": DESIGNS["paper"],
     "h = 1, symmetric": Params(k=128, h=1, m=32, f=0.2, p=0.3361, q=0.6639),
     "h = 1, asymmetric": DESIGNS["asymmetric"],
 }
-"""Designs of equal privacy: eps_inf 4.394 and eps_1 1.0743."""
+"""Designs of equal privacy: eps_inf = 4.394 and eps_1 = 1.0743 nats."""
 
 
 def curves(*, quick: bool) -> list[Table]:
@@ -59,8 +66,8 @@ def curves(*, quick: bool) -> list[Table]:
                 run_many(partial(_detect_each, params=params), n_runs, pool), axis=0
             )
             error = compute_standard_error(params, POWER_REPORTS) / POWER_REPORTS
-            shares = POPULATIONS["exp"](0).shares[:N_HELD]
-            closed = stats.norm.sf(stats.norm.isf(LEVEL / N_ASKED) - shares / error)
+            shares = POPULATIONS["exp"](0).shares[:N_PRESENT]
+            closed = stats.norm.sf(stats.norm.isf(LEVEL / N_CANDIDATES) - shares / error)
             power.rows.extend(
                 [name, 100 * float(shares[i]), float(closed[i]), float(detection_rates[i])]
                 for i in range(0, 60, 5)
@@ -78,4 +85,4 @@ def _detect_each(seed: int, params: Params) -> list[float]:
     detected = {
         name for name, hit in zip(estimates.candidates, estimates.detected, strict=True) if hit
     }
-    return [float(name in detected) for name in collection.candidates[:N_HELD]]
+    return [float(name in detected) for name in collection.candidates[:N_PRESENT]]

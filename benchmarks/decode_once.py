@@ -24,12 +24,12 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 PARAMS = dataclasses.replace(Params.profile("balanced"), m=64)
-"""Parameters that the usual decode has."""
+"""Parameters of the usual decode."""
 N_REPORTS = 10_000_000
-"""Number of reports that the usual decode has."""
+"""Number of reports of the usual decode."""
 N_TRUE = 1000
-"""Number of present strings that the usual decode has."""
-MUCH = dataclasses.replace(Params.profile("low-noise"), m=256)
+"""Number of present strings of the usual decode."""
+LOW_NOISE = dataclasses.replace(Params.profile("low-noise"), m=256)
 """Parameters with little noise, under which most of many strings are detected."""
 
 
@@ -42,16 +42,20 @@ def measure(n_candidates: int) -> dict[str, float]:
 def measure_many_detections(n_candidates: int, n_true: int, n_reports: int) -> dict[str, float]:
     """Hash and decode candidates of which many are detected. Their shares fall as i^-0.6."""
     weights = np.arange(1.0, n_true + 1) ** -0.6
-    return _measure(n_candidates, weights, MUCH, n_reports)
+    return _measure(n_candidates, weights, LOW_NOISE, n_reports)
 
 
 def _measure(
     n_candidates: int, weights: NDArray[np.float64], params: Params, n_reports: int
 ) -> dict[str, float]:
+    """Hash and decode once. Returns seconds, CPU seconds, memory in bytes, and detections.
+
+    "before" is the peak memory before the timed region, "peak" the peak memory at its end.
+    """
     strings = [f"example.org/{i}" for i in range(n_candidates)]
     population = Population(strings[: len(weights)], weights)
     counts = simulate_counts(population, params, n_reports=n_reports, seed=1)
-    # Compiles and imports what is compiled and imported once.
+    # A first decode loads modules and compiles loops, so that the timed decode does not.
     _decode(strings[:N_TRUE], simulate_counts(population, PARAMS, n_reports=N_REPORTS, seed=1))
     before, cpu = peak_bytes(), time.process_time()
     start = time.perf_counter()
@@ -78,5 +82,8 @@ def peak_bytes() -> int:
 
 
 if __name__ == "__main__":
-    n, *much = (int(float(argument)) for argument in sys.argv[1:])
-    json.dump(measure_many_detections(n, *much) if much else measure(n), sys.stdout)
+    n, *present_and_reports = (int(float(argument)) for argument in sys.argv[1:])
+    if present_and_reports:
+        json.dump(measure_many_detections(n, *present_and_reports), sys.stdout)
+    else:
+        json.dump(measure(n), sys.stdout)

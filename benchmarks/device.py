@@ -1,4 +1,8 @@
-"""The cost of the client for its host program: time of record(), import and memory."""
+"""The cost of the client for its host program: time of record(), import and memory.
+
+Each run is a fresh process (`benchmarks.device_once`). The table has a row for each situation of a
+call of record(). For comparison, a computation without client, lock or thread is timed in turn.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from pathlib import Path
 from benchmarks.tables import Table
 
 _MEGABYTE = 1e6
-_WAYS = (
+_SITUATIONS = (
     ("make", "without the disk: a finished report in memory"),
     ("record", "the first event of a day, one value again and again"),
     ("sending", "the same, while another thread sends without a pause"),
@@ -22,37 +26,50 @@ _WAYS = (
     ("frozen", "the first event of a day, while a stopped process keeps the lock"),
     ("computing", "in turn with these: computing alone, without client, lock or thread"),
 )
+"""Key of `benchmarks.device_once`, and description, of each row."""
 
 
 def device(*, quick: bool) -> list[Table]:
     """Measure record() in several ways, with k = 128 and default settings."""
     with tempfile.TemporaryDirectory() as bytecode:
-        _measure_in_process(1, bytecode)  # compiles the modules, as installing them does
+        # The first process compiles the modules, which installing them does otherwise.
+        _measure_in_process(1, bytecode)
         runs = [
             _measure_in_process(200 if quick else 900, bytecode) for _ in range(1 if quick else 7)
         ]
 
-    def middle(key: str) -> float:
+    def compute_median(key: str) -> float:
+        """Return the median of a figure over the processes."""
         return statistics.median(run[key] for run in runs)
 
     calls = Table(
         title="device: record(), k = 128, microseconds",
         columns=("what", "median", "99 %", "99.9 %", "worst"),
         note=(
-            f"Median over fresh processes. The other thread sent {middle('uploads'):.0f} reports "
-            f"meanwhile. 2,000 repeated events wrote {middle('repeated bytes'):.0f} bytes."
+            "Median over fresh processes. The other thread sent "
+            f"{compute_median('uploads'):.0f} reports meanwhile. 2,000 repeated events wrote "
+            f"{compute_median('repeated bytes'):.0f} bytes."
         ),
     )
-    for key, label in _WAYS:
+    for key, label in _SITUATIONS:
         calls.rows.append(
-            [label, *(middle(f"{key} {place}") for place in ("median", "p99", "p99.9", "worst"))]
+            [
+                label,
+                *(compute_median(f"{key} {name}") for name in ("median", "p99", "p99.9", "worst")),
+            ]
         )
     host = Table(
         title="device: what the host pays",
         columns=("import, ms", "first opening, ms", "memory, MB"),
         note="Memory: growth by importing, opening and recording, with the sender's thread.",
     )
-    host.rows.append([1e3 * middle("import"), 1e3 * middle("open"), middle("memory") / _MEGABYTE])
+    host.rows.append(
+        [
+            1e3 * compute_median("import"),
+            1e3 * compute_median("open"),
+            compute_median("memory") / _MEGABYTE,
+        ]
+    )
     return [calls, host]
 
 
@@ -62,8 +79,8 @@ def _measure_in_process(n_records: int, bytecode: str) -> dict[str, float]:
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "benchmarks.device_once", str(n_records)]
     root = Path(__file__).resolve().parents[1]
-    answer = subprocess.run(  # noqa: S603 - ours
+    process = subprocess.run(  # noqa: S603 - ours
         command, cwd=root, env=variables, capture_output=True, check=True
     )
-    document: dict[str, float] = json.loads(answer.stdout)
+    document: dict[str, float] = json.loads(process.stdout)
     return document

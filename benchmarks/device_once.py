@@ -1,5 +1,9 @@
 """Measure the cost of the client in a fresh process, and print it as JSON.
 
+The keys are those that `benchmarks.device` shows: "import" and "open" in seconds, "memory" and
+"repeated bytes" in bytes, "uploads", and for each kind of call, such as "record", its median,
+99th and 99.9th percentile and worst time in microseconds.
+
 Run as `python -m benchmarks.device_once N_RECORDS`. Only the standard library is loaded before the
 client, so that import time and memory are the client's own. Run it twice: the first run compiles
 the bytecode, which installed packages already have, and does not count.
@@ -37,13 +41,13 @@ _TOML = f"[budget]\ntotal = inf\n[metrics.page]{_ENTRY}"
 _SENT = tuple(f"sent{i}" for i in range(200))
 """Metrics that have one report each to send, because one report of a metric leaves in a day."""
 _DAY = 86_400.0
-"""Seconds in a day. The client's clock is moved by whole days."""
+"""Number of seconds in a day, by which the client's clock is moved."""
 _CALLS = 1000
 """Number of calls that are timed beside a frozen process."""
 _EVENTS = 2000
-"""Number of timed events that can only repeat a response."""
+"""Number of timed events of an interval that has its event already, so that nothing is drawn."""
 _BLOCK = bytes(100_000)
-"""Bytes to hash for comparison. Hashing them takes about as long as drawing a report."""
+"""Bytes that are hashed for comparison. Hashing them takes about as long as drawing a report."""
 _FROZEN = """
 import sys
 from pathlib import Path
@@ -53,7 +57,7 @@ with folder.try_lock() as is_inside:
     print(is_inside, flush=True)
     sys.stdin.read()
 """
-"""Program of another process, which stops in the middle of a transaction."""
+"""Program of another process. It takes the lock of the device, and is stopped while it has it."""
 
 
 def measure(n_records: int) -> dict[str, float]:
@@ -110,7 +114,8 @@ def measure(n_records: int) -> dict[str, float]:
 
 def time_repeated_events(client: Client) -> dict[str, float]:
     """Return the times of events that can only repeat a response, and the bytes that they write."""
-    time.sleep(0.5)  # what waits in memory is written
+    # Wait until the writer thread has written the events in memory.
+    time.sleep(0.5)
     before = read_written_bytes()
     results = time_calls("repeated", lambda: client.record("page", "x"), _EVENTS)
     client.queued_count()
@@ -169,7 +174,8 @@ def time_while_sending(
     """Return the times of record() while another thread sends without a pause, and its uploads."""
     for name in _SENT:
         client.record(name, "x")
-    record("duckduckgo")  # on the next day, so that the reports of these metrics are finished
+    # An event on the next day finishes the reports of these metrics, so that they can be sent.
+    record("duckduckgo")
     client.queued_count()
     is_over = threading.Event()
 
@@ -194,6 +200,7 @@ def time_calls(name: str, work: Callable[[], object], n: int) -> dict[str, float
 
 def time_in_turn(works: Mapping[str, Callable[[], object]], n: int) -> dict[str, float]:
     """Time several calls in turn, so that other work of the machine delays all of them alike."""
+    # The first calls fill caches, and are not timed.
     for _ in range(20):
         for work in works.values():
             work()
@@ -203,18 +210,18 @@ def time_in_turn(works: Mapping[str, Callable[[], object]], n: int) -> dict[str,
             start = time.perf_counter()
             work()
             seconds[name].append(time.perf_counter() - start)
-    places = {"median": 500, "p99": 990, "p99.9": 999, "worst": 1000}
+    ranks = {"median": 500, "p99": 990, "p99.9": 999, "worst": 1000}  # in thousandths
     return {
-        f"{name} {place}": 1e6 * sorted(seconds[name])[math.ceil(n * rank / 1000) - 1]
+        f"{name} {quantile}": 1e6 * sorted(seconds[name])[math.ceil(n * rank / 1000) - 1]
         for name in works
-        for place, rank in places.items()
+        for quantile, rank in ranks.items()
     }
 
 
 def read_resident_bytes() -> float:
     """Return the resident size of this process in bytes (Linux).
 
-    The peak would be wrong: the peak of a child starts from that of its parent.
+    The peak (ru_maxrss) would be wrong: the peak of a child begins at the peak of its parent.
     """
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,8 +1,9 @@
 """Engines: reports a second of one process, all cores, Spark classic and Spark over Connect.
 
-Every engine adds up the same folders in a fresh process, after a run that is not timed. Growth is
-the slope of log(seconds) over log(reports), after subtraction of the time of an almost empty
-folder.
+Every engine adds up the same folders of Parquet files in a fresh process, after a run that is not
+timed. The slope is that of log(seconds) over log(reports), after subtraction of the time of an
+almost empty folder: 1 means that the time is in proportion to the reports. A second table computes
+from how many reports on a cluster is faster than this machine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.tables import Cell, Table
 
 _MEGABYTE: Final = 1e6
 _EMPTY: Final = 1000
-"""Number of reports of a folder that represents an empty job."""
+"""Number of reports of the folder that stands for an empty job: its time is the start-up."""
 
 
 def engines(*, quick: bool) -> list[Table]:

@@ -25,16 +25,18 @@ from rappor.engines.files import find_files
 from rappor.registry.registry import Registry
 
 Run = Callable[[str], int]
-"""Adds up the reports of a folder, and returns their number."""
+"""Function that adds up the reports of a folder, and returns their number."""
 
 
 def main() -> None:
     """Add up every folder, the first one twice, and print the figures."""
     name, _, size = sys.argv[1].partition(":")
     registry = Registry.loads(REGISTRY)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # whose libraries the workers have
+    # Workers run the interpreter of this process, which has the libraries.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with ENGINES[name](registry, int(size or 1)) as run:
-        run(sys.argv[2])  # sessions, compilation, the kernel's way to the workers
+        # The first run starts sessions, compiles loops and sends the package to the workers.
+        run(sys.argv[2])
         results = []
         for folder in sys.argv[2:]:
             start = time.perf_counter()

@@ -1,4 +1,9 @@
-"""The cost of the kit for a command-line tool: the same run with and without the kit, in turn."""
+"""The cost of the kit for a command-line tool: the same run with and without the kit.
+
+The kit (`rappor_client.kit`) adds telemetry to a tool of the library click. Question: how much
+longer does each run of the tool take, for a user who has agreed, has refused, or was never asked?
+Every case is measured in fresh processes, in turn with the tool without the kit.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +19,14 @@ from typing import Final, NamedTuple
 
 from benchmarks.tables import Table
 
-_SHIPPED: Final = Path(__file__).resolve().parents[1] / "client" / "examples" / "kit" / "greet.py"
+_EXAMPLE: Final = Path(__file__).resolve().parents[1] / "client" / "examples" / "kit" / "greet.py"
+"""Path of the example's tool, which uses the kit."""
 _IMPORT: Final = "from rappor_client.kit.click import telemetry"
+"""Line of the example that imports the kit."""
 _BARE: Final = "def telemetry(*_, **__): pass"
+"""Line that replaces it in the tool without the kit."""
 _MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTHONDONTWRITEBYTECODE", "BUILD_NUMBER", "JENKINS_URL")
+"""Environment variables that would change a run: signs of a build server, and refusals."""
 _CASES: Final = {
     "bare": "the tool alone",
     "silent": "nobody has agreed, no terminal",
@@ -27,6 +36,11 @@ _CASES: Final = {
     "records": "they have said yes, and a process is started that records",
     "worker": "that process, for which nobody waits",
 }
+"""Description of each case, as the table shows it.
+
+In the case "rests" the device is in its cooldown: the tool has recorded less than ten seconds ago,
+so that no process is started.
+"""
 
 
 class _Cost(NamedTuple):
@@ -41,8 +55,9 @@ def kit(*, quick: bool) -> list[Table]:
     n = 5 if quick else 100
     with tempfile.TemporaryDirectory() as home:
         tool = _Tool(Path(home))
+        # The first run of each case compiles the modules, and does not count.
         for case in _CASES:
-            tool.measure(case)  # compiles the modules
+            tool.measure(case)
         rounds = [{case: tool.measure(case) for case in _CASES} for _ in range(n)]
     table = Table(
         title="kit: a run of a tool of click, milliseconds",
@@ -58,13 +73,13 @@ def kit(*, quick: bool) -> list[Table]:
 
 
 class _Tool:
-    """The example's tool, with and without the kit, and the home folders of its users."""
+    """The example's tool, with and without the kit, and a home folder for the user of each case."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._tool = Path(shutil.copy(_SHIPPED, home))
+        self._tool = Path(shutil.copy(_EXAMPLE, home))
         self._bare = home / "bare.py"
-        self._bare.write_text(_SHIPPED.read_text().replace(_IMPORT, _BARE))
+        self._bare.write_text(_EXAMPLE.read_text().replace(_IMPORT, _BARE))
         self._run("records", "telemetry", "init", "--owner", "a@example.org")
         for case in ("variable", "rests", "records", "worker"):
             self._run(case, "telemetry", "on")
@@ -73,14 +88,17 @@ class _Tool:
 
     def measure(self, case: str) -> _Cost:
         """Run one case once."""
-        if case == "records":  # as on the first run of ten seconds
+        if case == "records":
+            # Without this file the cooldown is over, as on the first run of ten seconds.
             (self._folder(case) / "rest").unlink(missing_ok=True)
         cost = self._run(case, "wave")
         if case == "records":
-            time.sleep(0.5)  # what it has started is over
+            # Wait for the process that the run has started: it would slow down the next case.
+            time.sleep(0.5)
         return cost
 
     def _run(self, case: str, *words: str) -> _Cost:
+        """Run the tool with arguments as the user of a case, and return the cost."""
         program = [str(self._bare if case == "bare" else self._tool), *words]
         if case == "worker" and words == ("wave",):
             paths = [str(self._folder(case)), str(self._home / "metrics.toml")]
@@ -106,4 +124,5 @@ class _Tool:
         return _Cost(cpu=1e3 * (used.ru_utime + used.ru_stime), wall=1e3 * wall)
 
     def _folder(self, case: str) -> Path:
+        """Return the folder in which the kit stores the device of a case."""
         return self._home / case / "greet" / "telemetry"

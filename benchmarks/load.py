@@ -1,8 +1,11 @@
 """Load a server with uploads over many connections, from a separate process.
 
-`python -m benchmarks.load PORT CONNECTIONS SECONDS REPORTS` prints JSON: uploads a second, the 50th
-and 99th percentile of their times in milliseconds, and the number of responses other than 200. The
-load uses the same processors as the server, so it must be cheap: uploads are written before the
+`python -m benchmarks.load PORT CONNECTIONS SECONDS REPORTS` prints JSON: `per_second`, the uploads
+a second; `p50` and `p99`, percentiles of their times in milliseconds; `bad`, the number of
+responses other than 200; `total`, the number of all uploads. Each connection sends an upload, waits
+for the response, and sends the next upload.
+
+The load uses the same processors as the server, so it must be cheap. Uploads are written before the
 first one is sent, and only their ids are new each time.
 """
 
@@ -22,12 +25,12 @@ import uvicorn
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload
 
-# The interval and epoch of the collector's metric, which its fingerprint contains.
 PARAMS = dataclasses.replace(Params.profile("balanced"), interval="day", epoch="life")
+"""Parameters of the collector's metric, with its interval and epoch: the fingerprint has both."""
 _WARM_SECONDS = 1.0
-"""Seconds at the beginning that are not counted. The server fills its caches in them."""
+"""Seconds at the beginning that are not counted, because the server fills its caches."""
 _N_UPLOADS = 4096
-"""Number of different uploads. They are sent in turn with new ids."""
+"""Number of different uploads, which are sent in turn with new ids. Limits memory."""
 
 
 class _Sender(asyncio.Protocol):
@@ -68,7 +71,8 @@ class _Load:
         self.n_bad = 0
         self.n_total = 0
         self.is_measured = False
-        self._i = 0
+        # Start of the next report's bits in `_noise`.
+        self._offset = 0
         self._parts = itertools.cycle([self._split_at_id() for _ in range(_N_UPLOADS)])
 
     def request(self) -> bytes:
@@ -96,16 +100,19 @@ class _Load:
             self.n_bad += not is_good
 
     def _report(self, j: int) -> Report:
-        self._i = (self._i + 7919) % ((1 << 16) - 16)
+        """Return a report with random bits. `j` distributes the reports over the cohorts."""
+        # A step by a prime number makes neighbouring reports different.
+        self._offset = (self._offset + 7919) % ((1 << 16) - 16)
         return Report(
             metric="page",
             params=PARAMS.fingerprint,
-            cohort=(self._i + j) % PARAMS.m,
-            bits=self._noise[self._i : self._i + 16],
+            cohort=(self._offset + j) % PARAMS.m,
+            bits=self._noise[self._offset : self._offset + 16],
         )
 
 
 async def _run(port: int, connections: int, seconds: float, n_reports: int) -> dict[str, float]:
+    """Send uploads for some seconds, and return the figures of the module's docstring."""
     load = _Load(n_reports)
     loop = asyncio.get_running_loop()
     transports = [
@@ -116,15 +123,15 @@ async def _run(port: int, connections: int, seconds: float, n_reports: int) -> d
     load.is_measured = True
     start = time.perf_counter()
     await asyncio.sleep(seconds)
-    spent = time.perf_counter() - start
+    measured_seconds = time.perf_counter() - start
     load.is_measured = False
     for transport, _ in transports:
         transport.abort()
-    taken = sorted(load.seconds)
+    durations = sorted(load.seconds)
     return {
-        "per_second": len(taken) / spent,
-        "p50": 1e3 * taken[len(taken) // 2],
-        "p99": 1e3 * taken[99 * len(taken) // 100],
+        "per_second": len(durations) / measured_seconds,
+        "p50": 1e3 * durations[len(durations) // 2],
+        "p99": 1e3 * durations[99 * len(durations) // 100],
         "bad": load.n_bad,
         "total": load.n_total,
     }

@@ -1,9 +1,13 @@
-"""Other mechanisms at equal epsilon: the same question, beside the closed form of the optimum.
+"""Other mechanisms at equal epsilon: variance of the same estimate, compared with the optimum.
 
-Each client sends one report, so epsilon is the loss of that report. The error is the mean square
-error of the counts of the rarer half of the values. Its unit is the smallest error that is known
-for large domains, 4 e^eps / (e^eps - 1)^2 for each report (Wang, Blocki, Li, Jha, USENIX Security
-2017: OUE and OLH reach it).
+Question: how much more noise than the best known mechanism does each mechanism add? Compared are
+designs of this project and the mechanisms of the package pure-ldp (optimized unary encoding OUE,
+optimized local hashing OLH, Hadamard response, count-mean sketches). Each client sends one report,
+so epsilon is the loss of that report.
+
+The error is the mean square error of the counts of the rarer half of 100 values. Its unit is the
+smallest variance that is known for large domains, 4 e^eps / (e^eps - 1)^2 for each report, which
+OUE and OLH reach (Wang, Blocki, Li, Jha, USENIX Security 2017).
 """
 
 from __future__ import annotations
@@ -27,8 +31,9 @@ from rappor.simulation.collection import simulate
 from rappor.simulation.population import Population
 
 EPSILONS = (1.0, 2.0, 4.0)
-"""Privacy losses of one report, in nats, that the rows have."""
+"""Privacy losses of one report in nats, a column each."""
 N_REPORTS, N_VALUES = 10_000, 100
+"""Numbers of reports and of values. The shares of the values follow Zipf's law."""
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / ".peers" / "bin" / "python"
@@ -46,16 +51,20 @@ def compute_optimum(epsilon: float) -> float:
 
 
 def list_designs(epsilon: float) -> dict[str, Params]:
-    """Return this project's designs at one loss."""
+    """Return this project's designs with the loss epsilon of one report, by name.
+
+    The loss of a design with h hash functions is h (ln(q / p) + ln((1 - p) / (1 - q))).
+    """
     names = tuple(f"v{i:03}" for i in range(N_VALUES))
-    low = 1 / (math.exp(epsilon) + 1)
-    even, quarter = 1 / (math.exp(epsilon / 2) + 1), 1 / (math.exp(epsilon / 4) + 1)
-    onehot = Params(k=N_VALUES, h=1, m=1, f=0, p=low, q=0.5, encoding="onehot", categories=names)
+    p = 1 / (math.exp(epsilon) + 1)
+    # Symmetric: q = 1 - p, so the loss is 2 h ln((1 - p) / p).
+    p_one_hash, p_two_hashes = 1 / (math.exp(epsilon / 2) + 1), 1 / (math.exp(epsilon / 4) + 1)
+    onehot = Params(k=N_VALUES, h=1, m=1, f=0, p=p, q=0.5, encoding="onehot", categories=names)
     return {
         "one-hot, q = .5": onehot,
-        "Bloom h = 1, q = .5": Params(k=128, h=1, m=64, f=0, p=low, q=0.5),
-        "Bloom h = 1, symmetric": Params(k=128, h=1, m=64, f=0, p=even, q=1 - even),
-        "Bloom h = 2, symmetric": Params(k=128, h=2, m=64, f=0, p=quarter, q=1 - quarter),
+        "Bloom h = 1, q = .5": Params(k=128, h=1, m=64, f=0, p=p, q=0.5),
+        "Bloom h = 1, symmetric": Params(k=128, h=1, m=64, f=0, p=p_one_hash, q=1 - p_one_hash),
+        "Bloom h = 2, symmetric": Params(k=128, h=2, m=64, f=0, p=p_two_hashes, q=1 - p_two_hashes),
     }
 
 
@@ -122,7 +131,10 @@ def _compute_error(
 
 
 def _measure_peers(epsilon: float, seed: int) -> dict[str, Any]:
-    """Run the mechanisms of pure-ldp once, in their own environment."""
+    """Run the mechanisms of pure-ldp once, in their own environment.
+
+    Returns the JSON object of `benchmarks.peers_once`.
+    """
     numbers = [str(number) for number in (epsilon, N_REPORTS, N_VALUES, seed)]
     process = subprocess.run(  # noqa: S603  # ours, and the interpreter that the user has made
         [str(PEERS), str(Path(__file__).with_name("peers_once.py")), *numbers],
@@ -134,7 +146,7 @@ def _measure_peers(epsilon: float, seed: int) -> dict[str, Any]:
 
 
 def _describe_fault(rappor: dict[str, float]) -> str:
-    """Describe what is wrong with a foreign package, with the evidence."""
+    """Describe why pure-ldp's own RAPPOR is left out, with the measured evidence."""
     return (
         "pure-ldp's RAPPOR is left out, because it is not private: of true bits at f = .5 its "
         f"client cleared {rappor['cleared']:.0%}\n(right is {rappor['expected']:.0%}), so a zero "

@@ -1,4 +1,8 @@
-"""The cost of the client in JavaScript for its page, beside IndexedDB alone."""
+"""The cost of the JavaScript client for its page: time of record(), compared with IndexedDB alone.
+
+Each run opens a fresh profile of the system's Chromium, loads the client from a local server, and
+times calls in the page. IndexedDB is the browser's database, in which the client stores its state.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +57,13 @@ _MEASURE = """async ([registry, n]) => {
     bare: await timed(bare),
   };
 }"""
-_WAYS = (
+_SITUATIONS = (
     ("bare", "IndexedDB alone: one write of 500 characters"),
     ("later", "record(): a later event of the day"),
     ("first", "record(): the first event of a day"),
     ("stored", "the first event of a day, until it is in the store"),
 )
+"""Key of the result of `_MEASURE`, and description, of each row."""
 
 
 def page(*, quick: bool) -> list[Table]:
@@ -69,7 +74,7 @@ def page(*, quick: bool) -> list[Table]:
         columns=("what", "median", "99 %"),
         note="Median over fresh profiles. record() is timed 50 calls at a time.",
     )
-    for key, label in _WAYS:
+    for key, label in _SITUATIONS:
         medians = [statistics.median(run[key]) for run in runs]
         slow = [statistics.quantiles(run[key], n=100)[-1] for run in runs]
         table.rows.append([label, statistics.median(medians), statistics.median(slow)])
@@ -77,6 +82,7 @@ def page(*, quick: bool) -> list[Table]:
 
 
 def _one_run(n: int) -> dict[str, list[float]]:
+    """Time n calls of each kind in a fresh profile. Returns milliseconds."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (the extra dev has it)
 
     with _serve_folder() as url, sync_playwright() as playwright:

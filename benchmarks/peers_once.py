@@ -1,8 +1,9 @@
 """Run the mechanisms of pure-ldp, with the interpreter of their own environment.
 
 `python benchmarks/peers_once.py EPSILON N_REPORTS N_VALUES SEED` prints, as JSON, the counts that
-each mechanism estimates for values 0 to N_VALUES - 1 by Zipf's law, the true counts, and the effect
-of its RAPPOR client on a true bit. It imports nothing of this project.
+each mechanism estimates for values 0 to N_VALUES - 1 by Zipf's law (`estimates`), the true counts
+(`held`), and how often its RAPPOR client clears a true bit (`rappor`). It imports nothing of this
+project.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ from pure_ldp.frequency_oracles import (
 )
 
 _SKETCH = 256
+"""Number of cells of a row of a count-mean sketch."""
 _HASHES = 64
+"""Number of rows, hence of hash functions, of a count-mean sketch."""
 
 
 def main() -> None:
     """Estimate once with every mechanism."""
     epsilon, n_reports, n_values, seed = float(sys.argv[1]), *map(int, sys.argv[2:5])
     random.seed(seed)
-    np.random.seed(seed)  # what the package draws from
+    # The package draws from numpy's global generator.
+    np.random.seed(seed)
     weights = 1 / np.arange(1.0, n_values + 1)
     true_counts = np.random.multinomial(n_reports, weights / weights.sum())
     values = np.repeat(np.arange(n_values), true_counts)
@@ -50,7 +54,8 @@ def main() -> None:
 
 
 def _list_mechanisms(epsilon: float, d: int) -> dict[str, tuple[Any, Any]]:
-    """Return client and server of each mechanism. Values are numbered from 0."""
+    """Return client and server of each mechanism for d values, numbered from 0."""
+    # The package numbers values from 1 unless a mapping of indices is passed.
     same: Callable[[int], int] = int
     response = HadamardResponseServer(epsilon, d, index_mapper=same)
     functions = response.get_hash_funcs()
@@ -78,15 +83,17 @@ def _list_mechanisms(epsilon: float, d: int) -> dict[str, tuple[Any, Any]]:
 
 
 def _estimate(client: Any, server: Any, values: Any, n_values: int) -> list[float]:
+    """Send one report for each value, and return the estimated count of each possible value."""
     for value in values.tolist():
         server.aggregate(client.privatise(value))
     return [float(server.estimate(i, suppress_warnings=True)) for i in range(n_values)]
 
 
 def _measure_rappor() -> dict[str, float]:
-    """Return the rate at which its RAPPOR clears a true bit.
+    """Measure how often the package's RAPPOR client clears a true bit at f = .5.
 
-    The second number is the f of its conversion for eps = 2.
+    [EPK14] clears a true bit with probability f / 2 = .25. The result also has the f that the
+    package computes for a loss of 2 nats, and the loss that it computes for this f.
     """
     functions = [generate_hash_funcs(2, 32)]
     client = RAPPORClient(0.5, 32, functions, num_of_cohorts=1, index_mapper=int)

@@ -1,4 +1,10 @@
-"""Predictions of plans, compared with simulated collections."""
+"""Predictions of plans, compared with simulated collections.
+
+Question: are the probability of detection, the number of detections and the widths of intervals
+that `rappor plan` predicts the ones that collections show? Each case is a plan for a budget and a
+population. For each case, collections are simulated and decoded with the planned parameters. One
+further string, the *probe*, has the smallest share that the plan promises to detect.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +34,14 @@ BINS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """A plan and its strings.
+    """A plan and its population.
 
-    The first `n_present` shares are candidates. `limited` is whether a limit keeps the plan from
-    the least variance.
+    Attributes
+    ----------
+    plan : the plan.
+    shares : (n,) float64. Shares of the strings of the population, largest first.
+    n_present : number of strings that are candidates: the first of `shares`.
+    limited : whether a limit (bytes, epsilon_inf, hash functions) excludes the least variance.
     """
 
     plan: Plan
@@ -42,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """One simulated collection, in which one absent candidate has the plan's share.
+    """Result of one simulated collection, in which one further candidate has the plan's share.
 
     Attributes
     ----------
@@ -103,7 +113,10 @@ _CASES: dict[str, Callable[[], Case]] = {
         symmetric=True,
     ),
 }
+"""Function that makes the plan of each row, by the name of the row."""
+
 CASES = tuple(_CASES)
+"""Names of the rows."""
 
 
 @functools.cache
@@ -121,7 +134,11 @@ def _plan_case(
     limited: bool = False,
     **budget: float,
 ) -> Case:
-    """Plan for these shares. The largest shares are candidates beside absent candidates."""
+    """Plan for strings with these weights, in falling order.
+
+    The candidates are the first `n_present` strings (by default all), and absent strings up to
+    `n_candidates` in all. `budget` has the arguments of `plan`.
+    """
     shares = weights / weights.sum()
     n_present = len(shares) if n_present is None else n_present
     frequencies = Frequencies.of_shares(shares, n_candidates, n_present=n_present)
@@ -134,17 +151,18 @@ def _plan_case(
 
 def observe(seed: int, name: str) -> Observed:
     """Simulate and decode one collection as planned, with its own strings."""
-    it = case(name)
-    planned, share = it.plan, it.plan.share
+    chosen = case(name)
+    planned, share = chosen.plan, chosen.plan.share
     assert share is not None
+    # The probe takes the place of one absent candidate.
     n_absent = planned.question.frequencies.absent - 1
-    present = [f"{seed}/held/{i}" for i in range(len(it.shares))]
+    present = [f"{seed}/held/{i}" for i in range(len(chosen.shares))]
     absent = [f"{seed}/absent/{i}" for i in range(n_absent)]
-    population = Population(["probe", *present], [share, *(it.shares * (1 - share))])
+    population = Population(["probe", *present], [share, *(chosen.shares * (1 - share))])
     counts = simulate_counts(population, planned.params, n_reports=planned.reports, seed=seed)
     estimates = decode(
         counts,
-        ["probe", *present[: it.n_present], *absent],
+        ["probe", *present[: chosen.n_present], *absent],
         error_control=planned.question.error_control,
     )
     row = {candidate: i for i, candidate in enumerate(estimates.candidates)}
@@ -154,43 +172,51 @@ def observe(seed: int, name: str) -> Observed:
         width=float(estimates.ci_high[probe] - estimates.ci_low[probe]),
         adjusted_width=float(estimates.ci_high_adjusted[probe] - estimates.ci_low_adjusted[probe]),
         rare=float(np.mean(estimates.share[[row[text] for text in absent]] ** 2)),
-        detected=estimates.detected[[row[text] for text in present[: it.n_present]]],
+        detected=estimates.detected[[row[text] for text in present[: chosen.n_present]]],
     )
 
 
 @functools.cache
 def predict_with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
-    """Return the expected number of detections with the probe.
+    """Return the predicted number of detections in a collection with the probe.
 
-    The second result is the probability of each present string.
+    The second result, (n_present,), is the predicted probability of each present string.
     """
-    it = case(name)
-    planned, share = it.plan, it.plan.share
+    chosen = case(name)
+    planned, share = chosen.plan, chosen.plan.share
     assert share is not None
-    shares = it.shares * (1 - share)
+    shares = chosen.shares * (1 - share)
     frequencies = Frequencies.of_shares(
-        [share, *shares], planned.question.frequencies.n_candidates, n_present=it.n_present + 1
+        [share, *shares], planned.question.frequencies.n_candidates, n_present=chosen.n_present + 1
     )
     question = DetectionTarget(
         frequencies=frequencies,
         error_control=planned.question.error_control,
     )
     prediction = predict(planned.params, planned.reports, question)
+    # The prediction lists the shares in its own order: look up each share by interpolation.
     order = np.argsort(frequencies.shares)
     by_share = frequencies.shares[order], prediction.probabilities[order]
-    probabilities = np.interp(shares[: it.n_present], *by_share)
+    probabilities = np.interp(shares[: chosen.n_present], *by_share)
     return prediction.found, probabilities
 
 
 def bin_predictions(name: str, runs: list[Observed]) -> list[tuple[int, float, float]]:
-    """Return strings, predicted and observed probability of each bin that is not empty."""
+    """Return the number of strings, and their mean predicted and observed probability, by bin.
+
+    Strings are in a bin by their predicted probability. Empty bins are left out.
+    """
     expected = predict_with_probe(name)[1]
-    seen = np.mean([run.detected for run in runs], axis=0)
+    observed = np.mean([run.detected for run in runs], axis=0)
     bins = np.digitize(expected, BINS)
     return [
-        (int((bins == b).sum()), float(expected[bins == b].mean()), float(seen[bins == b].mean()))
-        for b in range(1, len(BINS))
-        if (bins == b).any()
+        (
+            int((bins == number).sum()),
+            float(expected[bins == number].mean()),
+            float(observed[bins == number].mean()),
+        )
+        for number in range(1, len(BINS))
+        if (bins == number).any()
     ]
 
 
@@ -227,10 +253,11 @@ def plans(*, quick: bool) -> list[Table]:
 
 
 def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
+    """Return the cells of a row, as the columns of the table name them."""
     planned = case(name).plan
     prediction = planned.prediction
-    gaps = [seen - expected for _, expected, seen in bin_predictions(name, runs)]
-    best = compute_optimal_variance(planned.budget.epsilon_1) / planned.reports
+    gaps = [observed - expected for _, expected, observed in bin_predictions(name, runs)]
+    best_variance = compute_optimal_variance(planned.budget.epsilon_1) / planned.reports
     return [
         name,
         planned.params.k,
@@ -244,5 +271,5 @@ def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
         float(np.mean([run.width for run in runs])) / prediction.width,
         float(np.nanmean([run.adjusted_width for run in runs])) / prediction.adjusted_width,
         planned.excess,
-        float(np.mean([run.rare for run in runs])) / best,
+        float(np.mean([run.rare for run in runs])) / best_variance,
     ]

@@ -1,4 +1,9 @@
-"""Time to read uploads: the common spelling beside other spellings, and hostile uploads."""
+"""Time to read uploads: the common spelling, compared with other spellings and hostile uploads.
+
+Two questions: how much faster is the collector's reader than the strict parser for uploads as
+devices write them; and can an attacker send uploads that take much longer to read than honest
+uploads of the same size?
+"""
 
 from __future__ import annotations
 
@@ -25,8 +30,8 @@ epoch = "life"
 encoding = "bloom"
 profile = "balanced"
 """
-# The interval and epoch of the metric, which its fingerprint contains.
 _PARAMS = dataclasses.replace(Params.profile("balanced"), interval="day", epoch="life")
+"""Parameters of the metric, with its interval and epoch: the fingerprint contains both."""
 _TODAY = datetime.date(2026, 11, 21)
 _HEAD = b'{"v":1,"id":"AAAAAAAAAAAAAAAAAAAAAA","reports":['
 
@@ -38,6 +43,7 @@ def reading(*, quick: bool) -> list[Table]:
 
 
 def _spellings(rounds: int) -> Table:
+    """Compare the collector's reader with the strict parser."""
     table = Table(
         title="reading: uploads of k = 128 as devices spell them, one core",
         columns=("reports an upload", "collector, us", "strict reader, us", "times as fast"),
@@ -53,6 +59,7 @@ def _spellings(rounds: int) -> Table:
 
 
 def _hostile(rounds: int) -> Table:
+    """Compare uploads that take long to read with honest uploads of the same size."""
     table = Table(
         title="reading: hostile uploads beside honest ones of their size, one core",
         columns=("upload", "bytes", "CPU, us", "of an honest one"),
@@ -87,6 +94,7 @@ def _make_costly_uploads(n_bytes: int) -> dict[str, bytes]:
 
 
 def _upload(n_reports: int) -> bytes:
+    """Return an upload with random bits, as a device writes it."""
     reports = (
         Report(metric="page", params=_PARAMS.fingerprint, cohort=i % 128, bits=os.urandom(16))
         for i in range(n_reports)
@@ -115,21 +123,29 @@ def _make_reader() -> Callable[[bytes], object]:
 
 
 def _read_strictly(body: bytes) -> object:
+    """Parse an upload by the protocol's parser, and check the number of ones of each report."""
     _, entries = parse_upload(body, lambda name, _: _PARAMS if name == "page" else None)
     least, most = compute_popcount_range(_PARAMS)
-    ones = [int.from_bytes(e.bits, "little").bit_count() for e in entries if isinstance(e, Report)]
+    ones = [
+        int.from_bytes(entry.bits, "little").bit_count()
+        for entry in entries
+        if isinstance(entry, Report)
+    ]
     return [not least <= n <= most for n in ones]
 
 
 def _time_fastest(
-    ways: Sequence[Callable[[bytes], object]], bodies: Sequence[bytes], rounds: int
+    readers: Sequence[Callable[[bytes], object]], bodies: Sequence[bytes], rounds: int
 ) -> list[float]:
-    """Return the CPU seconds of a body for each reader. The readers take turns."""
-    best = [float("inf")] * len(ways)
+    """Return the CPU seconds of a body for each reader, in its fastest round.
+
+    The readers take turns, so that other work of the machine delays all of them alike.
+    """
+    best = [float("inf")] * len(readers)
     for _ in range(rounds):
-        for i, way in enumerate(ways):
+        for i, read in enumerate(readers):
             start = time.process_time()
             for body in bodies:
-                way(body)
+                read(body)
             best[i] = min(best[i], (time.process_time() - start) / len(bodies))
     return best

@@ -1,4 +1,8 @@
-"""Origin of a result: versions, machine and commit."""
+"""Origin of a result (versions, machine, commit), and the files of recorded results.
+
+`write` stores tables with their origin as JSON. `read` returns the tables of a benchmark that were
+recorded in `results/`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from typing import Any
 from benchmarks.tables import Table
 
 PACKAGES = ("rappor", "numpy", "scipy", "scikit-learn", "numba")
-"""Packages whose versions change results or speed."""
+"""Packages whose versions are recorded, because they change results or speed."""
 
 
 def describe_machine() -> dict[str, Any]:
@@ -60,7 +64,7 @@ def read_processor() -> str:
 def _read_commit() -> str | None:
     """Return the commit of the source tree; None outside a repository or without git."""
     try:
-        answer = subprocess.run(
+        process = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607  # whichever git the user has
             cwd=Path(__file__).parent,
             capture_output=True,
@@ -69,4 +73,4 @@ def _read_commit() -> str | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return answer.stdout.strip()
+    return process.stdout.strip()

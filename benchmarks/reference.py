@@ -1,9 +1,12 @@
-"""All recorded collections, decoded here and by the reference implementation (google/rappor).
+"""Comparison with the reference implementation on recorded collections.
 
-`reference_cases.tar.xz` contains the inputs, from a generator of our own (exact binomial counts,
-Bloom bits by the reference's MD5 layout). It also contains the output of `decode-dist` of
-google/rappor at its last commit (a13fa96, 2017; R 4.2, glmnet 4.1.6), and its CPU time and memory,
-start and reading of the map included.
+Question: which strings does `decode` find in the collections of `reference_cases.tar.xz`, how good
+is its distribution, and what does it cost, compared with google/rappor's decoder?
+
+The archive contains the inputs: exact binomial counts from a generator of our own, and Bloom bits
+by the reference's MD5 layout. It also contains the output of `decode-dist` of google/rappor at its
+last commit (a13fa96, 2017; R 4.2, glmnet 4.1.6), and its CPU time and memory, start and reading of
+the map included. "Ours" in the tables is this project, "theirs" the reference.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ _MEGABYTE = 1e6
 _QUICK = ("exp200_k128_m16_1e6", "zipf2000_k32_m64_1e6")
 """Recorded collections that a quick run decodes."""
 Run = dict[str, Any]
+"""Figures of one collection, as `benchmarks.reference_once` prints them, with its name."""
 
 
 def reference(*, quick: bool, cases: Path | None = None) -> list[Table]:
@@ -37,26 +41,29 @@ def reference(*, quick: bool, cases: Path | None = None) -> list[Table]:
                 archive.extractall(folder, filter="data")
         root = cases or Path(folder)
         runs = {
-            case.name: [_decode_apart(seed) for seed in sorted(case.iterdir())]
+            case.name: [_decode_in_process(seed) for seed in sorted(case.iterdir())]
             for case in sorted(root.iterdir())
             if not quick or case.name in _QUICK
         }
     return [_accuracy(runs), _errors(runs), _cost(runs), _summarise(runs)]
 
 
-def _decode_apart(folder: Path) -> Run:
+def _decode_in_process(folder: Path) -> Run:
+    """Decode one recorded collection in a fresh process, so that its memory is measured alone."""
     command = [sys.executable, "-m", "benchmarks.reference_once", str(folder)]
-    answer = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
-    document: Run = json.loads(answer.stdout)
+    process = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
+    document: Run = json.loads(process.stdout)
     return document | {"name": f"{folder.parent.name}/{folder.name}"}
 
 
 def _mean(runs: list[Run], side: str, key: str) -> float:
+    """Return the mean of a figure of one side ("ours" or "theirs"), NaN if none is recorded."""
     values = [run[side][key] for run in runs if run[side] is not None]
     return float(np.mean(values)) if values else math.nan
 
 
 def _accuracy(runs: dict[str, list[Run]]) -> Table:
+    """Return the table of detections and total variations, a row for each collection."""
     table = Table(
         title="reference: strings and distributions, mean over the recorded seeds",
         columns=(
@@ -69,7 +76,7 @@ def _accuracy(runs: dict[str, list[Run]]) -> Table:
     )  # fmt: skip
     for name, of_case in runs.items():
         ours, theirs = (_mean(of_case, side, "distribution") for side in ("ours", "theirs"))
-        at_theirs = [r["at_their_false"] for r in of_case if r["at_their_false"] is not None]
+        at_theirs = [run["at_their_false"] for run in of_case if run["at_their_false"] is not None]
         row: list[Cell] = [name, len(of_case)]
         for key in ("true", "false"):
             row += [_mean(of_case, "ours", key), _mean(of_case, "theirs", key)]
@@ -79,6 +86,7 @@ def _accuracy(runs: dict[str, list[Run]]) -> Table:
 
 
 def _errors(runs: dict[str, list[Run]]) -> Table:
+    """Return the table of errors and coverages, a row for each collection."""
     table = Table(
         title="reference: errors and intervals of what is reported",
         columns=(
@@ -103,6 +111,7 @@ def _errors(runs: dict[str, list[Run]]) -> Table:
 
 
 def _cost(runs: dict[str, list[Run]]) -> Table:
+    """Return the table of CPU seconds and memory, a row for each collection."""
     table = Table(
         title="reference: seconds and memory",
         columns=("collection", "decode, s", "hashing, s", "theirs, s", "times", "MB", "theirs"),
@@ -124,16 +133,17 @@ def _cost(runs: dict[str, list[Run]]) -> Table:
 
 def _summarise(runs: dict[str, list[Run]]) -> Table:
     """Pool all collections that have a recorded result."""
-    known = {n: [r for r in rs if r["theirs"] is not None] for n, rs in runs.items()}
-    pooled = [run for rs in known.values() for run in rs]
-    ratios = [r["ours"]["distribution"] / r["theirs"]["distribution"] for r in pooled]
+    pooled = [run for of_case in runs.values() for run in of_case if run["theirs"] is not None]
+    ratios = [run["ours"]["distribution"] / run["theirs"]["distribution"] for run in pooled]
     higher = [run["name"] for run, ratio in zip(pooled, ratios, strict=True) if ratio >= 1]
     sums = {
-        key: sum(r["ours"][key] for r in pooled) / sum(r["theirs"][key] for r in pooled)
+        key: sum(run["ours"][key] for run in pooled) / sum(run["theirs"][key] for run in pooled)
         for key in ("distribution", "listed")
     }
     n_false, n_true = (sum(run["ours"][key] for run in pooled) for key in ("false", "true"))
-    their_false, their_true = (sum(r["theirs"][key] for r in pooled) for key in ("false", "true"))
+    their_false, their_true = (
+        sum(run["theirs"][key] for run in pooled) for key in ("false", "true")
+    )
     more = [run["at_their_false"] - run["theirs"]["true"] for run in pooled]
     table = Table(
         title="reference: all collections with a recorded result",
@@ -147,6 +157,6 @@ def _summarise(runs: dict[str, list[Run]]) -> Table:
         ["true strings at their number of false ones, mean more", float(np.mean(more)), 0],
         ["total variation, in sum", sums["distribution"], 1],
         ["the same of candidates, without the rest", sums["listed"], 1],
-        ["total variation lower, collections", sum(r < 1 for r in ratios), len(ratios)],
+        ["total variation lower, collections", sum(ratio < 1 for ratio in ratios), len(ratios)],
     ]
     return table

@@ -28,10 +28,17 @@ from rappor.protocol.params import Params
 _TOP = 20
 """Number of the most frequent strings. Their coverage is reported separately."""
 Shares = dict[str, float]
+"""Share of each string."""
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Return the figures of our decode and of the reference."""
+    """Return the figures of our decode and of the reference.
+
+    Keys: `hashing` and `seconds` are CPU seconds of our steps, `peak` bytes of memory. `ours` and
+    `theirs` are the figures of `_figures` and more. `their_seconds` and `their_peak` are recorded.
+    `at_their_false` is the number of true strings that we find with as many false strings as the
+    reference.
+    """
     params = files.read_params(folder / "params.csv")
     counts = files.read_counts(folder / "counts.csv", params)
     candidates = files.read_candidates(folder / "candidates.txt")
@@ -61,11 +68,13 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file with a header."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def _their_rows(path: Path) -> list[dict[str, str]] | None:
+    """Return the recorded result, or None if the reference was not run on the collection."""
     return _rows(path) if path.exists() else None
 
 
@@ -77,6 +86,12 @@ def _hash(candidates: Candidates, params: Params) -> files.MappedCandidates:
 
 
 def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
+    """Compare our estimates with the truth.
+
+    `distribution` and `listed` are total variations with and without a cell for all strings outside
+    the candidates. `coverage` is of the adjusted intervals of detected strings, `plain` of their
+    intervals without adjustment, `every` of the intervals of all candidates.
+    """
     shown = np.flatnonzero(estimates.detected)
     names = [estimates.candidates[i] for i in shown]
     assert estimates.posterior_share is not None
@@ -99,6 +114,7 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
 
 
 def _theirs(rows: list[dict[str, str]], truth: Shares, listed: set[str]) -> dict[str, float]:
+    """Compare the recorded result with the truth. `listed` are the candidates."""
     names = [row["string"] for row in rows]
     shares = {row["string"]: float(row["proportion"]) for row in rows}
     low, high = (
@@ -112,6 +128,11 @@ def _theirs(rows: list[dict[str, str]], truth: Shares, listed: set[str]) -> dict
 
 
 def _figures(names: list[str], shares: Shares, truth: Shares) -> dict[str, float]:
+    """Return detections, total variation, and the error of the 20 most frequent strings.
+
+    `names` are the detected strings, `shares` their estimates. `rmse` is the root mean square
+    error, with the estimate 0 for a string that is not detected.
+    """
     top = sorted(truth, key=lambda name: -truth[name])[:_TOP]
     errors = [shares.get(name, 0.0) - truth[name] for name in top]
     n_true = sum(name in truth for name in names)
@@ -124,13 +145,13 @@ def _figures(names: list[str], shares: Shares, truth: Shares) -> dict[str, float
 
 
 def total_variation(shares: Shares, truth: Shares) -> float:
-    """Return half the absolute error over all strings. A string that is not found counts as 0."""
+    """Return half the sum of absolute errors over all strings. A missing string has share 0."""
     names = shares.keys() | truth.keys()
     return sum(abs(shares.get(name, 0.0) - truth.get(name, 0.0)) for name in names) / 2
 
 
 def _add_rest(shares: Shares, truth: Shares, listed: set[str]) -> float:
-    """Return the total variation in which all strings that are no candidates are one cell."""
+    """Return the total variation with one cell for all strings outside the candidates."""
     rest = sum(share for name, share in truth.items() if name not in listed)
     listed_truth = {name: share for name, share in truth.items() if name in listed}
     return total_variation(shares, listed_truth) + abs(1 - sum(shares.values()) - rest) / 2
@@ -147,7 +168,11 @@ def _compute_coverage(
 
 
 def _count_true(estimates: Estimates, truth: Shares, n_false: int) -> int:
-    """Return the number of true strings before the first false one after `n_false`."""
+    """Return the number of true strings in the list of p-values up to `n_false` false strings.
+
+    Strings are ordered by p-value, then by falling share. The count ends before false string
+    number `n_false` + 1.
+    """
     order = np.lexsort((-estimates.share, estimates.p_value))
     is_true = np.array([estimates.candidates[i] in truth for i in order])
     false_before = np.cumsum(~is_true)
@@ -155,7 +180,10 @@ def _count_true(estimates: Estimates, truth: Shares, n_false: int) -> int:
 
 
 def _peak_bytes() -> float:
-    """Return the largest resident size of this program (Linux), without that of its parent."""
+    """Return the largest resident size of this program in bytes (Linux).
+
+    VmHWM of a program does not contain the peak of its parent, unlike ru_maxrss.
+    """
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM"):
             return float(line.split()[1]) * 1024

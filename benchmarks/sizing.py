@@ -1,4 +1,13 @@
-"""The resources of a collector for a load of metrics: processors, disk and written bytes."""
+"""The resources that a collector needs for a load of metrics: processors, disk and written bytes.
+
+Question: how many cores and gigabytes does a collector need for 100,000 to 10 million devices that
+report each metric once a day? The cost of one upload is measured in two parts: the store (reading
+the upload, appending it to the inbox, merging it into the counters) and HTTP (a POST that does
+nothing). The sum is multiplied by the number of uploads.
+
+A second table has the delay of an upload at the inbox, alone and while a process merges without
+pause.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +27,21 @@ from benchmarks.collector import ROOT, create_database, create_databases, load, 
 from benchmarks.tables import Table
 
 _COHORTS: Final = 128
-"""Number of cohorts that every metric has."""
-_GROUP: Final = 64
+"""Number of cohorts of every metric."""
+_BATCH: Final = 64
 """Number of uploads in a batch, as 64 connections produce it."""
 _PEAK: Final = 4
-"""Load of the busiest time of a day, as a multiple of the mean."""
+"""Load of the busiest time of a day, as a multiple of the mean load. An assumption."""
 _SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 1024, 20))
-"""Numbers of metrics, bits, and reports of an upload."""
+"""Loads: numbers of metrics, of bits of a report, and of reports of an upload."""
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)
-"""Numbers of devices for which the needs are computed."""
+"""Numbers of devices for which the resources are computed."""
 _KEY_DAYS: Final = 14
-"""Days for which the collector stores the key of an upload."""
-_GROUPS_A_SECOND: Final = {1: 40, 20: 10}
-"""Batches a second, by reports of an upload, at which waits are measured.
+"""Number of days for which the collector stores the key of an upload, to recognize retries."""
+_BATCHES_A_SECOND: Final = {1: 40, 20: 10}
+"""Batches a second at which delays are measured, by the number of reports of an upload.
 
-The rate is a third of that of one process.
+One process can append three times as many.
 """
 _METRIC: Final = """
 [metrics.m{i}]
@@ -50,7 +59,7 @@ q = 0.75
 
 
 class _Cost(NamedTuple):
-    """Cost of an upload: processor seconds, bytes of keys, written bytes."""
+    """Cost of the store for one upload: processor seconds, bytes of its key, and written bytes."""
 
     seconds: float
     kept: float
@@ -76,7 +85,7 @@ def sizing(*, quick: bool) -> list[Table]:
         "PostgreSQL the write-ahead log. Blocks and kept reports are not included.",
     )
     waits = Table(
-        title=f"waits: groups of {_GROUP} uploads into the inbox at a third of the capacity, ms",
+        title=f"waits: groups of {_BATCH} uploads into the inbox at a third of the capacity, ms",
         columns=(
             *("database", "metrics", "k", "reports an upload", "groups a second"),
             *("p99 alone", "p99 beside folds", "ratio", "worst alone", "worst beside folds"),
@@ -104,50 +113,51 @@ def _measure_waits(
     """Append batches at a steady rate, first alone and then beside merges. Returns milliseconds."""
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
 
-    own = _create_database(folder, url)
-    engine = open_engine(own)
+    database = _create_database(folder, url)
+    engine = open_engine(database)
     seconds = 2.0 if quick else 20.0
-    bodies = list(_make_bodies(_registry(metrics, k), reports, 16 * _GROUP))
-    groups = _renew_keys(list(_read_batches(_registry(metrics, k), bodies)))
-    rate = _GROUPS_A_SECOND[reports]
-    alone = _time_appends(engine, groups, rate, seconds)
-    beside = multiprocessing.get_context("spawn").Process(target=_merge_forever, args=(own,))
+    bodies = list(_make_bodies(_registry(metrics, k), reports, 16 * _BATCH))
+    batches = _renew_keys(list(_read_batches(_registry(metrics, k), bodies)))
+    rate = _BATCHES_A_SECOND[reports]
+    alone = _time_appends(engine, batches, rate, seconds)
+    beside = multiprocessing.get_context("spawn").Process(target=_merge_forever, args=(database,))
     beside.start()
     try:
-        time.sleep(3.0)  # it has begun
-        folding = _time_appends(engine, groups, rate, seconds)
+        # The process has started merging after this time.
+        time.sleep(3.0)
+        merging = _time_appends(engine, batches, rate, seconds)
     finally:
         beside.terminate()
         beside.join()
         engine.dispose()
-    at = 99 * len(alone) // 100
-    return [rate, alone[at], folding[at], folding[at] / alone[at], alone[-1], folding[-1]]
+    p99 = 99 * len(alone) // 100
+    return [rate, alone[p99], merging[p99], merging[p99] / alone[p99], alone[-1], merging[-1]]
 
 
-def _renew_keys(groups: list[list[Any]]) -> Iterator[list[Any]]:
+def _renew_keys(batches: list[list[Any]]) -> Iterator[list[Any]]:
     """Yield batches repeatedly with new keys, so that no upload is a retry."""
     import msgspec  # noqa: PLC0415 - the extra 'server'
 
-    for group in itertools.cycle(groups):
-        yield [msgspec.structs.replace(upload, key=secrets.token_bytes(16)) for upload in group]
+    for batch in itertools.cycle(batches):
+        yield [msgspec.structs.replace(upload, key=secrets.token_bytes(16)) for upload in batch]
 
 
 def _time_appends(
-    engine: Any, groups: Iterator[list[Any]], rate: int, seconds: float
+    engine: Any, batches: Iterator[list[Any]], rate: int, seconds: float
 ) -> list[float]:
-    """Return the times of all appends in milliseconds, sorted."""
+    """Append batches at a rate, and return the times of all appends in milliseconds, sorted."""
     from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415 - the extra 'server'
 
-    inbox, taken = open_inbox(engine), []
+    inbox, durations = open_inbox(engine), []
     start = time.perf_counter()
     for i in range(int(seconds * rate)):
-        ready = _pack(next(groups))
+        packed = _pack(next(batches))
         time.sleep(max(0.0, start + i / rate - time.perf_counter()))
         before = time.perf_counter()
-        inbox.append(*ready)
-        taken.append(1e3 * (time.perf_counter() - before))
+        inbox.append(*packed)
+        durations.append(1e3 * (time.perf_counter() - before))
     inbox.close()
-    return sorted(taken)
+    return sorted(durations)
 
 
 def _merge_forever(url: str) -> None:
@@ -161,6 +171,11 @@ def _merge_forever(url: str) -> None:
 
 
 def _needs(cost: _Cost, http: float, metrics: int, k: int, reports: int, devices: int) -> list[Any]:
+    """Compute the cells of a row: resources for a number of devices.
+
+    `cost` is the store's cost of an upload, `http` the processor seconds of HTTP. The disk contains
+    the keys of `_KEY_DAYS` days, and the counters of two days: 8 bytes for each bit of each cohort.
+    """
     uploads = devices * metrics / reports
     seconds = cost.seconds + http
     counters = 2 * metrics * _COHORTS * k * 8
@@ -184,7 +199,7 @@ def _measure_http(folder: Path, url: str, *, seconds: float) -> float:
 def _measure(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, n_reports: int
 ) -> _Cost:
-    """Read, append and merge uploads of a shape in a separate database."""
+    """Read, append and merge uploads in a separate database, and return the cost of one upload."""
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
     from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415
     from rappor_server.storage.merge import merge  # noqa: PLC0415
@@ -193,13 +208,15 @@ def _measure(
     bodies = list(_make_bodies(registry, reports, n_reports // reports))
     engine = open_engine(_create_database(folder, url))
     inbox, meter = open_inbox(engine), _Meter(engine)
-    worth_it, waiting = max(16 * metrics * _COHORTS, 4096), 0
-    for group in _read_batches(registry, bodies):
-        inbox.append(*_pack(group))
-        waiting += reports * len(group)
-        if waiting >= worth_it:
+    # A merge rewrites the counters of every metric and cohort. As in the collector, it runs when
+    # enough reports wait that this pays.
+    merge_size, n_waiting = max(16 * metrics * _COHORTS, 4096), 0
+    for batch in _read_batches(registry, bodies):
+        inbox.append(*_pack(batch))
+        n_waiting += reports * len(batch)
+        if n_waiting >= merge_size:
             merge(engine, inbox, wait=True)
-            waiting = 0
+            n_waiting = 0
     merge(engine, inbox, wait=True)
     today = datetime.datetime.now(datetime.UTC).date()
     seconds, written = meter.read()
@@ -210,6 +227,7 @@ def _measure(
 
 
 def _registry(metrics: int, k: int) -> Any:
+    """Return a registry of equal metrics with k bits."""
     from rappor import Registry  # noqa: PLC0415 - what is measured is imported late
 
     entries = (_METRIC.format(i=i, k=k, m=_COHORTS) for i in range(metrics))
@@ -222,23 +240,23 @@ def _read_batches(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
     from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
 
     known, today = AcceptedParams(registry), datetime.datetime.now(datetime.UTC).date()
-    for start in range(0, len(bodies), _GROUP):
+    for start in range(0, len(bodies), _BATCH):
         yield [
             read_upload(body, known, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)
-            for body in bodies[start : start + _GROUP]
+            for body in bodies[start : start + _BATCH]
         ]
 
 
-def _pack(group: list[Any]) -> tuple[Any, dict[str, str]]:
+def _pack(batch: list[Any]) -> tuple[Any, dict[str, str]]:
     """Return a batch as the inbox stores it, and its parameters by fingerprint."""
     from rappor_server.storage.inbox import Batch  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.record import encode  # noqa: PLC0415
 
-    accepted = [report for upload in group for report in upload.accepted]
+    accepted = [report for upload in batch for report in upload.accepted]
     sets = {report.fingerprint: report.params for report in accepted}
     documents = {fingerprint: params.to_json() for fingerprint, params in sets.items()}
     today = datetime.datetime.now(datetime.UTC).date()
-    return Batch(today, len(accepted), encode(group, {})), documents
+    return Batch(today, len(accepted), encode(batch, {})), documents
 
 
 def _make_bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
@@ -265,23 +283,25 @@ def _create_database(folder: Path, url: str) -> str:
 
     name = f"sizing_{secrets.token_hex(8)}"
     is_sqlite = url.startswith("sqlite")
-    own = f"sqlite:///{folder}/{name}.sqlite3" if is_sqlite else create_database(url, name)
-    migrate(own)
-    return own
+    database = f"sqlite:///{folder}/{name}.sqlite3" if is_sqlite else create_database(url, name)
+    migrate(database)
+    return database
 
 
-def _read_processor_seconds(number: int, *, children: bool = False) -> float:
-    """Return the processor seconds of a process and its children.
+def _read_processor_seconds(pid: int, *, children: bool = False) -> float:
+    """Return the processor seconds of a process, and of its children if wanted (Linux, proc(5)).
 
-    Ended children are included (proc(5)).
+    Fields 14 and 15 of /proc/PID/stat are the ticks of the process, 16 and 17 of its ended
+    children. Field 4 is its parent. After the name, which ends with a bracket, field n has the
+    index n - 3.
     """
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             words = path.read_text(encoding="ascii").rpartition(")")[2].split()
-            if path.parent.name == str(number):
+            if path.parent.name == str(pid):
                 ticks += sum(map(int, words[11 : 15 if children else 13]))
-            elif children and words[1] == str(number):
+            elif children and words[1] == str(pid):
                 ticks += sum(map(int, words[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
@@ -300,25 +320,31 @@ class _Meter:
         return now - before, all_written - written
 
     def _now(self) -> tuple[float, float]:
+        """Return the processor seconds and the written bytes until now.
+
+        On PostgreSQL, the processor seconds contain the server's, and the written bytes are the
+        position of the write-ahead log.
+        """
         if not self._is_postgresql:
             written = dict(
                 line.split(": ") for line in Path("/proc/self/io").read_text().splitlines()
             )
             return time.process_time(), float(written["write_bytes"])
-        log = self._ask("SELECT pg_current_wal_lsn() - '0/0'")
-        postmaster = Path(str(self._ask("SHOW data_directory"))) / "postmaster.pid"
-        number = int(postmaster.read_text().split()[0])
-        return time.process_time() + _read_processor_seconds(number, children=True), float(log)
+        log = self._query("SELECT pg_current_wal_lsn() - '0/0'")
+        postmaster = Path(str(self._query("SHOW data_directory"))) / "postmaster.pid"
+        pid = int(postmaster.read_text().split()[0])
+        return time.process_time() + _read_processor_seconds(pid, children=True), float(log)
 
     def key_bytes(self, day: datetime.date) -> int:
         """Return the size of the table with the keys of a day."""
         name = f"upload_{day:%Y%m%d}"
         if self._is_postgresql:
-            return int(self._ask(f"SELECT pg_total_relation_size('{name}')"))
+            return int(self._query(f"SELECT pg_total_relation_size('{name}')"))
         sizes = f"SELECT sum(pgsize) FROM dbstat WHERE name = '{name}'"  # noqa: S608 - our own
-        return int(self._ask(sizes))
+        return int(self._query(sizes))
 
-    def _ask(self, query: str) -> Any:
+    def _query(self, query: str) -> Any:
+        """Run a query, and return its single value."""
         from sqlalchemy import text  # noqa: PLC0415 - the extra 'server'
 
         with self._engine.connect() as db:

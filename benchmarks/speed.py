@@ -1,7 +1,9 @@
-"""Speed: reports and candidates a second, seconds and peak memory, beside plain numpy.
+"""Speed: reports and candidates a second, seconds and peak memory, compared with plain numpy.
 
-The data is made outside the timed region. Every figure is the best of several repetitions, and the
-median stands beside it. The best shows the code, and the median shows the state of the machine.
+Benchmarks: `decode` (many candidates), `draw` (simulated reports), `aggregate` (sums of reports),
+`hash` (bits of candidates) and `exact` (counts without reports). The data is made outside the timed
+region. Every figure is the best of several repetitions, and the median is in the next column. The
+best shows the code, and the median shows the state of the machine.
 """
 
 from __future__ import annotations
@@ -28,10 +30,8 @@ from rappor.simulation.collection import simulate_counts, simulate_reports
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population, english_words
 
-Block = tuple[NDArray[np.uint8], NDArray[np.uint16]]
-
 _BLOCK = 1 << 16
-"""Number of reports that the plain drawing makes at a time."""
+"""Number of reports that plain numpy draws or sums at a time. Limits its memory."""
 _MEGABYTE = 1e6
 
 
@@ -55,7 +55,7 @@ def decode(*, quick: bool) -> list[Table]:
         "The candidates' texts are in the memory before.",
     )
     for n_candidates in (10_000,) if quick else (100_000, 1_000_000):
-        runs = [_decode_apart(str(n_candidates)) for _ in range(1 if quick else 3)]
+        runs = [_decode_in_process(str(n_candidates)) for _ in range(1 if quick else 3)]
         seconds = [run["seconds"] for run in runs]
         best = runs[seconds.index(min(seconds))]
         table.rows.append(
@@ -80,13 +80,14 @@ def _measure_many_detections(*, quick: bool) -> Table:
     )
     cases = [("300", "1e8"), ("1000", "1e9"), ("2000", "1e9"), ("4000", "1e10")]
     for present, reports in cases[:1] if quick else cases:
-        run = _decode_apart("20000", present, reports)
+        run = _decode_in_process("20000", present, reports)
         cells: list[Cell] = [int(present), reports, int(run["found"]), run["cpu"]]
         table.rows.append([*cells, run["peak"] / _MEGABYTE])
     return table
 
 
-def _decode_apart(*arguments: str) -> dict[str, float]:
+def _decode_in_process(*arguments: str) -> dict[str, float]:
+    """Decode in a fresh process, whose peak memory is that of the decode."""
     command = [sys.executable, "-m", "benchmarks.decode_once", *arguments]
     root = Path(__file__).resolve().parents[1]
     process = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
@@ -240,6 +241,7 @@ def exact(*, quick: bool) -> list[Table]:
 
 
 def _rates(title: str, what: str) -> Table:
+    """Return an empty table of rates; `what` is counted a second."""
     return Table(title=title, columns=("what", f"{what}/s", "median", "ratio"))
 
 

@@ -1,4 +1,10 @@
-"""The cost of a streamed candidate: the time of a decode, beside candidates times (a + b m)."""
+"""The cost of a streamed candidate: time of a decode against the model candidates * (a + b m).
+
+A stream is a list of candidates that is generated instead of stored, here all strings of a first
+letter and four more. Its decode passes over the candidates several times. The benchmark decodes the
+same stream with m = 32 to 512 cohorts, and fits the time of a candidate, a, and of a candidate and
+cohort, b, by least squares.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +28,14 @@ COHORTS: Final = (32, 64, 128, 256, 512)
 _LETTERS: Final = string.ascii_lowercase
 _ADDED: Final = 4
 """Number of letters that follow the first letter of a candidate."""
-_EACH: Final = len(_LETTERS) ** _ADDED
+_CANDIDATES_A_HEAD: Final = len(_LETTERS) ** _ADDED
 """Number of candidates that begin with the same letter."""
 
 
 def stream(*, quick: bool) -> list[Table]:
     """Decode one stream under several numbers of cohorts, and fit the cost of a candidate."""
     heads = 1 if quick else 5
-    n = heads * _EACH
+    n = heads * _CANDIDATES_A_HEAD
     seconds = [_time_fastest(m, heads, repeats=1 if quick else 3) for m in COHORTS]
     per_candidate = np.array(seconds) / n
     # Least squares of the relative error: every row counts alike.
@@ -54,14 +60,16 @@ def _time_fastest(m: int, heads: int, *, repeats: int) -> float:
         [f"{i} is no candidate" for i in range(1000)], 1 / np.arange(1.0, 1001.0)
     )
     counts = simulate_counts(population, params, n_reports=1e7, seed=1)
-    decode(counts, _candidates("a", 3))  # compiles what is compiled once
-    taken = []
+    # A first decode compiles the loops, and does not count.
+    decode(counts, _candidates("a", 3))
+    seconds = []
     for _ in range(repeats):
         start = time.process_time()
         decode(counts, _candidates(_LETTERS[:heads], _ADDED))
-        taken.append(time.process_time() - start)
-    return min(taken)
+        seconds.append(time.process_time() - start)
+    return min(seconds)
 
 
 def _candidates(heads: str, added: int) -> Candidates:
+    """Return the stream of all strings of one of the first letters and `added` more letters."""
     return Candidates.product(list(heads), _LETTERS, added, added)

@@ -19,9 +19,9 @@ class Failing(float):
 
 
 class Foretold(Failing):
-    """A number that misses its target in a result that warned of unreliable errors.
+    """A number that misses its target although the results warned of unreliable errors.
 
-    It is yellow.
+    It is printed in yellow.
     """
 
     colour = "\x1b[33m"
@@ -72,6 +72,7 @@ class Table:
 
 
 def _align(row: list[str], widths: list[int]) -> list[str]:
+    """Fill the cells of a row with spaces to the widths of their columns."""
     first, *others = zip(row, widths, strict=True)
     return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
 
