@@ -1,7 +1,10 @@
-"""Changes between samples as one sentence that names the strings.
+"""Significant changes of a comparison as one sentence that names the strings.
 
-Examples of the sentence: "duckduckgo rose from 12.1 % to 14.3 % and qwant is gone: 3.1 % in the
-first weeks." and "No share changed significantly."
+A comparison contains the shares of the same strings in several samples: periods, segments (groups
+of devices with the same public properties) or collections. A row of a comparison is one string in
+one contrast, such as "the second sample minus the first". Examples of the sentence: "duckduckgo
+rose from 12.1 % to 14.3 % and qwant is gone: 3.1 % in the first weeks." and "No share changed
+significantly."
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from rappor.reporting.numbers import format_share
 from rappor.reporting.plots import sort_changes
 
 _NAMED: Final = 3
-"""Largest number of changes that a sentence names. Further changes are counted."""
+"""Largest number of changes that a sentence names. Further changes are counted, so that the
+sentence stays readable."""
 
 _THIRDS: Final = 3
-"""Number of parts of the periods. The first and the last part are compared."""
+"""Number of equal parts into which the periods of a trend are divided. The mean of the first part
+and the mean of the last part are the shares before and after."""
 
 _VERBS: Final = {
     "rise": "rose from {before} to {after}",
@@ -28,11 +33,14 @@ _VERBS: Final = {
     "more": "is more common in {name} ({after}) than elsewhere ({before})",
     "less": "is less common in {name} ({after}) than elsewhere ({before})",
 }
-"""Clauses that describe a string, by the direction of its change."""
+"""Clauses that describe the change of a string. The keys are the values of a row's "direction"."""
 
 
 def format_string(text: str) -> Markup:
-    """Return a string of a device as a part of a sentence, isolated from the text direction."""
+    """Return a string of a device as a part of a sentence.
+
+    The element `bdi` isolates the direction of its script from the sentence.
+    """
     return tag("bdi", breakable(shorten(text, 60)))
 
 
@@ -40,11 +48,13 @@ def describe_changes(comparison: Comparison) -> Markup:
     """Return a sentence that names the largest changes, or states that no share changed."""
     rows = [row for row in sort_changes(comparison) if row["changed"]]
     if comparison.by == "segment" and len(comparison.samples) == 2:
-        # A string that is more common in one of two segments is less common in the other one.
+        # Two segments: a string that is more common in the first is less common in the second. The
+        # sentence names each string once.
         rows = [row for row in rows if row["direction"] == "more"]
     if not rows:
         is_over_time = comparison.primary and comparison.by != "segment"
         return join("No share changed significantly." if is_over_time else "")
+    # The contrast of a segment has the name "... against the rest". The sentence needs the segment.
     names = {
         f"{sample.name} against the rest": _name_segment(sample) for sample in comparison.samples
     }
@@ -80,7 +90,7 @@ def _name_segment(sample: Sample) -> str:
 def _describe_change(
     row: Mapping[str, Any], comparison: Comparison, *, include_name: bool
 ) -> Markup:
-    """Return a clause about one change."""
+    """Return a clause about the change of one string."""
     error, direction, name = row["std_error"], row["direction"], row["name"]
     early, late = _name_ends(comparison)
     words = _VERBS[direction].format(
@@ -93,7 +103,10 @@ def _describe_change(
 
 
 def _name_ends(comparison: Comparison) -> tuple[str, str]:
-    """Return the times at which a string was present that is gone, and is present that is new."""
+    """Return the times of the shares before and after, as ends of clauses.
+
+    The first text follows the share of a string that is gone, the second the share of a new string.
+    """
     if comparison.by == "sample":
         return " before", ""
     has_several = sum(sample.reports > 0 for sample in comparison.samples) >= 2 * _THIRDS

@@ -1,14 +1,19 @@
-"""Frames of charts that are drawn as SVG: in pages, in notebooks and in files.
+"""Frames of charts in SVG, for pages, notebooks and files.
 
-This module draws no marks. Other modules draw marks and texts, and pass them as the content of a
-`Chart`. A picture is a chart or a grid of charts. A figure is a chart with its title and a
-description in HTML.
+This module draws no marks (dots, lines, bars). Other modules draw marks and texts, and pass them as
+the content of a `Chart`. Three words:
 
-The x of a mark is in per cent of the width, and its y in units of SVG (pixels at a zoom of 1). A
-chart without a width of its own therefore fills a window of any width with text of one size. A
-chart with a width is scaled as a whole. A single chart needs no style sheet and no script. Text has
-the colour `currentColor`, which follows light and dark windows. The colours of marks have contrast
-on both. Colour is never the only difference between two series: their shapes or dashes differ, too.
+    chart     one drawing with a title
+    picture   a chart, or a grid of charts
+    figure    a chart with its title and a description, as HTML
+
+Coordinates: the x of a mark is in per cent of the width, and its y in units of SVG (pixels at a
+zoom of 1), from the top. A chart without a width of its own therefore fills a window of any width,
+and its text keeps its size. A chart with a width is scaled as a whole.
+
+A chart needs no style sheet and no script. Text has the colour `currentColor`, which follows light
+and dark windows. The colours of marks have contrast on white and on black. Colour is never the only
+difference between two series: their shapes or dashes differ, too.
 """
 
 from __future__ import annotations
@@ -29,21 +34,23 @@ SUFFIXES: Final = (".svg", ".png", ".html")
 """Suffixes of the files that `Picture.save` can write."""
 
 COLORS: Final = ("#1f77c9", "#d55e00", "#0b8f6a", "#a05fc0", "#8a7300", "#c2306a", "#7a7a7a")
-"""Colours that people with all kinds of colour vision can distinguish, on white and on black. The
-last one is grey."""
+"""Colours of series, in their order. People with all kinds of colour vision can distinguish them on
+white and on black. The last colour is grey."""
 
 _FONTS: Final = (
     "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Noto Sans', 'DejaVu Sans', "
     "'Liberation Sans', sans-serif"
 )
-"""Fonts of all texts. Real fonts follow `system-ui`, because the library for PNG does not know that
-name."""
+"""Fonts of all texts. `system-ui` stands for the font of the operating system. Names of fonts
+follow, because the library for PNG does not support `system-ui`."""
 
 _WIDTH: Final = 720
-"""Width of the file of a chart that has no width of its own, in units of SVG."""
+"""Width of the file of a chart that has no width of its own, in units of SVG. A convention: the
+width of a column of text."""
 
 _CELL: Final = 420
-"""Width of a chart in the file of a grid, in units of SVG, if the chart has no width of its own."""
+"""Width of each chart in the file of a grid, in units of SVG, if the chart has no width of its own.
+A convention."""
 
 _MARGIN: Final = 20
 """Distance of a drawing to the edges of its file, and to the row below it, in units of SVG.
@@ -57,7 +64,7 @@ _ZOOM: Final = 2
 
 
 class Picture:
-    """A drawing that a notebook shows, and that can be saved as .svg, .png or .html."""
+    """Base class of drawings. A notebook shows them, and `save` writes .svg, .png or .html."""
 
     __slots__ = ()
 
@@ -72,13 +79,17 @@ class Picture:
         raise NotImplementedError
 
     def _repr_svg_(self) -> str:
-        """Return the drawing as a notebook shows it, dark on white."""
+        """Return the drawing for a notebook, dark on white. Jupyter calls this method."""
         return self.svg()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the drawing in the format of the path's suffix.
 
         An HTML file needs no other file.
+
+        Parameters
+        ----------
+        path : path with the suffix .svg, .png or .html.
 
         Raises
         ------
@@ -125,7 +136,7 @@ class Chart(Picture):
     def figure(self, description: str = "", *, name: str = "") -> Markup:
         """Return the drawing under its title, with a description below.
 
-        A figure with a `name` has an anchor and a link to it.
+        A figure with a `name` has an anchor with this name, and a link to the anchor.
         """
         words = [tag("strong", breakable(self.title))]
         if name:
@@ -145,7 +156,7 @@ class Chart(Picture):
     def svg(self) -> Markup:
         """Return the drawing as a file of its own."""
         width = _WIDTH if self.width is None else self.width
-        # The outer element is the width to which the per cents of the inner element refer.
+        # Per cents of the inner element refer to the width of the outer element.
         content = tag("svg", self.to_element(), width=width)
         return _build_file(self.title, content, width, self.height)
 
@@ -168,7 +179,7 @@ class ChartGrid(Picture):
     columns: int = 3
 
     def inline(self, *, has_addresses: bool = False) -> Markup:
-        """Return all charts as parts of a page, on request each with an anchor."""
+        """Return all charts as parts of a page. With `has_addresses`, each chart has an anchor."""
         parts = (
             chart.figure(name=f"figure-{number}" if has_addresses else "")
             for number, chart in enumerate(self.charts)
@@ -177,7 +188,7 @@ class ChartGrid(Picture):
 
     def svg(self) -> Markup:
         """Return the grid as a file of its own."""
-        # A grid without charts is an empty file with a title.
+        # Case: no charts. The file is empty except for its title.
         columns = max(1, min(self.columns, len(self.charts)))
         width = max((chart.width or _CELL for chart in self.charts), default=_CELL)
         head = _HEADING if any(chart.title for chart in self.charts) else 0
@@ -214,7 +225,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 
 
 def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
-    """Return a drawing as a PNG.
+    """Return a drawing as the bytes of a PNG.
 
     Parameters
     ----------
@@ -232,8 +243,8 @@ def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
     def rasterise(text: str, zoom: int) -> bytes:
         return bytes(_load_rasteriser().svg_to_bytes(svg_string=text, zoom=zoom))
 
-    # Without a font the library draws no letter and reports no error. So the picture of a letter is
-    # compared with a picture without a letter.
+    # Case: a machine without fonts, such as a container. The library draws no letter and reports no
+    # error. The picture of a letter is therefore compared with a picture without a letter.
     letter, nothing = (
         tag("svg", tag("text", text, y=9, font_family=_FONTS), width=9, height=9,
             xmlns="http://www.w3.org/2000/svg")
@@ -247,7 +258,7 @@ def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
 def _build_file(title: str, content: Markup, width: float, height: float) -> Markup:
     """Return a drawing with its title on a white background, as a file of its own.
 
-    `width` and `height` are the size of the content, without title and margins.
+    `width` and `height` are the size of the content in units of SVG, without title and margins.
     """
     width, height = width + 2 * _MARGIN, height + _HEADING + 2 * _MARGIN
     return tag(

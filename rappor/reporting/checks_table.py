@@ -1,4 +1,4 @@
-"""Table of the checks of an audit."""
+"""Table of the checks of an audit, which tests an encoder or a client for faults."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rappor.reporting.tables import Column, Table
 
 
 def checks_table(checks: Sequence[Any]) -> Table[Any]:
-    """Return the table of the checks, with their verdicts and p-values.
+    """Return the table of the checks, with their verdicts, findings and p-values.
 
-    The checks are of type `Any`, because only `cli` may import `rappor.auditing`.
+    The checks have the type `Any`, because only `cli` may import `rappor.auditing`.
     """
     return Table(
         title="Checks",

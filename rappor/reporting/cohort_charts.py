@@ -1,4 +1,11 @@
-"""Charts of the cohorts of a collection: reports, true bits, and unexplained residuals."""
+"""Charts of the cohorts of a collection: reports, true bits, and residuals.
+
+A cohort is a group of devices with the same hash functions. Honest devices draw their cohort at
+random, so cohorts have similar numbers of reports, and similar mean numbers of true bits (bits
+before the noise). A residual is the number of ones at a bit of a cohort minus the number that the
+candidates explain, in standard deviations of the noise. Forged reports show as uneven cohorts or as
+patterns of the residuals.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +37,18 @@ _NAMED_COHORTS: Final = 8
 """Largest number of cohorts that are named below a chart. More names would overlap."""
 
 _FULL: Final = 5.0
-"""Residual, in standard deviations, whose square fills its cell. All larger residuals have the same
-square."""
+"""Residual, in standard deviations, whose square fills its cell. Larger residuals have a square of
+the same size. Noise alone exceeds 5 in about one residual of two million."""
 
 
 class _Bar(NamedTuple):
-    """The vertical line of some neighbouring cohorts.
+    """Vertical line of one cohort, or of some neighbouring cohorts.
 
     Attributes
     ----------
-    low, high : smallest and largest number of the cohorts.
+    low, high : smallest and largest number among the cohorts.
     tooltip : text that a pointer shows.
-    bounds : numbers between which honest cohorts lie, or nothing.
+    bounds : smallest and largest number of honest cohorts; empty if no bounds are drawn.
     """
 
     low: float
@@ -51,7 +58,14 @@ class _Bar(NamedTuple):
 
 
 class _VerticalAxis(NamedTuple):
-    """A vertical axis: its title with the unit, a function that writes a number, dashed levels."""
+    """Vertical axis of a chart.
+
+    Attributes
+    ----------
+    title : title with the unit.
+    write : function that formats a number beside the axis.
+    levels : numbers at which a dashed line is drawn.
+    """
 
     title: str
     write: Callable[[float], str]
@@ -76,14 +90,23 @@ def draw_cohort_reports(title: str, cohorts: Sequence[CohortRange], expected: fl
 def draw_cohort_bits(title: str, cohorts: Sequence[CohortRange]) -> Chart:
     """Draw the mean number of true bits of a report in each cohort.
 
-    Short strokes mark the numbers between which the mean of honest reports lies.
+    Short strokes mark the smallest and the largest plausible mean of honest reports.
     """
     axis = _VerticalAxis("true bits of a report", "{:g}".format)
     return _draw_bars(title, cohorts, [_build_bar_of_bits(cohort) for cohort in cohorts], axis)
 
 
 def draw_residuals(title: str, grid: ResidualGrid) -> Chart:
-    """Draw a square for each residual, of its size: full above the fit, and hollow below it."""
+    """Draw a square for each residual. The area of the square is proportional to the residual.
+
+    A square is full if a bit has more ones than the candidates explain, and hollow if it has fewer.
+
+    Parameters
+    ----------
+    title : title of the chart.
+    grid : residuals in `cells`, (rows, columns) float64. A row stands for `grid.cohorts` cohorts,
+        and a column for `grid.bits` bits.
+    """
     rows, columns = grid.cells.shape
     above, below = (
         "".join(
@@ -141,7 +164,7 @@ def _draw_bars(
             stroke_dasharray="5 4", stroke_opacity=0.7)
         for level in axis.levels
     ]  # fmt: skip
-    # Every second, fourth, eighth ... cohort is named, because m is often a power of 2.
+    # Every second, fourth or eighth cohort is named, because m is often a power of 2.
     step = 2 ** math.ceil(math.log2(len(cohorts) / _NAMED_COHORTS)) if len(cohorts) > 1 else 1
     for number, (cohort, bar) in enumerate(zip(cohorts, bars, strict=True)):
         position = _LEFT + (_RIGHT - _LEFT) * (number + 0.5) / len(cohorts)

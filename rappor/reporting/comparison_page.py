@@ -1,4 +1,8 @@
-"""The page of a comparison: what changed, the shares of each string, and all numbers as tables."""
+"""Page of a comparison: significant changes, the shares of each string, and all numbers as tables.
+
+A comparison contains the shares of the same strings in several samples: periods, segments or
+collections. `rappor trend` and `rappor compare` write the page, and the public site contains it.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,15 @@ from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.plots import SEGMENTS, draw_changes, draw_shares, sort_changes
 
 _DRAWN: Final = 40
-"""Largest number of changes that are drawn. The table has all of them."""
+"""Largest number of changes that are drawn. The table contains all changes."""
 
 _NEAREST: Final = 10
-"""Number of candidates that are drawn if nothing changed."""
+"""Number of candidates that are drawn if no change is significant: those with the smallest
+p-values."""
 
 _CHARTS: Final = 12
-"""Largest number of strings whose shares are drawn."""
+"""Largest number of strings whose shares are drawn, each in a chart of its own. The table contains
+all strings."""
 
 _DOTS: Final = 2400
 """Largest number of dots of all charts of shares together. More dots make a larger file."""
@@ -34,7 +40,7 @@ def comparison_page(comparison: Comparison) -> str:
 
 
 def comparison_content(comparison: Comparison) -> Content:
-    """Return the content of the page about a comparison."""
+    """Return the content of the page about a comparison, for a page of its own or a part of one."""
     by = ", ".join(dict.fromkeys(name for sample in comparison.samples for name in sample.segment))
     title = f"{shorten(comparison.metric, 60) or 'Estimates'} by {by or comparison.by}"
     if comparison.by == "sample":
@@ -73,7 +79,10 @@ def comparison_sections(comparison: Comparison) -> Iterator[Markup]:
 
 
 def count_drawings(comparison: Comparison) -> int:
-    """Return the number of strings whose shares are drawn. Two samples have no such drawings."""
+    """Return the number of strings whose shares are drawn.
+
+    Collections without an order have no such drawings: their changes are drawn instead.
+    """
     n = 0 if comparison.by == "sample" else len(comparison.shown_rows)
     return min(n, _CHARTS, max(1, _DOTS // len(comparison.samples)))
 
@@ -117,7 +126,10 @@ def _format_legend(comparison: Comparison) -> str:
 
 
 def _format_omitted(comparison: Comparison, n: int) -> Iterator[str]:
-    """Yield the numbers of strings and segments without a drawing; `n` strings have one."""
+    """Yield sentences with the numbers of strings and segments that are not drawn.
+
+    `n` is the number of drawn strings.
+    """
     n_segments = len(comparison.samples) - SEGMENTS if comparison.by == "segment" else 0
     numbers = {"more strings": len(comparison.shown_rows) - n, "smaller segments": n_segments}
     for what, number in numbers.items():

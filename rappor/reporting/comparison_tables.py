@@ -1,4 +1,8 @@
-"""Tables of a comparison: changes, shares, and samples."""
+"""Tables of a comparison: changes, shares, and samples.
+
+A comparison contains the shares of the same strings in several samples: periods, segments or
+collections. A contrast is a weighted sum of the samples, such as a difference or a slope.
+"""
 
 from __future__ import annotations
 
@@ -28,28 +32,40 @@ _COMPARED: Final = {
     "sample": ("difference", "before", "after"),
     "segment": ("difference", "elsewhere", "here"),
 }
-"""Titles of a difference and of the two compared shares, by what the samples are."""
+"""Titles of the columns of a difference and of the two compared shares. The keys are the values of
+`Comparison.by`, which names the kind of the samples."""
 
 _OVER_TIME: Final = ("trend", "first third", "last third")
-"""The same titles for periods. Their change is the slope of a line through all periods."""
+"""Titles of the same columns if the samples are periods. The change is then the slope of a line
+through all periods."""
 
 _BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+"""Characters with bars of growing height, from one eighth of a line to a full line."""
+
 _GAP: Final = "\u00b7"
-"""Stands for a period without reports in a row of bars."""
+"""Character that stands for a period without reports among the bars."""
 
 _FEWEST_BARS: Final = 3
-"""Smallest number of bars that are shown. Fewer bars do not show a course."""
+"""Smallest number of bars that a table shows. Fewer bars do not show a course."""
 
 _NAME_ROOM: Final = 9
-"""Number of columns of a terminal that bars leave for the name of a candidate."""
+"""Number of columns of a terminal that bars leave for the name of a candidate. More room shortens
+fewer names and leaves fewer bars."""
 
 
 def changes_table(
     comparison: Comparison, title: str, rows: Sequence[Row], *, include_names: bool = False
 ) -> Table[Row]:
-    """Return the table of the rows of primary contrasts, with adjusted intervals of changes.
+    """Return the table of rows of primary contrasts.
 
-    With `include_names`, a column has the name of the contrast of each row.
+    Significant changes have adjusted intervals, which hold for all of them together.
+
+    Parameters
+    ----------
+    comparison : the comparison.
+    title : title of the table.
+    rows : rows of its primary contrasts.
+    include_names : True for a column with the name of the contrast of each row.
     """
     name: Column[Row] = Column("compared", lambda row: row["name"], "text")
     change, before, after = _COMPARED.get(comparison.by, _OVER_TIME)
@@ -83,7 +99,8 @@ def changes_of_contrast(
 ) -> Table[Row]:
     """Return the table of one contrast for a terminal of `width` columns.
 
-    Where there is room, the last column has a bar for the share of each of the last periods.
+    If the terminal is wide enough, the last column has a bar for the share of each of the last
+    periods.
 
     Parameters
     ----------
@@ -98,7 +115,8 @@ def changes_of_contrast(
         for i in candidates
     ]
     table = changes_table(comparison, contrast.name, rows)
-    # Bars take the room beside the other columns and a short name, because names can be cut.
+    # The bars get the room that remains beside the other columns and a short name. Two spaces
+    # separate neighbouring columns. Names can be cut, numbers cannot.
     room = width - sum(2 + column for column in table.column_widths()[1:]) - _NAME_ROOM - 2
     n_bars = min(len(comparison.samples), room)
     if contrast.kind != "slope" or n_bars < _FEWEST_BARS:
@@ -170,7 +188,10 @@ def list_significant_steps(comparison: Comparison) -> Iterator[str]:
 
 
 def _draw_bars(shares: Sequence[float]) -> str:
-    """Return a bar for each share, from 0 to the largest; a dot for a period without reports."""
+    """Return a bar for each share. A bar of full height stands for the largest share.
+
+    A period without reports has a dot.
+    """
     largest = max((share for share in shares if math.isfinite(share)), default=0.0)
     scale = (len(_BARS) - 1) / largest if largest > 0 else 0.0
     heights = (max(share, 0.0) * scale if math.isfinite(share) else None for share in shares)
@@ -178,11 +199,12 @@ def _draw_bars(shares: Sequence[float]) -> str:
 
 
 def _format_interval_of_share(row: Row) -> str:
+    """Format the interval of a share; empty for a period without reports."""
     if row["estimate"] is None:
         return ""
     return format_interval(row["ci_low"], row["ci_high"], row["std_error"])
 
 
 def _format_days(number: int | None) -> str:
-    """Format a number of days, empty if it is unknown."""
+    """Format a number of days. None, an unknown number, becomes an empty text."""
     return "" if number is None else f"{number:,}"

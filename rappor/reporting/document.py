@@ -1,9 +1,10 @@
-"""Pages as single HTML files.
+"""Pages of results as single HTML files.
 
-A page is complete without scripts, style sheets and other files. People open such pages inside
-build servers and wikis, which forbid all three (`Content-Security-Policy: default-src 'none'`). One
-style sheet arranges the page and one script sorts and filters tables where both are allowed. The
-page's own policy allows these two by their hashes, and nothing else.
+A page is readable without scripts, without a style sheet and without other files. People open pages
+inside build servers and wikis, which forbid all three (`Content-Security-Policy: default-src
+'none'`). Where they are allowed, one style sheet arranges the page, and one script sorts and
+filters tables. The page's own policy allows these two by their hashes, and nothing else, so a
+string of a device that became markup by a fault could not run as a script.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SCRIPT: Final = constant("page.js")
 
 
 class Content(NamedTuple):
-    """Content of a page, as a page of its own or as a part of another page.
+    """Content of a page: a page of its own, or a part of another page such as a dashboard's.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ def header(
     Parameters
     ----------
     title : heading of the page.
-    first : the answer in one sentence, which has the largest letters, or an empty text.
+    first : the answer in one sentence, in the largest letters. An empty text omits it.
     others : further sentences.
     warnings : sentences in the colour of warnings.
     above : a link above the heading, or None.

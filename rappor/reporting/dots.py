@@ -1,7 +1,8 @@
 """Dot charts: rows of dots with their intervals, such as shares, differences and losses.
 
 The name of a row stands above its dot and has the whole width, because names may be long. A full
-dot is a result that is sure: a detected string or a significant change. A hollow dot is not sure.
+dot is a statistically significant result: a detected string or a significant change. A hollow dot
+is a result that is not significant.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.scale import Scale
 
 _NAME_COLUMNS: Final = 34
-"""Largest number of columns of a name, which fits a narrow window beside a number. The table of the
-page has longer names."""
+"""Largest width of a name, in columns of a terminal. A name of this width fits a narrow window
+beside a number. The table of the page contains longer names."""
 
 _START, _END = 2.0, 98.0
-"""Ends of the axis, in per cent of the width. A dot at an end is visible as a whole."""
+"""Ends of the axis, in per cent of the width. The margin keeps a dot at an end inside the
+drawing."""
 
 _ROW: Final = 34
-"""Height of a row, in units of SVG."""
+"""Height of a row, in units of SVG: a line of text and a line of dots."""
 
 _NAME, _DOT = 13, 25
 """Position of a row's name and of its dots, in units of SVG below the top of the row. Intervals do
@@ -39,22 +41,23 @@ _LABEL_WIDTH: Final = 15
 """Smallest distance between two numbers below the axis, in per cent of the width."""
 
 _WIDEST: Final = (-0.5, 1.5)
-"""Ends at which intervals of shares are cut. No share is below 0 or above 1, and a wider axis would
-press all dots together."""
+"""Shares at which intervals are cut, as proportions. No share is below 0 or above 1, and a wider
+axis would press all dots together."""
 
 _SHAPES: Final = ("", "M-5 -5H5V5H-5Z", "M0 -6L6 0L0 6L-6 0Z", "M-6 5L0 -6L6 5Z")
-"""Paths of the markers, by kind: circle, square, diamond, triangle."""
+"""Paths of the markers of SVG, by the kind of a dot: circle (an element of its own, so its path is
+empty), square, diamond, triangle."""
 
 
 class Dot(NamedTuple):
-    """A dot of a row.
+    """Dot of a row.
 
     Attributes
     ----------
-    value : position of the dot.
-    low, high : ends of its interval, or None.
+    value : number that the dot shows, in the unit of the axis.
+    low, high : ends of its interval; None for a dot without an interval.
     full : True for a full dot.
-    kind : index of the dot's kind, which has a shape and a colour.
+    kind : index of the dot's kind. A kind has a shape and a colour.
     """
 
     value: float
@@ -65,14 +68,14 @@ class Dot(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a dot chart.
+    """Row of a dot chart.
 
     Attributes
     ----------
     name : name of the row.
-    number : number that is written beside the name.
+    number : formatted number beside the name.
     dots : the dots of the row.
-    tooltip : text that a pointer shows. By default it is the number.
+    tooltip : text that a pointer shows; empty for the number.
     """
 
     name: str
@@ -94,7 +97,7 @@ def draw_dots(
     Parameters
     ----------
     title : title of the chart.
-    parts : rows by their heading. Rows under an empty heading have no heading.
+    parts : rows by heading, in order. An empty heading is not drawn.
     axis : title of the axis, with the unit.
     kinds : names of the kinds of dots, for a legend.
     write : function that writes a number below the axis.
@@ -113,6 +116,7 @@ def draw_dots(
             top += _ROW
     below, height = _draw_axis(scale, top, axis, write)
     for kind, text in enumerate(kinds):
+        # Dots of the first kind are full where they are drawn, so the legend shows a full dot.
         marks.append(draw_marker(kind, "6", height + 8, full=not kind))
         marks.append(tag("text", text, x=18, y=height + 13))
         height += _LINE
@@ -139,7 +143,10 @@ def format_position(scale: Scale, value: float) -> str:
 
 
 def _find_ends(dot: Dot) -> tuple[float, float]:
-    """Return the ends of a dot with its interval, which are cut at -50 % and 150 %."""
+    """Return the smallest and the largest number of a dot and its interval, cut at `_WIDEST`.
+
+    A dot above 1.5, such as a loss in nats, keeps its position.
+    """
     known = [end for end in dot[:3] if end is not None]
     least, most = _WIDEST
     return max(min(known), least), min(max(known), max(most, dot.value))
@@ -166,7 +173,7 @@ def _draw_row(row: Row, scale: Scale, top: float) -> Markup:
 def _draw_interval(dot: Dot, scale: Scale, y: float) -> list[Markup]:
     """Draw the interval of a dot, and a line from 0 to a full dot."""
     parts = []
-    # The line shows a share as a length. A broken axis has no lengths that can be compared.
+    # The line shows a share as a length. Lengths on a broken axis cannot be compared.
     if dot.full and dot.kind == 0 and scale.gap is None:
         ends = {"x1": format_position(scale, 0.0), "x2": format_position(scale, dot.value)}
         parts.append(tag("line", y1=y, y2=y, stroke=COLORS[0], stroke_width=2, **ends))
@@ -203,9 +210,13 @@ def _draw_grid(scale: Scale, top: float, n: int) -> Markup:
 def _draw_axis(
     scale: Scale, height: float, title: str, write: Callable[[float], str]
 ) -> tuple[Markup, float]:
-    """Write the numbers and the title of the axis below all rows, and the stretch it leaves out.
+    """Write the numbers and the title of the axis below all rows.
 
-    Return the texts with the height of the chart so far.
+    A broken axis also gets a sentence that names the numbers that it leaves out.
+
+    Returns
+    -------
+    The texts, and the height of the chart so far in units of SVG.
     """
     parts, last = [], -math.inf
     for tick in scale.ticks(5):

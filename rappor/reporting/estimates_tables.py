@@ -1,4 +1,8 @@
-"""Tables of estimates: candidates, contrasts, and bits that no candidate explains."""
+"""Tables of estimates: candidates, contrasts, and bits that no candidate explains.
+
+Terminal, page and notebook use the same columns. A row of estimates is one candidate; its keys are
+listed in `Estimates.rows`.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +24,24 @@ Row = Mapping[str, Any]
 """A row as `Estimates.rows` yields it."""
 
 _DIGITS: Final = 4
-"""Number of significant digits of a number that is not a share, such as the mean of buckets."""
+"""Number of significant digits of a number that is not a share, such as the mean of buckets. A
+convention: standard errors of such numbers seldom justify more."""
 
 
 def format_candidate(row: Row) -> str:
-    """Format the name of a row, with the number of its identifiability group if it has one."""
+    """Format the name of a row, with the number of its identifiability group.
+
+    Candidates of one group have the same bits in every cohort, so counts cannot distinguish them. A
+    row without a group has the number 0 or no number.
+    """
     return f"{row['candidate']} (group {row['group']})" if row.get("group") else row["candidate"]
 
 
 def error_of_share(row: Row, reports: int) -> float | None:
-    """Return the standard error of a row's share, or None if unknown.
+    """Return the standard error of a row's share; None for an unknown error.
 
-    The row contains the standard error of the number of reports.
+    The row contains the standard error of its count, in reports. `reports` is the number of all
+    reports.
     """
     return None if row["std_error"] is None else row["std_error"] / reports
 
@@ -41,9 +51,9 @@ def estimate_columns(
     select_interval: Callable[[Row], tuple[float | None, float | None]],
     interval_title: str,
 ) -> dict[str, Column[Row]]:
-    """Return all columns of numbers of estimates, by a key for each column.
+    """Return all columns of numbers of estimates, by their keys.
 
-    The terminal and the page select columns, and show them in an order of their own.
+    Terminal and page select columns by their keys, each in its own order.
 
     Parameters
     ----------
@@ -75,7 +85,14 @@ def estimate_columns(
 def contrasts_table(
     contrasts: Iterable[Contrast], confidence: float, first_title: str = "together"
 ) -> Table[Contrast]:
-    """Return the table of sums and differences of several rows, with their errors."""
+    """Return the table of contrasts: sums and differences of several rows, with their errors.
+
+    Parameters
+    ----------
+    contrasts : the contrasts.
+    confidence : confidence level of the intervals, such as 0.95.
+    first_title : title of the column of names.
+    """
     return Table(
         title="Several rows together",
         columns=(
@@ -95,7 +112,14 @@ def contrasts_table(
 
 
 def unexplained_bits_table(title: str, bits: Iterable[Row]) -> Table[Any]:
-    """Return the table of bits that neither candidates nor noise explain."""
+    """Return the table of bits that neither candidates nor noise explain.
+
+    Parameters
+    ----------
+    title : title of the table.
+    bits : mappings with the keys "collection" (number of the parameter set), "cohort", "bit",
+        "share" and "std_error".
+    """
     return table_of_cells(
         title,
         ("parameter set", "cohort", "bit", "share", "std error"),
@@ -113,11 +137,12 @@ def unexplained_bits_table(title: str, bits: Iterable[Row]) -> Table[Any]:
 
 
 def _format_number(number: float | None, unknown: str) -> str:
+    """Format a whole number. None becomes the text `unknown`."""
     return unknown if number is None else f"{number:,.0f}"
 
 
 def _forged_column(title: str, key: str) -> Column[Row]:
-    """Return a column of numbers of forged reports. It is empty for rows that were not detected."""
+    """Return a column of numbers of forged reports. Rows that are not detected have empty cells."""
     return Column(title, lambda row: _format_number(row[key], "none can") if key in row else "")
 
 
@@ -141,7 +166,7 @@ def _format_estimate(contrast: Contrast, value: float) -> str:
         return format_share(value, contrast.std_error)
     if math.isfinite(value):
         return f"{value:.{_DIGITS}g}"
-    # A mean or quantile is infinite if it lies beyond the outer edges of the buckets.
+    # Case: a mean or a quantile beyond the outer edges of the buckets. Its value is infinite.
     return "above the edges" if value > 0 else "below the edges"
 
 

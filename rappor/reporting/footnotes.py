@@ -1,4 +1,8 @@
-"""Footnotes: sentences under estimates and comparisons, the same on terminal, page and notebook."""
+"""Footnotes: sentences below estimates and comparisons, the same on terminal, page and notebook.
+
+The sentences state the number of detections, the unallocated share (reports that no detected
+candidate explains), assumptions, gaps of the data and warnings. Every number comes from a record.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +24,26 @@ from rappor.reporting.numbers import (
 )
 
 _SIGNIFICANT: Final = 0.01
-"""Largest p-value at which the overall test is called significant."""
+"""Largest p-value at which a footnote calls the overall test significant. A convention, stricter
+than the usual 5 %."""
 
 _NAMED_PERIODS: Final = 5
-"""Largest number of periods that a footnote names. Further periods are counted."""
+"""Largest number of periods that a footnote names. Further periods are counted, so that the
+sentence stays readable."""
 
 FORGED: Final = (
     "Nothing in a report proves that a device sent it. 'forged make': this many forged reports "
     "could create this row although nobody has the string. 'forged hide': this many more could "
     "remove it, and perhaps other rows too."
 )
-"""Footnote that explains the columns of forged reports."""
+"""Footnote that explains the columns "forged make" and "forged hide" of a table."""
 
 _DIFFERENCES: Final = {
     "sample": "differences are significant, at",
     "segment": "differences of a segment from the rest are significant, at",
 }
-"""Clauses about the number of significant contrasts, by what the samples are."""
+"""Clauses about the number of significant contrasts. The keys are the kinds of samples that have
+differences; periods have a trend line instead."""
 
 
 def list_footnotes(estimates: Estimates) -> Iterator[str]:
@@ -172,6 +179,7 @@ def _format_changes(comparison: Comparison) -> str:
 
 
 def _name_periods(periods: Sequence[Sample]) -> str:
+    """Name the first periods, and count the others."""
     first = ", ".join(period.name for period in periods[:_NAMED_PERIODS])
     n_more = len(periods) - _NAMED_PERIODS
     return first if n_more <= 0 else f"{first} and {n_more:,} more"
@@ -194,8 +202,8 @@ def _format_limit(diagnostics: Mapping[str, Any]) -> str:
         diagnostics[f"half_detectable_with_{way}"]
         for way in ("reports", "reports_per_device", "cohorts")
     )
-    # The noun stands in the first of the ways only: "about 8,000 reports in all ..., or 30 from
-    # each of the same devices".
+    # Only the first way contains the noun "reports": "about 8,000 reports in all, from different
+    # devices, or 30 from each of the same devices".
     unit = "" if reports is not None else "reports "
     ways = {
         "about {} reports in all, from different devices": reports,

@@ -1,4 +1,7 @@
-"""JSON values of records: objects of their fields and properties."""
+"""JSON values of records: a record becomes an object of its fields and properties.
+
+Commands print records with the option --json. JSON contains all digits; only tables round.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,20 @@ from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import Metric
 
 _LETTERS: Final = ("encoding", *LETTERS, "p_star", "q_star", "fingerprint")
-"""Entries by which JSON describes parameters."""
+"""Attributes of `Params` that JSON contains. The fingerprint is a short hash of the parameters."""
 
 
 def to_json_text(record: Any, **more: Any) -> str:
     """Write a record, and additional entries, as one line of JSON.
 
     A record becomes an object of its fields and properties, parameters become their letters, and a
-    metric becomes its name and fingerprint. JSON has no infinity, so null replaces it.
+    metric becomes its name and fingerprint. JSON has no infinity, so an infinite number becomes
+    null.
+
+    Parameters
+    ----------
+    record : a dataclass.
+    more : further entries, by their names.
     """
     document = to_json_value(record)
     for name, value in more.items():
@@ -44,7 +53,10 @@ def to_json_value(value: Any) -> Any:
 
 
 def _entries(name: str, value: Any) -> dict[str, Any]:
-    """Return the entries that a field adds to the object of its record."""
+    """Return the entries of a field in the object of its record.
+
+    A field with parameters or with a metric becomes several entries.
+    """
     if isinstance(value, Params):
         return {letter: getattr(value, letter) for letter in _LETTERS}
     if isinstance(value, Metric):

@@ -1,4 +1,8 @@
-"""Line charts over linear and logarithmic axes, with dots for measured values."""
+"""Line charts over linear and logarithmic axes, with dots for measured values.
+
+The input is rows: mappings with the numbers of a point and the name of its series. A series is one
+line with one colour and one pattern of dashes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.scale import Scale
 
 Row: TypeAlias = Mapping[str, Any]
-"""Numbers of one point by the names of their fields, and the name of its series."""
+"""Point of a line. The mapping contains its numbers by field, and the name of its series."""
 
 _WIDTH: Final = 400
 """Width of a chart, in units of SVG."""
@@ -29,28 +33,29 @@ _LINE: Final = 18
 """Height of a line of the legend, in units of SVG."""
 
 _LABEL_WIDTH: Final = 40
-"""Distance between two numbers below the horizontal axis, in units of SVG. With a smaller distance
-numbers overlap."""
+"""Smallest distance between two numbers below the horizontal axis, in units of SVG. At a smaller
+distance numbers overlap."""
 
 _SAME_LINE: Final = 0.005
-"""Relative distance below which two lines cannot be distinguished in a chart of this height."""
+"""Largest relative difference at which two lines count as one. It is about a unit of SVG in a chart
+of this height, so the lines cannot be distinguished."""
 
 _DASHES: Final = (None, "7 2", "4 4", "2 2", "9 2 2 2", "1 3", "12 3")
-"""Dashes of the lines, by series. They distinguish lines without colour, and a dashed line leaves
-the line below visible."""
+"""Patterns of dashes of the series, in their order. Patterns distinguish lines without colour, and
+a dashed line leaves the line below visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis of a line chart.
+    """Axis of a line chart.
 
     Attributes
     ----------
-    field : the field of the rows that the axis shows.
+    field : name of the field of the rows that the axis shows.
     title : title of the axis, with the unit.
     log : True for a logarithmic axis.
-    domain : numbers at both ends, or None for the smallest and the largest number of the rows.
-    percent : True to write shares in per cent.
+    domain : numbers at both ends; None for the smallest and the largest number of the rows.
+    percent : True for numbers in per cent.
     """
 
     field: str
@@ -60,7 +65,10 @@ class Axis:
     percent: bool = False
 
     def has_place_for(self, row: Row) -> bool:
-        """Return whether the row's number can be drawn on this axis."""
+        """Return whether the row's number can be drawn on this axis.
+
+        Unknown and infinite numbers cannot, and a logarithmic axis has no place for 0 and less.
+        """
         value = row[self.field]
         return value is not None and math.isfinite(value) and (value > 0 or not self.log)
 
@@ -70,7 +78,7 @@ class Axis:
         return Scale.over(values, start=start, end=end, log=self.log)
 
     def write(self, value: float) -> str:
-        """Write a number beside the axis: 5 %, 0.01, 100, 10k, 1M."""
+        """Format a number for the axis, such as 5 %, 0.01, 100, 10k, 1M."""
         if self.percent:
             return format_short_percent(value)
         # Thousands have four digits up to 9999, so that 5000 is not written as 5k beside 500.
@@ -101,18 +109,21 @@ def draw_lines(  # noqa: PLR0913 - what a chart shows has many parts
     rows : the points of the lines.
     x, y : the axes.
     series : field with the name of the series.
-    part : field that divides a series into several lines of one colour, or an empty text.
+    part : field that divides a series into several lines of one colour. An empty text divides
+        nothing.
     legend : sentence above the legend.
     title : title of the chart.
     points : measured values, which are drawn as dots over the lines. They have the same fields.
     """
     lined, dotted = (
-        [row for row in some if x.has_place_for(row) and y.has_place_for(row)]
-        for some in (list(rows), list(points))
+        [row for row in points_of_kind if x.has_place_for(row) and y.has_place_for(row)]
+        for points_of_kind in (list(rows), list(points))
     )
     names = list(dict.fromkeys(str(row[series]) for row in [*lined, *dotted]))
+    # Six units of SVG keep the first dot away from the axes.
     across = x.scale([*lined, *dotted], start=_LEFT + 6, end=_RIGHT)
     up = y.scale([*lined, *dotted], start=_FLOOR, end=_TOP + 6)
+    # For each line, a pair of series and part: its rows by their x.
     lines: dict[tuple[str, Any], dict[float, Row]] = {}
     for row in lined:
         lines.setdefault((str(row[series]), row.get(part)), {}).setdefault(row[x.field], row)
@@ -131,13 +142,13 @@ def draw_lines(  # noqa: PLR0913 - what a chart shows has many parts
 
 
 def merge_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, str]:
-    """Return a label for each series. Series whose lines lie over each other share a label.
+    """Return a label for each series. Series whose lines coincide share a label.
 
-    Two lines lie over each other if their numbers differ by at most half a per cent.
+    Two lines coincide if their numbers differ by at most half a per cent.
 
     Parameters
     ----------
-    rows : the points of all lines, those of each series in the same order of x.
+    rows : the points of all lines. Every series has the same x in the same order.
     value : field with the number that the vertical axis shows.
     series : field with the name of the series.
     """
@@ -156,6 +167,7 @@ def merge_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, s
 
 
 def _is_same_line(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether two lines cannot be distinguished in a chart."""
     return len(one) == len(other) and all(
         math.isclose(a, b, rel_tol=_SAME_LINE) for a, b in zip(one, other, strict=True)
     )
@@ -174,9 +186,18 @@ def _stroke_of_series(number: int) -> dict[str, Any]:
 def _draw_legend(
     names: Sequence[str], with_line: set[str], title: str, top: float
 ) -> tuple[Markup, float]:
-    """Draw the legend, and return it with the height of the chart.
+    """Draw the legend. The name of a series stands beside a piece of its line, or beside its dot.
 
-    The name of a series stands beside a piece of its line, or beside its dot if it has no line.
+    Parameters
+    ----------
+    names : names of the series, in order.
+    with_line : names of the series that have a line.
+    title : sentence above the legend, or an empty text.
+    top : position of the legend, in units of SVG from the top.
+
+    Returns
+    -------
+    The legend, and the height of the chart in units of SVG.
     """
     parts = [tag("text", title, y=top + 12)] if title else []
     top += _LINE * len(parts)

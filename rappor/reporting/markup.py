@@ -1,8 +1,10 @@
 """HTML and SVG that are escaped by construction.
 
-Text becomes markup in one place only. `tag` escapes every text and every attribute, and passes
-`Markup` unchanged. Only this module creates `Markup`. A string of a device or an analyst therefore
-cannot begin a tag, leave an attribute, change the direction of the text around it, or hide.
+Strings of devices and analysts are untrusted: they may contain tags, quotation marks, invisible
+characters, or characters that reverse the direction of text. `tag` is the only function that
+creates an element. It escapes every text and every attribute, and passes `Markup` unchanged. Only
+this module creates `Markup`. A string therefore cannot begin a tag, leave an attribute, change the
+direction of the text around it, or hide.
 
 >>> tag("p", "1 < 2", class_="note")
 '<p class="note">1 &lt; 2</p>'
@@ -21,21 +23,24 @@ _INVISIBLE: Final = re.compile(
     "\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Characters that change the text direction, are invisible, or cannot be encoded. They are replaced
-by their names. Joiners are not in this list, because words and emoji need them."""
+"""Matches characters that change the text direction, are invisible, or cannot be encoded. Their
+code points replace them. Joiners (U+200C, U+200D) are not in the list, because words and emoji need
+them."""
 
 _PICTURES: Final = 0x2400
-"""Code point at which Unicode's pictures of the 32 control characters begin."""
+"""Code point at which the block "Control Pictures" of Unicode begins. It has a visible sign for
+each of the 32 control characters."""
 
 _VOID: Final = frozenset({"meta", "br", "col"})
-"""Elements of HTML that have no end tag."""
+"""Elements of HTML without an end tag. The list contains only elements that pages use."""
 
 _BREAKS: Final = re.compile(r"[/._:@=?&+-](?=[^\W\d_])|[^\W_]{30}")
-"""Pattern after which a long name may be broken: a sign before a letter, or 30 letters without a
-sign."""
+"""Matches a place after which a browser may break a long name: a sign before a letter, or 30
+letters without a sign."""
 
 _SHORT: Final = 20
-"""Largest number of characters of a name that is never broken, because it fits a phone."""
+"""Largest number of characters of a name that is never broken. A phone shows a name of this length
+in one line."""
 
 
 class Markup(str):
@@ -45,7 +50,7 @@ class Markup(str):
 
 
 def tag(name: str, /, *content: str, **attributes: str | float | None) -> Markup:
-    """Return an element.
+    """Return an element of HTML or SVG.
 
     Parameters
     ----------
@@ -65,12 +70,12 @@ def tag(name: str, /, *content: str, **attributes: str | float | None) -> Markup
 
 
 def join(*parts: str) -> Markup:
-    """Return parts one after another. Texts are escaped, Markup is not."""
+    """Concatenate parts. Texts are escaped, and Markup stays as it is."""
     return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
 
 
 def constant(file: str) -> Markup:
-    """Return a style sheet or a script of this folder. These files contain no input."""
+    """Read a style sheet or a script of this folder. The files contain no input of other people."""
     data = pkgutil.get_data(__package__, file)
     assert data is not None
     return Markup(data.decode("utf-8"))
@@ -82,21 +87,22 @@ def escape(text: str) -> Markup:
 
 
 def breakable(text: str) -> Markup:
-    """Return text as HTML. A narrow window breaks a long text after signs."""
+    """Return text as HTML that a narrow window may break after signs, such as dots."""
     shown = visible(text)
+    # \0 marks the places while the text is escaped. `visible` has replaced any \0 of the text.
     marked = _BREAKS.sub("\\g<0>\0", shown) if len(shown) > _SHORT else shown
     return Markup(html.escape(marked).replace("\0", "<wbr>"))
 
 
 def visible(text: str) -> str:
-    """Return text in which the names of invisible characters replace these characters."""
+    """Return text in which each invisible character is replaced by its picture or code point."""
     return _INVISIBLE.sub(_name_character, text)
 
 
 def shorten(text: str, columns: int) -> str:
-    """Return visible text of at most some columns. A text that is cut ends with an ellipsis."""
-    # A text of a million characters is cut before the slow loop. The beginning is long enough: each
-    # character takes at least one column, except for marks that combine with other characters.
+    """Return visible text of at most `columns` columns. A cut text ends with an ellipsis."""
+    # Case: a text of a million characters. It is cut before the slow loop. Four characters for each
+    # column suffice: each character takes at least one column, except for combining marks.
     shown = visible(text[: 4 * columns])
     taken = 0
     for index, character in enumerate(shown):
@@ -118,4 +124,5 @@ def _name_character(match: re.Match[str]) -> str:
 
 
 def _format_attribute(value: str | float) -> str:
+    """Format the value of an attribute. Six digits are enough for a position in a drawing."""
     return visible(value) if isinstance(value, str) else f"{value:.6g}"

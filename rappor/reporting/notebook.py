@@ -1,6 +1,7 @@
 """HTML of each record in a notebook, without scripts and style sheets.
 
-The functions NAME_html are called by `rappor.base.display`.
+A notebook such as Jupyter asks a record for its HTML. `rappor.base.display` then calls the function
+NAME_html of this module, where NAME is the record's `_renderer`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from rappor.reporting.privacy_tables import beliefs_table
 from rappor.reporting.tables import table_of_pairs
 
 _ROWS: Final = 20
-"""Largest number of rows of a table in a notebook. More rows hide the cells below."""
+"""Largest number of rows of a table in a notebook. More rows would push the next cells of the
+notebook off the screen."""
 
 
 def estimates_html(estimates: Estimates) -> str:

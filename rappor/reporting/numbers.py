@@ -1,6 +1,8 @@
 """Formatters of numbers for people: shares, changes, intervals, p-values and privacy losses.
 
-An estimate is written with two significant digits of its standard error, so that no digit is noise.
+An estimate is written with two significant digits of its standard error, because further digits
+would be noise. Example: the share 0.12345 with the standard error 0.0011 is written as 12.35 %.
+Bounds of beliefs are rounded towards less privacy, because they are promises.
 """
 
 from __future__ import annotations
@@ -12,17 +14,16 @@ from rappor.base.sentence_numbers import format_belief
 from rappor.protocol.loss import posterior_bound
 
 _NEARLY_SURE: Final = 0.9999
-"""Largest posterior probability that is written exactly.
-
-Rounding up a larger one would read as 100 %.
-"""
+"""Largest posterior probability that is written as a number. A larger probability, rounded up,
+would read as 100 %."""
 
 _LEAST_BELIEF: Final = 0.001
-"""Smallest lower bound of a posterior probability that is written exactly. Rounding down a smaller
-one would read as 0."""
+"""Smallest lower bound of a posterior probability that is written as a number. A smaller bound,
+rounded down, would read as 0."""
 
 _LEAST_P: Final = 1e-99
-"""Smallest p-value that is written exactly. Smaller ones carry no further information."""
+"""Smallest p-value that is written as a number. Smaller p-values contain no further information,
+and an exponent of three digits would widen the column."""
 
 
 def format_percent(share: float, digits: int = 1) -> str:

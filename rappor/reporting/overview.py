@@ -1,8 +1,9 @@
 """Overview of a metric as a part of a page: a sentence, and each string with its bar and course.
 
-A bar is the share of a string in the latest periods, with a line for its interval. Beside the bar
-stands the course: a line of the shares of all periods, with a band of their intervals, and the
-change from the first third of the periods to the last third.
+The collector's dashboard shows it to analysts. A bar is the share of a string in the latest
+periods, with a line for its confidence interval. The course stands beside the bar: a line of the
+shares of all periods, with a band of their intervals, and the change from the first third of the
+periods to the last third.
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ from rappor.reporting.scale import Scale
 from rappor.reporting.time_chart import draw_band, scale_shares
 
 _CARD_ROWS: Final = 3
-"""Largest number of strings that a card in the list of metrics shows."""
+"""Largest number of strings that a card shows. A card is the summary of a metric in the list of all
+metrics."""
 
 _PAGE_ROWS: Final = 20
-"""Largest number of strings on the page of a metric. Further strings are counted."""
+"""Largest number of strings on the page of a metric. Further strings are counted, and files contain
+them."""
 
 _CHARTS: Final = 6
-"""Largest number of strings whose shares by period are drawn as charts of their own."""
+"""Largest number of strings whose shares by period are drawn in charts of their own. More charts
+make the page longer."""
 
 _HEIGHT: Final = 26
-"""Height of a bar and of a course, in units of SVG."""
+"""Height of a bar and of a course, in units of SVG. A line of text has about this height."""
 
 
 def overview_content(overview: Overview) -> Content:
@@ -102,7 +106,7 @@ def describe_leader(overview: Overview) -> Markup:
 
 
 def describe_basis(overview: Overview) -> str:
-    """Return a sentence about the reports, the devices and the noise behind the overview."""
+    """Return a sentence about the reports, the effective number of devices, and the noise."""
     estimates = overview.estimates
     share = estimates.diagnostics.get("detectable_share")
     epsilon = max(epsilon_1(collection.params) for collection in estimates.collections)
@@ -118,10 +122,12 @@ def describe_basis(overview: Overview) -> str:
 
 def _list_other_shares(estimates: Estimates) -> Iterator[str]:
     """Yield the share of strings that are not in the list, and the unallocated share."""
-    rest = estimates.not_listed
-    if rest is not None:
-        ends = format_interval(max(rest.ci_low, 0.0), rest.ci_high, rest.std_error)
-        share = format_share(max(rest.estimate, 0.0), rest.std_error)
+    not_listed = estimates.not_listed
+    if not_listed is not None:
+        # Noise can make an estimated share negative. A page shows 0 in its place.
+        low = max(not_listed.ci_low, 0.0)
+        ends = format_interval(low, not_listed.ci_high, not_listed.std_error)
+        share = format_share(max(not_listed.estimate, 0.0), not_listed.std_error)
         yield f"{share} are not in the list ({ends})"
     if math.isfinite(estimates.unallocated) and estimates.unallocated > 0:
         yield f"{format_percent(estimates.unallocated)} have no detected string"
@@ -161,7 +167,7 @@ def _draw_bar(row: OverviewRow, scale: Scale) -> Markup:
             fill_opacity=0.85 if row.detected else 0.3),
     ]  # fmt: skip
     if scale(0.0) > scale.start:
-        # An interval reaches below 0, so 0 is not the left edge.
+        # Case: an interval reaches below 0. A line marks 0, which is not the left edge then.
         zero = format_position(scale, 0.0)
         parts.append(tag("line", x1=zero, x2=zero, y1=0, y2=_HEIGHT, stroke="currentColor"))
     if low is not None and high is not None:
@@ -177,7 +183,10 @@ def _draw_bar(row: OverviewRow, scale: Scale) -> Markup:
 
 
 def _draw_course(row: OverviewRow, overview: Overview) -> Iterator[Markup]:
-    """Yield the course of a share over all periods, and its change. One period has no course."""
+    """Yield the course of a share over all periods, and its change.
+
+    Yields nothing for one period.
+    """
     if len(row.run) < 2:
         return
     estimates = [(period["ci_low"], period["estimate"], period["ci_high"]) for period in row.run]
@@ -223,4 +232,5 @@ def _format_legend(overview: Overview) -> str:
 
 
 def _format_share(row: OverviewRow) -> str:
+    """Format a share. A no-break space keeps the number and the unit in one line."""
     return format_share(row.share, row.std_error).replace(" ", "\u00a0")

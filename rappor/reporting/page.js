@@ -1,11 +1,11 @@
 "use strict";
 const number = text => {
-  const found = parseFloat(text.replace(/,/g, ""));
-  return Number.isNaN(found) ? Infinity : found;
+  const value = parseFloat(text.replace(/,/g, ""));
+  return Number.isNaN(value) ? Infinity : value;
 };
 for (const table of document.querySelectorAll("table[data-sorts]")) {
   const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, place) => {
+  heads.forEach((head, column) => {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
@@ -14,7 +14,7 @@ for (const table of document.querySelectorAll("table[data-sorts]")) {
       const sign = head.getAttribute("aria-sort") === "descending" ? 1 : -1;
       heads.forEach(other => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
-      const key = row => row.cells[place].textContent;
+      const key = row => row.cells[column].textContent;
       const words = head.align === "left";
       const compare = (a, b) => words ? key(a).localeCompare(key(b)) : number(key(a)) - number(key(b));
       body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));

@@ -1,4 +1,10 @@
-"""The page of a decode: the answer, and in collapsible sections the numbers that it rests on."""
+"""Page of a decode: the estimated shares, and in collapsible sections their basis.
+
+`rappor decode --html FILE` and `Estimates.to_html` write the page. The first screen has the number
+of detected strings, the largest share, warnings, a chart and the table of candidates. Sections that
+a reader expands follow: sums of shares, parameters and privacy losses, diagnostics of the fit, the
+questions of a reviewer, and the hashes of all inputs.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +47,12 @@ from rappor.reporting.plots import draw_estimates, select_interval
 from rappor.reporting.tables import Column, Table, table_of_cells, table_of_pairs
 
 _MOST_GRIDS: Final = 3
-"""Largest number of parameter sets whose residuals are drawn. More grids make a larger file."""
+"""Largest number of parameter sets whose residuals are drawn. Each grid has up to 64 x 64 squares,
+so more grids make a larger file."""
 
 _GROUP_NAMES: Final = 20
-"""Largest number of names of an identifiability group in a cell. Further names are counted."""
+"""Largest number of names in a cell of an identifiability group: candidates with the same bits in
+every cohort. Further names are counted."""
 
 
 def estimates_page(
@@ -62,7 +70,7 @@ def estimates_page(
 
 
 def estimates_content(result: EstimatesReport, *, forged: bool = False) -> Content:
-    """Return the content of the page about one decode."""
+    """Return the content of the page about one decode, for a page of its own or a part of one."""
     estimates = result.estimates
     names = dict.fromkeys(part.summary.metric for part in result.collections)
     about = shorten(", ".join(filter(None, names)), 60) or "Estimates"
@@ -86,7 +94,10 @@ def estimates_content(result: EstimatesReport, *, forged: bool = False) -> Conte
 
 
 def requested_contrasts(estimates: Estimates) -> Iterator[Markup]:
-    """Yield the table of the requested contrasts, if there are any."""
+    """Yield the table of the requested contrasts: sums and differences of rows.
+
+    Yields nothing without contrasts.
+    """
     if estimates.contrasts:
         confidence = estimates.error_control.confidence
         yield contrasts_table(estimates.contrasts, confidence).to_html()
@@ -173,7 +184,7 @@ def _count_unlisted(result: EstimatesReport) -> str:
 
 
 def _list_masses(result: EstimatesReport) -> Iterator[Markup]:
-    """Yield the table of the shares of several candidates together, if there is one."""
+    """Yield the table of the shares of several candidates together; nothing without such shares."""
     if result.masses:
         confidence = format_short_percent(result.estimates.error_control.confidence)
         shares = table_of_cells(
@@ -237,6 +248,7 @@ def _params_table(part: CollectionReport) -> Table[Any]:
 
 
 def _format_loss(loss: Loss) -> str:
+    """Format a loss in nats, and the largest belief after the reports, from 50 % before."""
     most = format_largest_belief(loss.of_half, loss.epsilon)
     return f"{format_nats(loss.epsilon)} nats; a belief of 50 % becomes at most {most}"
 
@@ -270,7 +282,7 @@ def _build_diagnostics(result: EstimatesReport) -> Markup:
 
 
 def _list_fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the numbers of the fit, by their descriptions."""
+    """Yield pairs of a description and a formatted number of the fit."""
     fit = diagnostics["goodness_of_fit"]
     yield (
         "goodness of fit",
@@ -308,7 +320,7 @@ def _draw_cohorts(part: CollectionReport, balance: Mapping[str, Any]) -> Iterato
 
 
 def _describe_neighbours(part: CollectionReport) -> str:
-    """Return a sentence about marks of several cohorts, or nothing if a mark is one cohort."""
+    """Return a sentence about marks of several cohorts; an empty text if a mark is one cohort."""
     together = part.cohorts[0].last - part.cohorts[0].first + 1
     if together == 1:
         return ""
@@ -316,7 +328,7 @@ def _describe_neighbours(part: CollectionReport) -> str:
 
 
 def _draw_residuals(grid: ResidualGrid) -> Iterator[Markup]:
-    """Yield the figure of the residuals, and the table of the largest ones."""
+    """Yield the figure of the residuals, and the table of the largest residuals."""
     chart = draw_residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
     together = grid.cohorts * grid.bits
     yield chart.figure(
@@ -349,6 +361,7 @@ def _groups_table(result: EstimatesReport) -> Table[Any]:
 
 
 def _format_group(group: tuple[str, ...]) -> str:
+    """Format the names of a group of candidates, and count the names that are left out."""
     names = ", ".join(shorten(name, 40) for name in group[:_GROUP_NAMES])
     n_more = len(group) - _GROUP_NAMES
     return f"{names} and {n_more:,} more" if n_more > 0 else names
@@ -369,6 +382,7 @@ def _build_origin(result: EstimatesReport) -> Markup:
     """Return the section with the command, the hashes of all inputs, and the versions."""
     origin = result.origin
     command = [tag("pre", tag("code", origin.command))] if origin.command else []
+    # Case: streamed candidates. Only candidates with a row are in memory, so only they are hashed.
     is_streamed = result.estimates.n_candidates > len(result.estimates)
     which = "candidates that have a row" if is_streamed else "candidates"
     hashes = table_of_pairs(

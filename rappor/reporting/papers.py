@@ -1,4 +1,7 @@
-"""Documents for a company, such as a data sheet, as Markdown and as one HTML file."""
+"""Documents for a company, such as a data sheet, as Markdown and as one HTML file.
+
+`rappor.privacy` writes the content as a `Document` of sections with texts and tables.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from rappor.reporting.markup import Markup, tag, visible
 from rappor.reporting.tables import table_of_cells
 
 _PLACEHOLDER: Final = "[to be filled in]"
-"""Text that stands where only people can decide. It is the only markup of Markdown that the texts
-contain on purpose."""
+"""Placeholder of a text that people have to write. Its brackets are the only brackets that are not
+escaped, so that people can search for it."""
 
 
 def paper_markdown(paper: Document) -> str:
@@ -30,7 +33,10 @@ def paper_page(paper: Document) -> str:
 
 
 def _list_lines(section: Section) -> Iterator[str]:
-    """Yield the lines of a section: its heading, its texts, and its table."""
+    """Yield the lines of a section: its heading, its texts, and its table.
+
+    Several texts become a list.
+    """
     yield from (f"## {_escape_markdown(section.title)}", "")
     bullet = "- " if len(section.texts) > 1 else ""
     yield from (f"{bullet}{_escape_markdown(text)}" for text in section.texts)
@@ -44,7 +50,7 @@ def _list_lines(section: Section) -> Iterator[str]:
 
 
 def _escape_markdown(text: str) -> str:
-    """Return text that Markdown shows unchanged, on one line and in one cell of a table."""
+    """Return text that Markdown shows unchanged, in one line, so that it fits a cell of a table."""
     line = " ".join(visible(text).split()) if "\n" in text else visible(text)
     for sign in "\\|<>*[]":
         line = line.replace(sign, f"\\{sign}")

@@ -1,4 +1,7 @@
-"""Tables of a plan: its summary, repeated reports, other designs, and parts of strings."""
+"""Tables of a plan: its summary, repeated reports, other designs, and parts of strings.
+
+A plan contains the parameters of a future collection and predictions of its results.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ _CORRECTIONS: Final = {
     "adaptive": "adaptive Benjamini-Hochberg",
     "bonferroni": "Bonferroni",
 }
-"""Names of the corrections in the literature, by the names that options have."""
+"""Names of the corrections for many tests in the literature. The keys are the values of the option
+--correction."""
 
 _ERROR_PARTS: Final = {
     "coins": "privacy noise",
@@ -37,15 +41,15 @@ _ERROR_PARTS: Final = {
     "unexplained": "strings that no candidate explains",
     "candidates": "candidates on the same bits",
 }
-"""Descriptions of the parts of a standard error, by the names that `Prediction.parts` has."""
+"""Descriptions of the parts of a standard error. The keys are the keys of `Prediction.parts`."""
 
 _SAME_NOISE: Final = 1e-6
-"""Largest difference between a probability and the probability of a profile at which both have the
-same digits in the output."""
+"""Difference of two probabilities below which they count as equal. The output has six digits, so
+smaller differences are invisible."""
 
 
 def plan_table(plan: Plan) -> Table[Sequence[str]]:
-    """Return the summary of a plan: its parameters, what they promise, and what they detect."""
+    """Return the summary of a plan: its parameters, their privacy losses, and predictions."""
     return table_of_pairs(
         f"Plan for {format_count(plan.reports, 'report')}",
         (*_list_params(plan), *_list_power(plan)),
@@ -53,7 +57,7 @@ def plan_table(plan: Plan) -> Table[Sequence[str]]:
 
 
 def repeats_table(repeats: Sequence[RepeatedReports]) -> Table[RepeatedReports]:
-    """Return the table of what repeated reports of the same devices add and cost."""
+    """Return the table of repeated reports of the same devices: detected share, error, and loss."""
     return Table(
         title="What repeated reports of the same devices bring",
         columns=(
@@ -139,8 +143,9 @@ def layouts_table(plan: DiscoveryPlan) -> Table[Sequence[str]]:
 
 
 def _list_params(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the parameters and what they promise."""
+    """Yield pairs of a name and a value about the parameters and their privacy losses."""
     params = plan.params
+    # Other encodings have no hash functions and one cohort, so h and m are left out.
     letters = LETTERS if get_encoding(params).is_hashed else ("k", *NOISE_LETTERS)
     yield "encoding", params.encoding
     yield "parameters", _format_letters(params, letters)
@@ -156,7 +161,7 @@ def _list_params(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the detectable share of the parameters, and the sources of the standard error."""
+    """Yield pairs of a name and a value about the detected share and the parts of its error."""
     prediction = plan.prediction
     question = plan.question.with_decoder_method(plan.params, plan.reports)
     condition = (
@@ -204,7 +209,8 @@ def _describe_noise_excess(plan: Plan) -> str:
     The table of other designs compares the noise alone. Without this clause the plan would state
     two numbers for the same excess.
     """
-    # The first design is the one of the plan. A metric of categories has no collisions.
+    # The first alternative is the plan itself. Categories have no collisions, so their two numbers
+    # are equal.
     if not plan.alternatives or not get_encoding(plan.params).is_hashed:
         return ""
     noise_excess = format_percent(plan.alternatives[0].excess - 1)
@@ -216,7 +222,11 @@ def _format_letters(params: Params, letters: Sequence[str]) -> str:
 
 
 def _format_repeats(reports: float | None) -> str:
-    """Format the number of reports of a device. A mean also has the largest number of a device."""
+    """Format the number of reports of a device.
+
+    None stands for any number. If devices send different numbers, the text contains their mean and
+    the largest number.
+    """
     if reports is None:
         return "any number"
     most = math.ceil(reports)
@@ -228,7 +238,7 @@ def _format_share(share: float | None) -> str:
 
 
 def _format_devices(plan: Plan) -> str:
-    """Format the number of devices of the reports, if the devices report again."""
+    """Format the number of devices; empty if each device sends one report."""
     reports_per_device = plan.question.reports_per_device
     if reports_per_device == 1:
         return ""
@@ -245,6 +255,7 @@ def _has_noise_of_profile(params: Params, name: str) -> bool:
 
 
 def _format_loss(epsilon: float) -> str:
+    """Format a loss in nats, and the largest belief after the reports, from 50 % before."""
     return (
         f"{format_nats(epsilon)} nats: somebody who thought a value 50 % likely is at most "
         f"{format_even_odds(epsilon)} sure"

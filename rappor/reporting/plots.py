@@ -1,7 +1,8 @@
-"""The chart of each record: pages show it, `.plot()` returns it, and `--chart` saves it.
+"""Chart of each record: pages contain it, `.plot()` returns it, and the option --chart saves it.
 
-The functions NAME_plot are called by `rappor.base.display`. The parameter of `audit_plot` has the
-type `Any`, because only the command line may import `rappor.auditing`.
+`rappor.base.display` calls the function NAME_plot, where NAME is the record's `_renderer`. The
+parameter of `audit_plot` has the type `Any`, because only the command line may import
+`rappor.auditing`.
 """
 
 from __future__ import annotations
@@ -32,16 +33,19 @@ from rappor.reporting.numbers import (
 from rappor.reporting.time_chart import draw_course
 
 _NAME_COLUMNS: Final = 40
-"""Largest number of columns of a name in the title of a chart. A longer name is cut."""
+"""Largest width of a name in the title of a chart, in columns of a terminal. A longer name is cut,
+so that titles of neighbouring charts do not overlap."""
 
 _CHANGES: Final = 20
-"""Largest number of changes that are drawn of samples without an order."""
+"""Largest number of changes that `comparison_plot` draws for collections without an order. The
+table contains all changes."""
 
 SEGMENTS: Final = 24
-"""Largest number of segments that are drawn. Segments are sorted by reports, the largest first."""
+"""Largest number of segments that are drawn. Segments are sorted by their number of reports, so the
+smallest segments are left out."""
 
 _DRAWN_REPORTS: Final = (1, 10)
-"""Numbers of reports whose beliefs are drawn, in addition to any number of reports."""
+"""Numbers of reports whose beliefs are drawn. One more curve is for any number of reports."""
 
 _STEPS: Final = 60
 """Number of steps of a curve of beliefs. More steps give a smoother curve and a larger file."""
@@ -57,9 +61,13 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
     ----------
     estimates : the estimates.
     top : largest number of rows.
-    rest : True for two more rows: the share of all other detected rows together, if `top` is 10,
-        20, 50, 100 or 1000, and the unallocated share. A metric with a list has a third row, the
-        share of all strings that are not in the list.
+    rest : True for further rows: the share of all other detected rows together (if `top` is 10, 20,
+        50, 100 or 1000), the unallocated share, and, for a metric with a list, the share of all
+        strings that are not in the list.
+
+    Returns
+    -------
+    The chart.
     """
     detected = list(estimates.rows(detected_only=True))[:top]
     rows = detected or sorted(estimates.rows(), key=lambda row: float(row["p_value"]))[:top]
@@ -68,7 +76,7 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
     if detected:
         n_drawn = sum(row["detected"] for row in detected)
         title = f"Shares of the reports: {n_drawn} of {n} detected candidates"
-    # The first of the masses is that of all detected rows, which the chart shows one by one.
+    # The first of the masses is the share of all detected rows. The chart shows them one by one.
     others = list(masses(estimates, after=top))[1:] if rest else ()
     return draw_estimates(title, rows, estimates.reports, others)
 
@@ -112,9 +120,14 @@ def select_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]
 
 
 def comparison_plot(comparison: Comparison, *, top: int = 6) -> Chart | ChartGrid:
-    """Draw the shares of the first strings in each period or segment, a chart for each string.
+    """Draw the shares of the first strings in each period or segment, one chart for each string.
 
-    Of samples without an order, the largest changes are drawn.
+    For collections without an order, draw the largest changes instead.
+
+    Parameters
+    ----------
+    comparison : the comparison.
+    top : largest number of strings.
     """
     if comparison.by == "sample":
         return draw_changes(comparison, top=_CHANGES)
@@ -126,7 +139,7 @@ def comparison_plot(comparison: Comparison, *, top: int = 6) -> Chart | ChartGri
 
 
 def draw_shares(comparison: Comparison, i: int) -> Chart:
-    """Draw the shares of candidate i in all samples."""
+    """Draw the shares of the candidate with index i in all samples."""
     title = shorten(comparison.candidates[i], _NAME_COLUMNS)
     if comparison.by == "segment":
         return _draw_segments(comparison, i, title)
@@ -141,6 +154,7 @@ def draw_changes(comparison: Comparison, *, top: int) -> Chart:
     rows = sort_changes(comparison)
     changed = [row for row in rows if row["changed"]]
     parts: dict[str, list[Row]] = {contrast.name: [] for contrast in comparison.primary}
+    # An estimate is None if the counts contain no information about the candidate.
     for row in [row for row in changed or rows if row["estimate"] is not None][:top]:
         parts[row["name"]].append(_build_row_of_change(row))
     what = "difference" if comparison.by == "segment" else "change"
@@ -156,7 +170,10 @@ def draw_changes(comparison: Comparison, *, top: int) -> Chart:
 
 
 def sort_changes(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the rows of the primary contrasts: changes by their size, then others by p-value."""
+    """Return the rows of the primary contrasts.
+
+    Significant changes come first, the largest first. The other rows follow by their p-value.
+    """
     return sorted(
         (
             comparison.contrast_row(contrast, i)
@@ -168,6 +185,7 @@ def sort_changes(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _sort_key(row: Mapping[str, Any]) -> tuple[bool, float, str]:
+    """Return the key of the order of `sort_changes`. A row without a number comes last."""
     number = -abs(row["estimate"]) if row["changed"] else row["p_value"]
     return (not row["changed"], math.inf if number is None else number, row["candidate"])
 
@@ -188,11 +206,12 @@ def _build_row_of_change(row: Mapping[str, Any]) -> Row:
 
 
 def _format_points(difference: float) -> str:
+    """Format a difference of shares in percentage points, with its sign."""
     return f"{100 * difference:+.6g}" if difference else "0"
 
 
 def _draw_segments(comparison: Comparison, i: int, title: str) -> Chart:
-    """Draw the share of one string in each of the first segments."""
+    """Draw the share of the candidate with index i in each of the first segments."""
     rows = []
     for number, sample in enumerate(comparison.samples[:SEGMENTS]):
         row = comparison.share_row(number, i)
@@ -217,7 +236,10 @@ def plan_plot(plan: Plan) -> Chart:
     what = f"{format_count(plan.reports, 'report')}, epsilon_1 = {plan.epsilon_1:.3g}"
     limit = f"detected with probability {plan.question.power:g}"
     return draw_lines(
-        [{"share": share, "probability": each, "what": what} for share, each in curve],
+        [
+            {"share": share, "probability": probability, "what": what}
+            for share, probability in curve
+        ],
         points=[{"share": plan.share, "probability": plan.question.power, "what": limit}],
         x=Axis(field="share", title="share of the reports", log=True, percent=True),
         y=Axis(field="probability", title="probability of detection", domain=(0, 1), percent=True),
@@ -244,7 +266,7 @@ def privacy_plot(report: PrivacyReport) -> Chart:
 
 
 def _build_curve(loss: Loss) -> list[dict[str, Any]]:
-    """Return the points of the smallest and the largest belief after reports with a loss."""
+    """Return the points of two curves: smallest and largest belief after reports, by the prior."""
     number = "any number" if loss.reports is None else format_count(loss.reports, "report")
     label = f"{number}: epsilon = {loss.epsilon:.3g}"
     return [
@@ -255,9 +277,10 @@ def _build_curve(loss: Loss) -> list[dict[str, Any]]:
 
 
 def audit_plot(audit: Any) -> Chart:
-    """Draw the measured lower bound of each loss, the claimed loss, and the largest loss in reach.
+    """Draw three losses for each check of an audit, in nats.
 
-    The largest loss in reach is the largest lower bound that so many trials can prove.
+    The three losses are the measured lower bound, the claimed loss, and the reach: the largest
+    lower bound that so many trials can prove.
     """
     kinds = ("measured, at least", "claimed, at most", "reachable with these trials")
     rows = []

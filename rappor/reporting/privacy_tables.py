@@ -1,4 +1,8 @@
-"""Tables and sentences of `rappor privacy`: promises, what links reports, and costs of a change."""
+"""Tables and sentences of `rappor privacy`: losses, linkability, and the cost of a change.
+
+A belief is the probability that an observer assigns to a value of a device, before reports (prior)
+or after them (posterior).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ CHOICE_OF_EPOCH: Final = (
     'one report a year (interval = "epoch", epoch = "year"). Losses add up over the devices of one '
     "person, too."
 )
-"""Advice below the table of a value that stays."""
+"""Advice about the length of an epoch. It is printed below the table of unchanged values."""
 
 
 def format_params(params: Params) -> str:
@@ -43,7 +47,8 @@ def format_params(params: Params) -> str:
 def beliefs_table(losses: Sequence[Loss]) -> Table[Loss]:
     """Return the table of the beliefs of an observer after reports of one value.
 
-    A column is a prior. A cell has the smallest and the largest posterior probability.
+    A row is a number of reports, and a column is a prior. A cell contains the smallest and the
+    largest posterior probability.
     """
 
     def column_of_prior(i: int, prior: float) -> Column[Loss]:
@@ -64,9 +69,9 @@ def beliefs_table(losses: Sequence[Loss]) -> Table[Loss]:
 def staying_table(
     rows: Sequence[UnchangedValueLoss],
 ) -> Table[tuple[UnchangedValueLoss, UnchangedValueLoss]]:
-    """Return the table of a value that stays, a row for each epoch.
+    """Return the table of losses of an unchanged value, with a row for each length of an epoch.
 
-    `rows` has two entries for each epoch: after one year, and after two years.
+    `rows` contains two entries for each length: after one year, and after two years.
     """
     among = f"among {rows[0].candidates:,} equally likely"
     return Table(
@@ -87,7 +92,7 @@ def staying_table(
 
 
 def shuffling_table(shuffling: Shuffling) -> Table[ShuffledLoss]:
-    """Return the table of losses after a shuffler."""
+    """Return the table of losses of reports inside a shuffled batch."""
     size = "" if shuffling.counted else "at least "
     return Table(
         title=(
@@ -129,9 +134,9 @@ def account_table(person: PersonLoss) -> Table[Sequence[str]]:
 
 
 def list_links(linkability: Linkability, *, has_properties: bool) -> Iterator[str]:
-    """Yield sentences about what links the reports of one device.
+    """Yield sentences about the linking of reports of one device.
 
-    `has_properties` states that devices of the metric send public properties.
+    `has_properties` is True if devices of the metric send public properties without noise.
     """
     yield (
         "The cohort is the same in all reports of an epoch: it reveals "
@@ -165,8 +170,12 @@ def list_costs_of_change(
 ) -> Iterator[str]:
     """Yield sentences about a change of a metric's entry.
 
-    `error` has the standard errors of estimates before and after the change, or is None if counts
-    before and after the change cannot be decoded together.
+    Parameters
+    ----------
+    change : privacy loss and reserved budget of a device.
+    error : standard errors of estimates before and after the change. None if counts before and
+        after the change cannot be decoded together.
+    devices : number of reports before, and again after, the change.
     """
     yield change.summary
     if error is None:
@@ -191,14 +200,17 @@ def _format_reports(n: int | None) -> str:
 
 
 def _format_belief(loss: Loss, i: int) -> str:
+    """Format the smallest and largest belief for the prior with index i, in per cent."""
     belief = loss.beliefs[i]
     most = format_largest_belief(belief.most, loss.epsilon)
     return f"{format_least_belief(belief.least)} to {most}"
 
 
 def _format_named(row: UnchangedValueLoss) -> str:
+    """Format the probability that an observer names the value; empty if it is not computed."""
     return "" if row.named is None else format_percent(row.named, 0)
 
 
 def _format_losses(epsilon: float, epsilon_inf: float) -> tuple[str, str, str]:
+    """Format two losses in nats, and the largest belief after all reports, from 50 % before."""
     return format_nats(epsilon), format_nats(epsilon_inf), format_even_odds(epsilon)

@@ -21,16 +21,18 @@ _NICE: Final = (1, 2, 5, 10)
 """Multiples of a power of ten at which an axis has numbers."""
 
 _CROWDED: Final = 0.1
-"""Part of an axis. Rows are crowded if half of them lie in this first part."""
+"""Proportion of an axis, from its beginning. The rows count as crowded if half of them lie in this
+first part. A larger number breaks more axes."""
 
 _EMPTY: Final = 0.5
-"""Part of an axis that a stretch without rows must take at least to be left out."""
+"""Smallest proportion of an axis that a range without rows must have to be left out. A smaller
+number breaks more axes."""
 
 _LOWER: Final = 0.72
-"""Part of a broken axis that the stretch below the gap takes at least, because it has most rows."""
+"""Smallest proportion of a broken axis for the range below the gap, because most rows lie there."""
 
 _BREAK: Final = 0.05
-"""Part of a broken axis that the gap takes."""
+"""Proportion of a broken axis for the gap, enough for two slashes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class Scale:
     start, end : positions of `low` and `high`, in any unit. `end` may be less than `start`, because
         heights on a screen grow downwards.
     log : True for a logarithmic axis.
-    gap : ends of the stretch that a broken axis leaves out, or None.
+    gap : ends of the range of numbers that a broken axis leaves out; None for an unbroken axis.
     """
 
     low: float
@@ -58,22 +60,24 @@ class Scale:
         """Return the scale from the smallest to the largest of some values."""
         low, high = min(values, default=1.0 if log else 0.0), max(values, default=1.0)
         if high - low <= 1e-9 * max(abs(low), abs(high), 1e-9):
-            # A single value has no span. It is drawn in the middle of an axis around it.
+            # Case: all values are equal. The axis is extended, and the value is drawn in its
+            # middle.
             margin = abs(low) / 2 or 0.5
             low, high = low - margin, high + margin
         return cls(low=low, high=high, start=start, end=end, log=log)
 
     @classmethod
     def broken(cls, spans: Sequence[tuple[float, float]], *, start: float, end: float) -> Scale:
-        """Return the scale of 0 and of rows, broken by the rule of this module.
+        """Return the scale of 0 and of all rows, broken by the rule of this module.
 
-        `spans` has the smallest and the largest number of each row.
+        `spans` contains the smallest and the largest number of each row.
         """
         whole = cls.over([0.0, *(end for span in spans for end in span)], start=start, end=end)
         gap = _find_gap(spans, whole.high)
         if gap is None:
             return whole
-        # The stretch above the gap may be a single number. It gets an eighth of the stretch below.
+        # Case: a single number above the gap. Its range would have no length, so the range gets at
+        # least an eighth of the length of the range below the gap.
         below = gap[0] - whole.low
         above = max(whole.high - gap[1], below / 8)
         return replace(whole, gap=(gap[0], whole.high - above))
@@ -108,10 +112,14 @@ class Scale:
 
 
 def _find_gap(spans: Sequence[tuple[float, float]], most: float) -> tuple[float, float] | None:
-    """Return the widest stretch without rows, or None if the rule does not break the axis."""
+    """Return the widest range without rows, or None if the rule does not break the axis.
+
+    `most` is the largest number of the axis.
+    """
     middles = sorted((low + high) / 2 for low, high in spans)
     if len(spans) < 3 or middles[len(spans) // 2] > _CROWDED * most:
         return None
+    # `reached` is the largest number of the rows so far, in the order of their smallest number.
     widest, reached = (0.0, 0.0), 0.0
     for low, high in sorted(spans):
         if low - reached > widest[1] - widest[0]:

@@ -1,4 +1,7 @@
-"""Pages of a public site of editions: results, what is collected, and how to compute them again."""
+"""Pages of a public site: results of metrics, their privacy notices, and how to compute them again.
+
+An edition is a published trend whose files and address never change. `site_files` writes the pages.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _FILES: Final = {
     "trend.csv": "the rows as a table",
     "edition.json": "what this edition is, with hashes",
 }
-"""Descriptions of the files of an edition."""
+"""Descriptions of the files of an edition. The page of the edition lists them."""
 
 
 def edition_page(edition: SiteEdition) -> str:

@@ -37,12 +37,20 @@ from rappor.registry.metric import Metric
 from rappor.reporting.site import edition_page, metric_page, site_page
 
 _DRAFT: Final = re.compile(r"\.(index\.html|[0-9a-f]{16})\.[0-9a-f]{16}\.tmp")
-"""Pattern that matches the name of an unfinished list or edition."""
+"""Matches the name of an unfinished list or edition, which a killed process left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedEdition:
-    """An edition on a site: its metric, its id, the path of its page, and whether it is new."""
+    """Edition on a site.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    edition : id of the edition, 16 hexadecimal digits.
+    page : path of its page.
+    new : False if the site contained the edition before.
+    """
 
     metric: str
     edition: str
@@ -57,15 +65,19 @@ def write_edition(
     candidates: Candidates | None,
     metric: Metric,
 ) -> PublishedEdition:
-    """Write an edition unless it exists, and the lists above it.
+    """Write an edition unless it exists, and the two lists that link to it.
 
     Parameters
     ----------
     site : folder of the site. It is created if needed.
     trend : the trend that the edition shows.
     released : the counts of the trend.
-    candidates : the candidates of the trend, or None if the encoding has a category for every bit.
-    metric : the metric, for the text about what is collected.
+    candidates : the candidates of the trend; None for an encoding with one bit for each category.
+    metric : the metric. The edition contains its privacy notice.
+
+    Returns
+    -------
+    The published edition.
 
     Raises
     ------
@@ -111,8 +123,9 @@ def _write_files(folder: Path, edition: SiteEdition) -> bool:
     path = folder / edition.id
     files = edition.files() | {"index.html": edition_page(edition).encode()}
     if path.exists():
-        # The id is a hash of the content, so an existing edition has the same files. Overwriting
-        # other files would break the promise that an edition never changes.
+        # The id is a hash of the content, so an existing edition should have the same files. Case:
+        # a person changed a file, or another version of this program formats numbers differently.
+        # Overwriting the file would break the promise that an edition never changes.
         for name, data in files.items():
             if not (path / name).is_file() or (path / name).read_bytes() != data:
                 raise FileError(

@@ -41,37 +41,40 @@ from rappor.reporting.json_values import to_json_value
 from rappor.reporting.markup import Markup, breakable, count_columns, join, shorten, tag, visible
 
 LISTED: Final = 1000
-"""Largest number of rows of a table on a page. Further rows are only counted, so that a page of a
-list of a million candidates stays small."""
+"""Largest number of rows of a table on a page. Further rows are counted. The limit keeps the page
+of a list of a million candidates below 2 MB."""
 
 _SHORT: Final = 12
-"""Largest number of characters of a cell of a page that is never broken, such as a date."""
+"""Largest number of characters of a cell of a page that is never broken into lines. A date in the
+form 2026-11-30 is shorter."""
 
 _LONGEST_NAME_ON_PAGE: Final = 120
-"""Largest number of columns of a name on a page. A longer name is cut and ends with an ellipsis."""
+"""Largest width of a name on a page, in columns of a terminal. A longer name is cut and ends with
+an ellipsis."""
 
 _LEAST_NAME, _MOST_NAME = 9, 40
-"""Smallest and largest number of columns of the first column on a terminal. A longer name ends with
-an ellipsis, because numbers are never cut."""
+"""Smallest and largest width of the first column on a terminal, in columns. A longer name is cut
+and ends with an ellipsis. Numbers are never cut."""
 
 _LEAST_TEXT: Final = 20
-"""Smallest number of columns to which a terminal narrows a column of sentences. A smaller number
-breaks lines after every word."""
+"""Smallest width to which a terminal narrows a column of sentences, in columns. A smaller width
+would break lines after every word."""
 
 RowT = TypeVar("RowT")
+"""Type of a row: a record or a mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[RowT]):
-    """A column of a table.
+    """Column of a table.
 
     Attributes
     ----------
     title : heading of the column.
-    format_cell : function that formats the cell of a row. On pages, a cell of type `Markup` is
-        written as it is, such as a link.
-    kind : "name" for strings of devices and analysts, which may be long and in any script, "text"
-        for words and sentences, "number" for numbers, which are aligned right and never cut.
+    format_cell : function that formats the cell of a row. On pages, a cell of type `Markup`, such
+        as a link, is written without escaping.
+    kind : "name" for strings of devices and analysts, which may be long and in any script; "text"
+        for words and sentences; "number" for numbers, which are aligned right and never cut.
     """
 
     title: str
@@ -81,7 +84,14 @@ class Column(Generic[RowT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Generic[RowT]):
-    """A titled table. The first cell of a row is the heading of the row."""
+    """Table with a title. The first cell of a row is the heading of the row.
+
+    Attributes
+    ----------
+    title : title of the table.
+    columns : the columns, in order.
+    rows : the rows, in order.
+    """
 
     title: str
     columns: Sequence[Column[RowT]]
@@ -95,6 +105,7 @@ class Table(Generic[RowT]):
         """
         widths = self.column_widths(include_titles=include_titles)
         widths[0] = min(widths[0], _MOST_NAME)
+        # Two spaces separate neighbouring columns.
         overflow = sum(widths) + 2 * len(widths[1:]) - width
         # Sentences are broken first, because they stay readable. Names are cut next. Numbers are
         # never cut: a number without its last digits is another number.
@@ -147,7 +158,7 @@ class Table(Generic[RowT]):
         return [to_json_value(row) for row in self.rows]
 
     def column_widths(self, *, include_titles: bool = True) -> list[int]:
-        """Return the natural width of each column on a terminal."""
+        """Return the width of each column on a terminal before names are cut and texts broken."""
         cells = list(self._cells(self.rows))
         return [
             max((count_columns(text) for text in (*titles, *column)), default=0)
@@ -164,7 +175,7 @@ class Table(Generic[RowT]):
             yield tuple(visible(column.format_cell(row)) for column in self.columns)
 
     def _lines(self, cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-        """Yield the lines of one row: several if a cell of words is wider than its column."""
+        """Yield the lines of one row. A cell of words that is wider than its column has several."""
         columns = [
             _break_cell(cell, width) if column.kind == "text" and i else [shorten(cell, width)]
             for i, (cell, width, column) in enumerate(zip(cells, widths, self.columns, strict=True))
@@ -233,6 +244,7 @@ def wrap(text: str, width: int) -> str:
 
 
 def _align(column: Column[Any]) -> str:
+    """Return the alignment of a heading: right for numbers, left for words."""
     return "right" if column.kind == "number" else "left"
 
 

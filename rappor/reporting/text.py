@@ -1,4 +1,4 @@
-"""Estimates as text, for a terminal and for `print`: a table, and the footnotes below it."""
+"""Estimates as text, for a terminal and for `print`: a table, and footnotes below the table."""
 
 from __future__ import annotations
 
@@ -29,10 +29,17 @@ def estimates_text(
 ) -> str:
     """Format the rows of estimates and their footnotes as text.
 
-    If only detected rows are listed, the intervals are adjusted: they hold for the list as a whole.
-    If all candidates are listed, each interval holds on its own. The strings that the metric's
-    entry lists come first, and an undetected one has its own interval. The share of all other
-    strings comes last. With `forged`, the numbers of forged reports replace the intervals.
+    The strings that the metric's entry lists come first, detected or not. The share of all strings
+    that are not in the list comes last.
+
+    Parameters
+    ----------
+    estimates : the estimates.
+    detected_only : True for detected rows only. Their intervals are adjusted, so that they hold for
+        all of them together. With False, all candidates have a row, and each interval holds for its
+        own row.
+    forged : True for the numbers of forged reports in place of the intervals.
+    width : number of columns of the terminal.
     """
     columns = _select_columns(estimates, detected_only=detected_only, forged=forged)
     rows = list(estimates.rows(detected_only=detected_only))
@@ -71,7 +78,7 @@ def detected_table(estimates: Estimates, *, truth: Mapping[str, int], most: int)
 def _select_columns(
     estimates: Estimates, *, detected_only: bool, forged: bool
 ) -> list[Column[Row]]:
-    """Return the columns of a table on a terminal."""
+    """Return the columns of a table on a terminal, as `estimates_text` describes them."""
     kind = f"{format_short_percent(estimates.error_control.confidence)} interval"
     title = f"adjusted {kind}" if detected_only else f"{kind} of each"
 
@@ -88,6 +95,7 @@ def _select_columns(
 
 
 def _format_name(row: Row) -> str:
+    """Format the name of a row, and mark a row that is not detected."""
     return format_candidate(row) + ("" if row["detected"] else " (not detected)")
 
 
@@ -101,6 +109,7 @@ def _row_of_contrast(contrast: Contrast, reports: int) -> dict[str, Any]:
         "share": contrast.estimate,
         "detected": True,
         **ends,
-        # The share was not selected by its size, so no adjustment widens the interval.
+        # Adjustment compensates for selecting rows by their size. This row is always shown, so its
+        # adjusted interval is its own interval.
         **{f"{name}_adjusted": end for name, end in ends.items()},
     }

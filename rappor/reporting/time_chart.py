@@ -1,9 +1,13 @@
 """Time charts: the share of one string over periods, with intervals, gaps and changes.
 
-A chart has a line through dots. A dot is the share of one period, full if the period detects the
-string. A band shows the intervals. Line and band are interrupted at a period without reports, which
-has a cross on the axis. A triangle above a dot is a significant step to the period. A dotted
-vertical line is the first period with other parameters.
+A period is a day, a week or a month of a trend. The marks of a chart:
+
+    dot                     share of one period; full if the period detects the string
+    bar over a dot, band    confidence intervals
+    line                    shares of neighbouring periods; interrupted at a period without reports
+    cross on the axis       a period without reports
+    triangle above a dot    a significant step from the period before; full for a rise
+    dotted vertical line    the first period with other parameters
 """
 
 from __future__ import annotations
@@ -35,14 +39,16 @@ _TOP, _FLOOR = 22, 170
 """Ends of the vertical axis, in units of SVG from the top."""
 
 _WIDEST: Final = (-0.5, 1.5)
-"""Ends at which intervals are cut. No share is below 0 or above 1."""
+"""Shares at which intervals are cut, as proportions. No share is below 0 or above 1, and a wider
+axis would press all dots together."""
 
 _DATES: Final = 5
-"""Largest number of periods that are named below a chart. Every period has a tick."""
+"""Largest number of periods that are named below a chart. More names would overlap. Every period
+has a tick."""
 
 _FAR: Final = 3
-"""The axis begins at 0 unless the smallest share is this many times the span of all shares. A
-smaller number exaggerates changes, a larger number hides them."""
+"""Ratio of the smallest share to the difference of the largest and the smallest share above which
+the axis does not begin at 0. A smaller ratio exaggerates changes, a larger ratio hides them."""
 
 
 def draw_course(comparison: Comparison, column: int, title: str) -> Chart:
@@ -78,7 +84,7 @@ def draw_course(comparison: Comparison, column: int, title: str) -> Chart:
 
 
 def scale_shares(ends: Sequence[float], *, start: float, end: float) -> Scale:
-    """Return the scale of shares, which begins at 0 unless all shares are far from 0."""
+    """Return the scale of shares. It begins at 0 unless all shares are far from 0 (`_FAR`)."""
     far = bool(ends) and min(ends) > _FAR * (max(ends) - min(ends)) > 0
     return Scale.over(ends if far else [0.0, *ends], start=start, end=end)
 
@@ -106,7 +112,7 @@ def draw_band(
         low1, y1, high1 = map(shares, one)
         low2, y2, high2 = map(shares, two)
         band = f"0,{low1:g} 1,{low2:g} 1,{high2:g} 0,{high1:g}"
-        # A polygon has no positions in per cent. An inner drawing of width 1 is stretched instead.
+        # SVG allows no per cents in the points of a polygon. A drawing of width 1 is stretched.
         parts += [
             tag("svg", tag("polygon", points=band, fill=COLORS[0], fill_opacity=0.18),
                 x=f"{x1:g}%", width=f"{x2 - x1:.4g}%", height=height,
@@ -199,7 +205,7 @@ def _draw_period(
     )
     tooltip = f"{period.name}: {format_share(share, error)}, {format_interval(low, high, error)}"
     if not math.isfinite(low + high):
-        # The period has reports, but none that contains information about this candidate.
+        # Case: the period has reports, but none contains information about this candidate.
         return tag("g", tag("title", tooltip))
     step = _find_step(comparison, number, column)
     if step is not None:
