@@ -1,4 +1,10 @@
-"""The parameters under which reports are accepted, of the registry and of older registries."""
+"""Index of the parameter sets under which reports are accepted.
+
+Every report carries the name of its metric and the fingerprint of its parameters. The index maps
+(metric name, fingerprint) to the limits of such a report. It contains the parameters of the current
+registry and of the older registries that the setting `older` names, because devices are updated
+weeks after the collector. The current registry alone decides which metrics exist, and until when.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +20,28 @@ from rappor.registry.registry import Registry
 from rappor_server.ingest.stops import Stops
 
 _LOGGED_PAGE_BYTES: Final = 2_100
-"""Bytes of SQLite's log for each page that a key changes, including the pages that are split."""
+"""Bytes of SQLite's write-ahead log for each page that a new key changes: a page of 2,048 bytes, a
+frame header of 24 bytes, and a share of the pages that are split. A larger value makes the bound on
+the disk space of a merge larger."""
 _MAX_KEYS_PER_MERGE: Final = 615_000
-"""Largest number of keys in the 8 MB of one merge: a report takes at least 13 bytes."""
+"""Largest number of keys in one merge. A merge reads batches of at most 8 MB, and a report takes at
+least 13 bytes of a batch. A larger value makes the bound on the disk space of a merge larger."""
 
 
 class Accepted:
     """One parameter set under which a metric is accepted, with the limits of its reports.
 
+    The limits are computed once, because the fast path of `ingest/validate.py` reads them for each
+    report.
+
     Attributes
     ----------
-    last_day : last day of collection
-    stopped_until : last day of a stop of the metric, or None
+    metric : entry of the registry that has the parameters, which may be an older registry
+    params : the parameters
+    name : name of the metric
+    fingerprint : fingerprint of the parameters
+    last_day : last day (UTC) of collection, included
+    stopped_until : last day (UTC) of a stop of the metric, included, or None
     n_bytes : length of the bits of a report, in bytes
     end : 2^k. The bits of a report, read as a number, are smaller.
     m : number of cohorts. The cohort of a report is smaller.
@@ -46,7 +62,11 @@ class Accepted:
 
     @functools.cached_property
     def ones(self) -> tuple[int, int]:
-        """Smallest and largest number of ones that honest devices send."""
+        """Smallest and largest number of ones in a report that honest devices send, included.
+
+        An honest device is outside of this range with negligible probability. The computation takes
+        milliseconds, so it waits for the first report.
+        """
         return compute_popcount_range(self.params)
 
 
@@ -59,9 +79,10 @@ class AcceptedParams:
     ----------
     registry : the current registry
     older : earlier registries under which reports are still accepted
-    text : text of the registry file
-    digest : digest of the text
-    find : returns the `Accepted` of (metric name, fingerprint), or None
+    text : text of the current registry's file
+    digest : digest of the text, 16 hexadecimal digits
+    stops : stopped metrics
+    find : function from (metric name, fingerprint) to `Accepted` or None
     """
 
     def __init__(
@@ -73,7 +94,7 @@ class AcceptedParams:
         digest: str = "",
         stops: Stops | None = None,
     ) -> None:
-        """Index the current registry, and older registries for devices that lag behind."""
+        """Index the current registry, and older registries for devices that are not updated."""
         self.registry, self.older = current, tuple(older)
         self.text = text
         self.digest = digest
@@ -82,8 +103,8 @@ class AcceptedParams:
         accepted: dict[tuple[str, str], Accepted] = {}
         for registry in (*reversed(older), current):
             for name, metric in registry.items():
-                # An operator removes a metric to end its collection, on devices with older
-                # registries, too. An earlier last day ends it for them as well.
+                # An operator removes a metric to end its collection, also on devices with older
+                # registries. An earlier last day in the current registry ends it for them, too.
                 if name in current:
                     last_day = min(metric.expires, current[name].expires)
                     for fingerprint, params in metric.accepted.items():
@@ -96,17 +117,25 @@ class AcceptedParams:
         )
 
     def lookup(self, name: str, fingerprint: str) -> Params | None:
-        """Return the parameters of a report, or None, for the strict parser of the protocol."""
+        """Return the parameters of a metric by their fingerprint, or None if they are not accepted.
+
+        The strict parser of the protocol calls this method.
+        """
         accepted = self.find((name, fingerprint))
         return None if accepted is None else accepted.params
 
     def merge_bytes(self, waiting_bytes: int, waiting_reports: int) -> int:
         """Return an upper bound on the disk space that a merge of the inbox needs, in bytes.
 
-        The bound has three terms. The counters are in SQLite's log and in its file: 2 * counter
-        bytes. Keys and their index take less than 4 times the bytes of the inbox. In a large table,
-        each random key changes a page of its own in the log, which is emptied after each
-        transaction of the merge.
+        Uploads are refused while the disk has less free space, because a merge is the only way to
+        empty the inbox. The bound has three terms:
+
+        - 2 * (bytes of all counters of one day): they are written to SQLite's write-ahead log and
+          to its file.
+        - 4 * (bytes of the inbox): keys and their index take less.
+        - 2,100 bytes for each key: in a large table, each random key changes a page of its own in
+          the log. The log is emptied after each transaction of a merge, which limits the number of
+          keys.
 
         Parameters
         ----------
@@ -120,7 +149,8 @@ class AcceptedParams:
 def _row_bytes(k: int) -> int:
     """Return an upper bound on the bytes of SQLite's file for a counter of k bits.
 
-    The row contains its primary key twice. A row larger than half a page of 2,048 bytes may leave
-    the rest of a page empty.
+    The sums take 8 bytes for each bit. A row larger than half a page of 2,048 bytes may leave the
+    rest of a page empty: at most as much as the row, and at most a page. 320 bytes are enough for
+    the primary key, which the row contains twice, and for the row's header.
     """
     return 8 * k + min(8 * k, 2048) + 320

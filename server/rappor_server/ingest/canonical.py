@@ -3,7 +3,11 @@
 JSON can write one upload in many ways. Devices write the canonical form: no white space, keys in
 the order of `Upload` and `Entry`, integers without fractions or exponents. An upload is canonical
 if decoding and encoding it again returns the same bytes. The comparison excludes duplicate keys,
-unknown keys and unusual numbers without a check for each of them.
+unknown keys and unusual numbers without a check for each of these cases:
+
+    {"v":1,"id":"...","reports":[...]}      canonical
+    {"v": 1,"id":"...","reports":[...]}     a space: not canonical, but a valid upload
+    {"v":1,"v":1,"id":"...",...}            encoded again it has one "v": not canonical
 
 The fast parser never refuses an upload. It returns None for any upload that is not canonical, and
 the strict parser of the protocol (`rappor.protocol.wire`) decides about such an upload.
@@ -17,20 +21,25 @@ from typing import Final
 import msgspec
 
 _ID_LENGTH: Final = 22
-"""Length of an upload id in characters: 16 bytes in base64url without padding."""
+"""Length of an upload id in characters: 16 bytes in base64url without padding. The protocol
+determines the value."""
 _TO_BASE64: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
-"""Translation of base64url to base64. It maps +, / and =, which base64url lacks, to a character
-that neither alphabet has, so the decoder rejects them."""
+"""Translation table from base64url to base64. It maps +, / and =, which base64url lacks, to a
+character that neither alphabet has, so the decoder rejects them."""
 _PADDING: Final = (b"", b"===", b"==", b"=")
-"""Padding that base64 needs, by the length of the text modulo 4. No text has a length of 1 modulo
-4; the three characters make the decoder reject it."""
+"""Padding that base64 needs, by the length of the text modulo 4. No sequence of bytes has a text of
+length 1 modulo 4; the three characters make the decoder reject such a text."""
 _LAST_CHARACTERS: Final = ("", "", "AQgw", "AEIMQUYcgkosw048")
-"""Allowed last characters, by the length of the text modulo 4. The last character has 4 or 2 bits
-that belong to no byte. These characters have 0 there."""
+"""Allowed last characters, by the length of the text modulo 4. A character stands for 6 bits. Of
+the last character, 4 bits (length 2) or 2 bits (length 3) belong to no byte and must be 0, as they
+are in these characters. Otherwise two texts would stand for the same bytes."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One report of an upload. Its fields have the right types; their values are not checked."""
+    """One report of an upload. Its fields have the right types; their values are not checked.
+
+    The order of the fields is the order of the keys in canonical form.
+    """
 
     metric: str
     params: str
@@ -39,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Upload(msgspec.Struct, frozen=True, gc=False):
-    """An upload in canonical form. The names of the fields are those of the JSON keys."""
+    """An upload in canonical form. The fields have the names and the order of the JSON keys."""
 
     v: int
     id: str

@@ -1,9 +1,20 @@
 """Conflicts between a registry and the registry before it.
 
 Devices are not updated at once, so reports made under both registries arrive side by side. A change
-of parameters is no conflict, because each parameter set has its own fingerprint and its own
-counters. A conflict is a change after which a fingerprint or a name would mean two things, or after
-which reports would be released with fewer others than their devices were promised.
+of parameters is not a conflict, because each parameter set has its own fingerprint and its own
+counters. A conflict is one of these changes of a metric:
+
+| change                                         | level   | because                             |
+|------------------------------------------------|---------|-------------------------------------|
+| the metric is gone                             | refused | its name could mean another metric  |
+| a category is gone, under the same encoding    | refused | devices still send the category     |
+| another description and another encoding       | refused | the name would mean two questions   |
+| `min_reports` falls, or rises from 0           | warning | reports that wait would be released |
+| `min_cohort` falls                             | warning | more finely than their devices were |
+|                                                |         | promised                            |
+
+`rappor-server check --against` prints the conflicts. `serve` and a reload refuse a registry with
+any conflict while the setting `older` names the registry before (`app/input_files.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +30,14 @@ from rappor.registry.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about a metric; a registry with a "refused" finding must not be served."""
+    """One sentence about a metric of a registry, for the operator.
+
+    Attributes
+    ----------
+    level : "refused" if the registry must never be served, "warning" if protection or reports may
+        be lost, "note" for a consequence of a change
+    text : the sentence, without a full stop, beginning with the name of the metric
+    """
 
     level: Literal["refused", "warning", "note"]
     text: str
@@ -75,14 +93,16 @@ def _compare_minimums(old: Metric, new: Metric) -> Iterator[Finding]:
     have the same counters, and wait for the same block.
     """
     if old.min_reports and not new.min_reports:
-        # Without a minimum a release adds the counters of the open days, a report at a time.
+        # Without a minimum, everything is shown at once: the sums of open days grow by one report
+        # at a time, and two reads differ by that report.
         yield Finding(
             "warning",
             f"{old.name}: min_reports must not fall from {old.min_reports:,} to 0: reports that "
             "wait for their block would be shown one by one",
         )
     elif new.min_reports and not old.min_reports:
-        # Whoever read the counters after each report can subtract these reports from a block.
+        # An analyst who read the sums after each report knows these reports, and can subtract them
+        # from a block.
         yield Finding(
             "warning",
             f"{old.name}: min_reports must not rise from 0 to {new.min_reports:,}: reports that "

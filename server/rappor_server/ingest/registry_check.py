@@ -1,11 +1,17 @@
-"""Checks of `rappor-server check`: whether a registry may be served, and what an edit changes.
+"""Checks of a registry for `rappor-server check`: weak protection, expiry, budget, cohorts, edits.
 
-Every result is a `Finding` of one sentence with a level:
+An operator runs the command before a registry is served. Nothing is changed. Every result is a
+`Finding` of one sentence with a level:
 
     refused   the registry must not be served
     warning   protection or reports may be lost. Some warnings about an edit say that `serve`
               refuses the registry while `older` names the registry before
     note      a consequence that the operator should know
+
+Words of a registry: an epoch is the time for which a device repeats a permanent response. An
+interval is the time in which a device sends at most one report. A scope is one metric in one epoch
+under one permanent fingerprint on one device. A device reserves a cost (nats) of its yearly budget
+for each scope before it reports.
 """
 
 from __future__ import annotations
@@ -31,22 +37,28 @@ from rappor_server.ingest.registry_changes import Finding, find_conflicts
 
 _WEAK_EPSILON_1: Final = 4.01
 _WEAK_EPSILON_INF: Final = 6.01
-"""Losses in nats above which a metric is called weak: of one report, and of all reports of a value.
-The profile with the least noise has 4 and 6 nats, rounded, and is not called weak."""
+"""Privacy losses in nats above which a metric is called weak: epsilon_1 of one report, epsilon_inf
+of all reports of a value. The profile with the least noise (low-noise) has 4 and 6 nats. The 0.01
+more leaves room for its rounded parameters, so that the profile is not called weak."""
 _SOON_DAYS: Final = 30
-"""Number of days before the last day of a metric from which on the check warns. With fewer days, an
-update of the registry may not reach all devices in time."""
+"""Number of days before the last day of a metric from which on the check warns. It is a convention:
+an update of an application reaches most devices within a month. A larger value warns earlier."""
 _REPORTS: Final = 10
-"""Number of reports of a value before and after a change for which the costs are computed. It is
-the default of `rappor privacy --changed`, so that both show the same numbers."""
+"""Number of reports of a value before and after a change for which the privacy loss is computed. It
+is the default of `rappor privacy --changed`, so that both commands show the same numbers."""
 _REFUSAL: Final = ". `serve` refuses this registry while `older` names the registry before"
-"""End of the warning of a conflict that holds only while both registries are in force."""
+"""End of the sentence of a conflict whose level is "warning": the conflict holds only while both
+registries are in force."""
 
 
 def check_registry(registry: Registry, *, folder: Path, today: datetime.date) -> list[Finding]:
     """Return warnings of weak parameters, of expiry, and of files of candidates.
 
-    `folder` is the folder of the registry, to which the names of files are relative.
+    Parameters
+    ----------
+    registry : the registry
+    folder : folder of the registry, to which the names of files are relative
+    today : the present day (UTC)
     """
     findings: list[Finding] = []
     for metric in registry.values():
@@ -57,7 +69,11 @@ def check_registry(registry: Registry, *, folder: Path, today: datetime.date) ->
 
 
 def explain_budget(registry: Registry) -> list[Finding]:
-    """Return how much of a device's budget for a calendar year each metric reserves."""
+    """Return how much of a device's budget for a calendar year each metric reserves.
+
+    Example: a metric with four epochs in a year and a cost of 4 nats for each scope reserves
+    "16 nats of a calendar year: 4 x 4".
+    """
     if math.isinf(registry.total):
         findings = [
             Finding("warning", "the budget is infinite: the privacy loss of a device has no limit")
@@ -77,10 +93,16 @@ def explain_budget(registry: Registry) -> list[Finding]:
 
 
 def explain_cohorts(registry: Registry, *, devices: int | None) -> list[Finding]:
-    """Return the metrics without blocks, and the metrics with too many cohorts for their devices.
+    """Return warnings of metrics without blocks, and of metrics with too many cohorts.
 
-    `devices` is the number of devices that report in an interval, such as a day. They are assumed
-    to be spread evenly over the segments. With None, the number of cohorts is not checked.
+    A cohort is released when enough of its devices have reported. With too many cohorts for the
+    devices, many cohorts wait for days.
+
+    Parameters
+    ----------
+    registry : the registry
+    devices : number of devices that report in an interval, such as a day. They are assumed to be
+        spread evenly over the segments. With None, the number of cohorts is not checked.
     """
     findings: list[Finding] = []
     for metric in registry.values():
@@ -91,7 +113,13 @@ def explain_cohorts(registry: Registry, *, devices: int | None) -> list[Finding]
 
 
 def check_edit(old: Registry, new: Registry) -> list[Finding]:
-    """Return the conflicts of an edit, and the consequences of every other change."""
+    """Return the conflicts of an edit, and the consequences of every other change.
+
+    Parameters
+    ----------
+    old : registry before the edit
+    new : registry after the edit
+    """
     findings = []
     for conflict in find_conflicts(old, new):
         end = _REFUSAL if conflict.level == "warning" else ""
@@ -110,8 +138,8 @@ def _check_blocks(metric: Metric) -> Iterator[Finding]:
 
 
 def _check_cohorts(metric: Metric, devices: int) -> Iterator[Finding]:
-    """Yield whether the cohorts of a metric are too many to be filled by its devices."""
-    # The blocks of a segment have reports of this segment only.
+    """Yield a warning if the cohorts of a metric are too many to be filled by its devices."""
+    # A segment has a fingerprint of its own, so its blocks contain reports of this segment only.
     per_segment = devices // metric.n_segments
     filling = CohortFilling(devices=per_segment, m=metric.params.m, min_cohort=metric.min_cohort)
     if filling.is_m_too_large:
@@ -122,7 +150,7 @@ def _check_cohorts(metric: Metric, devices: int) -> Iterator[Finding]:
 
 
 def _check_loss(metric: Metric) -> Iterator[Finding]:
-    """Yield whether a metric loses more privacy than the profile with the least noise."""
+    """Yield a warning if a metric loses more privacy than the profile with the least noise."""
     of_one, of_all = epsilon_1(metric.params), scope_loss(metric)
     if of_one > _WEAK_EPSILON_1 or of_all > _WEAK_EPSILON_INF:
         yield Finding(
@@ -133,19 +161,24 @@ def _check_loss(metric: Metric) -> Iterator[Finding]:
 
 
 def _check_expiry(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    """Yield whether a metric has expired, expires soon, or ends within an epoch."""
+    """Yield a warning if a metric has expired, expires soon, or ends within an epoch."""
     if today > metric.expires:
         yield Finding("warning", f"{metric.name}: expired on {metric.expires}")
         return
     if (metric.expires - today).days <= _SOON_DAYS:
         yield Finding("warning", f"{metric.name}: expires on {metric.expires}")
     for sentence in describe_late_days(metric):
-        # A sentence with a capital letter and a full stop, as the notice of a metric shows it.
+        # The sentence begins with a capital letter and ends with a full stop, as the privacy notice
+        # of a metric shows it. A finding has neither.
         yield Finding("warning", f"{metric.name}: {sentence[:1].lower()}{sentence[1:-1]}")
 
 
 def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
-    """Yield whether the file of candidates of a metric cannot be read, as an estimate would."""
+    """Yield a warning if the file of candidates of a metric cannot be used.
+
+    The file is read as a query for estimates reads it, with the normalizer of the metric.
+    """
+    # The entry has no candidates, or lists them itself.
     if not isinstance(metric.candidates, str):
         return
     try:
@@ -155,7 +188,7 @@ def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
         fault = None if strings else "it has no candidates"
     except FileError as error:
         fault = error.reason if error.line is None else f"line {error.line}: {error.reason}"
-    except MissingExtraError as error:
+    except MissingExtraError as error:  # the normalizer needs an extra that is not installed here
         fault = str(error)
     if fault is not None:
         yield Finding(
@@ -174,10 +207,10 @@ def _explain_changes(old: Metric, new: Metric) -> Iterator[Finding]:
 
 
 def _check_year_of_change(old: Registry, new: Registry) -> Iterator[Finding]:
-    """Yield whether the reserves of both registries exceed the budget of the year of the change.
+    """Yield a warning if the reserves of both registries exceed the budget of the year of the edit.
 
-    Each registry may fit by itself. A device that reported under the old parameters before the
-    change has paid for them, and pays for the new ones in the same calendar year.
+    Each registry may fit by itself. A device that reported under the old parameters before the edit
+    has reserved their cost, and reserves the cost of the new parameters in the same calendar year.
     """
     before = math.fsum(reserve(metric).total for metric in old.values())
     added = math.fsum(_compute_added(old.get(metric.name), metric) for metric in new.values())
@@ -190,7 +223,13 @@ def _check_year_of_change(old: Registry, new: Registry) -> Iterator[Finding]:
 
 
 def _compute_added(old: Metric | None, new: Metric) -> float:
-    """Return the nats that a changed metric reserves in addition, in the year of the change."""
+    """Return the nats that a metric reserves in addition, in the calendar year of the edit.
+
+    Parameters
+    ----------
+    old : entry before the edit, or None for a new metric
+    new : entry after the edit
+    """
     if old is None:
         return reserve(new).total
     change = cost_of_change(old, new, reports=_REPORTS)
@@ -205,7 +244,8 @@ def _describe_changes(old: Metric, new: Metric) -> Iterator[str]:
     if before != after:
         yield f"parameters change from {before} to {after}"
     elif old.parts != new.parts:
-        # The names of the parts are in the fingerprints, and their shares are not.
+        # The names of the parts are in the fingerprints. The shares of devices that report each
+        # part are not, so that they can change without new counters.
         yield "the shares of the parts change"
     if old.segments != new.segments:
         yield f"segments change from {_format_segments(old)} to {_format_segments(new)}"

@@ -1,8 +1,12 @@
-"""Keys of uploads and reports, by which the collector recognises a retry.
+"""Deduplication keys: 16 bytes by which the collector recognises that an upload is a retry.
 
-The key of an upload is a MAC of its body under its id. Two uploads with equal bytes have equal
-keys, so a retry is recognised. The id has 128 random bits and is stored nowhere. Nobody can
-therefore find the body of a key by trying all bodies, even if the body contains a single bit.
+A device that gets no response sends the same bytes again. The first copy may have been counted, so
+the merge compares the key of each upload with the keys of the last 14 days:
+
+    key = first 16 bytes of HMAC-SHA256(key = id of the upload, message = body of the upload)
+
+Two uploads with equal bytes have equal keys. The id has 128 random bits and is stored nowhere. A
+thief of the keys can therefore not test a guess of a body, not even of a body with a single bit.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ import hmac
 from typing import Final
 
 KEY_BYTES: Final = 16
-"""Length of a key in bytes. With n stored keys, two of them are equal with probability n^2 /
-2^129."""
+"""Length of a key in bytes. Among n different uploads, two have equal keys with a probability of at
+most n^2 / 2^129: 10^-13 for 10^13 uploads. A longer key makes the largest table longer."""
 
 
 def key_of_upload(upload_id: bytes, body: bytes) -> bytes:
@@ -21,7 +25,16 @@ def key_of_upload(upload_id: bytes, body: bytes) -> bytes:
 
 
 def key_of_report(upload_key: bytes, position: int) -> bytes:
-    """Return the key of one report; `position` is its index in the upload, from 1."""
-    # Position 0 would give the key of the upload itself. A partial upload with this report would
-    # then count as a whole one.
+    """Return the key of one report of an upload that was accepted in part.
+
+    A retry of such an upload may be accepted to a larger part, because the registry has changed.
+    Each report therefore has a key of its own.
+
+    Parameters
+    ----------
+    upload_key : key of the upload
+    position : index of the report in its upload, from 1
+    """
+    # Position 0 would give the key of the upload itself. A retry would then find the key of the
+    # whole upload, and none of its other reports would ever be counted.
     return (int.from_bytes(upload_key) ^ position).to_bytes(KEY_BYTES)

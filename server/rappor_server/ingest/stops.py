@@ -1,6 +1,15 @@
-"""The kill switch: an operator stops metrics on all devices until a day.
+"""Stops: the kill switch by which an operator stops a metric on all devices until a day.
 
-Every response to an upload lists the stopped metrics, and devices skip them.
+The operator writes a line into the file of the setting `stop_file`, and sends SIGHUP:
+
+    search_engine = 2026-12-01
+
+Until that day (UTC, included) reports of the metric are refused, and every response to an upload
+contains the stops, so that devices skip the metric:
+
+    {"reports":[{"status":"refused","reason":"stopped"}],"stop":{"search_engine":"2026-12-01"}}
+
+A stop is the same for all devices. A stop for some devices would be a way to mark them.
 """
 
 from __future__ import annotations
@@ -15,8 +24,8 @@ import msgspec
 from rappor.base.errors import FileError
 
 _MAX_DAYS: Final = 30
-"""Longest stop in days. A forgotten stop ends by itself; a lasting one belongs into the
-registry."""
+"""Longest stop in days. Devices accept no longer stop (protocol), and a forgotten stop ends by
+itself. An operator who wants to end a metric for good changes its last day in the registry."""
 
 
 class Stops:
@@ -34,9 +43,11 @@ class Stops:
         except tomllib.TOMLDecodeError as error:
             raise FileError(path, f"it must be TOML: {error}") from None
         for name, day in document.items():
-            if name not in metrics:  # a typing error must not let the operator believe in a stop
+            # After a typing error, the operator would believe that the metric is stopped.
+            if name not in metrics:
                 raise FileError(path, f"{name} must be a metric of the registry")
-            # `type`, because a TOML date-time is a `datetime`, which is a `date`, too.
+            # A TOML date-time is a `datetime`, for which `isinstance(day, date)` is true. A stop in
+            # the past is valid, because a file may stay as it is after its stops have ended.
             if type(day) is not datetime.date or (day - today).days > _MAX_DAYS:
                 raise FileError(path, f"{name} must end on a day in the next {_MAX_DAYS} days")
         return cls(document)
@@ -48,7 +59,8 @@ class Stops:
     def attach(self, response: bytes, *, today: datetime.date) -> bytes:
         """Return the JSON of a response with the stops in force today.
 
-        The stops are spliced before the closing brace, because the response is encoded already.
+        The response is the JSON of an object and is encoded already. The stops are inserted before
+        its closing brace, because decoding and encoding it again would take longer.
         """
         current = {name: day for name, day in self._until.items() if today <= day}
         if not current:

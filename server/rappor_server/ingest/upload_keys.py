@@ -1,7 +1,15 @@
 """Upload keys: secrets that programs need to upload, each with a name and a last day.
 
+The setting `upload_key_file` names a text file with one key a line:
+
+    # NAME    KEY                     LAST-DAY
+    app-2025  3q2-7wYhVb1kXb9cR0ZzEw  2026-12-31
+    app-2026  Zt5mQ8yJc0oXn4rLkUe1Vg
+
 Several keys are valid at the same time, so a key can be replaced without an interruption: add the
-new key, update the programs, then set the last day of the old key.
+new key, update the programs, then set the last day of the old key. An upload key keeps out
+strangers who have no copy of the program. It does not authenticate a device, because all copies of
+a program have the same key.
 """
 
 from __future__ import annotations
@@ -16,6 +24,8 @@ from rappor.base.errors import FileError
 from rappor.base.text_lines import split_lines
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+"""Pattern of the name of a key, which is also the pattern of the name of a metric. Prometheus shows
+the name as a label."""
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 """Pattern of a day. `date.fromisoformat` also parses weeks such as 2026-W48-1."""
 
@@ -28,7 +38,7 @@ class UploadKey:
     ----------
     name : name of the key in counters. It is not secret.
     key : the secret
-    last_day : last day (UTC) on which the key is valid, or None
+    last_day : last day (UTC) on which the key is valid, or None if the key has no last day
     """
 
     name: str
@@ -49,13 +59,14 @@ class UploadKeys:
         Raises
         ------
         FileError
-            A line has another form, two keys have the same name, or the file has no key. With an
-            empty file, everybody could upload.
+            A line has another form, two keys have the same name, or the file has no key. An empty
+            file is refused, because the operator may believe either that no key is needed or that
+            nobody can upload.
         """
         keys: dict[str, UploadKey] = {}
         for number, line in enumerate(split_lines(text), start=1):
             words = line.partition("#")[0].split()
-            if not words:  # an empty line or a comment
+            if not words:  # an empty line, or a line with a comment only
                 continue
             key = _parse_key(words)
             if key is None or key.name in keys:
@@ -69,10 +80,11 @@ class UploadKeys:
         return cls(tuple(keys.values()))
 
     def find(self, authorization: str, *, today: datetime.date) -> str | None:
-        """Return the name of the valid key in an Authorization header, or None.
+        """Return the name of the valid key in an Authorization header (`Bearer KEY`), or None.
 
-        The function compares the header with every key, in constant time. The duration therefore
-        reveals neither which key matches nor how many bytes of a wrong key are right.
+        The method compares the header with every key, and each comparison takes the same time
+        wherever the texts differ. The duration therefore reveals neither which key matches nor how
+        many characters of a wrong key are right.
         """
         header = authorization.encode()
         name = None
@@ -85,6 +97,7 @@ class UploadKeys:
 
 def _parse_key(words: list[str]) -> UploadKey | None:
     """Return the key in the words of a line, or None if the line is malformed."""
+    # A file with one key needs no name. Counters show the key as "key".
     if len(words) == 1:
         return UploadKey(name="key", key=words[0].encode())
     name, key, *days = words

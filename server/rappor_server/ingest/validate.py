@@ -1,4 +1,24 @@
-"""Parser of uploads: decides for each report whether it is accepted, without clock or database.
+"""Validation of uploads: decides for each report whether it is accepted, without clock or database.
+
+Input is the body of an HTTP request, for example
+
+    {"v":1,"id":"AiKlGvg6DfqjeloIA95laQ","reports":[
+     {"metric":"theme","params":"9c12ac69d4c0f430","cohort":71,"bits":"EsBg..."}]}
+
+Output is a `Submission`: the accepted reports, the number of refused reports by reason, and the
+response to the device. A body that is not an upload raises ReportError. A refused report does not
+affect the other reports. The reasons of a refused report:
+
+| reason         | the report                                                                  |
+|----------------|-----------------------------------------------------------------------------|
+| malformed      | is not an object of the four keys, or has values of wrong types             |
+| unknown-metric | names a metric that the registry does not have                              |
+| unknown-params | names a fingerprint under which its metric is not accepted                  |
+| others of the  | has a cohort, a length or padding that its parameters exclude               |
+| wire format    | (`rappor.protocol.wire`)                                                    |
+| expired        | came after the last day of its metric                                       |
+| stopped        | came during a stop of its metric (`ingest/stops.py`)                        |
+| popcount       | has a number of ones that an honest device sends with negligible probability |
 
 The cost of an upload is bounded in three steps, from cheap to expensive:
 
@@ -28,23 +48,34 @@ from rappor_server.ingest.canonical import Entry, read_canonical, unpack
 from rappor_server.ingest.retry_keys import key_of_upload
 
 _MAX_VALUES_PER_REPORT: Final = 8
-"""JSON values per report that an upload may have. A correct report has 5; the limit leaves room for
-malformed reports, which are refused one by one."""
+"""Largest number of JSON values for each report that an upload may have. A correct report has 5: an
+object and four values. The limit leaves room for malformed reports, which are refused one by one. A
+larger value lets a hostile body cost more memory and time."""
 _MAX_OTHER_VALUES: Final = 64
-"""JSON values that an upload may have beside its reports."""
+"""Largest number of JSON values that an upload may have in addition to its reports. A correct
+upload has 4. It is a convention with some room."""
 _N_REPORT_KEYS: Final = 4
-"""Number of keys of a report. The protocol determines the value."""
+"""Number of keys of a report: metric, params, cohort, bits. The protocol determines the value."""
 
 
 class Suspicious(enum.Enum):
-    """Treatment of a report whose popcount no honest device sends."""
+    """Treatment of a report whose popcount no honest device sends (setting `suspicious`).
+
+    Popcount: the number of ones in a report.
+    """
 
     REFUSE = "refuse"
     ACCEPT = "accept"
 
 
 class ReportStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Status of one report in the response to an upload. Only a refused report has a reason."""
+    """Status of one report in the response to an upload.
+
+    Attributes
+    ----------
+    status : "accepted" or "refused"
+    reason : reason of a refusal; an empty reason is left out of the JSON
+    """
 
     status: str
     reason: str = ""
@@ -65,10 +96,21 @@ class UploadResponse(msgspec.Struct, frozen=True):
 
 
 _ACCEPTED: Final = ReportStatus("accepted")
+"""Status of every accepted report. One object serves all of them."""
 
 
 class AcceptedReport(msgspec.Struct, frozen=True, gc=False):
-    """One report to count. `position` is the index of the report in its upload, from 1."""
+    """One report to count.
+
+    Attributes
+    ----------
+    metric : name of the metric
+    params : parameters of the report
+    fingerprint : fingerprint of the parameters
+    cohort : cohort of the device, from 0
+    bits : the noisy bits, the first bit in the lowest bit of the first byte
+    position : index of the report in its upload, from 1
+    """
 
     metric: str
     params: Params
@@ -125,9 +167,11 @@ def read_upload(
     Raises
     ------
     ReportError
-        The bytes are no upload. The `code` is "too-many" if there are more than `max_reports`.
+        The bytes are not an upload. The `code` is "too-many" if there are more reports than
+        `max_reports`, or so many JSON values.
     """
-    # A body shorter than the limit cannot have more values: the count is skipped for most uploads.
+    # Each value needs a byte at least. A body that is shorter than the limit, as most uploads are,
+    # needs no count.
     max_values = _MAX_OTHER_VALUES + _MAX_VALUES_PER_REPORT * max_reports
     if len(body) > max_values and count_values(body) > max_values:
         raise _too_many(max_reports)
@@ -145,15 +189,17 @@ def read_upload(
 
 
 def count_values(body: bytes) -> int:
-    """Return an upper bound on the number and the nesting of the JSON values of a text.
+    """Return an upper bound on the number and on the nesting of the JSON values of a text.
 
-    The text is not parsed. The JSON parser would need memory for millions of empty values before it
-    could refuse them.
+    Every value but the first one follows a comma or an opening bracket. Commas and brackets inside
+    of strings make the bound larger, never smaller. The text is not parsed: the JSON parser would
+    need memory for millions of empty values before it could refuse them.
     """
     return body.count(b",") + body.count(b"[") + body.count(b"{") + 1
 
 
 def _read_strictly(body: bytes) -> tuple[bytes, list[Any]]:
+    """Return the id of an upload (16 bytes) and its entries by the strict parser."""
     upload_id, entries = parse_upload_entries(body)
     return decode_base64url("id", upload_id), entries
 
@@ -163,7 +209,13 @@ def _too_many(max_reports: int) -> ReportError:
 
 
 class _ReportDecisions:
-    """Decision on each report of one upload: accepted, or refused with a reason."""
+    """Decision on each report of one upload: accepted, or refused with a reason.
+
+    Attributes
+    ----------
+    accepted : accepted reports, in the order of the upload
+    refusals : number of refused reports by (metric, reason); the metric is empty if unknown
+    """
 
     def __init__(
         self, accepted_params: AcceptedParams, today: datetime.date, suspicious: Suspicious
@@ -190,10 +242,13 @@ class _ReportDecisions:
         find = self._accepted_params.find
         for entry in entries:
             if type(entry) is Entry:
+                # Fast path: the checks of the strict parser on values whose types are right. Every
+                # check that fails leads to the strict parser below, which names the reason.
                 accepted = find((entry.metric, entry.params))
                 if accepted is not None and 0 <= entry.cohort < accepted.m:
                     bits = unpack(entry.bits)
                     if bits is not None and len(bits) == accepted.n_bytes:
+                        # Bits beyond k in the last byte are padding and must be 0.
                         number = int.from_bytes(bits, "little")
                         if number < accepted.end:
                             self._decide(accepted, entry.cohort, bits, number.bit_count())
@@ -203,8 +258,9 @@ class _ReportDecisions:
                 self._parse_strictly(entry)
 
     def _parse_strictly(self, entry: Any) -> None:
+        """Accept or refuse an entry, which may be any JSON value, by the strict parser."""
         if type(entry) is not dict or len(entry) != _N_REPORT_KEYS:
-            # The exceptions of the strict parser are slow. An upload may have thousands of
+            # The exceptions of the strict parser are slow. A hostile upload may have thousands of
             # malformed reports.
             self._refuse("", "malformed")
             return
@@ -220,7 +276,8 @@ class _ReportDecisions:
 
     def _name_unknown(self, entry: Mapping[str, str]) -> str:
         """Return the reason for a report with an unknown metric or fingerprint."""
-        # Operators see by the reason whether devices have an older registry, or none of ours.
+        # An operator distinguishes two cases by the reason: devices have an older registry that
+        # `older` should name, or devices have the registry of another collector.
         is_listed = entry["metric"] in self._accepted_params.registry
         return "unknown-params" if is_listed else "unknown-metric"
 
@@ -253,6 +310,7 @@ class _ReportDecisions:
         )
 
     def _refuse(self, metric: str, reason: str) -> None:
+        """Count a refused report; the metric is empty if the report names none of the registry."""
         key = metric, reason
         self.refusals[key] = self.refusals.get(key, 0) + 1
         self._statuses.append(_refused(reason))
@@ -260,11 +318,14 @@ class _ReportDecisions:
 
 @functools.lru_cache(maxsize=64)
 def _all_accepted(n: int) -> bytes:
-    """Return the response to an upload of n accepted reports. Most uploads have few reports."""
+    """Return the response to an upload of n accepted reports.
+
+    Most uploads have few reports, so the cache contains the response to nearly every upload.
+    """
     return msgspec.json.encode(UploadResponse([_ACCEPTED] * n))
 
 
 @functools.cache
 def _refused(reason: str) -> ReportStatus:
-    """Return the status of a refused report. The cache is small: there are few reasons."""
+    """Return the status of a refused report. The cache stays small, because reasons are few."""
     return ReportStatus("refused", reason)
