@@ -1,7 +1,17 @@
-"""Accuracy: true and false detections, and the coverage of intervals.
+"""Accuracy: true and false detections of a decode, and the coverage of its intervals.
+
+Two benchmarks:
+
+- `paper`: the data of [EPK14] section 5.2 (100 strings with shares in proportion to exp(-.05 i),
+  100 absent candidates, 1e6 reports). `decode` is compared with plain weighted least squares over
+  all candidates, under the paper's parameters and under parameters of equal privacy.
+- `coverage`: the share of 95 % intervals that contain the truth, and the false discovery rate, over
+  six populations, several noise levels and two sizes.
 
 Every run is one collection with its own strings, coins and seed. The truth is the share of the
 population. Intervals are compared with that share, not with the share of the devices that reported.
+
+Other benchmarks use the functions of this module (`run_many`, `start_pool`, `detect`).
 """
 
 from __future__ import annotations
@@ -30,7 +40,7 @@ from rappor.simulation.collection import simulate_counts
 _Run = TypeVar("_Run")
 
 LEVEL = 0.05
-"""Error rate of the detections. Both corrections use it."""
+"""Error rate that detections are made at, under both corrections."""
 TOP = 20
 """Number of the most frequent candidates. Their coverage is reported separately, because users read
 these rows."""
@@ -41,8 +51,8 @@ DESIGNS = {
 }
 """Two designs of equal privacy, eps_inf 4.394 and eps_1 1.0743.
 
-The first is that of [EPK14] section 5.2. The second has one hash, and the noise that was chosen for
-it.
+The first is the design of [EPK14] section 5.2. The second has one hash function, and noise that was
+chosen for one hash function.
 """
 
 NOISE_LEVELS = {
@@ -52,7 +62,10 @@ NOISE_LEVELS = {
 """Parameters for populations whose strings are all candidates. The two sets have different
 noise."""
 LOW_NOISE = {f"low noise h={h}": Params(k=128, h=h, m=16, f=0, p=0.225, q=0.775) for h in (1, 2)}
-"""Designs whose errors come from collisions with strings that are no candidates, not from coins."""
+"""Designs with so little noise that errors come from strings outside the candidates.
+
+Such a string shares bits with candidates, and its reports are counted for them.
+"""
 
 COVERAGE_KINDS = ("exp", "zipf_half", "uniform", "one_heavy")
 """Populations in which all strings, or a random half of them, are candidates."""
@@ -62,14 +75,14 @@ MISSING_KINDS = ("zipf_missing", "exp_missing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Detections of one run at one error control."""
+    """Numbers of true and false detections of one run under one correction."""
 
     true: int
     false: int
 
     @property
     def false_share(self) -> float:
-        """False detections as a share of all, 0 if there are none."""
+        """Share of the detections that are false, 0 without detections."""
         return self.false / max(self.true + self.false, 1)
 
 
@@ -89,9 +102,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Coverage of the intervals of one run, and its detections.
+    """Coverage of the 95 % intervals of one run, and its detections.
 
-    `adjusted` is the coverage over the detected candidates, NaN without detections.
+    `everywhere` is over all candidates, `top` over the 20 most frequent. `adjusted` is the coverage
+    of the adjusted intervals over the detected candidates, NaN without detections.
     """
 
     everywhere: float
@@ -159,7 +173,10 @@ def plain_least_squares(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Estimate all candidates by one dense weighted regression, without selection.
 
-    Returns `estimate` and `std_error`, (c,) float64, as shares.
+    The equation of bit i in cohort j is (observed share of ones - p*) / (q* - p*) = sum of the
+    shares of the candidates that set the bit. Its weight is the inverse of its variance.
+
+    Returns `estimate` and `std_error`, (c,) float64, as shares of the c candidates.
     """
     params = counts.params
     gap = params.q_star - params.p_star
@@ -167,6 +184,7 @@ def plain_least_squares(
     observed = counts.bit_counts.ravel() / n
     noise = observed * (1 - observed) / n / gap**2
     cells = Candidates.from_list(candidates).compute_cells(params, 0, len(candidates))
+    # (m k, c): 1 if the candidate (column) sets the bit of a cohort (row).
     design = np.zeros((params.m * params.k, len(candidates)))
     for column, rows in enumerate(cells):
         design[rows[rows >= 0], column] = 1
@@ -203,14 +221,14 @@ def true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.floa
 
 
 def count_detections(estimates: Estimates, collection: Collection) -> Found:
-    """Count the detected candidates that are present, and those that are absent."""
+    """Count the detections of present candidates and of absent candidates."""
     return _count(estimates.detected, true_shares(estimates, collection) > 0)
 
 
 def _compute_variation(shares: NDArray[np.float64], collection: Collection) -> dict[str, float]:
-    """Compute both total variations of shares in the order of the candidates."""
+    """Compute both total variations of `Run`. `shares` are in the order of the candidates."""
     errors = float(np.abs(shares - collection.shares).sum())
-    other = abs(float(1 - shares.sum()) - collection.unasked)
+    other = abs(float(1 - shares.sum()) - collection.non_candidate_share)
     return {"total_variation": errors / 2, "with_other": (errors + other) / 2}
 
 

@@ -1,7 +1,11 @@
 """The atlas: where coverage, false discovery rates and p-values hold, and where they do not.
 
-Every cell is simulated and decoded many times. A number is marked, and printed in red, if it misses
-its target by more than three standard errors. The targets are:
+Input: the cells of `benchmarks.atlas_cells`, which are settings of a collection. Every cell is
+simulated and decoded many times, and the results are compared with the truth. Output: a table of
+all cells, and a table of the levels in which cells fail.
+
+A number is marked, and printed in red, if it misses its target by more than three standard errors.
+The targets are:
 
 - The coverage of 95 % intervals is at least 94 % over all candidates, and at least 93 % over the
   twenty most frequent candidates.
@@ -13,10 +17,11 @@ its target by more than three standard errors. The targets are:
   their nominal probability.
 - Decoding raises no error and no warning.
 
-If 19 of 20 results warn that their errors are unreliable (`_is_unsure`), missed targets are printed
-in yellow. The cell is called foretold, and does not fail.
+If 19 of 20 results of a cell warn that their errors are unreliable (`_is_unsure`), the cell is
+called *foretold*. Missed targets of a foretold cell are printed in yellow, and the cell does not
+fail.
 
-A coverage above 96 % of all candidates breaks no promise. Such cells are only counted.
+A coverage above 96 % of all candidates breaks no promise. Such cells are only marked as wide.
 """
 
 from __future__ import annotations
@@ -49,44 +54,47 @@ N_RUNS: Final = 200
 """Largest number of collections of a cell. More collections make the verdict surer and take
 longer."""
 SECONDS: Final = 54.0
-"""Seconds on one core within which the collections of a cell are measured, but at least `LEAST`."""
+"""Seconds of CPU time on one core after which no further collection of a cell is measured.
+
+At least `LEAST` collections are measured. With 54 seconds, 132 cells take an hour on two cores.
+"""
 
 LEAST: Final = 10
 """Smallest number of collections of a cell. They are measured even if they take longer than
 `SECONDS`."""
 
 TAILS: Final = (0.05, 1e-2, 1e-3, 1e-4)
-"""P-values up to which the absent candidates are counted."""
+"""Limits of p-values. The absent candidates with a p-value up to each limit are counted."""
 
 COVERAGE: Final = {"all": 0.94, "top 20": 0.93, "adjusted": 0.94}
-"""Smallest acceptable coverage of 95 % intervals."""
+"""Smallest acceptable coverage of 95 % intervals, by the set of candidates."""
 
 ERROR_RATES: Final = {
     "bh": "FDR bh",
     "adaptive": "FDR adaptive",
     "bonferroni": "any false, Bonferroni",
 }
-"""Measure of false detections that belongs to each correction."""
+"""Name of the measure of false detections, by the correction for multiple tests."""
 
 ALL_MOST: Final = 0.96
-"""Coverage of all candidates above which intervals are called wide."""
+"""Coverage of all candidates above which the intervals of a cell are called wide."""
 
 FEW_DEVICES: Final = 1000
-"""Number of devices up to which `decode` may apply another correction than the adaptive one.
+"""Number of devices up to which `decode` may replace the adaptive correction by another.
 
 In such cells the applied correction is read from the result.
 """
 
 FORETOLD: Final = 0.95
-"""Share of the results with a warning from which on a cell counts as foretold."""
+"""Smallest share of results with a warning at which a cell counts as foretold."""
 
 TAIL_MOST: Final = 1.2
 """Largest acceptable ratio of observed to nominal p-values. Small p-values are approximate."""
 ERRORS: Final = 3.0
-"""Standard errors by which a number may miss its target."""
+"""Number of standard errors by which a measured number may miss its target by chance."""
 
 GRIDS: Final[Mapping[str, Factors]] = {"strings": STRINGS, "answers": ANSWERS}
-"""Factors and levels that make up each grid."""
+"""Factors and levels of each grid, by the name of the grid."""
 
 MEASURES: Final = (*COVERAGE, *ERROR_RATES.values(), *(f"p {tail:g}" for tail in TAILS))
 """All measures, as the table orders them."""
@@ -98,9 +106,10 @@ class Run:
 
     Attributes
     ----------
-    covered : number of intervals that contain the truth, and number of intervals, for all
-        candidates, for the most frequent candidates, and for the detected candidates.
-    false, found : false detections and all detections, under each correction.
+    covered : pairs (intervals that contain the truth, intervals), in the order of `COVERAGE`: for
+        all candidates, for the most frequent candidates, and, adjusted, for the detected
+        candidates.
+    false, found : false detections and all detections, in the order of `ERROR_RATES`.
     below : number of absent candidates with p-values up to each of `TAILS`.
     absent : number of absent candidates.
     unsure : whether the result warned that its errors are unreliable.
@@ -154,55 +163,60 @@ class Measured:
 
 def run_once(cell: Cell, seed: int) -> Run:
     """Draw and decode one collection. A warning counts as an error."""
-    question = draw(cell, seed)
+    drawn = draw(cell, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             estimates = decode(
-                question.counts, question.candidates, error_control=ErrorControl(alpha=LEVEL)
+                drawn.counts, drawn.candidates, error_control=ErrorControl(alpha=LEVEL)
             )
+            # With few devices `decode` decides whether the adaptive correction is applied.
             adaptive = "adaptive"
             if int(cell["devices"]) <= FEW_DEVICES:
-                asked = decode(
-                    question.counts,
-                    question.candidates,
+                with_adaptive = decode(
+                    drawn.counts,
+                    drawn.candidates,
                     error_control=ErrorControl(method=adaptive),
                 )
-                adaptive = asked.error_control.method
+                adaptive = with_adaptive.error_control.method
         except Exception as error:  # noqa: BLE001  # whatever it is, the cell fails
             return Run(raised=f"{type(error).__name__}: {error}")
-    return _compare(estimates, question.shares, adaptive)
+    return _compare(estimates, drawn.shares, adaptive)
 
 
 def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -> Run:
     """Compare estimates with the truth.
 
-    Indistinguishable candidates count as one: their sum. `adaptive` is the correction that was
-    applied instead of the adaptive one.
+    Candidates of an identifiability group set the same bits and cannot be distinguished, so a group
+    counts as one candidate with the sum of the shares. `adaptive` is the correction that `decode`
+    applied when the adaptive correction was requested.
     """
     names, group = estimates.candidates, estimates.group
     truth = np.array([shares[name] for name in names])
+    # Group 0 means that a candidate is in no group.
     for number in range(1, int(group.max()) + 1):
         truth[group == number] = truth[group == number].sum()
+    # (candidates,): True for candidates in no group, and for the first candidate of each group.
     first = group == 0
     first[np.unique(group, return_index=True)[1]] = True
     inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
     adjusted = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
-    place = {name: i for i, name in enumerate(shares)}
-    # Of equal ones the first in the list: rows are sorted by estimate, which would choose errors.
-    order = np.lexsort((np.array([place[name] for name in names]), -truth))
+    list_index = {name: i for i, name in enumerate(shares)}
+    # Among equal shares the first in the list of candidates is taken. The rows are sorted by
+    # estimate, so their order would select large errors.
+    order = np.lexsort((np.array([list_index[name] for name in names]), -truth))
     top = order[first[order]][:TOP]
     detected = first & estimates.detected
     p_values, absent = estimates.p_value[first], truth[first] == 0
     applied = {**dict(zip(ERROR_RATES, ERROR_RATES, strict=True)), "adaptive": adaptive}
-    decided = [_decide(p_values, correction) for correction in applied.values()]
+    decisions = [_detect(p_values, correction) for correction in applied.values()]
     return Run(
         covered=tuple(
-            (int(held.sum()), len(held))
-            for held in (inside[first], inside[top], adjusted[detected])
+            (int(is_covered.sum()), len(is_covered))
+            for is_covered in (inside[first], inside[top], adjusted[detected])
         ),
-        false=tuple(int((found & absent).sum()) for found in decided),
-        found=tuple(int(found.sum()) for found in decided),
+        false=tuple(int((is_detected & absent).sum()) for is_detected in decisions),
+        found=tuple(int(is_detected.sum()) for is_detected in decisions),
         below=tuple(int((p_values[absent] <= tail).sum()) for tail in TAILS),
         absent=int(absent.sum()),
         unsure=_is_unsure(estimates.diagnostics),
@@ -210,21 +224,26 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
 
 
 def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
-    """Return whether strings collide too often, or an absent string has few patterns of bits."""
+    """Return whether a result warns that its errors are unreliable.
+
+    The warnings are that strings collide too often (`overfull`), and that an absent string has so
+    few patterns of bits that its p-value cannot be small.
+    """
     capacity = diagnostics.get("capacity") or {"overfull": False}
     return bool(capacity["overfull"] or diagnostics.get("least_p_value", 0.0) > FEW_PATTERNS)
 
 
-def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
-    detection = ErrorControl(alpha=LEVEL, method=correction)
-    return np.asarray(p_values <= Thresholds(detection, PValues(in_memory=p_values)).largest)
+def _detect(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
+    """Return which candidates are detected under a correction, (candidates,)."""
+    error_control = ErrorControl(alpha=LEVEL, method=correction)
+    return np.asarray(p_values <= Thresholds(error_control, PValues(in_memory=p_values)).largest)
 
 
 def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:
     """Draw and decode collections of a cell until there are enough, or the time is over."""
-    begun = time.process_time()
+    start = time.process_time()
     runs: list[Run] = []
-    while len(runs) < n_runs and (len(runs) < LEAST or time.process_time() - begun < seconds):
+    while len(runs) < n_runs and (len(runs) < LEAST or time.process_time() - start < seconds):
         runs.append(run_once(cell, seed=len(runs)))
     return judge(cell, runs)
 
@@ -251,14 +270,21 @@ def judge(cell: Cell, runs: Sequence[Run]) -> Measured:
 
 
 def _judge_coverage(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
+    """Return for each measure of coverage its mean, and whether it misses its target."""
     judged = {}
     for i, (name, least) in enumerate(COVERAGE.items()):
-        shares = [held / n if n else 1.0 for held, n in (run.covered[i] for run in runs)]
+        # A collection without an interval, that is without detections, counts as covered.
+        shares = [n_covered / n if n else 1.0 for n_covered, n in (run.covered[i] for run in runs)]
         judged[name] = _mean(shares), _mean(shares) + ERRORS * _compute_error(shares) < least
     return judged
 
 
 def _judge_detection(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
+    """Return for each correction its error rate, and whether it exceeds `LEVEL`.
+
+    The error rate is the mean share of false detections. For Bonferroni it is the share of
+    collections with any false detection.
+    """
     judged = {}
     for i, (correction, name) in enumerate(ERROR_RATES.items()):
         rates = [
@@ -272,10 +298,14 @@ def _judge_detection(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
 
 
 def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
-    """Return the ratios of observed to nominal p-values of absent candidates, NaN without any.
+    """Return for each tail the ratio of observed to nominal p-values of absent candidates.
 
-    The candidates of one collection depend on each other. The number is therefore compared with a
-    Poisson number whose variance is larger by the factor that the collections show.
+    The second number is whether the ratio misses its target. The ratio is NaN without absent
+    candidates.
+
+    The candidates of one collection depend on each other, so the number of small p-values is not a
+    Poisson number. Let `excess` be its variance over collections divided by its mean. The number
+    divided by `excess` is compared with a Poisson number, whose mean is divided by `excess` too.
     """
     judged = {}
     absent = sum(run.absent for run in runs)
@@ -286,20 +316,22 @@ def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
             continue
         excess = max(1.0, float(below.var() / below.mean())) if below.any() else 1.0
         most = TAIL_MOST * tail * absent / excess
-        beyond = stats.poisson.sf(math.ceil(below.sum() / excess) - 1, most)
+        p_value = stats.poisson.sf(math.ceil(below.sum() / excess) - 1, most)
         judged[f"p {tail:g}"] = (
             float(below.sum() / (tail * absent)),
-            bool(beyond < stats.norm.sf(ERRORS)),
+            # As rare as ERRORS standard errors of a normal number.
+            bool(p_value < stats.norm.sf(ERRORS)),
         )
     return judged
 
 
 def _mean(values: Sequence[float]) -> float:
+    """Return the mean, or NaN without values."""
     return float(np.mean(values)) if len(values) else math.nan
 
 
 def _compute_error(values: Sequence[float]) -> float:
-    """Return the standard error of a mean of independent collections."""
+    """Return the standard error of a mean over independent collections; infinity for one."""
     return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
 
 
@@ -308,11 +340,11 @@ def atlas(*, quick: bool) -> list[Table]:
 
     A quick run measures the first cells with few collections.
     """
-    few = partial(measure, n_runs=20, seconds=5.0)
+    measure_quickly = partial(measure, n_runs=20, seconds=5.0)
     with start_pool() as pool:
         measured = {
-            name: list(pool.map(few, of_grid[:8]) if quick else pool.map(measure, of_grid))
-            for name, of_grid in list_cells().items()
+            name: list(pool.map(measure_quickly, cells[:8]) if quick else pool.map(measure, cells))
+            for name, cells in list_cells().items()
         }
     return describe(measured)
 
@@ -326,6 +358,7 @@ def describe(measured: Mapping[str, Sequence[Measured]]) -> list[Table]:
 
 
 def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
+    """Return a row for each cell. It names only the levels that are not the usual levels."""
     usual = {key: levels[0] for key, levels in GRIDS[name].items()}
     failing = sum(row.fails for row in rows)
     foretold = sum(bool(row.misses) and not row.fails for row in rows)
@@ -342,11 +375,11 @@ def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
             marked(row.values[measure]) if measure in row.misses else row.values[measure]
             for measure in MEASURES
         ]
-        said = _format_cell({key: level for key, level in row.cell.items() if level != usual[key]})
+        unusual = {key: level for key, level in row.cell.items() if level != usual[key]}
         wide = " (wide)" if row.wide else ""
         table.rows.append(
             [
-                f"{said or 'usual'}{wide}",
+                f"{_format_cell(unusual) or 'usual'}{wide}",
                 row.n_runs,
                 *numbers,
                 row.found,
@@ -359,17 +392,17 @@ def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
 
 def _levels_table(name: str, rows: Sequence[Measured]) -> Table:
     """Count, for every level of every factor, its cells and its failing cells."""
-    held: Counter[tuple[str, str]] = Counter()
+    n_cells: Counter[tuple[str, str]] = Counter()
     failing: Counter[tuple[str, str]] = Counter()
     for row in rows:
         for key, level in row.cell.items():
-            held[key, _format_level(level)] += 1
+            n_cells[key, _format_level(level)] += 1
             failing[key, _format_level(level)] += row.fails
     table = Table(
         title=f"atlas of {name}: failing cells by level",
         columns=("factor", "level", "cells", "fail"),
     )
-    table.rows += [[key, level, n, failing[key, level]] for (key, level), n in held.items()]
+    table.rows += [[key, level, n, failing[key, level]] for (key, level), n in n_cells.items()]
     return table
 
 

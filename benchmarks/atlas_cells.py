@@ -1,10 +1,22 @@
 """The cells of the atlas: settings in which the errors of estimates are compared with the truth.
 
-A cell names one level of every factor. The complete product would have millions of cells. Two grids
-contain every level alone, with the usual levels of the other factors, and every pair of levels of
-two factors at least once, with varying levels of the other factors. Combinations of three or four
-levels that are hard together are added (`HARD`). Other faults that need three levels at once may be
-missed.
+Words of this module:
+
+- A *factor* is a property of a collection, such as the number of cohorts. A *level* is one of its
+  values. The first level of a factor is the usual level.
+- A *cell* names one level of every factor: a complete setting, from which collections are drawn.
+- A *grid* is the list of the cells of one kind of encoding: `strings` (Bloom filters) or `answers`
+  (encodings with listed values: one-hot, boolean, buckets).
+
+The complete product of all levels would have millions of cells. A grid contains instead:
+
+1. the usual cell;
+2. every other level alone, with the usual levels of the other factors;
+3. every pair of levels of two factors at least once, with varying levels of the other factors
+   (pairwise testing);
+4. combinations of three or four levels that are hard together (`HARD`, `HARD_APART`).
+
+A fault that needs three levels at once, and is not in the fourth list, may be missed.
 """
 
 from __future__ import annotations
@@ -30,9 +42,9 @@ Cell = Mapping[str, Level]
 Factors = Mapping[str, tuple[Level, ...]]
 
 BY_DAY: Final = "days"
-"""Level in which each day is a separate collection."""
+"""Level of reports a device: one report on each of seven days, decoded as separate collections."""
 SUMMED: Final = "sum of days"
-"""Level in which the counts of all days are added."""
+"""Level of reports a device: as `BY_DAY`, but the counts of all days are added before decoding."""
 N_DAYS: Final = 7
 """Number of days that the levels `BY_DAY` and `SUMMED` have."""
 CHURN: Final = 0.1
@@ -46,49 +58,55 @@ EVEN: Final = "even"
 _REPORTS: Final = (1, 7, 30, 365, BY_DAY, SUMMED)
 """Numbers of reports a device, which the counts contain; or days, decoded separately or summed."""
 
-_BARE: Final = "no permanent noise"
-"""Level in which f is 0."""
+_NO_PERMANENT: Final = "no permanent noise"
+"""Level of noise in which f is 0, so that only the instantaneous response adds noise."""
 
-_HELD: Final = {
+_PRESENT_WEIGHTS: Final = {
     "100 falling": np.exp(-0.05 * np.arange(100)),
     "5 heavy": np.array([0.4, 0.3, 0.15, 0.1, 0.05]),
     "500 Zipf": 1 / np.arange(1.0, 501.0),
     "300 equal": np.ones(300),
 }
-"""Weights of the strings of the devices."""
+"""Weights of the strings that devices have, by level of the factor "held"."""
 
-_HELD_HARD: Final = {
+_PRESENT_WEIGHTS_HARD: Final = {
     "300 Zipf": 1 / np.arange(1.0, 301.0),
     "two sizes": np.array([10.0] * 30 + [1.0] * 300),
     "one": np.array([1.0]),
     **{f"{n} falling": np.arange(3.0, n + 3.0) ** -1.1 for n in (40, 50, 60)},
 }
-"""Weights of strings in cells of `HARD_APART` only."""
+"""Weights of further levels of the factor "held", which occur in cells of `HARD_APART` only."""
 
 _CROWDED: Final[Cell] = {"noise": "low-noise", "k": 64, "m": 8, "absent": 200}
-"""Levels with 512 bits for hundreds of strings."""
+"""Levels under which strings collide often: 64 bits in 8 cohorts, 512 in all, for hundreds of
+strings.
+"""
 
 STRINGS: Final[Factors] = {
     "reports a device": _REPORTS,
-    "noise": ("balanced", "strict", "low-noise", _BARE),
+    "noise": ("balanced", "strict", "low-noise", _NO_PERMANENT),
     "m": (128, 1, 2, 4, 8, 16),
     "k": (128, 32, 1024),
     "h": (1, 2),
     "cohorts": (EVEN, UNEVEN),
-    "held": tuple(_HELD),
+    "held": tuple(_PRESENT_WEIGHTS),
     "no candidates": ("none", "a random half", "every other", "the heaviest"),
     "absent": (100, 0, 5000),
     "devices": (10**6, 30, 1000, 30_000, 10**9),
 }
-"""Levels of the factors of Bloom filters. The first level of a factor is the usual one."""
+"""Levels of the factors of Bloom filters. The first level of a factor is the usual level.
+
+"held" is the distribution of the strings that devices have. "no candidates" says which of these
+strings are left out of the candidates. "absent" is the number of candidates that no device has.
+"""
 
 HARD: Final[tuple[Cell, ...]] = (
     *(
-        {"noise": _BARE, "m": m, "no candidates": unasked, "devices": 10**7}
+        {"noise": _NO_PERMANENT, "m": m, "no candidates": left_out, "devices": 10**7}
         for m in (4, 8, 16)
-        for unasked in ("a random half", "the heaviest")
+        for left_out in ("a random half", "the heaviest")
     ),
-    {"noise": _BARE, "m": 8, "no candidates": "every other", "held": "500 Zipf"},
+    {"noise": _NO_PERMANENT, "m": 8, "no candidates": "every other", "held": "500 Zipf"},
     {"noise": "low-noise", "m": 16, "k": 32, "held": "300 equal", "devices": 10**7},
     {"noise": "low-noise", "m": 8, "held": "500 Zipf", "devices": 10**7},
     {"m": 2, "absent": 5000},
@@ -96,10 +114,11 @@ HARD: Final[tuple[Cell, ...]] = (
     {"noise": "low-noise", "m": 16, "held": "5 heavy", "reports a device": 365, "devices": 20_000},
     {"m": 16, "cohorts": UNEVEN, "reports a device": 30},
 )
-"""Levels of strings that are hard together.
+"""Combinations of levels that are hard together. All other factors have their usual level.
 
-Examples are heavy strings that are no candidates in few cohorts, nearly as many strings as rows,
-and shared noise of heavy strings.
+Examples: frequent strings outside the candidates that collide with candidates in few cohorts;
+nearly as many strings as equations (k m); devices with many reports, whose repeated permanent noise
+dominates the error of frequent strings.
 """
 
 HARD_APART: Final[tuple[Cell, ...]] = (
@@ -112,47 +131,47 @@ HARD_APART: Final[tuple[Cell, ...]] = (
         for held, absent in (("60 falling", 60), ("50 falling", 100), ("40 falling", 40))
     ),
 )
-"""Levels that are hard together, in cells that do not name all factors.
+"""Further hard combinations, with levels that no grid has. They do not count as cells of a pair."""
 
-These cells count for no pair.
-"""
-
-_ANSWERS: Final = tuple(f"a{i}" for i in range(1000))
+_CATEGORIES: Final = tuple(f"a{i}" for i in range(1000))
+"""Names of the categories of one-hot encodings."""
 
 _ENCODINGS: Final = {
-    "onehot, 20": ("onehot", _ANSWERS[:20]),
-    "onehot, 1000": ("onehot", _ANSWERS),
+    "onehot, 20": ("onehot", _CATEGORIES[:20]),
+    "onehot, 1000": ("onehot", _CATEGORIES),
     "boolean": ("boolean", ()),
     "buckets, 16": ("buckets", tuple(str(i) for i in range(17))),
 }
+"""Encoding and its categories or edges, by level of the factor "encoding"."""
 
 _VALUES: Final = {
     "onehot": ("a0", "a1", "a2"),
     "boolean": ("no", "false", "yes"),
     "buckets": ("0.5", "3.5", "7.5"),
 }
+"""The three values that devices have, by encoding."""
 
 ANSWERS: Final[Factors] = {
     "reports a device": _REPORTS,
-    "noise": ("balanced", "strict", "low-noise", _BARE),
+    "noise": ("balanced", "strict", "low-noise", _NO_PERMANENT),
     "encoding": tuple(_ENCODINGS),
     "held": ("several", "one rare", "one"),
     "devices": (10_000, 30, 100, 1000, 10**6, 10**9),
 }
-"""Levels of the factors of encodings whose values are all known."""
+"""Levels of the factors of encodings with listed values. Such metrics need no candidates."""
 
 _WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "one": (1, 0, 0)}
 """Weights of the three values of an encoding in `_VALUES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
+class DecodeInput:
     """Input of a decode, and the truth.
 
     Attributes
     ----------
     counts : one collection, or one collection for each day.
-    candidates : strings to test; None for encodings whose values are all known.
+    candidates : strings to test; None for encodings with listed values.
     shares : true share of every candidate or category, 0 for absent ones.
     """
 
@@ -164,8 +183,8 @@ class Question:
 def list_cells() -> dict[str, list[Cell]]:
     """Return the cells of both grids."""
     usual = {name: levels[0] for name, levels in STRINGS.items()}
-    apart = [{**usual, **levels} for levels in HARD_APART]
-    return {"strings": build_cells(STRINGS, HARD) + apart, "answers": build_cells(ANSWERS)}
+    further = [{**usual, **levels} for levels in HARD_APART]
+    return {"strings": build_cells(STRINGS, HARD) + further, "answers": build_cells(ANSWERS)}
 
 
 def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
@@ -175,6 +194,8 @@ def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
     for name, levels in factors.items():
         chosen += [{**usual, name: level} for level in levels[1:]]
     chosen += [{**usual, **levels} for levels in added]
+    # Greedy pairwise covering: a new cell begins with a pair that no cell has yet, and takes for
+    # each other factor the level that covers most missing pairs.
     missing = dict.fromkeys(pair for pair in _all_pairs(factors) if _is_possible(dict(pair)))
     for cell in chosen:
         _remove(missing, cell)
@@ -186,48 +207,58 @@ def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
 
 
 Pair = tuple[tuple[str, Level], tuple[str, Level]]
+"""Two factors, each with one of its levels."""
 
 
 def _all_pairs(factors: Factors) -> Iterator[Pair]:
-    for (one, levels), (other, others) in itertools.combinations(factors.items(), 2):
-        for level, another in itertools.product(levels, others):
-            yield (one, level), (other, another)
+    """Yield every pair of levels of two different factors."""
+    for first, second in itertools.combinations(factors.items(), 2):
+        (first_name, first_levels), (second_name, second_levels) = first, second
+        for first_level, second_level in itertools.product(first_levels, second_levels):
+            yield (first_name, first_level), (second_name, second_level)
 
 
 def _is_possible(cell: Cell) -> bool:
-    """Return whether devices can have these levels: uneven cohorts need several cohorts."""
+    """Return whether levels can occur together: uneven cohorts need several cohorts."""
     return not (cell.get("m") == 1 and cell.get("cohorts") == UNEVEN)
 
 
 def _fill(cell: dict[str, Level], factors: Factors, missing: Mapping[Pair, None]) -> Cell:
-    """Give every other factor the level that adds most missing pairs, the first of equal ones."""
+    """Complete a cell: give every missing factor the level that covers most missing pairs.
+
+    Of levels that cover equally many, the first in the list is taken.
+    """
     for name, levels in factors.items():
         if name in cell:
             continue
-        able = [level for level in levels if _is_possible({**cell, name: level})]
-        news = [_n_missing(cell, name, level, missing) for level in able]
-        cell[name] = able[news.index(max(news))]
+        possible = [level for level in levels if _is_possible({**cell, name: level})]
+        n_covered = [_count_missing(cell, name, level, missing) for level in possible]
+        cell[name] = possible[n_covered.index(max(n_covered))]
     return cell
 
 
-def _n_missing(cell: Cell, name: str, level: Level, missing: Mapping[Pair, None]) -> int:
+def _count_missing(cell: Cell, name: str, level: Level, missing: Mapping[Pair, None]) -> int:
+    """Count the missing pairs of a level with the levels that the cell already has."""
     return sum(
-        ((other, own), (name, level)) in missing or ((name, level), (other, own)) in missing
-        for other, own in cell.items()
+        ((other_name, other_level), (name, level)) in missing
+        or ((name, level), (other_name, other_level)) in missing
+        for other_name, other_level in cell.items()
     )
 
 
 def _remove(missing: dict[Pair, None], cell: Cell) -> None:
+    """Remove the pairs that a cell has from the missing pairs."""
     for pair in [pair for pair in missing if all(cell[name] == level for name, level in pair)]:
         del missing[pair]
 
 
-def draw(cell: Cell, seed: int) -> Question:
+def draw(cell: Cell, seed: int) -> DecodeInput:
     """Draw one collection of a cell.
 
     Every seed has its own names, and therefore its own layout of bits.
     """
-    return _ask_strings(cell, seed) if "held" in cell and "m" in cell else _ask_answers(cell, seed)
+    # Only the grid of strings has a number of cohorts.
+    return _draw_strings(cell, seed) if "m" in cell else _draw_answers(cell, seed)
 
 
 def _make_params(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Params:
@@ -238,27 +269,30 @@ def _make_params(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Para
     return Params(encoding=encoding, k=k, categories=categories, f=0.0, p=0.225, q=0.775)
 
 
-def _ask_strings(cell: Cell, seed: int) -> Question:
-    weights = {**_HELD, **_HELD_HARD}[str(cell["held"])]
+def _draw_strings(cell: Cell, seed: int) -> DecodeInput:
+    """Draw one collection of strings, with its candidates and their true shares."""
+    weights = {**_PRESENT_WEIGHTS, **_PRESENT_WEIGHTS_HARD}[str(cell["held"])]
     names = [f"{seed}/held/{i}" for i in range(len(weights))]
     population = Population(names, weights)
     k, h, m = (int(cell[letter]) for letter in "khm")
     params = dataclasses.replace(_make_params(cell, "bloom", ()), k=k, h=h, m=m)
     n = len(names)
-    asked = {
+    # Indices of the strings that are candidates.
+    listed = {
         "none": np.arange(n),
         "a random half": np.sort(np.random.default_rng([seed, 1]).permutation(n)[: n // 2]),
         "every other": np.arange(0, n, 2),
         "the heaviest": np.arange(1, n),
     }[str(cell["no candidates"])]
-    shares = {names[i]: float(population.weights[i]) for i in asked}
+    shares = {names[i]: float(population.weights[i]) for i in listed}
     shares |= {f"{seed}/absent/{i}": 0.0 for i in range(int(cell["absent"]))}
-    return Question(
+    return DecodeInput(
         counts=_collect(population, params, cell, seed), candidates=list(shares), shares=shares
     )
 
 
-def _ask_answers(cell: Cell, seed: int) -> Question:
+def _draw_answers(cell: Cell, seed: int) -> DecodeInput:
+    """Draw one collection of an encoding with listed values, with the true share of each value."""
     name, categories = _ENCODINGS[str(cell["encoding"])]
     params = _make_params(cell, name, categories)
     population = Population(_VALUES[name], _WEIGHTS[str(cell["held"])])
@@ -267,7 +301,9 @@ def _ask_answers(cell: Cell, seed: int) -> Question:
     for value, share in zip(population.values, population.weights.tolist(), strict=True):
         for i in encoding.find_set_bits(encoding.parse_value(value), 0):
             shares[encoding.category_labels[i]] += share
-    return Question(counts=_collect(population, params, cell, seed), candidates=None, shares=shares)
+    return DecodeInput(
+        counts=_collect(population, params, cell, seed), candidates=None, shares=shares
+    )
 
 
 def _collect(population: Population, params: Params, cell: Cell, seed: int) -> list[Counts]:
@@ -276,12 +312,14 @@ def _collect(population: Population, params: Params, cell: Cell, seed: int) -> l
     if cell.get("cohorts", EVEN) == EVEN:
         days = _draw(population, params, n, reports, seed=2 * seed)
     else:
+        # A tenth of the devices are spread evenly over the cohorts. The other nine tenths are in
+        # the first cohort: m times as many devices are drawn, of which about one in m is in the
+        # first cohort, and the others are dropped.
         spread = _draw(population, params, n // 10, reports, seed=2 * seed)
-        # Of m times as many, those in the first cohort are the rest.
         many = _draw(population, params, (n - n // 10) * params.m, reports, seed=2 * seed + 1)
         days = [
-            day.add(_keep_first_cohort(other), same_devices=False)
-            for day, other in zip(spread, many, strict=True)
+            spread_day.add(_keep_first_cohort(many_day), same_devices=False)
+            for spread_day, many_day in zip(spread, many, strict=True)
         ]
     return [sum(days[1:], days[0])] if reports == SUMMED else days
 
@@ -289,6 +327,7 @@ def _collect(population: Population, params: Params, cell: Cell, seed: int) -> l
 def _draw(
     population: Population, params: Params, n_devices: int, reports: Level, *, seed: int
 ) -> list[Counts]:
+    """Draw devices with a number of reports each, or the counts of each day."""
     if isinstance(reports, int):
         devices = {reports: n_devices}
         return [simulate_repeated(population, params, devices=devices, seed=seed).counts]

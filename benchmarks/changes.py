@@ -1,9 +1,13 @@
-"""Intervals of changes if the same devices report in all samples.
+"""Coverage of the intervals of changes, if the same devices report in all samples.
 
-Devices keep their values and their permanent noise, except the devices that make the change. They
-take another value, and draw new permanent noise for it. The truth is the change of the population,
-of which the devices are a sample. A wrong variance shows in the intervals of changed strings only,
-so these are counted separately.
+Question: do the 95 % intervals of `compare_samples` and `trend` contain the true change in 95 of
+100 collections? Two samples of the same devices share the permanent noise of these devices, so the
+variance of a difference is smaller than for different devices. A wrong variance shows in the
+intervals of changed strings only, so these intervals are counted separately.
+
+Devices keep their values and their permanent responses, except the devices that make the change.
+These take another value, and draw a new permanent response for it. The truth is the change of the
+population, of which the devices are a sample.
 """
 
 from __future__ import annotations
@@ -38,13 +42,19 @@ Shares = NDArray[np.float64]
 MONDAY: Final = datetime.date(2026, 8, 3)
 """First day of the first week. A trend by weeks needs whole weeks, which begin on a Monday."""
 ZIPF: Final = (1 / np.arange(1, 61)) / (1 / np.arange(1, 61)).sum()
+"""Shares of the 60 strings by Zipf's law: string r has a share in proportion to 1 / r."""
 STRINGS: Final = tuple(f"s{i}" for i in range(60))
 """Strings that devices have."""
 ABSENT: Final = tuple(f"x{i}" for i in range(60))
 """Candidates that no device has."""
 LOW_NOISE: Final = dataclasses.replace(Params.profile("low-noise"), k=32, m=32)
-"""Parameters with little noise. The noise of the devices dominates, which these cells test."""
+"""Parameters with little instantaneous noise.
+
+The error then comes mostly from the permanent noise of the devices, which both samples share. That
+is what these cells test.
+"""
 YES: Final = Params.profile("balanced", encoding="boolean")
+"""Parameters of the yes-or-no cells."""
 
 
 def six_changes() -> Shares:
@@ -88,30 +98,48 @@ def draw_samples(  # noqa: PLR0913 - devices, and how they change
 ) -> list[Counts]:
     """Draw the counts of samples in which the same devices report.
 
-    From sample to sample the fewest devices change their value that make the shares change. Each of
-    these devices draws a new permanent response. The bits of a device are independent, so devices
-    are counted by value and cohort, and the ones of their permanent responses are counted. The ones
-    of a random part of the devices are hypergeometric. `shares`, (t, v) float64, are the shares of
-    v values in each of t samples. `n_reports` is the number of reports of a device in each sample.
-    `churn` is the share of the devices that other devices replace before the next sample.
+    From sample to sample as few devices as possible change their value so that the shares change
+    as wanted. Each of these devices draws a new permanent response.
+
+    The bits of a device are independent given its value. So no single device is drawn: devices are
+    counted by value and cohort, and the ones of their permanent responses are counted by value,
+    cohort and bit. If a random part of the devices of a value and cohort leaves, the number of ones
+    that leaves with them is hypergeometric.
+
+    Parameters
+    ----------
+    values : the v values.
+    shares : (t, v) float64. Shares of the values in each of t samples.
+    params : parameters of the reports.
+    n_devices : number of devices in each sample.
+    n_reports : number of reports of a device in each sample.
+    churn : share of the devices that other devices replace before the next sample.
+    seed : seed of the collection.
+
+    Returns
+    -------
+    The counts of each sample.
     """
     rng = np.random.default_rng(seed)
     table = compute_true_bits(Population(list(values), [1.0] * len(values)), params)
+    # (v, m, k): the true bits of each value in each cohort.
     bits = np.zeros((len(values), params.m, params.k), dtype=np.int64)
     for i in range(len(values)):
         table.add_ones(bits[i], slice(i, i + 1), np.ones((1, params.m), dtype=np.int64))
 
-    def respond(devices: NDArray[np.int64]) -> NDArray[np.int64]:
-        by_bit = np.broadcast_to(devices[:, :, None], bits.shape)
-        of_bit = np.where(bits > 0, 1 - params.f0, params.f1)
-        return np.asarray(rng.binomial(by_bit, of_bit))
+    def draw_permanent_ones(devices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Draw the ones of permanent responses, (v, m, k), of (v, m) devices."""
+        devices_by_bit = np.broadcast_to(devices[:, :, None], bits.shape)
+        p_one = np.where(bits > 0, 1 - params.f0, params.f1)
+        return np.asarray(rng.binomial(devices_by_bit, p_one))
 
-    def recruit(n: int, part: Shares) -> NDArray[np.int64]:
-        n_of = rng.multinomial(n, part)
-        return np.asarray(rng.multinomial(n_of, np.full(params.m, 1 / params.m)))
+    def draw_devices(n: int, shares_of_values: Shares) -> NDArray[np.int64]:
+        """Draw the values and cohorts of n new devices, as numbers (v, m)."""
+        devices_by_value = rng.multinomial(n, shares_of_values)
+        return np.asarray(rng.multinomial(devices_by_value, np.full(params.m, 1 / params.m)))
 
-    devices = recruit(n_devices, shares[0])
-    ones = respond(devices)
+    devices = draw_devices(n_devices, shares[0])
+    ones = draw_permanent_ones(devices)
     counts = []
     for now, after in zip(shares, [*shares[1:], shares[-1]], strict=True):
         reports = n_reports * devices.sum(axis=0)
@@ -125,28 +153,31 @@ def draw_samples(  # noqa: PLR0913 - devices, and how they change
                 sum_squared_reports=n_reports**2 * n_devices,
             )
         )
-        leaving = np.maximum(1 - after / np.maximum(now, 1e-300), 0.0)
-        changing = rng.binomial(devices, leaving[:, None])
-        gone = rng.binomial(devices - changing, churn)
-        out = changing + gone
-        left = np.broadcast_to(devices[:, :, None], bits.shape)
-        drawn = np.broadcast_to(out[:, :, None], bits.shape)
-        ones = ones - rng.hypergeometric(ones, left - ones, drawn)
+        # Probability that a device changes its value: the share of its value falls by this part.
+        p_change = np.maximum(1 - after / np.maximum(now, 1e-300), 0.0)
+        n_changing = rng.binomial(devices, p_change[:, None])
+        n_replaced = rng.binomial(devices - n_changing, churn)
+        n_leaving = n_changing + n_replaced
+        devices_by_bit = np.broadcast_to(devices[:, :, None], bits.shape)
+        leaving_by_bit = np.broadcast_to(n_leaving[:, :, None], bits.shape)
+        ones = ones - rng.hypergeometric(ones, devices_by_bit - ones, leaving_by_bit)
         rising = np.maximum(after - now, 0.0)
-        coming = recruit(int(gone.sum()), after)
+        n_coming = draw_devices(int(n_replaced.sum()), after)
         if rising.any():
-            part = rising / rising.sum()
-            coming = coming + rng.multinomial(changing.sum(axis=0), part).T
-        devices = devices - out + coming
-        ones = ones + respond(coming)
+            # Changing devices keep their cohort, and take a value whose share rises.
+            p_new_value = rising / rising.sum()
+            n_coming = n_coming + rng.multinomial(n_changing.sum(axis=0), p_new_value).T
+        devices = devices - n_leaving + n_coming
+        ones = ones + draw_permanent_ones(n_coming)
     return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A comparison of devices that stay.
+    """A comparison of samples with the same devices.
 
-    `overlap` is the argument of `compare_samples`, or "trend" for the slope of `trend`.
+    `overlap` is the argument `device_correlation` of `compare_samples`: 1 if the caller knows that
+    the devices are the same, None if unknown. "trend" measures the slope of `trend` instead.
     """
 
     values: tuple[str, ...]
@@ -184,14 +215,15 @@ CELLS: Final = {
         values=("true", "false"), shares=yes_and_no(0.05, 0.03, 12), params=YES, overlap="trend"
     ),
 }
-"""Samples and parameters that each row measures."""
+"""Cell of each row of the table, by the name of the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Coverage of the intervals of one comparison, for changed values and for all others.
 
-    `squares` are squared errors of the changed values over their variances. `false` is the share of
+    `changed` and `others` say for each interval whether it contains the true change. `squares` are
+    the squared errors of the changed values, divided by their variances. `false` is the share of
     unchanged values among the detected changes.
     """
 
@@ -207,20 +239,20 @@ def compare(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleCon
     if not isinstance(cell.overlap, str):
         names = map(str, range(len(counts)))
         samples = dict(zip(names, counts, strict=True))
-        panel = compare_samples(samples, candidates, device_correlation=cell.overlap)
-        return panel, panel.contrasts[0]
+        comparison = compare_samples(samples, candidates, device_correlation=cell.overlap)
+        return comparison, comparison.contrasts[0]
     weeks = [MONDAY + datetime.timedelta(7 * week) for week in range(len(counts))]
     periods = tuple(
         Period(first=first, last=first + datetime.timedelta(6), collections=(sample,))
         for first, sample in zip(weeks, counts, strict=True)
     )
-    panel = trend(
+    comparison = trend(
         ReleasedCounts(
             metric="", first=weeks[0], last=periods[-1].last, periods=periods, withheld=()
         ),
         candidates,
     )
-    return panel, panel.contrasts[0]
+    return comparison, comparison.contrasts[0]
 
 
 def measure(cell: Cell, seed: int) -> Run:
@@ -234,9 +266,9 @@ def measure(cell: Cell, seed: int) -> Run:
         churn=cell.churn,
         seed=seed,
     )
-    panel, contrast = compare(cell, counts)
+    comparison, contrast = compare(cell, counts)
     change = dict(zip(cell.values, contrast.weights @ cell.shares, strict=True))
-    true = np.array([change.get(name, 0.0) for name in panel.candidates])
+    true = np.array([change.get(name, 0.0) for name in comparison.candidates])
     holds = (contrast.ci_low <= true) & (true <= contrast.ci_high)
     is_changed = np.abs(true) > 1e-9
     false = contrast.changed & ~is_changed

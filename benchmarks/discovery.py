@@ -1,7 +1,12 @@
-"""Discovery: strings that are found without a list, beside the limit without collisions.
+"""Discovery: strings found without a list of candidates, compared with an oracle.
 
-The oracle has no collisions. Every string has its own bit with the noise of the same parameters.
-Parts, devices, kept prefixes and error control are the same.
+`discover` finds strings part by part: some devices report a prefix, the others the whole string.
+The search extends every detected prefix by all letters. Each case simulates 1,000 random strings of
+six letters by Zipf's law, and counts the true and false strings that are found.
+
+The oracle is the limit of every such search, because it has no collisions: every string and every
+prefix has its own bit with the noise of the same parameters. Parts, devices, number of kept
+prefixes and error control are the same.
 """
 
 from __future__ import annotations
@@ -31,22 +36,26 @@ from rappor.simulation.population import Population
 LETTERS: Final = string.ascii_lowercase
 """Alphabet from which the random strings are drawn."""
 LEVEL: Final = 0.05
-"""False discovery rate that the detected strings have."""
+"""False discovery rate at which strings are detected."""
 LENGTH: Final = 6
-"""Number of letters that each string has."""
+"""Number of letters of each string."""
 N_STRINGS: Final = 1000
 """Number of strings. Their frequencies follow Zipf's law."""
 
 _TAIL: Final = 50.0
-"""Number of absent strings that the oracle draws, as a multiple of the threshold of the last rank.
+"""Multiple of the last rank's threshold up to which the oracle draws p-values of absent strings.
 
-More strings make no difference.
+Larger p-values decide nothing, so the millions of other absent strings need not be drawn.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A population of 1,000 random strings by Zipf's law, and the parameters of the search."""
+    """Parameters of one search.
+
+    `parts` are the reported parts with their shares of the devices. `keep` is the number of
+    prefixes that the search keeps after each step. `k` and `m` are bits and cohorts.
+    """
 
     profile: str
     n_reports: int
@@ -63,9 +72,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Strings found by `discover` and by the oracle in one collection.
+    """Strings found in one collection, and the cost of the search.
 
-    Both are counted as true and false, with the cost.
+    `found` and `false` are true and false strings of `discover`, `oracle` and `oracle_false` of the
+    oracle. `candidates` is the number of tested strings. `seconds` are CPU seconds, `megabytes` is
+    the peak memory of the process so far.
     """
 
     found: int
@@ -99,13 +110,13 @@ CASES: Final[Mapping[str, Case]] = {
         profile="balanced", n_reports=1_000_000, parts=_LETTER_BY_LETTER
     ),
 }
-"""Parameters that each row measures."""
+"""Case of each row, by the name of the row."""
 
 
 def discovery(*, quick: bool) -> list[Table]:
     """Find the strings of 20 collections for each case.
 
-    A quick run finds those of one collection with few prefixes.
+    A quick run has one collection for each case, and keeps few prefixes.
     """
     table = Table(
         title="discover: strings found without a list, mean over the seeds",
@@ -195,47 +206,61 @@ def draw_strings(seed: int) -> list[str]:
 def count_oracle_detections(case: Case, population: Population, seed: int) -> tuple[int, int]:
     """Count the true and false strings of a decoder without collisions, for the same devices."""
     rng = np.random.default_rng([seed, 8])
-    kept, n_kept, before = {""}, 1, 0
-    for part, n, own_seed in split_devices(case.parts, case.n_reports, seed):
+    # The true prefixes that the search has kept, the number of all kept prefixes (false prefixes
+    # included), and their length.
+    kept, n_kept, kept_length = {""}, 1, 0
+    for part, n, part_seed in split_devices(case.parts, case.n_reports, seed):
         params = dataclasses.replace(case.params, part=part.name, insecure=True)
-        own = simulate(population, params, n_reports=n, seed=own_seed)
+        simulated = simulate(population, params, n_reports=n, seed=part_seed)
+        # Shares of the true pieces that extend a kept prefix.
         shares: dict[str, float] = {}
-        for text, n_held in zip(population.values, own.devices, strict=True):
-            if text[:before] in kept:
+        for text, n_devices in zip(population.values, simulated.devices, strict=True):
+            if text[:kept_length] in kept:
                 piece = extract_part(part.name, text)
-                shares[piece] = shares.get(piece, 0.0) + n_held / n
+                shares[piece] = shares.get(piece, 0.0) + n_devices / n
         length = LENGTH if part.name == WHOLE else parse_prefix_length(part.name)
-        n_candidates = n_kept * sum(len(LETTERS) ** added for added in range(length - before + 1))
+        n_candidates = n_kept * sum(
+            len(LETTERS) ** added for added in range(length - kept_length + 1)
+        )
         z = _draw_scores(np.array(list(shares.values())), params, n, rng)
         if part.name == WHOLE:
             return detect(z, n_candidates - len(shares), rng)
-        everyone = np.concatenate([z, rng.standard_normal(n_candidates - len(shares))])
-        least = np.sort(everyone)[::-1][: case.keep][-1]
-        kept = {piece for piece, score in zip(shares, z, strict=True) if score >= least}
-        n_kept, before = min(case.keep, n_candidates), length
+        # Absent pieces have standard normal scores.
+        all_scores = np.concatenate([z, rng.standard_normal(n_candidates - len(shares))])
+        threshold = np.sort(all_scores)[::-1][: case.keep][-1]
+        kept = {piece for piece, score in zip(shares, z, strict=True) if score >= threshold}
+        n_kept, kept_length = min(case.keep, n_candidates), length
     raise AssertionError("the last part is the whole")
 
 
 def _draw_scores(
     share: NDArray[np.float64], params: Params, n: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw the z scores of strings with these shares of n devices. Each string has its own bit."""
+    """Draw the z scores of strings with these shares of n devices. Each string has its own bit.
+
+    The score is the excess of the bit's share of ones over p*, in standard errors of an absent
+    string. A share s adds (q* - p*) s to the share of ones. The variance of the share of ones is
+    (s q* (1 - q*) + (1 - s) p* (1 - p*)) / n.
+    """
     gap = params.q_star - params.p_star
-    absent = params.p_star * (1 - params.p_star) / n
-    own = share * params.q_star * (1 - params.q_star) / n + (1 - share) * absent
-    return np.asarray((gap * share + np.sqrt(own) * rng.standard_normal(len(share))) / absent**0.5)
+    absent_variance = params.p_star * (1 - params.p_star) / n
+    variance = share * params.q_star * (1 - params.q_star) / n + (1 - share) * absent_variance
+    excess = gap * share + np.sqrt(variance) * rng.standard_normal(len(share))
+    return np.asarray(excess / absent_variance**0.5)
 
 
 def detect(z: NDArray[np.float64], n_absent: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Apply Benjamini-Hochberg to present strings and many absent ones.
+    """Apply Benjamini-Hochberg to present strings with scores `z` and to `n_absent` absent strings.
 
-    Only the smallest p-values of absent strings are drawn.
+    Returns the numbers of true and false detections. Only the p-values of absent strings up to a
+    limit are drawn: their number is Poisson, and they are uniform up to the limit.
     """
     n = len(z) + n_absent
-    most = min(_TAIL * LEVEL * len(z) / n, 1.0)
-    absent = most * rng.random(rng.poisson(n_absent * most))
+    limit = min(_TAIL * LEVEL * len(z) / n, 1.0)
+    absent = limit * rng.random(rng.poisson(n_absent * limit))
     p_values = np.concatenate([stats.norm.sf(z), absent])
     ordered = np.sort(p_values)
-    passed = np.flatnonzero(ordered <= LEVEL * np.arange(1, len(ordered) + 1) / n)
-    threshold = ordered[passed[-1]] if len(passed) else -1.0
+    passing_ranks = np.flatnonzero(ordered <= LEVEL * np.arange(1, len(ordered) + 1) / n)
+    # Without a passing rank nothing is detected: no p-value is below 0.
+    threshold = ordered[passing_ranks[-1]] if len(passing_ranks) else -1.0
     return int((p_values[: len(z)] <= threshold).sum()), int((absent <= threshold).sum())

@@ -1,7 +1,9 @@
 """The regression grid of google/rappor: five populations, four sizes, five settings.
 
-Parameters and populations are those of its `tests/regtest_spec.py` and `gen_counts.R` (a13fa96).
-The hash layout is this project's, and every seed has its own names.
+For comparison with the reference implementation: parameters and populations come from its
+`tests/regtest_spec.py` and `gen_counts.R` (commit a13fa96). The hash layout is this project's, and
+every seed has its own names. The tables show, for each of the 100 cases, total variation and true
+and false detections of `decode`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ POPULATIONS: dict[str, Callable[[int], Weights]] = {
     "zipf1": lambda n: 1 / np.arange(1.0, n + 1),
     "zipf1.5": lambda n: np.arange(1.0, n + 1) ** -1.5,
 }
+"""Weights of n strings, (n,), by the name of the population."""
 
 SIZES = {
     "tiny": (100, 1_000),
@@ -37,9 +40,10 @@ SIZES = {
     "medium": (1_000, 10_000_000),
     "large": (10_000, 100_000_000),
 }
-"""Number of distinct values, and number of clients."""
+"""Number of distinct values, and number of clients, by the name of the size."""
 
 _USUAL = Params(k=8, h=2, m=128, f=0.45, p=0.39, q=0.61)
+"""Parameters of all settings but one."""
 _LOOSE = Params(k=8, h=2, m=128, f=0.0, p=0.225, q=0.775)
 """Parameters with f = 0, so that only the instantaneous response adds noise."""
 
@@ -80,12 +84,16 @@ class Result:
 
     @property
     def false_share(self) -> float:
-        """The portion of what is detected that no client holds; 0 of nothing."""
+        """Share of the detections that are false, 0 without detections."""
         return self.false_positives / max(self.true + self.false_positives, 1)
 
 
 def run_case(seed: int, population: str, size: str, setting: str) -> Result:
-    """Collect and decode one case."""
+    """Simulate and decode one case.
+
+    Total variation is against the shares of the devices that reported. All strings that are not
+    candidates count as one cell, to which the decode gives no share.
+    """
     n_values, n_clients = SIZES[size]
     chosen = SETTINGS[setting]
     names = [f"{seed}/v{i}" for i in range(1, n_values + round(n_values * chosen.extra) + 1)]
@@ -95,10 +103,13 @@ def run_case(seed: int, population: str, size: str, setting: str) -> Result:
     estimates = decode(collected.counts, candidates, distribution=True)
     truth = dict(zip(present.values, (collected.devices / n_clients).tolist(), strict=True))
     candidate_shares = np.array([truth.get(name, 0.0) for name in estimates.candidates])
-    unasked = 1 - candidate_shares.sum()
+    non_candidate_share = 1 - candidate_shares.sum()
     assert estimates.posterior_share is not None
     return Result(
-        variation=float(np.abs(estimates.posterior_share - candidate_shares).sum() + unasked) / 2,
+        variation=float(
+            np.abs(estimates.posterior_share - candidate_shares).sum() + non_candidate_share
+        )
+        / 2,
         true=int((estimates.detected & (candidate_shares > 0)).sum()),
         false_positives=int((estimates.detected & (candidate_shares == 0)).sum()),
         false_negatives=int((~estimates.detected & (candidate_shares > 0)).sum()),
@@ -142,6 +153,7 @@ def grid(*, quick: bool) -> list[Table]:
 
 
 def _summarise(results: list[Result]) -> list[Cell]:
+    """Return the cells of a row, as the columns of the table name them."""
     return [
         *_compute_mean([result.variation for result in results]),
         float(np.mean([result.true for result in results])),
@@ -152,6 +164,7 @@ def _summarise(results: list[Result]) -> list[Cell]:
 
 
 def _pool(results: list[Result]) -> list[Cell]:
+    """Return the detections of all decodes of a size together, and the mean false share."""
     true = sum(result.true for result in results)
     positives = sum(result.false_positives for result in results)
     share = float(np.mean([result.false_share for result in results]))

@@ -1,4 +1,7 @@
-"""A list of candidates, compared with the pair of metrics that it replaced.
+"""A metric with listed candidates, compared with the pair of metrics that it replaced.
+
+Two questions: how exact are the estimates of the listed values and of rare names, at which loss;
+and how many days pass until the first block of reports may be read.
 
 The pair was a one-hot metric with `other`, and a metric of strings for the texts in no category. A
 device reported both metrics, so each value cost twice. The pair cannot be measured any more. Its
@@ -47,13 +50,14 @@ _FEWER: Final = 100_000
 """Number of devices in a quick run, instead of a million."""
 
 _DAYS, _EPOCH_DAYS, _COLLECTIONS = 360, 30, 40
+"""Days of a simulated collection, days of an epoch, and number of simulated collections."""
 
 
 class Found(NamedTuple):
     """Mean results of one way to collect over several collections, and its loss in nats.
 
-    `std_error` is that of the share of 40 %. `rare` and `false` are detected names outside the
-    list: rare names with devices, and names without devices.
+    `std_error` is the standard error of the share of 40 %. `rare` and `false` are numbers of
+    detected names outside the list: rare names with devices, and names without devices.
     """
 
     way: str
@@ -65,7 +69,11 @@ class Found(NamedTuple):
 
 
 class FirstBlock(NamedTuple):
-    """Days until blocks close: median of the first one, and the share of cohorts after 30 days."""
+    """Days until blocks close.
+
+    `first` is the median over collections of the days until the first block of any cohort closes.
+    `share` is the share of the cohorts that have a closed block after 30 days.
+    """
 
     way: str
     first: float | str
@@ -118,10 +126,10 @@ def compare_list_with_pair(*, quick: bool) -> list[Table]:
     )
     m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     for interval, pairs in PAIR_BLOCKS.items():
-        own = simulate_first_block(
+        of_list = simulate_first_block(
             f"list, m = {m}", _FEW, m, interval, n=4 if quick else _COLLECTIONS
         )
-        blocks.rows += [[interval, *row] for row in (*pairs, own)]
+        blocks.rows += [[interval, *row] for row in (*pairs, of_list)]
     return [accuracy, blocks]
 
 
@@ -139,7 +147,10 @@ def _is_name(word: str) -> bool:
 
 
 def _compare_many_devices(profile: str, quick: bool) -> Iterator[Found]:  # noqa: FBT001 - as the benchmark has it
-    """Yield both ways in which a million devices report names that are not listed."""
+    """Yield the results of both ways to find names outside the list, with a million devices.
+
+    The ways are a metric with parts, and a decode of a list of 10,000 words.
+    """
     params, (devices, rare) = Params.profile(profile), make_population()
     n = _FEWER if quick else 1_000_000
     seeds = range(1, 2 if quick else 4 if profile == "low-noise" else 7)
@@ -200,23 +211,26 @@ def _summarize(
 def simulate_first_block(way: str, devices: int, m: int, interval: str, *, n: int) -> FirstBlock:
     """Simulate when the first blocks of m cohorts close, in n collections.
 
-    A block is consecutive days from the first on. It closes when it has `MIN_COHORT` reports for
-    each interval that it touches.
+    A block is a number of consecutive days of one cohort, from the first day on. It closes when it
+    has `MIN_COHORT` reports for each interval that it touches.
     """
     rng = np.random.default_rng(1)
     days = np.arange(_DAYS)
-    touched = days // _EPOCH_DAYS + 1 if interval == "epoch" else days + 1
+    # (days,): intervals that a block until this day touches.
+    n_intervals = days // _EPOCH_DAYS + 1 if interval == "epoch" else days + 1
     first, share = [], []
     for _ in range(n):
         reports = np.zeros((m, _DAYS), dtype=np.int64)
         for start in range(0, _DAYS, _EPOCH_DAYS):
             cohorts = rng.integers(0, m, devices)
             if interval == "epoch":
+                # Each device reports on a drawn day of the epoch.
                 np.add.at(reports, (cohorts, start + rng.integers(0, _EPOCH_DAYS, devices)), 1)
             else:
-                every = np.bincount(cohorts, minlength=m)[:, None]
-                reports[:, start : start + _EPOCH_DAYS] = every
-        is_full = reports.cumsum(axis=1) >= MIN_COHORT * touched
+                # Each device reports on every day.
+                devices_of_cohort = np.bincount(cohorts, minlength=m)[:, None]
+                reports[:, start : start + _EPOCH_DAYS] = devices_of_cohort
+        is_full = reports.cumsum(axis=1) >= MIN_COHORT * n_intervals
         closed = np.where(is_full.any(axis=1), is_full.argmax(axis=1) + 1, np.inf)
         first.append(closed.min())
         share.append((closed <= _EPOCH_DAYS).mean())

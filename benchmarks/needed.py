@@ -1,12 +1,18 @@
 """Numbers of reports that several ways to find unknown strings need for equal recall.
 
-Every way has its best case: each string, prefix or pair of pieces has its own bit, with the noise
-of least variance at the budget, so that only the coins limit it. The comparison is between
-divisions of the devices and searches for candidates. The pieces are those of [FPE16]: each device
-reports its string and two of its three pieces of two letters, each with a third of the budget. Two
-pieces belong together if the reports of devices that sent both pieces show it. Strings whose three
-pairs are all among the best are tested by the reports of strings. With more kept pairs, more of the
-work is left to that test.
+Question: with how many reports does each way find 25, or 85, of 1,000 strings of six letters? Every
+way is simulated as an oracle in its best case: each string, prefix or pair of pieces has its own
+bit, with the noise of least variance at the budget, so that only the coins limit it. The comparison
+is between divisions of the devices and searches for candidates.
+
+- *Prefixes* (`discover`): a part of the devices reports a prefix, the others the whole string.
+- *Pieces* ([FPE16]): each device reports its string and two of its three pieces of two letters,
+  each with a third of the budget. Two pieces belong together if the reports of devices that sent
+  both pieces show it. Strings whose three pairs of pieces are all among the best pairs are tested
+  by the reports of strings. With more kept pairs, more of the work is left to that test.
+- *A dictionary*: a list that contains all true strings. No report is spent on finding them.
+
+[FPE16] Fanti, Pihur, Erlingsson. Building a RAPPOR with the unknown. PoPETs 2016.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from rappor.protocol.parts import extract_part
 EPSILON: Final = 2.0
 """Privacy loss of one report, in nats. All ways have the same budget."""
 RECALLS: Final = (25, 85)
-"""Mean numbers of true strings: those that `discover` finds in 1e6 and in 1e7 reports."""
+"""Required mean numbers of true strings: as many as `discover` finds in 1e6 and in 1e7 reports."""
 
 _KEPT: Final = 1000
 """Number of prefixes that a search keeps after each step. More prefixes find more strings and take
@@ -34,6 +40,7 @@ longer."""
 _DICTIONARY: Final = 10_000
 """Number of strings in a list that contains all true strings."""
 _PIECES: Final = len(LETTERS) ** 2
+"""Number of possible pieces of two letters."""
 _DIGITS: Final = 0.005
 """Distance in powers of ten at which the search ends: about 1 %."""
 
@@ -74,20 +81,21 @@ def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
 
     def oracle(seed: int, n_reports: float) -> int:
         rng, strings, shares = _population(seed)
-        kept, n_kept, before = {""}, 1, 0
+        # The true prefixes that are kept, the number of all kept prefixes, and their length.
+        kept, n_kept, kept_length = {""}, 1, 0
         for length, part in parts.items():
             pieces: dict[str, float] = {}
             for text, share in zip(strings, shares, strict=True):
-                if text[:before] in kept:
+                if text[:kept_length] in kept:
                     piece = extract_part(f"prefix:{length}", text)
                     pieces[piece] = pieces.get(piece, 0.0) + share
-            n_absent = n_kept * len(LETTERS) ** (length - before) - len(pieces)
+            n_absent = n_kept * len(LETTERS) ** (length - kept_length) - len(pieces)
             z = _draw_scores(np.array(list(pieces.values())), EPSILON, part * n_reports, rng)
             if length == LENGTH:
                 return detect(z, n_absent, rng)[0]
             threshold = _find_threshold(z, n_absent, _KEPT, rng)
             kept = {piece for piece, score in zip(pieces, z, strict=True) if score >= threshold}
-            n_kept, before = min(_KEPT, n_absent + len(pieces)), length
+            n_kept, kept_length = min(_KEPT, n_absent + len(pieces)), length
         raise AssertionError("the last length is that of the strings")
 
     return oracle
@@ -105,14 +113,16 @@ def search_by_pieces(n_kept: int) -> Oracle:
             pairs: dict[str, float] = {}
             for name, share in zip(names, shares, strict=True):
                 pairs[name] = pairs.get(name, 0.0) + share
-            # Of two bits at once: a third of the devices sent both, and the variances multiply.
+            # A third of the devices sent both pieces. The estimate of a pair multiplies the
+            # de-biased bits of its pieces, so the variances of an absent piece multiply too.
             error = _compute_absent_variance(third) / math.sqrt(n_reports / 3)
             z = np.array(list(pairs.values())) / error + rng.standard_normal(len(pairs))
             threshold = _find_threshold(z, _PIECES**2 - len(pairs), n_kept, rng)
             best = {name for name, score in zip(pairs, z, strict=True) if score >= threshold}
             is_kept &= np.array([name in best for name in names])
         z = _draw_scores(shares[is_kept], third, n_reports, rng)
-        # Absent strings of which all three pairs are kept, if pairs were kept at random.
+        # Expected number of absent strings whose three pairs are all kept, if pairs are kept at
+        # random: there are _PIECES^3 strings, and each pair is kept with n_kept / _PIECES^2.
         return detect(z, math.ceil(n_kept**3 / _PIECES**3), rng)[0]
 
     return oracle
@@ -139,6 +149,7 @@ WAYS: Final[Mapping[str, Oracle]] = {
 
 
 def _population(seed: int) -> tuple[np.random.Generator, list[str], NDArray[np.float64]]:
+    """Return a generator, the strings, and their shares by Zipf's law."""
     shares = 1 / np.arange(1.0, N_STRINGS + 1)
     return np.random.default_rng([seed, 9]), draw_strings(seed), shares / shares.sum()
 
@@ -154,11 +165,17 @@ def _compute_absent_variance(epsilon: float) -> float:
 def _draw_scores(
     shares: NDArray[np.float64], epsilon: float, n: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw the z scores of strings with these shares of n devices. Each string has its own bit."""
-    absent = _compute_absent_variance(epsilon)
-    own = (1 - shares) * absent + shares * (absent + 1)  # q (1 - q) / (q - p)^2 = absent + 1
+    """Draw the z scores of strings with these shares of n devices. Each string has its own bit.
+
+    The score is the estimated share in standard errors of an absent string. A report of a device
+    without the string has variance p (1 - p) / (q - p)^2, a report of a device with the string has
+    q (1 - q) / (q - p)^2, which is larger by 1 at q = 1/2.
+    """
+    absent_variance = _compute_absent_variance(epsilon)
+    variance = (1 - shares) * absent_variance + shares * (absent_variance + 1)
     return np.asarray(
-        shares * math.sqrt(n / absent) + np.sqrt(own / absent) * rng.standard_normal(len(shares))
+        shares * math.sqrt(n / absent_variance)
+        + np.sqrt(variance / absent_variance) * rng.standard_normal(len(shares))
     )
 
 
@@ -167,7 +184,9 @@ def _find_threshold(
 ) -> float:
     """Return the score of the last kept string, absent strings included."""
     if n_absent + len(z) <= n_kept:
+        # All strings are kept.
         return -math.inf
+    # Draw only the largest scores of absent strings: about twice as many as are kept.
     level = min(2 * n_kept / n_absent, 1.0)
     n_tail = rng.binomial(n_absent, level)
     absent = stats.norm.isf(level * rng.random(n_tail))

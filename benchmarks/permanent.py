@@ -1,8 +1,15 @@
-"""The effect of the share of forced ones: strings found by devices that report several times.
+"""Permanent responses compared at equal losses: strings found by devices that report several times.
 
-The data is the 50,000 words of `rappor demo` on 100,000 devices. The candidates are the 10,000 most
-frequent words and as many absent strings. At equal losses and the same (p*, q*), the permanent
-response is that of [EPK14] (symmetric: as many forced ones as forced zeros) or that of the profile.
+Question: is it better that the permanent response forces equally many ones and zeros, as in
+[EPK14] (g = .5, "symmetric"), or fewer ones than zeros, as in the profiles? At equal losses and the
+same (p*, q*), each cell decodes collections of devices that send 1, 30 or 90 reports. The table
+shows the strings found, the error of an absent string, and the coverage of the intervals. It also
+shows how often two reports of a device identify the device.
+
+Population: the 50,000 words of `rappor demo` on 100,000 devices. The candidates are the 10,000 most
+frequent words and as many absent strings.
+
+[EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014.
 """
 
 from __future__ import annotations
@@ -26,14 +33,18 @@ from rappor.simulation.repeated_reports import simulate_repeated
 
 DEVICES: Final = 100_000
 """Number of devices that report."""
-ASKED: Final = 10_000
+N_PRESENT: Final = 10_000
 """Number of candidates that are present. As many candidates are absent."""
 RUNS: Final = 40
 """Number of collections that each cell has."""
 
 
 def choose_symmetric(epsilon_1: float, epsilon_inf: float) -> Params:
-    """Return the response of least variance at q* = 1/2 with as many forced ones as zeros."""
+    """Return the response of least variance at q* = 1/2 with as many forced ones as zeros.
+
+    f follows from epsilon_inf = 2 ln((1 - f/2) / (f/2)), and p* from epsilon_1 with q* = 1/2. The
+    gap q - p follows from q* - p* = (q - p) (1 - f).
+    """
     p_star, f = 1 / (1 + math.exp(epsilon_1)), 2 / (1 + math.exp(epsilon_inf / 2))
     gap = (0.5 - p_star) / (1 - f)
     p = p_star - gap * f / 2
@@ -57,15 +68,21 @@ CELLS: Final = {
     "balanced, 1": (Params.profile("balanced"), 1),
     "(2, 4), symmetric, 1": (choose_symmetric(2, 4), 1),
 }
-"""Permanent response and reports a device of each cell.
+"""Parameters, and number of reports of a device, of each cell.
 
-A name has the losses of one report and of any number.
+The name of a cell has the losses (epsilon_1, epsilon_inf) in nats, the permanent response, and the
+number of reports.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Strings found in one collection, the error of an absent string, and the coverage."""
+    """Figures of one collection.
+
+    `true` and `false` are the detected strings. `absent_error` is the root mean square estimate of
+    the absent strings, as a share. `coverages` are the shares of the intervals that contain the
+    truth: of absent strings, of present strings after the first 20, and of the first 20.
+    """
 
     true: int
     false: int
@@ -78,9 +95,9 @@ def measure(seed: int, name: str) -> Run:
     params, n_reports = CELLS[name]
     words = english_words()
     counts = simulate_repeated(words, params, devices={n_reports: DEVICES}, seed=seed).counts
-    order = np.argsort(-words.weights, kind="stable")[:ASKED]
+    order = np.argsort(-words.weights, kind="stable")[:N_PRESENT]
     truth = {words.values[i]: float(words.weights[i]) for i in order}
-    names = [*truth, *(f"{seed}/absent/{i}" for i in range(ASKED))]
+    names = [*truth, *(f"{seed}/absent/{i}" for i in range(N_PRESENT))]
     estimates = decode(counts, names, error_control=ErrorControl(alpha=LEVEL))
     shares = np.array([truth.get(text, 0.0) for text in estimates.candidates])
     inside = (estimates.ci_low <= shares) & (shares <= estimates.ci_high)
@@ -129,6 +146,7 @@ def compare_permanent_responses(*, quick: bool) -> list[Table]:
 
 
 def _summary(runs: list[Run]) -> list[float]:
+    """Return the cells of a row, as the columns of the table name them."""
     true = np.array([run.true for run in runs])
     false = sum(run.false for run in runs)
     coverages = np.array([run.coverages for run in runs]).mean(axis=0)

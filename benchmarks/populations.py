@@ -1,7 +1,10 @@
 """The named populations on which accuracy is measured, and their candidates.
 
-Every collection has its own names, so that every collection hashes anew. A result that holds on
-average over collections then does not depend on one lucky layout of bits.
+A population gives strings and their shares. A collection adds the candidates that a decode tests:
+some or all strings of the population, and absent strings, which no device has.
+
+Every seed has its own names, so that every collection hashes anew. A result that holds on average
+over collections then does not depend on one lucky layout of bits.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ class Collection:
     Attributes
     ----------
     population : the true values and their shares.
-    candidates : c distinct strings, true ones first, largest first.
-    shares : (c,) float64. The true share of each candidate, 0 for the absent ones.
+    candidates : c distinct strings: strings of devices by falling share, then absent strings.
+    shares : (c,) float64. The true share of each candidate, 0 for absent strings.
     """
 
     population: Population
@@ -34,7 +37,7 @@ class Collection:
     shares: NDArray[np.float64]
 
     @property
-    def unasked(self) -> float:
+    def non_candidate_share(self) -> float:
         """Share of the devices whose string is not among the candidates."""
         return max(0.0, float(1 - self.shares.sum()))
 
@@ -91,12 +94,12 @@ def ten(seed: int) -> Collection:
 def words(seed: int) -> Collection:
     """Return the 50,000 words of `rappor demo`.
 
-    The 10,000 most frequent words are candidates. The words of a collection are those of the demo
-    with the seed before them.
+    The 10,000 most frequent words are candidates. Only the frequencies are used: the strings are
+    names with the seed, as in every population of this module.
     """
     weights = english_words().weights
-    most = np.argsort(-weights, kind="stable")[:10_000]
-    return _collect(weights, listed=most, n_absent=0, seed=seed)
+    most_frequent = np.argsort(-weights, kind="stable")[:10_000]
+    return _collect(weights, listed=most_frequent, n_absent=0, seed=seed)
 
 
 def from_weights(weights: NDArray[np.float64], n_absent: int, seed: int) -> Collection:
@@ -115,7 +118,7 @@ def _zipf_of(n: int, exponent: float) -> NDArray[np.float64]:
 
 
 _SEASON: Final = 1 + 0.1 * np.sin(2 * np.pi * np.arange(365) / 365)
-"""Weights of the days of a year. They differ by a tenth around their mean."""
+"""Weights of 365 strings, such as birthdays, that differ by up to a tenth from their mean."""
 _TWO_LEVELS: Final = np.repeat([0.05, 0.005], [10, 100])
 """Weights of ten frequent and a hundred rare strings. No distribution of one shape fits them."""
 
@@ -137,9 +140,10 @@ ALIKE: Final[dict[str, tuple[NDArray[np.float64], int]]] = {
     "Zipf .8, 50 + 50": (_zipf_of(50, 0.8), 50),
     "2,000 equal + 500": (np.ones(2000), 500),
 }
-"""Weights of populations with similar shares, and of others, with the number of absent candidates.
+"""Weights of a population and its number of absent candidates, by name.
 
-A prior of a fixed shape fails on some of them.
+Most populations have similar shares. An estimator whose prior distribution of shares has a fixed
+shape fails on some of them.
 """
 
 POPULATIONS: dict[str, Callable[[int], Collection]] = {
@@ -177,7 +181,7 @@ def _drop_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
 def _collect(
     weights: NDArray[np.float64], *, listed: NDArray[np.int64], n_absent: int, seed: int
 ) -> Collection:
-    """Put the seed before each string, and combine true and absent candidates."""
+    """Create a collection. `listed` are the indices of the strings that are candidates."""
     names = [f"{seed}/true/{i}" for i in range(len(weights))]
     population = Population(names, weights)
     listed = np.sort(listed)

@@ -1,5 +1,14 @@
 """The tables of [EPK14] section 5: the published figure, the closed form and our measurement.
 
+For readers of the paper who want to know which of its figures this project reproduces. One table
+for each experiment: 5.1 (a normal distribution in bins), 5.2 with its Table 1 (exponential shares),
+5.3 (names of processes), 5.4 (home pages), and the grid of bits, hashes and cohorts. The last
+column judges each figure.
+
+- *Published* is the figure of the paper, "-" if it states none.
+- *Closed form* is a formula for the figure, mostly from the standard error of a count.
+- *Ours* is measured on simulated collections with the paper's parameters.
+
 [EPK14] is Erlingsson, Pihur, Korolova: RAPPOR, CCS 2014 (arXiv 1407.6981).
 """
 
@@ -25,7 +34,7 @@ from rappor.simulation.population import Population
 
 _COLUMNS = ("what", "published", "closed form", "ours", "reproduced")
 _NONE = float("nan")
-"""Value that a cell without a figure has."""
+"""Value of a cell without a figure. It is printed as a dash."""
 
 NORMAL = Params(
     k=101,
@@ -46,6 +55,7 @@ HOMEPAGES = Params(k=128, h=2, m=32, f=0.75, p=0.5, q=0.75)
 """Parameters of section 5.4: home pages."""
 
 N_PROCESSES, N_HOMEPAGES, N_ASKED = 186_792, 14_000_000, 8_616
+"""Published numbers: reports of 5.3, reports of 5.4, and candidates of 5.4."""
 
 
 def tables(*, quick: bool) -> list[Table]:
@@ -72,11 +82,15 @@ def tables(*, quick: bool) -> list[Table]:
 
 
 _SIZES = (10_000, 100_000, 1_000_000)
-"""Numbers of clients that section 5.1 has."""
+"""Numbers of clients of section 5.1."""
 
 
 def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
-    """Return the root mean square error of the bins' counts, and the mean standard error."""
+    """Return the root mean square error of the bins' counts, and the mean standard error.
+
+    Both are in clients. Clients have integers from a Normal(50, 10), one bin for each integer from
+    0 to 100.
+    """
     edges = np.arange(-0.5, 101.5)
     weights = np.diff(stats.norm.cdf(edges, 50, 10))
     population = Population(list(NORMAL.categories), weights)
@@ -89,6 +103,7 @@ def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
 
 
 def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
+    """Return the table of section 5.1. `runs` has the results by number of clients."""
     table = Table(
         title="tables, [EPK14] 5.1: Normal(50, 10), one bin a bit, f = 0, p = .5, q = .75",
         columns=_COLUMNS,
@@ -107,21 +122,27 @@ def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
 
 
 def _verdict(published: float, ours: float, within: float = 0.01) -> str:
+    """Judge whether our figure is within a relative distance of the published figure."""
     return "yes" if abs(ours / published - 1) <= within else "no"
 
 
 def _judge_closed_form(closed: float, ours: float) -> str:
-    """Judge whether our figure agrees with the closed form to 10 %, if the paper has no figure."""
+    """Judge a figure that the paper does not state: whether ours is the closed form to 10 %."""
     return f"not published; closed form {_verdict(closed, ours, within=0.1)}"
 
 
 def _judge_one_run(published: int, values: list[int]) -> str:
-    """Judge whether a published count, which is from one run, could be from one of our runs."""
+    """Judge whether a published count could be the count of one of our runs.
+
+    The paper ran each experiment once. The published count agrees if it is within two standard
+    deviations of our runs.
+    """
     away = abs(published - float(np.mean(values))) / max(float(np.std(values)), 0.1)
     return f"{'yes' if away <= 2 else 'no'}: {away:.1f} sd of a run away"
 
 
 def _table_1(runs: list[Run]) -> Table:
+    """Return the table of section 5.2, for the published Table 1."""
     design = DESIGNS["paper"]
     error = compute_standard_error(design, 1_000_000)
     ours = _measure_error(design)
@@ -172,7 +193,12 @@ def _measure_error(params: Params) -> float:
 
 
 def _expect_detections(error: float, *, level: float) -> float:
-    """Return the expected number of strings of 5.2 beyond a one-sided limit."""
+    """Return the expected number of detected strings of 5.2 at a one-sided level.
+
+    A string is detected if its estimate exceeds the quantile of the level, in standard errors. The
+    probability is Phi(share / error - quantile), summed over the strings. `error` is the standard
+    error of a share.
+    """
     weights = np.exp(-0.05 * np.arange(100))
     shares = weights / weights.sum()
     return float(stats.norm.sf(stats.norm.isf(level) - shares / error).sum())
@@ -192,7 +218,7 @@ def _run_deployment(
 ) -> Deployment:
     """Decode strings with these shares among absent candidates.
 
-    All other devices have a long tail.
+    All other devices have one of 5,000 equally frequent strings that are not candidates (the tail).
     """
     names = [f"{seed}/found/{i}" for i in range(len(shares))]
     tail = [f"{seed}/tail/{i}" for i in range(5_000)]
@@ -211,16 +237,19 @@ def _run_deployment(
 
 
 def _find_processes(seed: int) -> Deployment:
+    """Run section 5.3 once: ten strings of 4.5 to 2.5 %, as published."""
     shares = np.linspace(0.045, 0.025, 10)
     return _run_deployment(seed, shares, PROCESSES, n_reports=N_PROCESSES, n_asked=200)
 
 
 def _find_homepages(seed: int) -> Deployment:
+    """Run section 5.4 once: strings of 1 %, .65 % and .1 %."""
     shares = np.array([0.01] * 5 + [0.0065] * 10 + [0.001] * 10)
     return _run_deployment(seed, shares, HOMEPAGES, n_reports=N_HOMEPAGES, n_asked=N_ASKED)
 
 
 def _processes(runs: list[Deployment]) -> Table:
+    """Return the table of section 5.3."""
     error = compute_standard_error(PROCESSES, N_PROCESSES)
     share = error / N_PROCESSES
     limit = stats.norm.isf(0.05 / 200)
@@ -249,6 +278,7 @@ def _processes(runs: list[Deployment]) -> Table:
 
 
 def _homepages(runs: list[Deployment]) -> Table:
+    """Return the table of section 5.4."""
     error = compute_standard_error(HOMEPAGES, N_HOMEPAGES)
     share = 100 * error / N_HOMEPAGES
     limit = float(stats.norm.isf(0.05 / N_ASKED)) * share
@@ -295,14 +325,16 @@ def _false(runs: list[Deployment]) -> float:
 
 
 def _homepages_expected(share: float) -> float:
+    """Return the expected detections of 5.4, for a standard error of `share` percent."""
     limit = stats.norm.isf(0.05 / N_ASKED)
     shares = np.array([1.0] * 5 + [0.65] * 10 + [0.1] * 10)
     return float(stats.norm.sf(limit - shares / share).sum())
 
 
 GRID_REPORTS = 1_000_000
-"""Number of reports that the paper's grid has in each cell."""
+"""Number of reports of each cell of the paper's grid."""
 GRID_PRESENT, GRID_ABSENT = 100, 100
+"""Numbers of candidates with and without devices in each cell of the grid."""
 
 
 def grid_cells(*, quick: bool) -> list[Params]:
@@ -319,9 +351,9 @@ def grid_cells(*, quick: bool) -> list[Params]:
 
 
 def _equal_loss_f(h: int) -> float:
-    """Return the f at which h hashes have the epsilon_inf of the paper's two with f = .5.
+    """Return the f at which h hash functions have the epsilon_inf of the paper's h = 2, f = .5.
 
-    The product h ln((1 - f/2) / (f/2)) stays 2 ln 3 ([EPK14] Theorem 1).
+    epsilon_inf / 2 = h ln((1 - f/2) / (f/2)) is 2 ln 3 for all h ([EPK14] Theorem 1).
     """
     return 2 / (1 + math.exp(2 * math.log(3) / h))
 
@@ -404,7 +436,10 @@ def _recall(results: list[tuple[float, float]]) -> float:
 
 
 def _expect_recall(params: Params, recall: float) -> float:
-    """Return the expected recall at Benjamini-Hochberg's limit for a given recall."""
+    """Return the expected recall at Benjamini-Hochberg's limit.
+
+    The limit depends on the number of detections, which is taken from the measured `recall`.
+    """
     error = compute_standard_error(params, GRID_REPORTS) / GRID_REPORTS
     n_detected = max(recall * GRID_PRESENT, 1)
     level = 0.05 * n_detected / (GRID_PRESENT + GRID_ABSENT)

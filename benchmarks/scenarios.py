@@ -1,7 +1,8 @@
-"""Scenarios: detections and coverage in collections with events beyond one report each.
+"""Scenarios: detections and coverage in collections with events such as lost or forged uploads.
 
-Tests use the same scenarios. A collection has seven days at most. They are decoded as days with an
-unknown number of repeating devices, with the interval of the metric for each day.
+The scenarios are `rappor.simulation.upload_scenarios.SCENARIOS`, which tests use too. A collection
+has one or seven days. Each day is a separate collection in which every device reports equally
+often, and the days are decoded together. Devices may be in several days.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from rappor.protocol.params import Params
 from rappor.simulation.upload_scenarios import SCENARIOS, Scenario, simulate_scenario
 
 N_DEVICES: Final = 100_000
-"""Number of devices that each day has."""
+"""Number of devices on each day."""
 RUNS: Final = 40
-"""Number of seeds that each scenario has."""
+"""Number of collections of each scenario, each with its own seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Detections of one collection, and the coverage of its adjusted intervals.
 
-    `reported` is the coverage of the shares that devices report, `current` that of the shares on
-    the last day. Both are NaN without detections.
+    `reported` is the coverage of the shares of the values that devices report: their first values.
+    `current` is the coverage of the shares of the values that devices have on the last day. Both
+    are NaN without detections.
     """
 
     reports: int

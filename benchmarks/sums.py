@@ -1,12 +1,16 @@
-"""Sums of several rows: the unallocated share, groups, quantiles and weighted totals.
+"""Accuracy of sums of several rows: unallocated share, contrasts, and complete categories.
 
-First come the unallocated share, and the sums of the detected rows after the first 10, 20, 50, ...
-rows. The truth is the sum of the population's shares of the same rows. The plain sum of the
-estimates stands beside it, with the root of the sum of their squared errors. Rows are detected
-because their estimates are high, so the plain sum is too large. Then come contrasts of rows that
-are named in advance, with the coverage of their intervals. Last comes the gain by knowing that a
-metric is complete, beside the estimator of multi-freq-ldpy on the same bit sums of the same
-mechanism.
+Three tables:
+
+1. *Sums of detected rows*. The unallocated share (1 minus the share of all detected strings), and
+   the share of the detected rows after the first 10, 20, 50, ... The truth is the sum of the
+   population's shares of the same rows. For comparison the table has the plain sum of the
+   estimates, with the root of the sum of their squared standard errors. Rows are detected because
+   their estimates are high, so the plain sum is too large.
+2. *Contrasts* of rows that are named in advance, such as a group, a difference or a quantile, with
+   the coverage of their intervals.
+3. *Complete categories*: the gain from the knowledge that every value is in a category, compared
+   with the estimator IBU of multi-freq-ldpy on the same bit counts of the same mechanism.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 WITHIN: Final = 1.96
-"""Standard errors around the estimate that contain the truth in 95 of 100 collections."""
+"""Number of standard errors around the estimate within which the truth should lie with 95 %."""
 
 BALANCED: Final = Params.profile("balanced")
 STRICT: Final = Params.profile("strict")
@@ -74,7 +78,7 @@ CELLS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Errors of one collection, each with its standard error.
+    """Errors of one collection: pairs of an error and its standard error, as shares.
 
     Attributes
     ----------
@@ -106,7 +110,7 @@ def measure(seed: int, name: str) -> Errors:
 
 
 def compute_coverage(errors: list[tuple[float, float]]) -> float:
-    """Return the share of the errors that are within 1.96 standard errors."""
+    """Return the share of the errors of at most 1.96 standard errors."""
     return float(np.mean([abs(error) <= WITHIN * std_error for error, std_error in errors]))
 
 
@@ -156,21 +160,24 @@ def _row(name: str, runs: list[Errors]) -> list[Any]:
 
 
 def _contrasts(n_runs: int, pool: Executor) -> Table:
+    """Measure how often the interval of each contrast contains the truth."""
     table = Table(
         title=f"contrasts: {n_runs} collections a row, seeds 0 to {n_runs - 1}",
         columns=("collection", "contrast", "interval holds"),
         note="The band holds if it does at all edges. The truth of a quantile is that of numbers "
         "spread evenly between the edges.",
     )
-    for name, ask in ASKED.items():
-        runs = run_many(ask, n_runs, pool)
+    for name, draw_contrasts in CONTRASTS.items():
+        runs = run_many(draw_contrasts, n_runs, pool)
         table.rows += [
-            [name, what, float(np.mean([run[what] for run in runs]))] for what in runs[0]
+            [name, contrast, float(np.mean([run[contrast] for run in runs]))]
+            for contrast in runs[0]
         ]
     return table
 
 
 def _complete(n_runs: int, pool: Executor) -> Table:
+    """Measure complete categories, for several losses and numbers of categories."""
     table = Table(
         title=f"complete: 5,000 reports of OUE, {n_runs} collections a row, seeds 0 to "
         f"{n_runs - 1}",
@@ -191,39 +198,53 @@ def _complete(n_runs: int, pool: Executor) -> Table:
 
 
 def measure_complete(seed: int, epsilon: float, k: int) -> list[float]:
-    """Decode one collection of categories with and without `complete`, and by IBU."""
+    """Decode one collection of categories with and without `complete`, and by IBU.
+
+    Optimized unary encoding (OUE): one bit for each of k categories, q = 1/2 and
+    p = 1 / (e^epsilon + 1). A quarter of the categories is empty.
+
+    Returns
+    -------
+    The mean standard error with `complete` as a part of the standard error without, the share of
+    the intervals that contain the truth, and the total variations without `complete`, with
+    `complete`, and of IBU (NaN if multi-freq-ldpy is not installed).
+    """
     shares = np.power(0.75, np.arange(k)) * (np.arange(k) < k - k // 4)
     shares = shares / shares.sum()
     names = tuple(f"c{i:02}" for i in range(k))
-    low = 1 / (np.exp(epsilon) + 1)
-    params = Params(k=k, f=0, p=low, q=0.5, encoding="onehot", categories=names)
+    p = 1 / (np.exp(epsilon) + 1)
+    params = Params(k=k, f=0, p=p, q=0.5, encoding="onehot", categories=names)
     present = [name for name, share in zip(names, shares, strict=True) if share]
     population = Population(present, shares[shares > 0])
     counts = simulate_counts(population, params, n_reports=5_000, seed=seed)
-    alone = decode(counts, distribution=True)
+    incomplete = decode(counts, distribution=True)
     complete = decode(counts, distribution=True, complete=True)
     inside = (complete.ci_low <= shares) & (shares <= complete.ci_high)
-    peer: NDArray[np.float64] = np.full(k, np.nan)
+    ibu_shares: NDArray[np.float64] = np.full(k, np.nan)
     if importlib.util.find_spec("multi_freq_ldpy"):
         oracle = importlib.import_module("multi_freq_ldpy.pure_frequency_oracles.UE")
-        peer = oracle.UE_Aggregator_IBU([counts.bit_counts[0].astype(float)], k, epsilon)
+        ibu_shares = oracle.UE_Aggregator_IBU([counts.bit_counts[0].astype(float)], k, epsilon)
     return [
-        float((complete.std_error / alone.std_error).mean()),
+        float((complete.std_error / incomplete.std_error).mean()),
         float(inside.mean()),
         *(
             _total_variation(posterior, shares)
-            for posterior in (alone.posterior_share, complete.posterior_share, peer)
+            for posterior in (incomplete.posterior_share, complete.posterior_share, ibu_shares)
         ),
     ]
 
 
 def _total_variation(estimated: NDArray[np.float64] | None, shares: NDArray[np.float64]) -> float:
+    """Return the total variation, with the rest of the distribution as one more cell."""
     assert estimated is not None
     return float(np.abs(estimated - shares).sum() + abs(1 - estimated.sum())) / 2
 
 
 def measure_strings(seed: int) -> dict[str, bool]:
-    """Estimate a group and a difference of strings of [EPK14] section 5.2."""
+    """Estimate a group and a difference of strings of [EPK14] section 5.2.
+
+    Returns for each contrast whether its interval contains the truth, as the next functions do.
+    """
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(
         collection.population, DESIGNS["paper"], n_reports=1_000_000, seed=seed
@@ -275,9 +296,11 @@ def measure_segments(seed: int) -> dict[str, bool]:
 
 
 def measure_buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
-    """Estimate mean and quantiles of normal numbers from twelve buckets."""
+    """Estimate mean and quantiles of standard normal numbers from twelve buckets."""
     edges = np.linspace(-2, 2, 11)
+    # One number inside each bucket: the middles, and a number beyond each of the outer edges.
     inner = (edges[:-1] + edges[1:]) / 2
+    # Distribution function at the edges.
     below = special.ndtr(edges)
     shares = np.diff(below, prepend=0.0, append=1.0)
     values = [repr(float(number)) for number in (edges[0] - 1, *inner, edges[-1] + 1)]
@@ -305,16 +328,15 @@ def _collect_one_hot(shares: NDArray[np.float64], n_reports: int, seed: int) -> 
     """Collect categories with these shares. The other devices fit no category."""
     names = tuple(f"c{i:02}" for i in range(len(shares)))
     params = dataclasses.replace(CLOSED, k=len(names), encoding="onehot", categories=names)
-    nowhere = 1 - shares.sum()
-    some = nowhere > _ROUNDING
-    population = Population(
-        [*names, *(["nowhere"] if some else [])], [*shares, *([nowhere] if some else [])]
-    )
+    unlisted = 1 - shares.sum()
+    population = Population(names, shares)
+    if unlisted > _ROUNDING:
+        population = Population([*names, "nowhere"], [*shares, unlisted])
     return simulate_counts(population, params, n_reports=n_reports, seed=seed)
 
 
 CLOSED: Final = dataclasses.replace(BALANCED, h=1, m=1, k=2)
-"""Parameters of the noise of metrics with complete categories."""
+"""Parameters with the noise of metrics of listed values. Encoding and k are replaced for each."""
 
 _FALLING: Final = 0.9 * 0.75 ** np.arange(12) / (0.75 ** np.arange(12)).sum()
 """Shares of twelve categories. Each is three quarters of the one before. A tenth of the devices
@@ -323,12 +345,15 @@ fits no category."""
 _ROUNDING: Final = 1e-9
 """Largest difference between equal shares that rounding can cause."""
 
-ASKED: Final[dict[str, Callable[[int], dict[str, bool]]]] = {
+CONTRASTS: Final[dict[str, Callable[[int], dict[str, bool]]]] = {
     "[EPK14] 5.2": measure_strings,
     "12 categories, a tenth in none": measure_categories,
     "three segments": measure_segments,
     "12 buckets, 20,000 reports": measure_buckets,
     "12 buckets, 2,000 reports": partial(measure_buckets, n_reports=2_000),
 }
-"""Functions that draw contrasts from a seed, and return whether their intervals contain the
-truth."""
+"""Function of each row of the table of contrasts.
+
+It draws and decodes a collection from a seed, and returns for each contrast whether its interval
+contains the truth.
+"""

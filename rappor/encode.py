@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from rappor.base.errors import ParamsError
 from rappor.protocol.encodings import get_encoder
-from rappor.protocol.params import Params, compute_threshold
+from rappor.protocol.params import Params
 from rappor.protocol.parts import choose_part
 from rappor.protocol.randomizer import (
-    Coins,
     Secret,
     derive_cohort,
     derive_part_coin,
@@ -24,6 +23,8 @@ from rappor.protocol.randomizer import (
     draw_instantaneous_response,
     draw_system_coins,
 )
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import compute_threshold
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 

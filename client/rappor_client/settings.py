@@ -20,7 +20,8 @@ from typing import Final, Literal
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_choice, check_integer, check_number
-from rappor.protocol.randomizer import Coins, draw_system_coins
+from rappor.protocol.randomizer import draw_system_coins
+from rappor.protocol.responses.response import Coins
 from rappor.registry.registry import Registry
 from rappor_client.network.transport import Transport
 from rappor_client.periods import Clock

@@ -46,7 +46,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.responses.response import Coins
 from rappor.protocol.wire import Report, decode_base64url
 from rappor.registry.registry import Registry
 from rappor_client.client import Client

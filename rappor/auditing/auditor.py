@@ -1,4 +1,22 @@
-"""Audit of an encoder as a black box: compare its responses with the claim of its parameters."""
+"""Audit of an encoder as a black box: compare its responses with the claim of its parameters.
+
+For authors and users of an encoder. Input: an adapter to the encoder (`encoder_under_test`) and a
+metric whose parameters the encoder claims to have. Output: an `Audit`, a list of checks and a list
+of faults that no check would find.
+
+The steps of `audit`:
+
+1. `pairs` chooses the values: pairs that differ as much as possible, and extra values.
+2. `queries` sends them to new devices, returning devices, long-running devices and so on, and adds
+   the responses to the counters of `evidence`.
+3. `lower_bound` turns the trials into lower bounds on the losses. A bound above the claim is a
+   fault. `probabilities`, `independent_devices` and `randomness` compare counts with the
+   distributions of a correct encoder.
+4. `scope` lists what the audit did not examine.
+
+Some checks need more than a report: devices that are known by a secret, or visible permanent
+responses. Without them these checks are "not seen".
+"""
 
 from __future__ import annotations
 
@@ -36,35 +54,48 @@ from rappor.base.ranges import read_count
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import SECRET_BYTES, Coins
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.protocol.responses.response import Coins
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
 _RETURNING_DEVICES: Final = 2000
-"""Number of devices that are queried again.
+"""Largest number of returning devices, which are queried again.
 
-One reveals redrawn noise, 1,000 reveal shared noise.
+One device reveals a redrawn permanent response. 1,000 devices reveal noise that two values or two
+metrics share.
 """
 
 _STAYING_DEVICES: Final = 256
-"""Number of devices that are queried 64 times.
+"""Largest number of long-running devices, which are queried 64 times.
 
 If permanent responses are visible, 16 devices reveal redrawn noise. If only reports are visible,
 100 devices do.
 """
 
 _EXTRA_VALUES: Final = 16
-"""Number of random values, of random lengths, that are queried in addition to the pairs."""
+"""Number of random values, of random lengths, that are queried in addition to the pairs.
+
+They show an encoder that treats a length or a character specially. More values leave fewer devices
+for each value.
+"""
 
 _SLOW_RETURNING_DEVICES: Final = 16
-"""Number of devices that are queried again if each needs a process of 0.1 seconds or more."""
+"""Number of devices that are queried again if a second request to a device is expensive.
+
+Each such device needs a process of 0.1 seconds or more.
+"""
 
 _LEAST_TRIALS, _MOST_TRIALS = 1000, 10**9
-"""Fewer devices bound next to nothing; a billion take the shipped encoder days."""
+"""Smallest and largest number of trials.
+
+Fewer devices bound the losses next to nothing. A billion devices take the reference encoder days.
+"""
 
 _MAX_REPORTS: Final = 100
-"""Largest number of reports of each device. 100 reports lose nearly epsilon_inf; memory grows with
-it.
+"""Largest number of reports of each device.
+
+100 reports lose nearly epsilon_inf, so more show nothing new. Memory grows with the number.
 """
 
 
@@ -79,7 +110,7 @@ class Audit(DisplayedRecord):
     trials : int
         Number of devices that were queried.
     n_reports : int
-        Number of reports of each device.
+        Number of reports of each device. For the audit of a client: number of days.
     level : float
         Largest probability that a bound of a loss exceeds the true loss.
     checks : tuple of Check
@@ -104,9 +135,13 @@ class Audit(DisplayedRecord):
 
     @property
     def false_alarms(self) -> float:
-        """Upper bound on the probability that an audit of a correct encoder finds a fault."""
-        bounds = sum(check.bound is not None for check in self.checks)
-        return bounds * self.level + (len(self.checks) - bounds) * FALSE_ALARM_RATE
+        """Upper bound on the probability that an audit of a correct encoder finds a fault.
+
+        The bound is the sum over the checks: `level` for each bound of a loss, and FALSE_ALARM_RATE
+        for each other check.
+        """
+        n_bounds = sum(check.bound is not None for check in self.checks)
+        return n_bounds * self.level + (len(self.checks) - n_bounds) * FALSE_ALARM_RATE
 
     @property
     def passed(self) -> bool:
@@ -119,7 +154,7 @@ class Audit(DisplayedRecord):
         return {field: [getattr(check, field) for check in self.checks] for field in fields}
 
 
-def audit(  # noqa: PLR0913 - what an audit may be told
+def audit(  # noqa: PLR0913 - the options of an audit
     encoder: EncoderUnderTest,
     metric: Metric,
     *,
@@ -187,10 +222,13 @@ def audit(  # noqa: PLR0913 - what an audit may be told
         raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")
     trials = read_count("trials", trials, _LEAST_TRIALS, _MOST_TRIALS)
     n_reports = read_count("n_reports", n_reports, 1, _MAX_REPORTS)
-    params = replace(metric.params, insecure=False)  # without a claim there is nothing to audit
+    # Parameters with an infinite loss claim nothing that an audit could refute. Without the flag
+    # `insecure` they are refused here.
+    params = replace(metric.params, insecure=False)
     rng = Keystream(seed)
     truth = TrueBits(params, chain.from_iterable(choose_pairs(params)))
     generator = rng.generator()
+    # Devices of a complete metric have only the listed values.
     special = [] if metric.complete else list_special_values(params, generator)
     extra = TrueBits(
         params, [*values, *draw_random_values(params, _EXTRA_VALUES, generator), *special]
@@ -234,27 +272,27 @@ def _query_known_devices(
     progress: Progress,
 ) -> None:
     """Query devices that the encoder recognises by their secrets."""
-    devices = (
-        min(trials, _RETURNING_DEVICES)
-        if encoder.supports_cheap_repeats
-        else _SLOW_RETURNING_DEVICES
-    )
-    session.query_returning(devices, progress=progress)
-    devices = (
-        min(trials // 32, _STAYING_DEVICES)
-        if encoder.supports_cheap_repeats
-        else _SLOW_RETURNING_DEVICES
-    )
-    session.query_long_running(devices, progress=progress)
-    spelled = TrueBits(params, chain.from_iterable(choose_spellings(params)))
-    if spelled.values:
-        session.query_spellings(devices, spelled, progress=progress)
+    n_returning = n_long_running = _SLOW_RETURNING_DEVICES
+    if encoder.supports_cheap_repeats:
+        n_returning = min(trials, _RETURNING_DEVICES)
+        # A long-running device gives 64 reports, so 1 / 32 of the trials takes twice their time.
+        n_long_running = min(trials // 32, _STAYING_DEVICES)
+    session.query_returning(n_returning, progress=progress)
+    session.query_long_running(n_long_running, progress=progress)
+    spellings = TrueBits(params, chain.from_iterable(choose_spellings(params)))
+    if spellings.values:
+        session.query_spellings(n_long_running, spellings, progress=progress)
 
 
 def _device_checks(
     session: QuerySession, truth: TrueBits, params: Params, trials: int, progress: Progress
 ) -> list[Check]:
-    """Compare independent devices, if their permanent responses are visible."""
+    """Compare independent devices, if their permanent responses are visible.
+
+    An eighth of the trials is queried again for this comparison: at least 500 devices, because the
+    number of pairs that can share a secret grows with the square, and at most 20,000, to limit the
+    time.
+    """
     rounds: Sequence[ResponseBatch] = []
     if session.evidence.stages["permanent"].ones.n.any():
         devices = max(500, min(trials // 8, 20_000))
@@ -270,7 +308,12 @@ def _fresh_checks(
     trials: int,
     progress: Progress,
 ) -> list[Check]:
-    """Test the coins of one device's reports, if the permanent response of the reports is known."""
+    """Test the coins of one device's reports, if the permanent response of the reports is known.
+
+    With f = 0 the permanent response is the true bits, so it is known without being revealed. The
+    number of reports is a sixteenth of the trials. If the reports show the top bits of coins, it is
+    half of the trials: 82,000 trials then recognise the Mersenne Twister, which needs 39,874 bits.
+    """
     has_known_permanent = (
         session.evidence.stages["permanent"].ones.n.any() and encoder.supports_secrets
     )
@@ -312,6 +355,7 @@ def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> lis
 
 
 def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> Iterable[Check]:
+    """Yield the checks of epsilon_1, epsilon_n, epsilon_inf, and of epsilon_1 by a classifier."""
     yield _loss_check(evidence, params, "report", 1, level)
     if n > 1:
         yield _loss_check(evidence, params, "reports", n, level)
@@ -320,7 +364,12 @@ def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> It
 
 
 def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
-    """Check epsilon_1 against the lower bound of a trained classifier."""
+    """Check epsilon_1 against the lower bound of a trained classifier.
+
+    The classifier reads whole reports and the cohort, so the check finds leaks that the game of
+    `_loss_check` does not read. A bound above the claim is a fault. It errs with probability
+    `level` at most.
+    """
     name, claim = "epsilon_1 by a learned rule", epsilon_1(params)
     bound = evidence.distinguisher.bound(level)
     if bound is None:
@@ -332,7 +381,11 @@ def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
 def _loss_check(
     evidence: Evidence, params: Params, stage: Stage, n: int | None, level: float
 ) -> Check:
-    """Check the loss of n reports, or of any number of reports if n is None."""
+    """Check the loss of n reports, or of any number of reports if n is None.
+
+    For any number of reports the response is the permanent response. A lower bound above the claim
+    is a fault. It errs with probability `level` at most.
+    """
     claim = epsilon_inf(params) if n is None else epsilon_n(params, n)
     name = "epsilon_inf" if n is None else f"epsilon_{n}"
     game = evidence.game(stage)
@@ -343,6 +396,7 @@ def _loss_check(
     detail = f"at least {bound:.4f} of {claim:.4f}"
     if 0 < claim < math.inf:
         detail += f" ({100 * bound / claim:.1f} %)"
+    # The estimate assumes two values without a common bit.
     if get_encoding(params).is_hashed and params.k >= 2 * params.h:
         reach = estimate_reachable_bound(params, n, evidence.trials, level=level)
         detail += f"; {evidence.trials:,} trials can reach about {reach:.4f}"

@@ -1,4 +1,18 @@
-"""Check: one question of an audit, with its verdict, and the tests that give the verdict."""
+"""Check: one question of an audit with its verdict, and the statistical tests behind the verdict.
+
+Every audit of this package is a list of checks. This module has the three kinds of tests:
+
+- An *exact* test (`check_condition`, `check_exact`) is of a condition that every correct encoder
+  fulfils with certainty. It never raises a false alarm.
+- A *binomial* test (`check_binomial`, `check_counts`) compares counts with their known
+  probabilities. A count that should be Binomial(n, P) gets its exact two-sided p-value,
+  min(1, 2 min(P(X <= count), P(X >= count))). The check reports the smallest p-value of its counts,
+  multiplied by their number (Bonferroni's correction).
+- A *rare-event* test (`check_rare`) counts devices that show an event of small, possibly different
+  probabilities.
+
+A check of the second and third kind finds a fault if its p-value is below `FALSE_ALARM_RATE`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +39,10 @@ years.
 
 
 class Case(NamedTuple):
-    """A described count of ones among n trials that should be Binomial(n, probability)."""
+    """A count of ones among n trials that should be Binomial(n, probability).
+
+    `what` describes the count in the check's sentence, such as "bit 3 given true 1".
+    """
 
     what: str
     ones: int
@@ -35,11 +52,26 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A check of an audit: its name, its verdict, and one sentence with the measured values.
+    """A check of an audit.
 
-    `p_value` is the p-value under a correct encoder, corrected for all counts that the check
-    compares. Checks of a loss have the `claim` of the parameters, the measured lower `bound`, and
-    the approximate bound that a correct encoder can `reach` in as many trials, all in nats.
+    Attributes
+    ----------
+    name : str
+        The question, as the README of this package lists it.
+    verdict : str
+        "pass", "fault", or "not seen" if no response allowed the comparison.
+    detail : str
+        One sentence with the measured values.
+    p_value : float or None
+        p-value under a correct encoder, corrected for all counts that the check compares. None for
+        an exact test.
+    bound : float or None
+        For the check of a loss: measured lower bound on the loss, in nats.
+    claim : float or None
+        For the check of a loss: loss of the parameters, in nats. A bound above it is a fault.
+    reach : float or None
+        For the check of a loss: approximate bound that a correct encoder gives with as many trials,
+        in nats.
     """
 
     name: str
@@ -69,16 +101,18 @@ def mark_not_seen(name: str, detail: str) -> Check:
 
 def compute_binomial_p_values(ones: Integers, n: Integers, probability: Floats) -> Floats:
     """Compute exact two-sided p-values of counts that should be Binomial(n, probability)."""
-    low = stats.binom.cdf(ones, n, probability)
-    high = stats.binom.sf(ones - 1, n, probability)
-    p_values: Floats = np.minimum(1.0, 2 * np.minimum(low, high))
+    p_at_most = stats.binom.cdf(ones, n, probability)
+    p_at_least = stats.binom.sf(ones - 1, n, probability)
+    p_values: Floats = np.minimum(1.0, 2 * np.minimum(p_at_most, p_at_least))
     return p_values
 
 
 def check_binomial(name: str, cases: Iterable[Case], ratios: Sequence[LogRatio] = ()) -> Check:
     """Compare counts with their binomial distributions, and faults by their log ratios.
 
-    All p-values are multiplied by the number of counts and ratios (Bonferroni's correction).
+    All p-values are multiplied by the number of counts and ratios (Bonferroni's correction). The
+    check describes the smallest p-value, of a count or of a ratio. Cases without a trial are left
+    out. If none is left, the check is not seen, whatever the ratios are.
     """
     counted = [case for case in cases if case.n > 0]
     if not counted:
@@ -102,7 +136,7 @@ def check_binomial(name: str, cases: Iterable[Case], ratios: Sequence[LogRatio] 
 
 
 def _format_ratio(log_ratio: float) -> str:
-    """Format a log ratio as a power of ten that compares a fault with a correct client."""
+    """Format a log ratio in nats as a power of ten that compares a fault with a correct client."""
     if math.isinf(log_ratio):
         return "a correct client cannot give these reports"
     exponent = log_ratio / math.log(10)
@@ -127,7 +161,7 @@ def check_counts(
     least_likely = int(np.argmin(p_values))
     p_value = min(1.0, float(p_values[least_likely]) * (len(p_values) + n_more))
     n_worst = int(n[least_likely])
-    # One digit more than the standard error has.
+    # A standard error is about 1 / (2 sqrt(n)) or less: show one digit more than that.
     digits = max(3, 1 + math.ceil(math.log10(n_worst) / 2))
     observed, expected = (
         f"{share:.{digits}f}"
@@ -139,7 +173,7 @@ def check_counts(
 
 
 def check_exact(name: str, counted: tuple[int, int]) -> Check:
-    """Return a check of a condition from the number of violations and the number of comparisons."""
+    """Return a check of a condition from the numbers of violations and of comparisons."""
     wrong, n = counted
     if not n:
         return mark_not_seen(name, "no report was seen")
@@ -149,26 +183,33 @@ def check_exact(name: str, counted: tuple[int, int]) -> Check:
 def compute_rare_p_value(observed_count: int, n: int, probability: float) -> float:
     """Compute the p-value of a rare event that `observed_count` of n devices show.
 
-    Devices have different probabilities; `probability` bounds their mean. From the expected number
-    + 1 on, the tail of the sum is below the binomial tail with the mean probability (Hoeffding
-    1956). Below, the p-value is 1.
+    Devices may have different probabilities of the event, and `probability` is an upper bound on
+    their mean. If the count exceeds the expected number by more than 1, the tail of the count's
+    distribution is at most the binomial tail with the mean probability (Hoeffding 1956). Below that
+    the inequality does not hold, and the p-value is 1.
     """
     probability = min(1.0, probability)
-    return (
-        float(stats.binom.sf(observed_count - 1, n, probability))
-        if observed_count > n * probability + 1
-        else 1.0
-    )
+    if observed_count <= n * probability + 1:
+        return 1.0
+    return float(stats.binom.sf(observed_count - 1, n, probability))
 
 
 def compute_rare_threshold(n: int, probability: float) -> float:
-    """Compute the number of devices with a rare event from which a check finds a fault."""
+    """Compute the smallest number of devices with a rare event that is a fault.
+
+    `probability` is an upper bound on the mean probability of the event for n devices.
+    """
     probability = min(1.0, probability)
     return max(n * probability + 2, float(stats.binom.isf(FALSE_ALARM_RATE, n, probability)) + 1)
 
 
 def check_rare(name: str, observed_count: int, n: int, probability: float, what: str) -> Check:
-    """Count the devices of n that show a rare event; `what` is the predicate of the sentence."""
+    """Test the number of devices, `observed_count` of n, that show a rare event.
+
+    `probability` is an upper bound on the mean probability of the event. `what` is the predicate of
+    the sentence, such as "have such a report". Bad case: even the event on all n devices would not
+    be a fault, because it is too probable. Then the check is not seen.
+    """
     p_value = compute_rare_p_value(observed_count, n, probability)
     if compute_rare_threshold(n, probability) > n and p_value >= FALSE_ALARM_RATE:
         return mark_not_seen(name, f"{n:,} devices that {what} would not be unusual")

@@ -1,15 +1,22 @@
 """Power of a client audit: how many devices find a fault, and which faults an audit would miss.
 
+Input: the parameters of a metric and the values of the audit. Output: the numbers of devices of the
+audit (`choose_sizes`), and the list of faults that these devices find too rarely
+(`list_missed_faults`).
+
 The evidence of a device depends on its bits and its noise. A string of 128 bits under `balanced`
 shows a second permanent response with a dozen devices; a category of three under `strict` needs
-hundreds. So the number of devices follows from the parameters, up to a limit of time, and the audit
-lists the faults that it would miss nevertheless.
+hundreds. So the number of devices follows from the parameters, up to a limit of time.
 
-The log ratio of a fault (`rappor.auditing.likelihood_ratios`) is a sum over independent bits and
-devices. Its mean and variance, for a client with the fault, are computed from all outcomes of the
-reports of one bit. The sum of n devices is nearly normal, so the fault is found with probability
+Theory. The log ratio of a fault (`rappor.auditing.likelihood_ratios`) is a sum over independent
+bits and devices. Let a client have the fault, and let `mean` and `variance` be those of the log
+ratio of one device, in nats. They are computed exactly, from all outcomes of the reports of one
+bit. The sum of n devices is nearly normal. The check finds the fault if the p-value exp(-sum),
+multiplied by the number of tests of the check, is below FALSE_ALARM_RATE. So the power is
 
-    Phi((n mean - ln(tests / FALSE_ALARM_RATE)) / sqrt(n variance)).
+    Phi((n mean - ln(tests / FALSE_ALARM_RATE)) / sqrt(n variance)),
+
+where Phi is the distribution function of the standard normal distribution.
 """
 
 from __future__ import annotations
@@ -46,39 +53,55 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
 MIN_POWER: Final = 0.95
-"""Smallest probability of finding a fault. The audit lists the faults that it finds less often."""
+"""Smallest acceptable power: the audit lists the faults that it finds with a smaller probability.
+
+A larger number makes audits larger.
+"""
 
 HISTORY_SIZES: Final = (50, 100, 200, 400)
-"""Numbers of devices with a history, of which the smallest sufficient one is chosen.
+"""Possible numbers of devices with a history. The smallest sufficient number is chosen.
 
 Each device takes 0.08 seconds of CPU time, so that the largest number takes half a minute.
 """
 
 CHOOSING_SIZES: Final = (300, 600, 900, 1200)
-"""Numbers of devices that choose among events. Each takes 0.014 seconds of CPU time."""
+"""Possible numbers of choosing devices. Each device takes 0.014 seconds of CPU time."""
 
 SENDING_SIZES: Final = (8, 16, 32)
-"""Numbers of devices that send many reports. Each takes 0.5 seconds of CPU time."""
+"""Possible numbers of sending devices. Each device takes 0.5 seconds of CPU time."""
 
 _TESTS_OF_A_CHECK: Final = 20
-"""Assumed number of counts that a check compares. The p-value is multiplied by it."""
+"""Assumed number of counts and ratios that a check compares (`tests` in the formula).
+
+The checks compare 5 to 20. More would make the predicted power smaller.
+"""
 
 _COUNTS_OF_MANY_REPORTS: Final = 5000
-"""The same for the check of many reports, which compares every report with the one before."""
+"""Assumed number of counts and ratios of the check of 1,000 reports.
+
+Each report has four counts of ones and one count of repeats.
+"""
 
 FAULTY_PERIOD: Final = 100
-"""Number of reports after which one without fresh noise is assumed to come."""
+"""Period, in reports, of the predicted fault: each 100th report has no fresh noise."""
 
 
 class TruthShare(NamedTuple):
-    """Mean number of bits of a device whose true bits are `truths` for its two values."""
+    """Mean number of bits of a device with certain true bits.
+
+    `truths` are the true bits of the device's first value and of its other value. `n_bits` is the
+    mean number of the k bits that have these true bits.
+    """
 
     truths: tuple[int, int]
     n_bits: float
 
 
 class AuditSizes(NamedTuple):
-    """Numbers of devices of a client audit: with histories, choosing, and sending many reports."""
+    """Numbers of devices of a client audit: with histories, choosing, and sending many reports.
+
+    `rappor.auditing.device_histories` describes these three groups.
+    """
 
     histories: int
     choosing: int
@@ -89,10 +112,11 @@ def choose_sizes(metric: Metric, truth: TrueBits) -> AuditSizes:
     """Choose the numbers of devices that find every listed fault, if the largest numbers do."""
 
     def choose(sizes: Sequence[int], powers: Callable[[int], Iterator[tuple[str, float]]]) -> int:
+        """Return the smallest number of devices whose powers all suffice, else the largest."""
         sufficient = (n for n in sizes if all(power >= MIN_POWER for _, power in powers(n)))
         return next(sufficient, sizes[-1])
 
-    params, calendar, shares = metric.params, Calendar.of(metric), _share_truths(metric, truth)
+    params, calendar, shares = metric.params, Calendar.of(metric), _count_truths(metric, truth)
     return AuditSizes(
         choose(HISTORY_SIZES, lambda n: _yield_history_powers(params, calendar, shares, n)),
         choose(CHOOSING_SIZES, lambda n: iter([_predict_choice_power(params, n)])),
@@ -101,8 +125,11 @@ def choose_sizes(metric: Metric, truth: TrueBits) -> AuditSizes:
 
 
 def list_missed_faults(metric: Metric, truth: TrueBits, sizes: AuditSizes) -> list[str]:
-    """List the faults that an audit with these numbers of devices finds too rarely."""
-    params, calendar, shares = metric.params, Calendar.of(metric), _share_truths(metric, truth)
+    """List the faults that an audit with these numbers of devices finds too rarely.
+
+    Each text ends with the predicted power in brackets.
+    """
+    params, calendar, shares = metric.params, Calendar.of(metric), _count_truths(metric, truth)
     powers = [
         *_yield_history_powers(params, calendar, shares, sizes.histories),
         _predict_choice_power(params, sizes.choosing),
@@ -111,32 +138,42 @@ def list_missed_faults(metric: Metric, truth: TrueBits, sizes: AuditSizes) -> li
     return [f"{fault} ({power:.0%})" for fault, power in powers if power < MIN_POWER]
 
 
-def _share_truths(metric: Metric, truth: TrueBits) -> list[TruthShare]:
-    """Count the bits of a device by their true bits for its two values, as a mean over values.
+def _count_truths(metric: Metric, truth: TrueBits) -> list[TruthShare]:
+    """Count the bits of a device by their true bits for its two values: a mean over all values.
 
-    The mean over the values is taken in a few cohorts: bits of a string change with the cohort.
+    The bits of a string change with the cohort, so the mean is also over the first four cohorts.
+    More cohorts would change the mean little.
     """
     n_values = len(truth.values)
     values = np.arange(n_values)
+    # Row: true bit of the first value. Column: true bit of the other value.
     totals = np.zeros((2, 2))
     cohorts = range(min(metric.params.m, 4))
     for cohort in cohorts:
         bits = truth.bits(values, np.full(n_values, cohort))
-        other = truth.bits(values ^ 1, np.full(n_values, cohort))
-        for a, b in product((0, 1), repeat=2):
-            totals[a, b] += ((bits == a) & (other == b)).sum()
+        other_bits = truth.bits(values ^ 1, np.full(n_values, cohort))
+        for first, other in product((0, 1), repeat=2):
+            totals[first, other] += ((bits == first) & (other_bits == other)).sum()
     means = totals / (n_values * len(cohorts))
-    return [TruthShare((a, b), means[a, b]) for a, b in product((0, 1), repeat=2)]
+    return [
+        TruthShare((first, other), means[first, other])
+        for first, other in product((0, 1), repeat=2)
+    ]
 
 
 def _yield_history_powers(
     params: Params, calendar: Calendar, shares: Sequence[TruthShare], devices: int
 ) -> Iterator[tuple[str, float]]:
-    """Yield each fault of the histories with the probability of finding the fault."""
+    """Yield each fault that devices with a history show, with the power of the audit.
+
+    The inner functions describe one fault each. Given the true bits of the two values of a device,
+    such a function returns two arrays over all outcomes of the reports of one bit: the logarithm of
+    the outcome's probability under the fault, and the log ratio that the audit would compute.
+    """
     n_same, n_back, n_later = len(calendar.same), len(calendar.back), len(calendar.later)
     n_pairs = len(calendar.list_run_pairs())
 
-    def second_response(
+    def model_second_response(
         n_earlier: int, n_after: int, *, is_same_value: bool = False
     ) -> Callable[[Booleans, Booleans], tuple[Floats, Floats]]:
         earlier, after, ways = _list_outcomes(n_earlier, n_after)
@@ -149,52 +186,55 @@ def _yield_history_powers(
 
         return outcomes
 
-    def redrawn(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
+    def model_redrawn_response(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
         group = OnesOf(np.arange(n_same + 1), n_same)
         star = float(params.q_star if first else params.p_star)
         logs = stats.binom.logpmf(group.ones, n_same, star)
         return logs, compute_redrawn_ratio(group, first, params)
 
-    def repeated_coins(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
-        # All pairs of runs have equal reports, so that a pair has the probability of one report.
+    def model_repeated_coins(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
+        # Under the fault both reports of a pair are equal, so a pair has the probability of one
+        # report.
         both = np.arange(n_pairs + 1)
         pairs = OnesOf(both, n_pairs)
         logs = _log_choose(n_pairs, both) + compute_log_likelihood(pairs, first, params)
         ratio = compute_repeated_coins_ratio(both, n_pairs - both, n_pairs, first, params)
         return logs, ratio
 
-    def shared_response(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
+    def model_shared_response(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
         earlier, later, ways = _list_outcomes(n_same, n_later)
         both = OnesOf(earlier.ones + later.ones, n_same + n_later)
         logs = ways + compute_log_likelihood(both, first, params)
         ratio = compute_shared_response_ratio(earlier, later, (first, second), params)
         return logs, ratio
 
+    # The checks of the first epoch need reports before and after the value changes.
     if n_same > RESTART_DAY + 1:
         n_before = RESTART_DAY + 1
+        # Only the second twins, half of the devices, record another value.
         yield (
             "a second permanent response after the value has changed",
-            _predict_power(shares, devices / 2, second_response(n_before, n_same - n_before)),
+            _predict_power(shares, devices / 2, model_second_response(n_before, n_same - n_before)),
         )
         yield (
             "a new permanent response after each restart",
-            _predict_power(shares, devices, redrawn),
+            _predict_power(shares, devices, model_redrawn_response),
         )
         yield (
             "fresh coins that a run repeats from the run before",
-            _predict_power(shares, devices, repeated_coins),
+            _predict_power(shares, devices, model_repeated_coins),
         )
         if n_later:
             yield (
                 "one permanent response for two epochs",
-                _predict_power(shares, devices, shared_response),
+                _predict_power(shares, devices, model_shared_response),
             )
     if n_back:
-        power = _predict_power(shares, devices, second_response(n_same, n_back))
+        power = _predict_power(shares, devices, model_second_response(n_same, n_back))
         if params.m == 1:
-            # With one cohort nothing says which epoch a correct client repeats, so the reports
-            # must contradict both epochs. The values of the second epoch are recorded again.
-            outcomes = second_response(n_later, n_back, is_same_value=True)
+            # With one cohort the reports do not show which epoch a client repeats, so they must
+            # contradict both epochs. The values of the second epoch are recorded again.
+            outcomes = model_second_response(n_later, n_back, is_same_value=True)
             power = min(power, _predict_power(shares, devices, outcomes))
         yield "a third permanent response after the clock was set back", power
 
@@ -202,19 +242,23 @@ def _yield_history_powers(
 def _predict_choice_power(params: Params, devices: int) -> tuple[str, float]:
     """Return the power for a client that reports the first event of every interval.
 
-    A report indicates one of two values if exactly one of their two bits is set. The indication is
-    right with probability q* (1 - p*) / (q* (1 - p*) + p* (1 - q*)). A correct client reports the
-    first of the n events once in n times, and another event has its value every second time.
+    The check (`rappor.auditing.device._check_choice`) counts the reports that indicate the value of
+    the first event. A report indicates one of two values if exactly one of their two bits is set.
+    The indication is right with probability r = q* (1 - p*) / (q* (1 - p*) + p* (1 - q*)). A
+    correct client reports the first of the n events once in n times, and another event has its
+    value every second time: P = (r + (n - 1) / 2) / n. The faulty client has P = r.
     """
     p, q = params.p_star, params.q_star
-    indicating = q * (1 - p) + p * (1 - q)
-    right = q * (1 - p) / indicating
-    if params.k == 1:  # The bit is the indication: one for one value, zero for the other.
-        indicating, right = 1.0, (q + 1 - p) / 2
-    expected = (right + (EVENTS_TO_CHOOSE - 1) / 2) / EVENTS_TO_CHOOSE
-    n = round(devices * indicating)
+    p_indicating = q * (1 - p) + p * (1 - q)
+    p_right = q * (1 - p) / p_indicating
+    if params.k == 1:
+        # The single bit is always an indication: a one of one value, a zero of the other.
+        p_indicating, p_right = 1.0, (q + 1 - p) / 2
+    p_correct = (p_right + (EVENTS_TO_CHOOSE - 1) / 2) / EVENTS_TO_CHOOSE
+    n = round(devices * p_indicating)
+    # Two-sided test with Bonferroni's correction.
     limit = FALSE_ALARM_RATE / (2 * _TESTS_OF_A_CHECK)
-    power = float(stats.binom.sf(stats.binom.isf(limit, n, expected), n, right))
+    power = float(stats.binom.sf(stats.binom.isf(limit, n, p_correct), n, p_right))
     return "the first event of an interval that is always reported", power
 
 
@@ -228,16 +272,17 @@ def _yield_sending_powers(
     params = metric.params
     n_in_epoch = _count_reports_of_epoch(metric)
     if n_in_epoch < 2:
+        # A single report of an epoch has no other reports to be compared with.
         return
     others, noiseless, _ = _list_outcomes(n_in_epoch - 1, 1)
 
     def outcomes(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
-        # The noiseless report repeats the permanent response, which the others show.
+        # The noiseless report equals the permanent bit. So its probability is that of the permanent
+        # bit, and the other reports follow B(n, q) or B(n, p) given this bit.
         repeated = dataclasses.replace(params, p=0.0, q=1.0, insecure=True)
         permanent = compute_log_likelihood(noiseless, first, repeated)
-        is_one = noiseless.ones == 1
-        stage = np.where(is_one, params.q, params.p)
-        logs = permanent + stats.binom.logpmf(others.ones, others.n_reports, stage)
+        p_one = np.where(noiseless.ones == 1, params.q, params.p)
+        logs = permanent + stats.binom.logpmf(others.ones, others.n_reports, p_one)
         return logs, compute_noiseless_ratio(others, noiseless, first, params)
 
     reports = devices * (MANY_REPORTS // FAULTY_PERIOD)
@@ -248,7 +293,7 @@ def _yield_sending_powers(
 
 
 def _count_reports_of_epoch(metric: Metric) -> int:
-    """Return the number of reports of a device in a typical epoch."""
+    """Return the number of reports of a device in a typical epoch of the metric."""
     if metric.interval == "epoch":
         return 1
     days = {"month": 30, "quarter": 91, "year": 365, "life": MANY_REPORTS}[metric.epoch]
@@ -256,14 +301,18 @@ def _count_reports_of_epoch(metric: Metric) -> int:
 
 
 def _list_outcomes(n_earlier: int, n_later: int) -> tuple[OnesOf, OnesOf, Floats]:
-    """List the numbers of ones of two groups of reports, and ln(number of orders) of each."""
+    """List all outcomes of one bit in two groups of reports.
+
+    Returns the numbers of ones of both groups, and ln of the number of orders of each outcome. All
+    arrays are (n_earlier + 1, n_later + 1): by the ones in the first and in the second group.
+    """
     earlier, later = np.indices((n_earlier + 1, n_later + 1))
     ways = _log_choose(n_earlier, earlier) + _log_choose(n_later, later)
     return OnesOf(earlier, n_earlier), OnesOf(later, n_later), ways
 
 
 def _log_choose(n: int, ones: Integers) -> Floats:
-    """Compute ln of the number of orders of `ones` ones in n reports."""
+    """Compute ln of the binomial coefficient: the number of orders of `ones` ones in n reports."""
     logs: Floats = gammaln(n + 1) - gammaln(ones + 1) - gammaln(n - ones + 1)
     return logs
 
@@ -277,19 +326,23 @@ def _predict_power(
 ) -> float:
     """Predict the probability that the log ratio of a fault exceeds the limit of its check.
 
-    `outcomes` takes the true bits for the two values. It returns, for all outcomes of the reports
-    of one bit, the logarithm of the probability under the fault, and the log ratio.
+    `outcomes` takes the true bits for the two values of a device. It returns, for all outcomes of
+    the reports of one bit, the logarithm of the probability under the fault, and the log ratio.
     """
+    # Mean and variance of the log ratio of one device, summed over its bits.
     mean = variance = 0.0
     for (first, second), n_bits in shares:
         logs, ratios = outcomes(np.array(first == 1), np.array(second == 1))
-        possible = ~np.isneginf(logs)
-        probability, ratio = np.exp(logs[possible]), ratios[possible]
+        is_possible = ~np.isneginf(logs)
+        probability, ratio = np.exp(logs[is_possible]), ratios[is_possible]
         if np.isposinf(ratio).any():
-            return 1.0  # A correct client cannot give these reports.
+            # A correct client cannot give these reports, so the first of them is a fault.
+            return 1.0
         bit_mean = float((probability * ratio).sum())
         mean += n_bits * bit_mean
         variance += n_bits * (float((probability * ratio**2).sum()) - bit_mean**2)
     limit = math.log(n_tests / FALSE_ALARM_RATE)
+    # With a constant log ratio the variance is 0. The small number in its place makes the quotient
+    # huge, so the power is 0 or 1.
     spread = math.sqrt(max(devices * variance, 1e-12))
     return float(stats.norm.cdf((devices * mean - limit) / spread))

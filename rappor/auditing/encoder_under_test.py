@@ -1,15 +1,19 @@
-"""Encoders under test: four ways to reach an encoder that turns values into reports.
+"""Encoders under test: four adapters through which an audit reaches an encoder.
 
-An audit sees only requests and responses. It reaches an encoder through one of four adapters:
+An encoder turns a value into a report. An audit sees only requests (a device's secret, a metric, a
+value) and responses (cohort, report and, if revealed, the permanent response). The adapters differ
+in what the encoder can be told:
 
-- `Function`: a callable that takes a device's secret, the metric and the value. The reference
-  encoder has this form.
-- `Sampler`: a callable that takes the value only; each call is a new device.
-- `Command`: a command that reads one value a line from standard input.
-- `JsonLines`: a command that reads requests as JSON, one a line.
+    adapter     encoder                                   devices
+    Function    callable (secret, metric, value)          equal secrets are one device
+    Sampler     callable (value)                          each call is a new device
+    Command     command, one value a line                 each line is new, or one secret for a run
+    JsonLines   command, one JSON request a line          equal secrets are one device
 
-A `Command` writes one line for each value, in order. The line contains the k characters 0 and 1 of
-the report, bit 0 first. Or the line is a JSON object with this text as `report`, an integer
+The reference encoder is a `Function`.
+
+Output of a `Command`: one line for each value, in order. The line contains the k characters 0 and 1
+of the report, bit 0 first. Or the line is a JSON object with this text as `report`, an integer
 `cohort` if there are several cohorts, and optionally the text `permanent` of the permanent
 response. Other keys are ignored, so the output of `rappor encode METRIC - --json` is valid.
 """
@@ -39,9 +43,10 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
 _MAX_LINE_BYTES: Final = 1 << 16
-"""Largest number of bytes of a line of output: 16 times the size of two patterns of 2,040 bits.
+"""Largest number of bytes of a line of output.
 
-A larger limit would let a faulty command fill the memory with one line.
+Two patterns of 2,040 characters, the largest valid line, take a sixteenth of it. A larger limit
+would let a faulty command fill the memory with one line.
 """
 
 
@@ -60,7 +65,7 @@ class EncoderUnderTest(Protocol):
     def supports_secrets(self) -> bool:
         """Whether equal secrets mean the same device.
 
-        If False, every request reaches a new device.
+        If False, every request meets a new device.
         """
 
     @property
@@ -68,7 +73,10 @@ class EncoderUnderTest(Protocol):
         """Whether a second request to a device costs no more than a request to a new device."""
 
     def respond(self, requests: Sequence[Request]) -> list[Response]:
-        """Return the response to every request, in order."""
+        """Return the response to every request, in order.
+
+        An empty secret means a new device. Raises ReportError if a response is not a report.
+        """
 
     def restart(self) -> EncoderUnderTest:
         """Return the same encoder as after a restart of its process."""
@@ -151,7 +159,8 @@ class Sampler:
     def respond(self, requests: Sequence[Request]) -> list[Response]:
         """Call the callable for each value, and return its responses in order."""
         return [
-            Response(0, _pack_bits(self._sample(each.value), self._params)) for each in requests
+            Response(0, _pack_bits(self._sample(request.value), self._params))
+            for request in requests
         ]
 
     def restart(self) -> EncoderUnderTest:
@@ -183,9 +192,9 @@ class Command:
     False
     """
 
-    # A second request to the same device needs a process of its own, since all lines of a run share
-    # a secret.
-    supports_cheap_repeats = False  # each device that is asked twice needs a process of its own
+    # All lines of a run share one secret, so each device that is queried twice needs a process of
+    # its own.
+    supports_cheap_repeats = False
 
     def __init__(
         self, params: Params, command: Sequence[str], *, secret_file_option: str | None = None
@@ -203,15 +212,20 @@ class Command:
     def respond(self, requests: Sequence[Request]) -> list[Response]:
         """Run the command once for all new devices, and once for each device with a secret."""
         responses: list[Response] = []
-        for secret, group in groupby(requests, key=lambda each: each.secret):
-            with self._write_secret(secret) as words:
-                lines = run_command([*self._command, *words], [request.value for request in group])
+        # Consecutive requests with one secret are one run. All new devices have the empty secret.
+        for secret, same_device in groupby(requests, key=lambda request: request.secret):
+            with self._write_secret(secret) as option:
+                values = [request.value for request in same_device]
+                lines = run_command([*self._command, *option], values)
             responses += [_parse_response(line, self._params) for line in lines]
         return responses
 
     @contextlib.contextmanager
     def _write_secret(self, secret: bytes) -> Iterator[list[str]]:
-        """Write the secret into a temporary file, and yield the command's option for the file."""
+        """Write the secret into a temporary file, and yield the command's option for the file.
+
+        Yields no option for a new device, or if the command takes no secret.
+        """
         if not secret or self._secret_file_option is None:
             yield []
         else:
@@ -237,6 +251,14 @@ class JsonLines:
         The parameters that the encoder claims to have.
     command : sequence of str
         The command, already split into words.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> from rappor.auditing import JsonLines
+    >>> encoder = JsonLines(Params.profile("balanced"), ["my-encoder"])  # not started yet
+    >>> encoder.supports_secrets
+    True
     """
 
     supports_secrets = supports_cheap_repeats = True
@@ -253,12 +275,14 @@ class JsonLines:
                 for secret, metric, value in requests
             ]
         )
-        return [Response(each.cohort, each.report, each.permanent) for each in outputs]
+        return [Response(output.cohort, output.report, output.permanent) for output in outputs]
 
     def compute_outputs(self, inputs: Sequence[DeviceInputs]) -> list[DeviceOutputs]:
         """Return the outputs for all inputs, in order, from one run of the command."""
-        lines = run_command(self._command, [format_inputs(each) for each in inputs])
-        return [_parse_outputs(line, each.params) for line, each in zip(lines, inputs, strict=True)]
+        lines = run_command(self._command, [format_inputs(device) for device in inputs])
+        return [
+            _parse_outputs(line, device.params) for line, device in zip(lines, inputs, strict=True)
+        ]
 
     def restart(self) -> EncoderUnderTest:
         """Return the same command, because every run is a new process."""
@@ -270,10 +294,14 @@ def run_command(
 ) -> list[str]:
     """Run a command, write the lines to its standard input, and return one line of output for each.
 
-    Raises ReportError if the command fails or writes another number of lines.
+    `max_bytes` is the largest length of a line of output. A longer line is split, so that the
+    command seems to write too many lines. Raises ReportError if the command cannot be started,
+    fails or writes another number of lines.
     """
+    # Files instead of pipes: a command that writes before it has read all its input, or that fills
+    # its error output, would block on a full pipe.
     with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as error_file:
-        input_file.write("".join(f"{question}\n" for question in inputs).encode())
+        input_file.write("".join(f"{line}\n" for line in inputs).encode())
         input_file.seek(0)
         lines, code = _run_process(command, input_file, error_file, len(inputs) + 1, max_bytes)
         error_file.seek(0)
@@ -314,7 +342,7 @@ def _run_process(
                 code = process.wait()
         finally:
             # Kill without a test: the call has no effect on a process that has ended.
-            process.kill()  # nothing happens to one that has ended
+            process.kill()
             process.wait()
     return [line.decode(errors="replace").rstrip("\r\n") for line in lines], code
 
@@ -330,7 +358,24 @@ def create_reference_encoder(metric: Metric) -> EncoderUnderTest:
     Returns
     -------
     EncoderUnderTest
+
+    Examples
+    --------
+    >>> import datetime
+    >>> from rappor import Metric, Params
+    >>> from rappor.auditing import create_reference_encoder
+    >>> metric = Metric(
+    ...     name="page",
+    ...     params=Params.profile("balanced"),
+    ...     description="Home page",
+    ...     owner="a@example.org",
+    ...     expires=datetime.date(2030, 1, 1),
+    ...     epoch="year",
+    ... )
+    >>> create_reference_encoder(metric).supports_cheap_repeats
+    True
     """
+    # A restart must start a new process: in the same process the state of a generator would stay.
     module = [sys.executable, "-m", "rappor.auditing.reference_encoder"]
     return Function(lambda: create_reference_function(metric), JsonLines(metric.params, module))
 
@@ -368,6 +413,7 @@ def split_command(text: str) -> list[str]:
 
 
 def _parse_response(line: str, params: Params) -> Response:
+    """Parse a line of a `Command`: the bits of the report, or a JSON object."""
     if not line.startswith("{"):
         return Response(0, _pack_bits(line.strip(), params))
     document, permanent = _parse_json(line), None
@@ -378,12 +424,14 @@ def _parse_response(line: str, params: Params) -> Response:
 
 
 def _parse_outputs(line: str, params: Params) -> DeviceOutputs:
+    """Parse a line of a `JsonLines`: a JSON object with all fields of `DeviceOutputs`."""
     document = _parse_json(line)
     patterns = (_pack_bits(document.get(key), params) for key in DeviceOutputs._fields[1:])
     return DeviceOutputs(_parse_cohort(document, params), *patterns)
 
 
 def _parse_json(line: str) -> dict[str, object]:
+    """Parse a JSON object. Raise ReportError if the line is no object or nested too deeply."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
@@ -394,14 +442,20 @@ def _parse_json(line: str) -> dict[str, object]:
 
 
 def _parse_cohort(document: dict[str, object], params: Params) -> int:
+    """Return the cohort of a JSON object: 0 if the key is absent."""
     cohort = document.get("cohort", 0)
+    # `type`, because a bool is an int for isinstance.
     if type(cohort) is not int or not 0 <= cohort < params.m:
         raise ReportError(f"cohort must be an integer in [0, {params.m - 1}] in a response")
     return cohort
 
 
 def _pack_bits(output: object, params: Params) -> bytes:
-    """Return the packed bits of a pattern that an encoder returned. Bytes are packed already."""
+    """Return the packed bits of a pattern that an encoder returned.
+
+    Accepted are packed bytes whose bits from k on are 0, a text of k characters 0 and 1, or a
+    sequence of k integers 0 and 1. Raises ReportError for anything else.
+    """
     if isinstance(output, bytes):
         if len(output) == params.n_bytes and not int.from_bytes(output, "little") >> params.k:
             return output

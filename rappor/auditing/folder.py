@@ -1,4 +1,10 @@
-"""Checks of the files that devices leave on the disk: permissions, and values in plain sight."""
+"""Checks of the files that devices leave on the disk: permissions, and values in plain sight.
+
+Input: the folders of the devices of a client audit, and the values that the devices recorded.
+Output: two exact checks. One counts the files that other users can access. The other counts the
+files that contain a value as text, as hexadecimal, as base64, or in a compressed stream. An
+encrypted or rearranged value is missed, and a value of less than 6 bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,11 @@ from typing import Final
 from rappor.auditing.check import Check, check_exact
 
 _MIN_SEARCHED_BYTES: Final = 6
-"""Smallest number of bytes of a text that is searched for. 48 bits do not occur by accident."""
+"""Smallest number of bytes of a text that is searched for.
+
+48 bits do not occur by accident in files of a few megabytes. Shorter texts would raise false
+alarms.
+"""
 
 _COMPRESSED: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
 """Pattern of the first bytes of a zlib or gzip stream."""
@@ -25,18 +35,19 @@ _COMPRESSED: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
 def check_folder(root: Path, texts: Sequence[str], categories: Sequence[str]) -> Iterator[Check]:
     """Check the permissions of all files below a folder, and search the files for values.
 
-    The list of all categories is not a value: the registry contains it, and it is the same on every
-    device.
+    The list of all categories is allowed: the registry contains the list, and every device has the
+    same. On systems without POSIX permissions only the values are searched for.
     """
     files = [path for path in root.rglob("*") if path.is_file()]
     if os.name == "posix":
         n_open = sum(_is_open_to_others(path, root) for path in files)
         yield check_exact("folder: only its user can read it", (n_open, len(files)))
-    patterns = [pattern for text in texts for pattern in _forms(text)]
-    named = sum(
-        _contains(_remove_categories(path.read_bytes(), categories), patterns) for path in files
+    patterns = [pattern for text in texts for pattern in _yield_byte_forms(text)]
+    n_with_value = sum(
+        _contains_pattern(_remove_categories(path.read_bytes(), categories), patterns)
+        for path in files
     )
-    yield check_exact("folder: no value is in it", (named, len(files)))
+    yield check_exact("folder: no value is in it", (n_with_value, len(files)))
 
 
 def _is_open_to_others(file: Path, root: Path) -> bool:
@@ -48,6 +59,7 @@ def _is_open_to_others(file: Path, root: Path) -> bool:
     """
     folders = [folder for folder in file.parents if folder.is_relative_to(root) and folder != root]
     modes = [folder.stat().st_mode for folder in folders]
+    # For the group, then for all others: permissions to access a file, and to pass a folder.
     accesses = (
         (stat.S_IRGRP | stat.S_IWGRP, stat.S_IXGRP),
         (stat.S_IROTH | stat.S_IWOTH, stat.S_IXOTH),
@@ -58,21 +70,27 @@ def _is_open_to_others(file: Path, root: Path) -> bool:
     )
 
 
-def _contains(content: bytes, patterns: Sequence[bytes]) -> bool:
-    """Return whether a file, or a compressed stream in the file, contains one of the forms."""
+def _contains_pattern(content: bytes, patterns: Sequence[bytes]) -> bool:
+    """Return whether a file, or a compressed stream in the file, contains one of the patterns."""
     streams = (_decompress(content[match.start() :]) for match in _COMPRESSED.finditer(content))
-    return any(pattern in each for each in (content, *streams) for pattern in patterns)
+    return any(pattern in data for data in (content, *streams) for pattern in patterns)
 
 
 def _decompress(stream: bytes) -> bytes:
-    """Decompress a zlib or gzip stream; return no bytes if the data is no such stream."""
+    """Decompress the first megabyte of a zlib or gzip stream.
+
+    Returns no bytes if the data only begins like a stream by accident.
+    """
     with contextlib.suppress(zlib.error):
-        return zlib.decompressobj(wbits=47).decompress(stream, 1 << 20)  # 47: zlib or gzip
+        # wbits = 32 + 15: detect zlib or gzip by the header, with the largest window.
+        return zlib.decompressobj(wbits=47).decompress(stream, 1 << 20)
     return b""
 
 
 def _remove_categories(content: bytes, categories: Sequence[str]) -> bytes:
     """Return the content of a file without the list of categories, as JSON or as a text in JSON."""
+    # A client may store the registry as JSON, or as a JSON text inside JSON with escaped quotation
+    # marks. In both forms characters outside ASCII may be escaped or not.
     for is_ascii in (True, False):
         listed = json.dumps(categories, separators=(",", ":"), ensure_ascii=is_ascii)
         for pattern in (json.dumps(listed, ensure_ascii=is_ascii)[1:-1], listed):
@@ -80,15 +98,17 @@ def _remove_categories(content: bytes, categories: Sequence[str]) -> bytes:
     return content
 
 
-def _forms(text: str) -> Iterator[bytes]:
-    """Yield the byte strings as which a file may contain a text: UTF-8, hexadecimal, and base64.
+def _yield_byte_forms(text: str) -> Iterator[bytes]:
+    """Yield the byte strings as which a file may contain a text: UTF-8, hexadecimal and base64.
 
-    Texts shorter than 6 bytes are skipped, because they occur by accident.
+    Yields nothing for a text of less than 6 bytes, because such texts occur by accident.
     """
     data = text.encode()
     if len(data) >= _MIN_SEARCHED_BYTES:
         yield from (data, data.hex().encode())
-        # base64 encodes a text in three ways, depending on its offset modulo 3. Search all three.
-        for offset in range(3):  # bytes, with which base64 writes a text differently
+        # base64 writes 3 bytes as 4 characters. So a text has three forms, by its offset modulo 3
+        # in the encoded data. The characters that also depend on the bytes before or after the
+        # text are cut off.
+        for offset in range(3):
             pattern = base64.b64encode(bytes(offset) + data)[(4 * offset + 2) // 3 :]
             yield pattern[: (4 * offset + 4 * len(data)) // 3 - (4 * offset + 2) // 3]

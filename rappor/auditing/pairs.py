@@ -1,9 +1,13 @@
-"""Values that an audit sends: pairs that differ in as many bits as the encoding allows.
+"""Values that an audit sends to an encoder, and their true bits.
 
-The loss of a metric is the loss between the two values whose bits differ most. For strings, these
-are two Bloom filters of h bits each that have no bit in common. The bits of a string change with
-the cohort. So `choose_pairs` searches for pairs that differ in as many cohorts as possible and
-together set every bit.
+Input: the parameters of a metric. Output: texts (pairs, random values, special values, spellings)
+and their bits (`TrueBits`).
+
+The loss of a metric is the loss between the two values whose bits differ most. So an audit sends
+*pairs*: two values that differ in as many bits as the encoding allows. For strings, these are two
+Bloom filters of h bits each that have no bit in common. The bits of a string change with the
+cohort. So `choose_pairs` searches for pairs that differ in as many cohorts as possible and together
+set every bit.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from rappor.protocol.params import Params
 _MIN_PAIRS: Final = 8
 """Smallest number of pairs of strings.
 
-A fault that spares one pair's bits still shows in others.
+Another pair has other bits, so a fault that does not touch one pair's bits shows in the others.
+More pairs leave fewer devices for each value.
 """
 
 _MIN_POOL: Final = 1024
@@ -42,38 +47,48 @@ At k = 1,024 the first 25 pairs set all bits.
 """
 
 _MAX_HASH_COLUMNS: Final = 128
-"""Largest product of hash functions and cohorts that the search computes: m of the profiles."""
+"""Largest product of hash functions and cohorts (h m) for which the search computes bits.
+
+The profiles have h = 1 and m = 128 and are computed whole. With more, only the first cohorts are
+compared. Time and memory of the search grow with it.
+"""
 
 
 def choose_pairs(params: Params) -> list[tuple[str, str]]:
     """Choose the pairs of values, as texts, that an observer must distinguish.
 
-    For strings, pairs are added in the order of their difference until some value sets each bit.
+    An encoding with few values has its own pairs. For strings, random pairs are added in the order
+    of their difference, largest first, until at least `_MIN_PAIRS` are chosen and some value sets
+    each bit.
     """
     if contrasts := get_encoding(params).most_different_pairs:
         return contrasts
     pool = 2 * max(_MIN_POOL, _POOL_PER_BIT * params.k)
-    texts = [f"audit{number:06}.com" for number in range(pool)]  # of one length, and a domain
+    # All texts have one length, so that a leak of the length does not depend on the pair. They are
+    # domains, so that every normalizer keeps them distinct.
+    texts = [f"audit{number:06}.com" for number in range(pool)]
     values = Texts.from_bytes([normalize(params.normalize, text).encode() for text in texts])
     cohorts = min(params.m, max(1, _MAX_HASH_COLUMNS // params.h))
-    few = dataclasses.replace(params, m=cohorts)
-    cells = compute_cells(hash_texts(values), few).reshape(pool, cohorts, params.h)
-    differing = np.zeros(pool // 2, dtype=np.int64)
-    covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
+    few_cohorts = dataclasses.replace(params, m=cohorts)
+    # (texts, cohorts, h): cell j k + i of bit i in cohort j, or -1 for a hash that repeats a bit.
+    cells = compute_cells(hash_texts(values), few_cohorts).reshape(pool, cohorts, params.h)
+    # By pair: number of differing bits over all cohorts, and the bits that either text sets.
+    n_differing = np.zeros(pool // 2, dtype=np.int64)
+    is_set = np.zeros((pool // 2, params.k), dtype=np.bool_)
     for j in range(cohorts):
-        here = cells[:, j]
+        cells_of_cohort = cells[:, j]
         bits = np.zeros((pool, params.k), dtype=np.bool_)
-        rows, hashes = np.nonzero(here >= 0)
-        bits[rows, here[rows, hashes] - j * params.k] = True
-        differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
-        covered |= bits[0::2] | bits[1::2]
+        rows, hashes = np.nonzero(cells_of_cohort >= 0)
+        bits[rows, cells_of_cohort[rows, hashes] - j * params.k] = True
+        n_differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
+        is_set |= bits[0::2] | bits[1::2]
     chosen: list[int] = []
-    missing = np.ones(params.k, dtype=np.bool_)
-    for pair in np.argsort(-differing, kind="stable").tolist():
-        if len(chosen) < _MIN_PAIRS or (missing & covered[pair]).any():
+    is_missing = np.ones(params.k, dtype=np.bool_)
+    for pair in np.argsort(-n_differing, kind="stable").tolist():
+        if len(chosen) < _MIN_PAIRS or (is_missing & is_set[pair]).any():
             chosen.append(pair)
-            missing &= ~covered[pair]
-        if len(chosen) >= _MIN_PAIRS and not missing.any():
+            is_missing &= ~is_set[pair]
+        if len(chosen) >= _MIN_PAIRS and not is_missing.any():
             break
     return [(texts[2 * pair], texts[2 * pair + 1]) for pair in chosen]
 
@@ -104,24 +119,32 @@ _LETTERS: Final = tuple("abcdefghijXYZ0123.-\u00e9\u00df\u6f22\U0001f600")
 
 
 def choose_spellings(params: Params) -> list[tuple[str, str]]:
-    """Return pairs of different texts that the normalizer makes equal, if any."""
+    """Return pairs of different texts that the normalizer makes equal, if any.
+
+    The normalizer `none` makes no two texts equal, so the result is empty.
+    """
     texts = ("caf\u00e9.com", "audit.com", *params.categories)
-    both = [(text, NORMALIZERS[params.normalize].respell(text)) for text in texts]
+    spellings = [(text, NORMALIZERS[params.normalize].respell(text)) for text in texts]
     return [
-        (text, other)
-        for text, other in both
-        if text != other and normalize(params.normalize, text) == normalize(params.normalize, other)
+        (text, respelled)
+        for text, respelled in spellings
+        if text != respelled
+        and normalize(params.normalize, text) == normalize(params.normalize, respelled)
     ]
 
 
 class TrueBits:
-    """The true bits of values. Values 2i and 2i + 1 are the two values of pair i."""
+    """The true bits of a list of values, by cohort.
+
+    Values are given by their index in the list. Values 2i and 2i + 1 are the two values of pair i.
+    """
 
     def __init__(self, params: Params, values: Iterable[str]) -> None:
         """Store the values. Their bits are computed on demand."""
         self.values = list(values)
         self._params = params
         self._encoder = get_encoder(params)
+        # Packed bits by code, where the code of a value in a cohort is value * m + cohort.
         self._cache: dict[int, bytes] = {}
 
     def check(self) -> None:
@@ -131,11 +154,13 @@ class TrueBits:
 
     def bits(self, values: Integers, cohorts: Integers) -> Booleans:
         """Return the (n, k) bool bits of n values, given by index, in n cohorts."""
-        codes, where = np.unique(values * self._params.m + cohorts, return_inverse=True)
+        # Many devices have the same value and cohort: encode each combination once.
+        codes, rows = np.unique(values * self._params.m + cohorts, return_inverse=True)
         packed = b"".join(self._bits_of(code) for code in codes.tolist())
-        return unpack(packed, self._params)[where]
+        return unpack(packed, self._params)[rows]
 
     def _bits_of(self, code: int) -> bytes:
+        """Return the packed bits of the value and cohort with this code, from the cache."""
         if code not in self._cache:
             value, cohort = divmod(code, self._params.m)
             parsed = self._encoder.parse_value(self.values[value])

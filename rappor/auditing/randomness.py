@@ -1,12 +1,25 @@
-"""Tests of coins: uniform 32-bit integers, independent and unpredictable.
+"""Tests of coins: whether 32-bit integers are uniform, independent and unpredictable.
 
-Every test has an exact distribution. Frequencies alone miss the most serious fault: a generator
-whose future follows from its past. The Mersenne Twister, xorshift and other shift registers are
-linear over the field of two elements for every seed. The shortest shift register that produces
-their bits is no longer than their state. For n fair bits the shortest register has a length of
-about n / 2 (Rueppel 1986, chapter 4; Massey 1969 finds the register).
+A coin is an integer from 0 to 2^32 - 1, and an encoder compares it with a threshold to decide one
+bit of a response. Two sources are tested: coins that a generator returns directly (`check_coins`),
+and the coins of an encoder under test (`check_report_coins`). The coins of an encoder are not
+visible. They are tested as far as its reports reveal on which side of a threshold each coin lies.
 
-The coins of an encoder are not visible. They are tested as far as its reports reveal them.
+    check                 statistic                                      finds
+    ones by position      ones at each of the 32 positions               a biased bit
+    runs and lags         changes between bits 1 to 64 positions apart   short-range dependence
+    thresholds            coins below t(f g), t(f), t(p), t(q)           bias at a threshold
+    repetition            blocks of coins or of reports that recur       a short period
+    no shift register     length of the shortest shift register          xorshift, Mersenne Twister
+
+Frequencies alone miss the most serious fault: a generator whose future follows from its past. The
+Mersenne Twister, xorshift and other shift registers are linear over the field of two elements for
+every seed. The shortest shift register that produces their bits is no longer than their state. For
+n fair bits the shortest register has a length of about n / 2 (Rueppel 1986, chapter 4; Massey 1969
+finds the register).
+
+False alarms: each check errs with probability at most `FALSE_ALARM_RATE`. Missed: congruential
+generators, coins of 16 or 24 bits, and a generator that is seeded by the time.
 """
 
 from __future__ import annotations
@@ -29,8 +42,10 @@ from rappor.auditing.check import (
     mark_not_seen,
 )
 from rappor.counts.arrays import Booleans
-from rappor.protocol.params import ONE, Params
-from rappor.protocol.randomizer import SECRET_BYTES, Coins, derive_permanent_coins
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import SECRET_BYTES, derive_permanent_coins
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
 
 WORDS: Final = 1 << 17
 """Number of coins that the tests draw.
@@ -40,22 +55,40 @@ standard errors, and a false alarm rate of 1e-9 over 33 counts corresponds to 6.
 """
 
 _MAX_LAG: Final = 64
-"""Largest lag, in bits, at which two coins are compared."""
+"""Largest lag at which two bits of coins are compared: in `check_coins` two words of 32 bits.
+
+A larger lag finds dependence over longer distances and takes more time.
+"""
 
 _REGISTER_BITS: Final = 1 << 16
-"""Number of bits whose shortest register is computed. The Mersenne Twister needs 39,874 bits."""
+"""Number of bits whose shortest register is computed.
+
+A register of L bits shows from 2 L bits on. The Mersenne Twister (19,937 bits) needs 39,874 bits.
+The time grows with the square of the number.
+"""
 
 _COINS_PER_DRAW: Final = 1024
-"""Number of coins per draw: as many as a device draws for a large report."""
+"""Number of coins of one call of the source: as many as a device draws for a large report.
+
+A generator that restarts with each call repeats its coins after this number.
+"""
 
 
 def check_coins(name: str, coins: Coins, params: Params, *, words: int = WORDS) -> list[Check]:
-    """Return all checks of a source of coins; `name` labels the source."""
+    """Return all checks of a source of coins.
+
+    `name` labels the source in the names of the checks, `words` is the number of coins to draw. The
+    thresholds are those of `params`.
+    """
     starts = range(0, words, _COINS_PER_DRAW)
     drawn = np.concatenate(
-        [np.asarray(coins(min(_COINS_PER_DRAW, words - at)), dtype=np.uint64) for at in starts]
+        [
+            np.asarray(coins(min(_COINS_PER_DRAW, words - start)), dtype=np.uint64)
+            for start in starts
+        ]
     )
     words32 = drawn.astype(np.uint32)
+    # 32 bits of each coin in a row, lowest bit first.
     bits = np.unpackbits(words32.astype("<u4").view(np.uint8), bitorder="little")
     return [
         check_binomial(f"{name}: ones by position", _yield_position_cases(bits)),
@@ -67,16 +100,21 @@ def check_coins(name: str, coins: Coins, params: Params, *, words: int = WORDS) 
 
 
 def create_permanent_source(params: Params, secret: bytes) -> Coins:
-    """Return the coins of one device's permanent responses to consecutive bit patterns."""
+    """Return a source of the coins of one device's permanent responses.
+
+    The device answers the bit patterns 0, 1, 2, ... one after the other, and each pattern has k
+    coins, derived from the secret. Coins that a call leaves over from its last pattern are dropped.
+    """
     assert len(secret) == SECRET_BYTES
     numbers = count()
 
     def coins(n: int) -> Sequence[int]:
-        rows = (each.to_bytes(params.n_bytes + 8, "little") for each in numbers)
+        # 8 bytes more than a pattern has, so that even k = 1 has enough different patterns.
+        patterns = (number.to_bytes(params.n_bytes + 8, "little") for number in numbers)
         drawn = (
             coin
-            for row in rows
-            for coin in derive_permanent_coins(secret, "audit", "", params, row)
+            for pattern in patterns
+            for coin in derive_permanent_coins(secret, "audit", "", params, pattern)
         )
         return list(islice(drawn, n))
 
@@ -91,7 +129,10 @@ def _yield_position_cases(bits: NDArray[np.uint8]) -> Iterator[Case]:
 
 
 def _yield_lag_cases(bits: NDArray[np.uint8]) -> Iterator[Case]:
-    """Yield the count of changes at each lag. XORs of fair independent bits are fair bits."""
+    """Yield the count of changes at each lag.
+
+    XORs of fair independent bits are fair independent bits, even where two pairs share a bit.
+    """
     for lag in range(1, _MAX_LAG + 1):
         changed = int((bits[lag:] ^ bits[:-lag]).sum(dtype=np.int64))
         yield Case(f"changes over {lag} bits", changed, len(bits) - lag, 0.5)
@@ -107,7 +148,10 @@ def _yield_threshold_cases(drawn: NDArray[np.uint64], params: Params) -> Iterato
 
 
 def _check_blocks(name: str, words: NDArray[np.uint32]) -> Check:
-    """Test for repeated blocks of 128 bits. Among n fair blocks, P(repetition) < n^2 / 2^129."""
+    """Test for repeated blocks of 128 bits.
+
+    Among n fair blocks, P(repetition) < n^2 / 2^129, so a single repetition is a fault.
+    """
     blocks = words[: len(words) // 4 * 4].reshape(-1, 4)
     repeated = len(blocks) - len(np.unique(blocks, axis=0))
     detail = f"{repeated:,} of {len(blocks):,} blocks of 128 bits repeat an earlier one"
@@ -127,32 +171,42 @@ def check_register(name: str, bits: NDArray[np.uint8]) -> Check:
 def compute_shortest_register(bits: Sequence[int]) -> int:
     """Compute the length of the shortest linear feedback shift register (Massey 1969).
 
+    A register of length L predicts bit n as the XOR of some of the L bits before bit n. The
+    algorithm reads the bits in order and keeps the shortest register so far. `connection` has the
+    register's taps as binary digits: digit i stands for bit n - i, and digit 0 is always 1.
+
     Examples
     --------
     >>> compute_shortest_register([1, 1, 0, 1, 1, 0, 1, 1, 0])
     2
     """
-    connection = previous = 1
-    length, since, window = 0, 1, 0
+    connection, length = 1, 0
+    # The register before the last change of length, and the number of bits since that change.
+    previous_connection, bits_since = 1, 1
+    # The bits so far as one integer, the latest bit last.
+    window = 0
     for n, bit in enumerate(bits):
         window = window << 1 | bit
-        if (window & connection).bit_count() & 1 == 0:
-            since += 1
+        is_predicted = (window & connection).bit_count() & 1 == 0
+        if is_predicted:
+            bits_since += 1
             continue
-        longer = connection ^ previous << since
+        corrected = connection ^ previous_connection << bits_since
         if 2 * length <= n:
-            length, previous, since = n + 1 - length, connection, 1
+            # No register of this length produces the bits: a longer one is needed.
+            length, previous_connection, bits_since = n + 1 - length, connection, 1
         else:
-            since += 1
-        connection = longer
+            bits_since += 1
+        connection = corrected
     return length
 
 
 def compute_register_p_value(length: int, n: int) -> float:
     """Compute the two-sided p-value of a shortest register's length for n fair bits.
 
-    Of the 2^n sequences, 2^min(2n - 2L, 2L - 1) need a register of L > 0 bits, and one needs none
-    (Rueppel 1986).
+    Of the 2^n sequences of n bits, 2^min(2n - 2L, 2L - 1) need a register of L > 0 bits, and one
+    sequence needs none (Rueppel 1986). The probability is computed as a power of two, which is cut
+    at 2^-1000 because smaller powers underflow.
     """
     shorter = _log2_sum(n, range(max(0, length - _SUMMED_LENGTHS), length + 1))
     longer = _log2_sum(n, range(length, min(n, length + _SUMMED_LENGTHS) + 1))
@@ -167,10 +221,13 @@ Away from n / 2, each length has at most half the probability of the length befo
 
 
 def _log2_sum(n: int, lengths: range) -> float:
-    """Compute log2 of the probability that the register has one of these lengths."""
-    exponents = [min(2 * n - 2 * each, 2 * each - 1) if each else 0 for each in lengths]
-    top = max(exponents)
-    return top - n + math.log2(sum(2.0 ** (each - top) for each in exponents))
+    """Compute log2 of the probability that the register of n bits has one of these lengths.
+
+    The largest power of two is factored out of the sum, because 2^n overflows.
+    """
+    exponents = [min(2 * n - 2 * length, 2 * length - 1) if length else 0 for length in lengths]
+    largest = max(exponents)
+    return largest - n + math.log2(sum(2.0 ** (exponent - largest) for exponent in exponents))
 
 
 def shows_top_bits(params: Params) -> bool:
@@ -204,28 +261,42 @@ def check_report_coins(
 def _yield_report_lag_cases(
     reports: Booleans, permanents: Booleans, params: Params
 ) -> Iterator[Case]:
-    """Yield the cases of pairs of coins at each lag, by the thresholds of both coins."""
+    """Yield the cases of pairs of coins at each lag, by the permanent bits of both coins.
+
+    A coin hits if it is below its threshold: t(p) for a permanent 0, t(q) for a permanent 1. A hit
+    is a reported 1. Two independent coins both hit with the product of p or q. Lags k and 2 k
+    compare the same bit of consecutive reports.
+    """
     ones = (params.p, params.q)
     bits, permanent_bits = reports.ravel(), permanents.ravel()
     for lag in sorted({*range(1, _MAX_LAG + 1), params.k, 2 * params.k}):
         first = np.arange(max(0, len(bits) - lag))
+        # Pairs without a common coin, so that the counts are binomial.
         first = first[first // lag % 2 == 0]
         classes = 2 * permanent_bits[first].astype(np.int64) + permanent_bits[first + lag]
         n = np.bincount(classes, minlength=4).tolist()
         both = np.bincount(classes[bits[first] & bits[first + lag]], minlength=4).tolist()
         for index in range(4):
-            a, b = divmod(index, 2)
-            what = f"coins {lag} apart both hit, permanent {a} and {b}"
-            yield Case(what, both[index], n[index], ones[a] * ones[b])
+            first_bit, second_bit = divmod(index, 2)
+            what = f"coins {lag} apart both hit, permanent {first_bit} and {second_bit}"
+            yield Case(what, both[index], n[index], ones[first_bit] * ones[second_bit])
 
 
 def _check_report_repetition(name: str, reports: Booleans, params: Params) -> Check:
-    """Test whether rows of reports occur again, as with a generator of a short period."""
-    same = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
+    """Test whether rows of reports occur again, as with a generator of a short period.
+
+    A row is r consecutive reports. Two rows of a correct encoder are equal with probability at most
+    s^(k r), where s is the largest probability that two coins decide a bit alike. n reports have
+    fewer than n^2 / 2 pairs of rows. So r is chosen such that n^2 / 2 s^(k r) <= FALSE_ALARM_RATE.
+    A generator with a period of P reports is found if n is larger than lcm(P, r).
+    """
+    p_same_bit = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
     n = len(reports)
-    if same == 1:
+    if p_same_bit == 1:
+        # Without fresh noise all reports of a device are equal, and that is no fault.
         return mark_not_seen(name, "reports need no fresh coins: p = 0 and q = 1")
-    row = max(1, math.ceil(math.log(2 * FALSE_ALARM_RATE / n**2) / (params.k * math.log(same))))
+    log_limit = math.log(2 * FALSE_ALARM_RATE / n**2)
+    row = max(1, math.ceil(log_limit / (params.k * math.log(p_same_bit))))
     blocks = np.packbits(reports[: n // row * row].reshape(n // row, row * params.k), axis=1)
     repeated = len(blocks) - len(np.unique(blocks, axis=0))
     detail = f"{repeated:,} of {len(blocks):,} rows of {row:,} reports repeat an earlier one"
@@ -235,8 +306,15 @@ def _check_report_repetition(name: str, reports: Booleans, params: Params) -> Ch
 def _check_report_register(
     name: str, reports: Booleans, permanents: Booleans, params: Params
 ) -> Check:
-    half = np.array([params.t_p == ONE // 2, params.t_q == ONE // 2])
-    fair = half[permanents.astype(np.int64)].all(axis=0)
-    if not fair.any():
+    """Test whether a short shift register produces the top bits of one position's coins.
+
+    A reported bit is the inverted top bit of its coin if the threshold is one half: t(p) for a
+    permanent 0, t(q) for a permanent 1. The first bit of a report with such a threshold in all
+    reports is tested. A register that produces the inverted bits is at most one longer.
+    """
+    is_half = np.array([params.t_p == ONE // 2, params.t_q == ONE // 2])
+    # (k,): whether the threshold of the bit is one half in all reports.
+    shows_top_bit = is_half[permanents.astype(np.int64)].all(axis=0)
+    if not shows_top_bit.any():
         return mark_not_seen(name, "no top bit of a coin decides: neither p nor q is one half")
-    return check_register(name, reports[:, int(np.argmax(fair))].astype(np.uint8))
+    return check_register(name, reports[:, int(np.argmax(shows_top_bit))].astype(np.uint8))

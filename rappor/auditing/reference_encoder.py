@@ -1,5 +1,8 @@
 """The reference encoder: the project's own encoder in the forms that an audit can call.
 
+An audit of an encoder compares with the parameters' claim, and a white-box audit with the outputs
+of this encoder. It exists as a function (`create_reference_function`), as a function of all inputs
+including the coins (`compute_reference_outputs`), and as a command:
 `python -m rappor.auditing.reference_encoder` reads device inputs from standard input, one JSON
 object a line, and writes the outputs, one JSON object a line. README.md describes the format.
 """
@@ -25,9 +28,9 @@ SECOND_METRIC: Final = "audit.second"
 
 
 class Response(NamedTuple):
-    """Response of a device as packed bits.
+    """Response of a device: its cohort, and its report as packed bits, bit 0 first.
 
-    `permanent` is None if the encoder does not reveal it.
+    `permanent` is the packed permanent response, or None if the encoder does not reveal it.
     """
 
     cohort: int
@@ -36,15 +39,16 @@ class Response(NamedTuple):
 
 
 Respond = Callable[[bytes, str, str], Response]
-"""Function from (secret, metric name, value as text) to the response of the device with this
-secret.
+"""An encoder as a function: it takes (secret, metric name, value as text) and returns the response
+of the device that has this secret.
 """
 
 
 def create_reference_function(metric: Metric) -> Respond:
     """Return the reference encoder as a function from secret, metric name and value to a response.
 
-    The epoch of the metric is replaced by "life": a permanent response then depends on no date.
+    The epoch of the metric is replaced by "life", so that a permanent response depends on no date.
+    Two metric names are known: the metric's own, and `SECOND_METRIC` with the same parameters.
 
     Parameters
     ----------
@@ -94,8 +98,9 @@ def format_bits(packed: bytes, k: int) -> str:
 class DeviceInputs(NamedTuple):
     """All inputs of one report. With `coins`, the protocol determines the outputs bit for bit.
 
-    `value` is a text as `rappor encode` reads it. If `coins` is None, the encoder draws fresh
-    coins.
+    `secret` has 32 bytes. `epoch` is the epoch of the scope, such as "2026-Q4", or "" for an epoch
+    that never ends. `value` is a text as `rappor encode` reads it. `coins` are k integers below
+    2^32, one for each bit of the report; if None, the encoder draws fresh coins.
     """
 
     secret: bytes
@@ -107,7 +112,10 @@ class DeviceInputs(NamedTuple):
 
 
 class DeviceOutputs(NamedTuple):
-    """All stages of one report: cohort, and packed true bits, permanent response and report."""
+    """All stages of one report: cohort, and packed true bits, permanent response and report.
+
+    The names of the fields are the keys of a command's JSON lines.
+    """
 
     cohort: int
     bits: bytes
@@ -127,6 +135,16 @@ def compute_reference_outputs(inputs: DeviceInputs) -> DeviceOutputs:
     -------
     DeviceOutputs
         Cohort, and packed true bits, permanent response and report.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> from rappor.auditing import compute_reference_outputs
+    >>> from rappor.auditing.reference_encoder import DeviceInputs
+    >>> params = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
+    >>> inputs = DeviceInputs(bytes(32), "member", "2026", "true", params, coins=(1 << 30,))
+    >>> compute_reference_outputs(inputs).report.hex()  # the coin is below t(q) = 3 * 2^30
+    '01'
     """
     secret, name, epoch, value, params, fixed_coins = inputs
     encoded = encode_value(
@@ -143,11 +161,17 @@ def _epoch_kind(epoch: str) -> str:
     """Return the kind of epoch that is written in the form of `epoch`, such as "2026-Q4"."""
     if not epoch:
         return "life"
-    return "year" if "-" not in epoch else "quarter" if "Q" in epoch else "month"
+    if "-" not in epoch:
+        return "year"
+    return "quarter" if "Q" in epoch else "month"
 
 
 @functools.lru_cache(maxsize=256)
 def _create_metric(name: str, epoch: str, params: Params) -> Metric:
+    """Return a metric with these parameters that never expires.
+
+    Creating a metric validates it, so metrics are kept for the next inputs.
+    """
     return Metric(
         name=name,
         params=params,
@@ -182,12 +206,13 @@ def parse_inputs(line: str) -> DeviceInputs:
         document["metric"],
         document["epoch"],
         document["value"],
-        _params(json.dumps(document["params"])),
+        _parse_params(json.dumps(document["params"])),
         None if coins is None else tuple(coins),
     )
 
 
-_params = functools.lru_cache(maxsize=256)(Params.from_json)
+_parse_params = functools.lru_cache(maxsize=256)(Params.from_json)
+"""Parses parameters from JSON, and keeps them, because many lines have the same parameters."""
 
 
 def process_lines() -> None:

@@ -1,4 +1,8 @@
-"""Limits of an audit: the list of faults that no check would find."""
+"""Limits of a black-box audit: the list of faults that no check would find.
+
+The list is part of every `Audit`, so that nobody takes a pass for a proof. Some limits are fixed
+sentences, others are computed from the parameters and the number of devices.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,12 @@ def list_not_examined(
 
 
 def _compute_smallest_change(params: Params, trials: int) -> float:
-    """Compute the change of p* that the count of all ones shows in half of all audits."""
+    """Compute the smallest change of p* in all bits that half of all audits find.
+
+    The check is of the count of all ones among N = trials * k bits. The change must be as large as
+    the deviation at which a check of about 2 k counts raises an alarm: z standard errors, with
+    P(Z > z) = FALSE_ALARM_RATE / (4 k) for a standard normal Z.
+    """
     z = float(stats.norm.isf(FALSE_ALARM_RATE / 4 / params.k))
     return z * math.sqrt(params.p_star * (1 - params.p_star) / (trials * params.k))
 
@@ -62,11 +71,15 @@ def _compute_smallest_change(params: Params, trials: int) -> float:
 def _format_rarest_fault(params: Params, trials: int) -> str:
     """Compute, as text, the largest N such that one noiseless report in N is found.
 
-    The number of reports that equal their true bits must be twice the number that a correct encoder
-    exceeds with probability FALSE_ALARM_RATE.
+    Let c be the smallest number of copies (reports that equal their true bits) that is a fault. A
+    correct encoder makes trials * P copies on average, where P is the probability of a copy. The
+    audit finds one noiseless report in N if trials / N is at least twice the missing number
+    c - trials * P. N is rounded down to one digit.
     """
-    usual = (1 - params.p_star) ** (params.k - 1) * max(1 - params.p_star, params.q_star)
-    enough = float(stats.binom.isf(FALSE_ALARM_RATE / 100, trials, usual)) + 1
-    reports = trials / (2 * (enough - trials * usual))
+    # The probability of a copy of one true 1 and k - 1 true 0, or of only zeros if that is larger.
+    p_copy = (1 - params.p_star) ** (params.k - 1) * max(1 - params.p_star, params.q_star)
+    # The check compares up to 100 counts, by value and number of ones.
+    n_fault = float(stats.binom.isf(FALSE_ALARM_RATE / 100, trials, p_copy)) + 1
+    reports = trials / (2 * (n_fault - trials * p_copy))
     rounding_unit = 10 ** max(0, math.floor(math.log10(reports)))
     return f"{max(1, math.floor(reports / rounding_unit) * rounding_unit):,}"

@@ -1,17 +1,21 @@
 """Kernel of aggregation: adds batches of reports to sums, on one machine or on many.
 
+Input: Arrow batches of stored reports (`rappor.engines.layout`). Output: for each key the number of
+reports and the number of ones of each bit, by cohort, and the number of refused rows by reason.
+
 Every engine runs this module. It imports numpy and pyarrow and nothing of the protocol, so that it
-also runs on workers that have nothing else. A parameter set is reduced to its `Shape`: bits of a
-report and number of cohorts.
+also runs on workers that have nothing else. A parameter set is reduced to its `Shape`: k bits of a
+report and m cohorts.
 
 How to think about it. The rows of a batch fall into groups. The rows of a group have the same
-metric, parameter set, day and values in the columns of `by`, so they are added to the same sums.
-A cell is a group and a cohort. Cells are numbered densely, so that one call of the loop over bits
-(`rappor.counts.bit_sums`) adds all groups of a batch at once. Parameter sets of one shape share a
-call; other shapes have other widths and need a call of their own.
+metric, parameter set, day and values in the columns of `by` (the group's key), so they are added to
+the same sums. A cell is a group and a cohort. Cells are numbered densely, group * m + cohort, so
+that one call of the loop over bits (`rappor.counts.bit_sums`) adds all groups of a batch at once.
+Parameter sets of one shape share a call; other shapes have other widths and need a call of their
+own.
 
 Sums of batches, of files and of workers are added in any order, with the same result. A row that is
-no report is counted by the first reason against it, in the order of `layout.REASONS`:
+not a report is counted by the first reason against it, in the order of `layout.REASONS`:
 
     rows of a batch -> groups and cells -> reason of each row -> loop over bits, by shape
                                                   |
@@ -38,28 +42,36 @@ from rappor.counts.bit_sums import sum_bits
 from rappor.engines.bits_column import Rows, read_bits
 from rappor.engines.layout import DAY, FORMAT, REASONS, check_columns
 
-_CODES: Final = ("", *REASONS)
-"""Reasons by their number. Number 0 means that a row is a report."""
+_REASON_OF_CODE: Final = ("", *REASONS)
+"""Reasons by their code, an index of this tuple. Code 0 means that a row is a report."""
 
-_NAMED: Final = {name: number for number, name in enumerate(_CODES)}
-"""Number of each reason."""
+_CODE_OF_REASON: Final = {name: number for number, name in enumerate(_REASON_OF_CODE)}
+"""Code of each reason."""
 
 _MOST_NAMES: Final = 1000
-"""Largest number of names under which refusals are counted. Further refusals are counted under
-empty names, so that rows with random names cannot fill the memory."""
+"""Largest number of different (metric, params, reason) under which refusals are counted.
+
+Limits memory: rows with random names could fill it. Further refusals are counted under empty names.
+"""
 
 _LONGEST_NAME: Final = 64
-"""Largest number of characters of a name under which refusals are counted."""
+"""Largest number of characters of a name under which refusals are counted. Limits memory.
+
+Names of metrics have at most 64 characters, so only invalid names are cut.
+"""
 
 _FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
-"""Day 0 of Arrow's type date32."""
+"""Ordinal of the day that Arrow's type date32 writes as 0."""
 
 _ROWS: Final = 1 << 12
-"""Largest number of rows of a batch of sums. They take 4 MB of ones at k = 128."""
+"""Largest number of rows of a batch of sums. Limits memory: the ones take 4 MB at k = 128."""
 
 _FEW_CELLS: Final = 1 << 12
-"""Number of cells up to which all cells are summed. Finding the empty cells among few takes longer
-than summing them."""
+"""Number of cells up to which empty cells are summed too.
+
+Finding the empty cells among few cells takes longer than summing them. A larger number takes more
+memory: at k = 128 the sums of 4,096 cells have 4 MB.
+"""
 
 
 class Shape(NamedTuple):
@@ -136,7 +148,7 @@ class Sums:
         self.refused: Counter[tuple[str, str, str]] = Counter()
         self._shapes = shapes
         self._by = tuple(by)
-        self._kinds = sorted(set(shapes.values()))
+        self._distinct_shapes = sorted(set(shapes.values()))
         self._metrics = {metric for metric, _ in shapes}
 
     @property
@@ -155,52 +167,60 @@ class Sums:
 
     def _add_rows(self, rows: _Rows) -> None:
         """Add rows, one shape after the other, and count the refused rows."""
-        kinds = [self._kind(key) for key in rows.keys]
-        reason = self._judge(rows, kinds)
-        for number, shape in enumerate(self._kinds):
-            if number in kinds:
-                mine = reason == 0
-                if len(set(kinds)) > 1:
-                    mine &= rows.by_group(kinds) == number
-                self._sum(rows, rows.check_bits(mine, reason, shape), shape)
+        verdicts = [self._judge_key(key) for key in rows.keys]
+        reason = self._judge_rows(rows, verdicts)
+        for index, shape in enumerate(self._distinct_shapes):
+            if index in verdicts:
+                is_selected = reason == 0
+                # With one key all rows without a reason have this shape.
+                if len(set(verdicts)) > 1:
+                    is_selected &= rows.by_group(verdicts) == index
+                self._sum(rows, rows.check_bits(is_selected, reason, shape), shape)
         if reason.any():
-            self._refuse(rows, reason)
+            self._count_refused(rows, reason)
 
-    def _kind(self, key: Key) -> int:
-        """Return the index of a key's shape, or minus the number of the reason against the key."""
+    def _judge_key(self, key: Key) -> int:
+        """Return the index of a key's shape, or minus the code of the reason against the key."""
         metric, params, day = key[:3]
         shape = self._shapes.get((metric, params))
         if shape is None:
-            return -_NAMED["unknown-params" if metric in self._metrics else "unknown-metric"]
+            is_known = metric in self._metrics
+            return -_CODE_OF_REASON["unknown-params" if is_known else "unknown-metric"]
         if day is not None and not isinstance(day, datetime.date):
-            return -_NAMED["day"]
-        return self._kinds.index(shape)
+            return -_CODE_OF_REASON["day"]
+        return self._distinct_shapes.index(shape)
 
-    def _judge(self, rows: _Rows, kinds: list[int]) -> NDArray[np.uint8]:
-        """Return the number of the reason against each row, (n,) uint8, without the bits."""
+    def _judge_rows(self, rows: _Rows, verdicts: list[int]) -> NDArray[np.uint8]:
+        """Return the code of the reason against each row, (n,) uint8, before the bits are read.
+
+        `verdicts` has the result of `_judge_key` for each group.
+        """
         # Reasons are written from the last to the first of `REASONS`, so that the first one stays.
         reason = np.zeros(len(rows.cohort), dtype=np.uint8)
-        m = rows.by_group([self._kinds[kind].m if kind >= 0 else 0 for kind in kinds])
-        reason[(rows.cohort < 0) | (rows.cohort >= m)] = _NAMED["cohort"]
-        if min(kinds) < 0:
-            faults = rows.by_group([max(-kind, 0) for kind in kinds])
+        n_cohorts = [self._distinct_shapes[index].m if index >= 0 else 0 for index in verdicts]
+        m = rows.by_group(n_cohorts)
+        reason[(rows.cohort < 0) | (rows.cohort >= m)] = _CODE_OF_REASON["cohort"]
+        if min(verdicts) < 0:
+            faults = rows.by_group([max(-verdict, 0) for verdict in verdicts])
             np.copyto(reason, faults, where=faults > 0, casting="unsafe")
-        reason[rows.is_foreign] = _NAMED["format"]
+        reason[rows.is_foreign] = _CODE_OF_REASON["format"]
         return reason
 
-    def _sum(self, rows: _Rows, mine: Rows, shape: Shape) -> None:
+    def _sum(self, rows: _Rows, selected: Rows, shape: Shape) -> None:
         """Add the selected rows, which are reports of one shape."""
-        cells, n_cells = rows.cells(mine, shape.m), len(rows.keys) * shape.m
-        present = np.arange(n_cells)
+        cells, n_cells = rows.cells(selected, shape.m), len(rows.keys) * shape.m
+        present_cells = np.arange(n_cells)
         if n_cells > _FEW_CELLS:
-            present, cells = _renumber(cells, n_cells)
-        ones, reports = sum_bits(rows.packed(mine, shape), cells, k=shape.k, m=len(present))
-        groups, cohorts = np.divmod(present, shape.m)
-        for group, each in _runs(groups):
-            if reports[each].any():
+            present_cells, cells = _renumber(cells, n_cells)
+        packed = rows.packed(selected, shape)
+        ones, reports = sum_bits(packed, cells, k=shape.k, m=len(present_cells))
+        groups, cohorts = np.divmod(present_cells, shape.m)
+        # Cells are in increasing order, so the cells of a group are a run.
+        for group, run in _runs(groups):
+            if reports[run].any():
                 total = self._total(rows.keys[group], shape)
-                total.ones[cohorts[each]] += ones[each]
-                total.reports[cohorts[each]] += reports[each]
+                total.ones[cohorts[run]] += ones[run]
+                total.reports[cohorts[run]] += reports[run]
 
     def _total(self, key: Key, shape: Shape) -> Total:
         """Return the sums of a key, zeros for a new key."""
@@ -209,17 +229,20 @@ class Sums:
             self.totals[key] = Total(*zeros)
         return self.totals[key]
 
-    def _refuse(self, rows: _Rows, reason: NDArray[np.uint8]) -> None:
+    def _count_refused(self, rows: _Rows, reason: NDArray[np.uint8]) -> None:
         """Count the refused rows of a batch by group and reason."""
-        bad = np.flatnonzero(reason)
-        pairs, counts = np.unique(rows.group[bad] * len(_CODES) + reason[bad], return_counts=True)
-        for pair, n in zip(pairs.tolist(), counts.tolist(), strict=True):
-            group, number = divmod(pair, len(_CODES))
-            self.refuse(rows.keys[group][0], rows.keys[group][1], _CODES[number], n)
+        refused_rows = np.flatnonzero(reason)
+        # One number for each pair of group and reason.
+        n_codes = len(_REASON_OF_CODE)
+        pairs = rows.group[refused_rows] * n_codes + reason[refused_rows]
+        distinct_pairs, counts = np.unique(pairs, return_counts=True)
+        for pair, n in zip(distinct_pairs.tolist(), counts.tolist(), strict=True):
+            group, code = divmod(pair, n_codes)
+            self.refuse(rows.keys[group][0], rows.keys[group][1], _REASON_OF_CODE[code], n)
 
     def refuse(self, metric: object, params: object, reason: str, n: int) -> None:
         """Count n refused rows, by their metric, their params and the reason."""
-        key = _shown(metric), _shown(params), reason
+        key = _cut_name(metric), _cut_name(params), reason
         if len(self.refused) >= _MOST_NAMES and key not in self.refused:
             key = "", "", reason
         self.refused[key] += n
@@ -227,9 +250,9 @@ class Sums:
     def merge(self, other: Sums) -> None:
         """Add other sums, for example of another file."""
         for key, total in other.totals.items():
-            mine = self._total(key, self._known_shape(key))
-            mine.ones[...] += total.ones
-            mine.reports[...] += total.reports
+            own_total = self._total(key, self._find_shape(key))
+            own_total.ones[...] += total.ones
+            own_total.reports[...] += total.reports
         for (metric, params, reason), n in other.refused.items():
             self.refuse(metric, params, reason, n)
 
@@ -242,16 +265,18 @@ class Sums:
         if not sums.num_rows:
             return
         keys, group = _groups([sums.column(name) for name in self._key_columns])
+        # Sort by key, so that the rows of a key are a run.
         order = np.argsort(group, kind="stable")
         sums = sums.take(pa.array(order))
         cohorts, reports = (sums.column(name).to_numpy() for name in ("cohort", "reports"))
-        for number, mine in _runs(group[order]):
-            total = self._total(keys[number], self._known_shape(keys[number]))
-            ones = sums.column("ones").slice(mine.start, mine.stop - mine.start).flatten()
-            np.add.at(total.ones, cohorts[mine], ones.to_numpy().reshape(-1, total.ones.shape[1]))
-            np.add.at(total.reports, cohorts[mine], reports[mine])
+        for key_index, run in _runs(group[order]):
+            total = self._total(keys[key_index], self._find_shape(keys[key_index]))
+            ones = sums.column("ones").slice(run.start, run.stop - run.start).flatten()
+            # A cohort may occur in several rows of a run, so `+=` would count it once.
+            np.add.at(total.ones, cohorts[run], ones.to_numpy().reshape(-1, total.ones.shape[1]))
+            np.add.at(total.reports, cohorts[run], reports[run])
 
-    def _known_shape(self, key: Key) -> Shape:
+    def _find_shape(self, key: Key) -> Shape:
         """Return the shape of a key; raise ReportError if its parameters are not accepted."""
         shape = self._shapes.get((key[0], key[1]))
         if shape is None:
@@ -266,9 +291,9 @@ class Sums:
     def batches(self) -> Iterator[Any]:
         """Yield the sums and the refusals as pyarrow.RecordBatches of `sum_schema`."""
         for key, total in self.totals.items():
-            present = np.flatnonzero(total.reports)
-            for start in range(0, len(present), _ROWS):
-                yield self._batch(key, total, present[start : start + _ROWS])
+            present_cohorts = np.flatnonzero(total.reports)
+            for start in range(0, len(present_cohorts), _ROWS):
+                yield self._batch(key, total, present_cohorts[start : start + _ROWS])
         if self.refused:
             rows = [
                 {"metric": metric, "params": params, "reports": n, "refused": reason}
@@ -295,7 +320,15 @@ class Sums:
 
 
 class _Rows:
-    """Rows of a batch as numpy arrays: the group, the cohort and the bits of each row."""
+    """Rows of a batch as numpy arrays: the group, the cohort and the bits of each row.
+
+    Attributes
+    ----------
+    keys : key of each group.
+    group : (n,) int64, index of each row's group.
+    cohort : (n,) integers. Null becomes -1.
+    is_foreign : (n,) bool, True for a row of another format.
+    """
 
     def __init__(self, batch: Any, by: Sequence[str]) -> None:
         metric, params, *others = (_label(batch, name) for name in ("metric", "params", *by))
@@ -328,15 +361,16 @@ class _Rows:
         reason : (n,) uint8. Reasons against the rows; changed in place.
         shape : the shape that the bits must have
         """
-        wrong = chosen & (self._bits.lengths != shape.n_bytes)
-        reason[wrong] = _NAMED["length"]
-        chosen = chosen & ~wrong
+        has_wrong_length = chosen & (self._bits.lengths != shape.n_bytes)
+        reason[has_wrong_length] = _CODE_OF_REASON["length"]
+        chosen = chosen & ~has_wrong_length
+        # Mask of the unused bits of the last byte, which are its highest bits.
         padding = 0xFF00 >> (8 * shape.n_bytes - shape.k) & 0xFF
         if padding:
-            numbers = np.flatnonzero(chosen)
-            odd = numbers[(self.packed(chosen, shape)[:, -1] & padding) != 0]
-            reason[odd] = _NAMED["padding"]
-            chosen[odd] = False
+            row_indices = np.flatnonzero(chosen)
+            has_padding = (self.packed(chosen, shape)[:, -1] & padding) != 0
+            reason[row_indices[has_padding]] = _CODE_OF_REASON["padding"]
+            chosen[row_indices[has_padding]] = False
         return slice(None) if chosen.all() else chosen
 
     def packed(self, rows: Rows, shape: Shape) -> NDArray[np.uint8]:
@@ -344,7 +378,7 @@ class _Rows:
         return self._bits.packed(rows, shape.n_bytes)
 
 
-def _shown(name: object) -> str:
+def _cut_name(name: object) -> str:
     """Return the beginning of a text, or the empty text for another value."""
     return name[:_LONGEST_NAME] if isinstance(name, str) else ""
 
@@ -410,7 +444,11 @@ def _is_text(kind: Any) -> bool:
 
 
 def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
-    """Return the distinct keys of some columns, and the index of each row's key, (n,) int64."""
+    """Return the distinct keys of some columns, and the index of each row's key, (n,) int64.
+
+    Column by column, the keys so far are combined with the column's values, and only combinations
+    that occur are kept.
+    """
     keys: list[Key] = [()]
     group = np.zeros(1, dtype=np.int64)
     for column in columns:
@@ -425,7 +463,7 @@ def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
 
 
 def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
-    """Yield each number of a sorted array, and the slice of its positions."""
+    """Yield each distinct number of a sorted array, and the slice of its positions (its run)."""
     starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
     for start, end in itertools.pairwise([*starts, len(numbers)]):
         yield int(numbers[start]), slice(start, end)

@@ -1,9 +1,16 @@
 """Effective probability f of the clients of google/rappor, each of which rounds f in its own way.
 
-A client of google/rappor decides by seven random bits, a number from 0 to 127, whether it
-randomizes a bit of the permanent response. So only multiples of 1/128 are possible, and the f of
-`params.csv` is rounded. The clients in Python, C++ and Java round differently. Counts that are
-decoded with the f of the file, instead of the effective f, have biased estimates.
+For readers of a collection that google/rappor's clients made. f is the probability that the
+permanent response forces a bit. A client of google/rappor decides by seven random bits, a number
+from 0 to 127, whether it forces a bit. So only multiples of 1/128 are possible, and the f of
+`params.csv` is rounded:
+
+    client    effective 128 f                     128 * 0.3 = 38.4
+    python    ceil(128 f)                         39
+    cpp       floor(128 f), f as 32-bit float     38
+    java      round(128 f), half up               38
+
+Counts that are decoded with the f of the file, instead of the effective f, have biased estimates.
 """
 
 from __future__ import annotations
@@ -16,13 +23,13 @@ from typing import Final, Literal
 from rappor.base.errors import ParamsError
 
 Client = Literal["python", "cpp", "java"]
-"""Language of a client of google/rappor."""
+"""Programming language of a client of google/rappor, which decides how the client rounds f."""
 
 CLIENTS: Final = ("python", "cpp", "java")
-"""Languages of all clients of google/rappor."""
+"""All values of `Client`, in the order of the message about an unknown client."""
 
 _LEVELS: Final = 128
-"""Number of values of the seven random bits. A larger number would round f less."""
+"""Number of values of the seven random bits with which all three clients decide."""
 
 
 def compute_effective_f(f: float, client: Client) -> float:
@@ -55,8 +62,9 @@ def compute_effective_f(f: float, client: Client) -> float:
 def count_randomizing_values(f: float, client: Client) -> int:
     """Count the values of the seven random bits for which a client randomizes a bit.
 
-    `Fraction` computes 128 f exactly, so that f = 3/128, for example, is never rounded up to 4.
+    Raises ParamsError if f is outside [0, 1), or the client is unknown.
     """
+    # `Fraction` computes 128 f exactly, so that f = 3/128, for example, is never rounded up to 4.
     if not 0 <= f < 1:
         raise ParamsError(f"f must be in [0, 1), got {f!r}")
     if client == "python":

@@ -44,17 +44,18 @@ from rappor.protocol.params import Params
 PathLike = str | os.PathLike[str]
 
 _PARAMS_HEADER: Final = ["k", "h", "m", "p", "q", "f"]
-"""Header of params.csv."""
+"""Header that params.csv must have."""
 
 _REPORT_COLUMNS: Final = 5
-"""Number of columns of a reports file: client, cohort, true bits, permanent and instantaneous
-response."""
+"""Number of columns of a reports file: client, cohort, bloom (true bits), prr (permanent response)
+and irr (instantaneous response).
+"""
 
 _SHOWN_CHARACTERS: Final = 40
-"""Largest number of characters of a cell in a message."""
+"""Largest number of characters of a cell that a message shows. Longer cells are cut."""
 
 _NO_COHORT: Final = 1 << 63
-"""Number of a cohort that no collection has. It stands for a cell that is no number."""
+"""Cohort number that replaces a cell without a number. No collection has this cohort."""
 
 _NA: Final = ("NA", "")
 """Cells of a map that R reads as missing. google/rappor's own example map has an empty cell."""
@@ -94,7 +95,7 @@ class MappedCandidates(Candidates):
     def compute_cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
         """Return the cells of the candidates start to stop - 1.
 
-        Raises ParamsError if k, h or m is another one than that of the map.
+        Raises ParamsError if k, h or m differs from the map's.
         """
         if (params.k, params.h, params.m) != self._shape:
             raise ParamsError(f"k, h, m must be the map's {self._shape}")
@@ -124,7 +125,7 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
     Raises
     ------
     FileError
-        If the file is no params.csv.
+        If the header is another, there is not exactly one row, or a cell is not a number.
     ParamsError
         If a parameter is outside its range.
     """
@@ -181,8 +182,8 @@ def read_counts(path: PathLike, params: Params) -> Counts:
     Raises
     ------
     FileError
-        If a row does not have k + 1 cells, a cell is no whole number, the number of rows is not m,
-        or a bit has more ones than its cohort has reports.
+        If a row does not have k + 1 cells, a cell is not a whole number, the number of rows is not
+        m, or a bit has more ones than its cohort has reports.
     """
     table = []
     for line, row in _read_rows(path):
@@ -258,6 +259,7 @@ def read_reports(path: PathLike, params: Params) -> Counts:
         if len(row[4]) != params.k or set(row[4]) - {"0", "1"}:
             raise FileError(path, f"irr must be {params.k} characters 0 or 1", line=line)
         cohorts.append(cohort)
+        # The text has bit k - 1 first, so its value as a binary number has bit 0 lowest.
         packed.append(int(row[4], 2).to_bytes(params.n_bytes, "little"))
     bits = np.frombuffer(b"".join(packed), dtype=np.uint8).reshape(-1, params.n_bytes)
     return Counts.from_packed(bits, np.array(cohorts, dtype=np.int64), params)
@@ -307,7 +309,7 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
     Raises
     ------
     FileError
-        If a cell is no whole number from 1 to m k, or a row has no bit or more than m h bits.
+        If a cell is not a whole number from 1 to m k, or a row has no bit or more than m h bits.
     """
     width = params.m * params.h
     rows: dict[str, list[int]] = {}
@@ -324,6 +326,7 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
             raise FileError(path, f"a cell must be in [1, {params.m * params.k}]", line=line)
         n_duplicates += text in rows
         rows.setdefault(text, cells)
+    # -1 fills the cells of a string that sets fewer than m h bits.
     table = np.full((len(rows), width), -1, dtype=np.int32)
     for table_row, cells in zip(table, rows.values(), strict=True):
         table_row[: len(cells)] = cells
@@ -332,7 +335,7 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
 
 
 def _make_number_error(path: PathLike, row: Sequence[str], line: int) -> FileError:
-    """Return the error of a row, which names the first cell that is no whole number."""
+    """Return the error of a row. The message shows the first cell that is not a whole number."""
     wrong = next(cell for cell in row if not _is_whole(cell))
     # The files of google/rappor have no header. A spreadsheet program often adds one.
     is_header = line == 1 and wrong[:1].isalpha()
@@ -351,7 +354,7 @@ def _is_whole(cell: str) -> bool:
 
 
 def _read_cohort(cell: str) -> int:
-    """Return the number of a cohort, or `_NO_COHORT` if the cell is no number."""
+    """Return the number of a cohort, or `_NO_COHORT` if the cell is not a number."""
     return read_whole_number(cell) if _is_whole(cell) else _NO_COHORT
 
 

@@ -48,7 +48,8 @@ from rappor.planning.noise import (
     round_to_thresholds,
 )
 from rappor.protocol.encodings import get_encoding, get_encoding_class
-from rappor.protocol.params import Noise, Params
+from rappor.protocol.params import Params
+from rappor.protocol.responses.rappor_response import Noise
 
 _MAX_BIT_LOSS: Final = 40.0
 """Largest loss of one bit, in nats. Coins have 32 bits, so the odds of a bit change by at most a

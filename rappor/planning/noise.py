@@ -48,7 +48,9 @@ from typing import Final
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_number
 from rappor.protocol import loss
-from rappor.protocol.params import ONE, Noise, Params, compute_noise, compute_threshold
+from rappor.protocol.params import Params
+from rappor.protocol.responses.rappor_response import Noise, compute_noise
+from rappor.protocol.thresholds import ONE, compute_threshold
 
 LOSS_RANGE: Final = "[0.001, 40]"
 """Interval of the losses that can be planned, in nats. Below 0.001, a billion reports detect no

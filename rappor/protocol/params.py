@@ -2,8 +2,11 @@
 
 How to think about a parameter set
 ----------------------------------
-A device turns a value into noisy bits in three steps, and `Params` contains the numbers of all
-three:
+A parameter set belongs to one of two mechanisms (`rappor.protocol.responses`): RAPPOR's two
+responses, or generalized randomized response (GRR), whose reports name one bucket.
+
+Under RAPPOR, a device turns a value into noisy bits in three steps, and `Params` contains the
+numbers of all three:
 
 1. The encoding sets some of k bits ([EPK14] section 2, "Signal"). Strings are hashed by h hash
    functions, which differ between m cohorts.
@@ -21,8 +24,13 @@ All letters but g are those of [EPK14]. A smaller g detects more rare strings at
 privacy loss, because almost all true bits of a rare string's cohort are 0 and fewer of them become
 1.
 
+Under GRR, a parameter set has k, m, the number of own buckets (`items`) and the probability `keep`
+that a report names an own bucket. It has no h, f, g, p and q: these attributes have the values of a
+response that changes no bit (h = 1, f = p = 0, q = 1). f1, f0, p* and q* describe one bit of a
+report under both mechanisms.
+
 Probabilities are integers. A coin is a uniform integer u of 32 bits, and an event of threshold t
-happens if u < t. Its probability is exactly t / 2^32. `Params` rounds f, g, p and q to thresholds
+happens if u < t. Its probability is exactly t / 2^32. `Params` rounds probabilities to thresholds
 and keeps the effective probabilities, so privacy accounting, simulation and decoding use the
 probabilities of the real device, and devices in different languages agree.
 
@@ -40,19 +48,20 @@ import hashlib
 import json
 import math
 from dataclasses import InitVar, dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, cast
 
 from rappor.base.errors import ParamsError
-from rappor.base.ranges import check_choice, check_integer, check_number, format_value
+from rappor.base.ranges import check_choice, check_integer, format_value
 from rappor.protocol.encodings import get_encoding_class
 from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
+from rappor.protocol.encodings.sets import DEFAULT_ITEMS, MAX_ITEMS
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import check_part_name
-from rappor.protocol.profiles import get_profile
+from rappor.protocol.profiles import compute_keep_threshold, compute_set_buckets, get_profile
+from rappor.protocol.responses import Response, get_response, get_response_class
+from rappor.protocol.responses.rappor_response import RapporResponse, compute_noise
 from rappor.protocol.segments import Segment, check_segment
-
-ONE: Final = 1 << 32
-"""Threshold of the probability 1, and the number of values of a coin."""
+from rappor.protocol.thresholds import ONE, compute_threshold
 
 MAX_BITS: Final = 2040
 """Largest number of bits of a report, k. The permanent response needs four bytes of HKDF output for
@@ -65,11 +74,11 @@ MAX_COHORTS: Final = 65536
 """Largest number of cohorts, m. Collectors keep counts for each cohort, so it bounds their
 memory."""
 
-LETTERS: Final = ("k", "h", "m", "f", "g", "p", "q")
-"""Names of the numbers of a parameter set: its dimensions, then its noise."""
+LETTERS: Final = RapporResponse.letters
+"""Names of the numbers of a parameter set of RAPPOR: its dimensions, then its noise."""
 
 NOISE_LETTERS: Final = LETTERS[3:]
-"""Names of the probabilities of a parameter set."""
+"""Names of the probabilities of a parameter set of RAPPOR."""
 
 EPOCHS: Final = ("life", "year", "quarter", "month")
 """Kinds of epochs. In each epoch a device has one permanent response of its value. The losses of
@@ -79,56 +88,32 @@ INTERVALS: Final = ("day", "week", "epoch")
 """Kinds of intervals. A device sends at most one report of a metric in each interval, so shorter
 intervals give more reports of the same devices."""
 
-_KEYS_OF_REPORTS_ONLY: Final = ("p", "q", "segment", "interval", "epoch")
-"""Keys of the canonical JSON that do not change the permanent response. The permanent fingerprint
-leaves them out."""
-
-
-class Noise(TypedDict):
-    """The probabilities of a parameter set, as keyword arguments of `Params`."""
-
-    f: float
-    g: float
-    p: float
-    q: float
-
-
-def compute_threshold(probability: float) -> int:
-    """Round a probability to its 32-bit threshold: floor(x 2^32 + 0.5), computed in binary64."""
-    return math.floor(probability * ONE + 0.5)
-
-
-def compute_noise(t_1: int, t_0: int, t_p: int, t_q: int) -> Noise:
-    """Return the probabilities f, g, p and q of four thresholds.
-
-    Parameters
-    ----------
-    t_1, t_0 : thresholds with which the permanent response forces a bit to 1 and to 0.
-    t_p, t_q : thresholds with which the instantaneous response sends a 0 and a 1 as 1.
-    """
-    forced = t_1 + t_0
-    # Without forced bits (f = 0), g has no meaning. The default 1/2 makes equal sets equal.
-    g = 0.5 if t_1 == t_0 else t_1 / forced
-    return {"f": forced / ONE, "g": g, "p": t_p / ONE, "q": t_q / ONE}
+_ABSENT: Final = cast("float", None)
+"""Default of the probabilities that one of the responses does not have. No range contains it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
     """The parameter set of a metric: device and decoder must agree on it to the last bit.
 
-    After construction, f, g, p and q are the effective probabilities of the 32-bit thresholds.
-    They differ from the arguments by 2^-33 at most.
+    After construction, f, g, p, q and keep are the effective probabilities of the 32-bit
+    thresholds. They differ from the arguments by 2^-33 at most.
 
     Parameters
     ----------
     k : number of bits of a report, 1 to 2040; at least 2 for strings.
     h : number of hash functions, 1 to 16; 1 for encodings that do not hash.
     m : number of cohorts, 1 to 65536; 1 for encodings that do not hash.
+    items : GRR only. Number of own buckets after padding or cutting, 1 to 64 for sets; 1 for other
+        encodings.
+    keep : GRR only. Probability that a report names an own bucket, in (0, 1). With `keep`, f, g, p
+        and q must be absent.
     f : probability that the permanent response forces a bit, in [0, 1).
     g : share of the forced bits that become 1, in [0, 1]. [EPK14] has 1/2.
     p : probability that a 0 of the permanent response is sent as 1, in [0, 1].
     q : probability that a 1 of the permanent response is sent as 1, in [0, 1] and above p.
-    encoding : "bloom" for strings, "onehot" for categories, "boolean", or "buckets" for numbers.
+    encoding : "bloom" for strings, "onehot" for categories, "boolean", "buckets" for numbers, or
+        "set" for sets of strings.
     categories : names of the categories of a one-hot encoding, or edges of buckets as decimal
         texts (`buckets.format_edge`), in bit order.
     normalize : name of the normalizer that device and analyst apply to texts.
@@ -158,10 +143,12 @@ class Params:
     k: int
     h: int = 1
     m: int = 1
-    f: float
+    f: float = _ABSENT
     g: float = 0.5
-    p: float
-    q: float
+    p: float = _ABSENT
+    q: float = _ABSENT
+    items: int = 1
+    keep: float | None = None
     encoding: str = "bloom"
     categories: tuple[str, ...] = ()
     normalize: str = "none"
@@ -184,19 +171,16 @@ class Params:
         check_integer("k", self.k, encoding.min_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)
         check_integer("m", self.m, 1, MAX_COHORTS)
+        check_integer("items", self.items, 1, MAX_ITEMS)
+        response = get_response_class(self.keep)
+        response.check_encoding(encoding)
         encoding.check_params(self)
-        check_number("f", self.f, "[0, 1)")
-        check_number("g", self.g, "[0, 1]")
-        check_number("p", self.p, "[0, 1]")
-        check_number("q", self.q, "[0, 1]")
-        _check_thresholds(self)
         # Replace the arguments by the probabilities that 32-bit coins really produce. Losses and
         # estimates that used the arguments would describe a device that does not exist.
-        noise = compute_noise(self.t_1, self.t_0, self.t_p, self.t_q)
-        for name, probability in noise.items():
+        for name, probability in response.complete(self).items():
             object.__setattr__(self, name, probability)
         if not insecure:
-            self._check_secure()
+            self.response.check_secure()
 
     @classmethod
     def profile(
@@ -206,21 +190,25 @@ class Params:
         encoding: str = "bloom",
         categories: tuple[str, ...] = (),
         normalize: str = "none",
+        items: int = DEFAULT_ITEMS,
     ) -> Params:
         """Return the parameters of a named profile for an encoding.
 
         A profile promises two privacy losses. Its parameters have the least variance of all
-        parameters that keep the promise. Strings have k = 128, h = 1 and m = 128.
+        parameters that keep the promise. Strings have k = 128, h = 1 and m = 128, and sets have
+        m = 128.
 
         Parameters
         ----------
         name : "strict", "balanced", "low-noise" or "once".
         encoding, categories, normalize : as for `Params`.
+        items : number of own buckets of a set; ignored for other encodings.
 
         Raises
         ------
         ParamsError
-            The profile or the encoding is unknown, or the categories do not fit the encoding.
+            The profile or the encoding is unknown, the categories do not fit the encoding, or the
+            profile is not for the encoding.
 
         Examples
         --------
@@ -232,23 +220,45 @@ class Params:
         profile = get_profile(name)
         encoding_class = get_encoding_class(encoding)
         k = encoding_class.count_bits(categories)
-        return cls(
-            k=128 if k is None else k,
-            m=128 if k is None else 1,
-            **compute_noise(*profile.select_thresholds(k)),
-            encoding=encoding,
-            categories=categories,
-            normalize=normalize,
-        )
+        m = 128 if encoding_class.is_hashed else 1
+        values: dict[str, Any] = {
+            "encoding": encoding,
+            "categories": categories,
+            "normalize": normalize,
+        }
+        if encoding_class.supports_rappor:
+            noise = compute_noise(*profile.select_thresholds(k))
+            return cls(k=128 if k is None else k, m=m, **noise, **values)
+        if not profile.supports_grr:
+            raise ParamsError(f"profile must be once for encoding {encoding}, got {name!r}")
+        check_integer("items", items, 1, MAX_ITEMS)
+        k = compute_set_buckets(profile.epsilon_1, items)
+        keep = compute_keep_threshold(profile.epsilon_1, k, items) / ONE
+        return cls(k=k, m=m, items=items, keep=keep, **values)
+
+    @property
+    def response(self) -> Response:
+        """The mechanism that randomizes the bits: its loss, its coins, the covariance of bits."""
+        return get_response(self)
+
+    @property
+    def letters(self) -> dict[str, int | float]:
+        """The numbers of the parameter set by name: dimensions, then probabilities."""
+        return {letter: getattr(self, letter) for letter in self.response.letters}
+
+    @property
+    def has_other_bucket(self) -> bool:
+        """Whether the last bit stands for every value outside the categories or buckets."""
+        return self.keep is not None and bool(self.categories)
 
     @property
     def t_1(self) -> int:
-        """Threshold of f g, the probability that the permanent response forces a bit to 1."""
+        """Threshold of f g. 0 under GRR, where the coins of a bit have no threshold."""
         return compute_threshold(self.f * self.g)
 
     @property
     def t_0(self) -> int:
-        """Threshold of f (1 - g), the probability that it forces a bit to 0."""
+        """Threshold of f (1 - g). 0 under GRR, where the coins of a bit have no threshold."""
         return compute_threshold(self.f * (1 - self.g))
 
     @property
@@ -264,28 +274,22 @@ class Params:
     @property
     def f1(self) -> float:
         """Probability that a true 0 becomes a permanent 1: f g, and f/2 in [EPK14]."""
-        return self.t_1 / ONE
+        return self.response.f1
 
     @property
     def f0(self) -> float:
         """Probability that a true 1 becomes a permanent 0: f (1 - g), and f/2 in [EPK14]."""
-        return self.t_0 / ONE
+        return self.response.f0
 
     @property
     def p_star(self) -> float:
-        """Probability p* that a true 0 is sent as 1: p + (q - p) f g.
-
-        For g = 1/2 it is f (p + q) / 2 + (1 - f) p ([EPK14] Lemma 1).
-        """
-        return self.p + (self.q - self.p) * self.f1
+        """Probability p* that a true 0 is sent as 1."""
+        return self.response.p_star
 
     @property
     def q_star(self) -> float:
-        """Probability q* that a true 1 is sent as 1: q - (q - p) f (1 - g).
-
-        For g = 1/2 it is f (p + q) / 2 + (1 - f) q ([EPK14] Lemma 1).
-        """
-        return self.q - (self.q - self.p) * self.f0
+        """Probability q* that a true 1 is sent as 1."""
+        return self.response.q_star
 
     @property
     def n_bytes(self) -> int:
@@ -294,12 +298,12 @@ class Params:
 
     @property
     def has_instantaneous_noise(self) -> bool:
-        """Whether reports differ from the permanent response: False for p = 0 and q = 1.
+        """Whether reports differ from the permanent response.
 
         Without instantaneous noise, every report shows the permanent response itself, and one
-        report loses epsilon_inf. [EPK14] calls this One-time RAPPOR.
+        report loses epsilon_inf.
         """
-        return self.t_p > 0 or self.t_q < ONE
+        return self.response.has_instantaneous_noise
 
     @property
     def density(self) -> float:
@@ -321,7 +325,7 @@ class Params:
         A device looks parameter sets up two dozen times for each report. Hashing all fields took a
         noticeable part of that time.
         """
-        return hash((self.k, self.f, self.p, self.q, self.part))
+        return hash((self.k, self.f, self.p, self.q, self.keep, self.part))
 
     @property
     def pace(self) -> str:
@@ -338,7 +342,9 @@ class Params:
 
     @property
     def permanent_fingerprint(self) -> str:
-        """SHA-256 of the canonical JSON without p, q, segment, interval and epoch: 64 hex digits.
+        """SHA-256 of the canonical JSON without the keys of single reports: 64 hex digits.
+
+        These keys are p, q, segment, interval and epoch.
 
         Two parameter sets with equal permanent fingerprints have one permanent response, so their
         reports together lose epsilon_inf at most. Any other two sets have independent permanent
@@ -349,42 +355,19 @@ class Params:
         """
         return _compute_fingerprints(self)[1]
 
-    def _check_secure(self) -> None:
-        """Raise ParamsError if one report can reveal a true bit with certainty.
-
-        - If no bit is forced to 1 and p = 0, a true 0 is never sent as 1: a 1 proves a true 1.
-        - If no bit is forced to 0 and q = 1, a true 1 is always sent as 1: a 0 proves a true 0.
-        """
-        if self.t_1 == 0 and self.t_p == 0:
-            forced = "f g must be greater than 0 where p is 0"
-        elif self.t_0 == 0 and self.t_q == ONE:
-            forced = "f (1 - g) must be greater than 0 where q is 1"
-        else:
-            return
-        raise ParamsError(
-            f"{forced}, got f = {self.f:g} and g = {self.g:g}, under which one report reveals the "
-            "value; set insecure to allow it"
-        )
-
     def _build_canonical_object(self) -> dict[str, Any]:
         """Return the object whose canonical JSON the fingerprints hash.
 
         A key whose field has its default is absent, so a later version can add fields without a
         change of existing fingerprints.
         """
-        # Thresholds and not probabilities: integers have one spelling in every language.
         identity: dict[str, Any] = {
             "v": 1,
             "encoding": self.encoding,
             "k": self.k,
-            "h": self.h,
             "m": self.m,
-            "f": self.t_1,
-            "p": self.t_p,
-            "q": self.t_q,
+            **self.response.canonical_keys,
         }
-        if self.t_0 != self.t_1:
-            identity["f0"] = self.t_0
         if self.categories:
             # A hash keeps the canonical JSON short. Names contain no line feed, so the joined text
             # is unambiguous.
@@ -436,9 +419,8 @@ class Params:
             written = _write_canonical_json(document)
             if not isinstance(document, dict) or document.pop("v", None) != 1:
                 raise ParamsError("parameters must be a JSON object of version 1")
-            t_1 = document["f"]
-            t_0 = document.pop("f0", t_1)  # absent if both forced probabilities are equal
-            document |= compute_noise(t_1, t_0, document["p"], document["q"])
+            response = get_response_class(document.get("keep"))
+            document |= response.read_canonical_keys(document)
             document["categories"] = tuple(document.get("categories", ()))
             document["segment"] = tuple(sorted(dict(document.get("segment", ())).items()))
             params = cls(**document, insecure=True)
@@ -461,7 +443,7 @@ def _compute_fingerprints(params: Params) -> tuple[str, str]:
     identity = params._build_canonical_object()
     fingerprint = _hash_object(identity)[:16]
     # What remains decides the permanent response.
-    for key in _KEYS_OF_REPORTS_ONLY:
+    for key in params.response.keys_of_reports_only:
         identity.pop(key, None)
     return fingerprint, _hash_object(identity)
 
@@ -497,19 +479,3 @@ def _check_layout(layout: object) -> None:
         raise ParamsError(f"layout must be a non-empty name, got {format_value(layout)}")
     if any(0xD800 <= ord(c) < 0xE000 for c in layout):
         raise ParamsError("layout must be valid Unicode, got a lone surrogate")
-
-
-def _check_thresholds(params: Params) -> None:
-    """Raise ParamsError if rounding to thresholds destroys the order or the sign of the noise."""
-    # With t(p) = t(q) a report says nothing about the value, and q* - p* = 0 divides the counts.
-    if params.t_p >= params.t_q:
-        raise ParamsError(
-            f"p must be less than q by at least 2^-32, got p = {params.p!r} and q = {params.q!r}"
-        )
-    forced = params.t_1 + params.t_0
-    # A tiny f rounds to no noise at all, which would break the promise of the caller silently.
-    if forced == 0 and params.f != 0:
-        raise ParamsError(f"f must be 0 or at least 2^-32, got {params.f!r}")
-    # With all coins forced, the permanent response would not depend on the value.
-    if forced >= ONE:
-        raise ParamsError(f"f must be less than 1 by at least 2^-31, got {params.f!r}")

@@ -27,6 +27,7 @@ from typing import Final
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_number, format_value
+from rappor.protocol.thresholds import ONE, compute_threshold
 
 WHOLE: Final = "whole"
 """Name of the part that is the whole string."""
@@ -36,9 +37,6 @@ _PREFIX: Final = re.compile(r"prefix:([1-9][0-9]{0,2})")
 _MAX_PREFIX_LENGTH: Final = 255
 """Longest prefix, in characters. The wire format of other clients reads three digits; a larger
 limit would need a new version of the protocol."""
-
-_ONE: Final = 1 << 32
-"""Number of values of a coin, and hence the threshold of the probability 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,7 @@ class Part:
     @property
     def threshold(self) -> int:
         """Width of the part's range of coins: floor(share 2^32 + 0.5). 0 for "whole"."""
-        # The same rounding as `params.compute_threshold`, which imports this module.
-        return 0 if self.share is None else int(self.share * _ONE + 0.5)
+        return 0 if self.share is None else compute_threshold(self.share)
 
 
 def check_parts(parts: Sequence[Part]) -> None:
@@ -90,7 +87,7 @@ def check_parts(parts: Sequence[Part]) -> None:
         raise ParamsError("parts must be prefixes of increasing length")
     widths = [part.threshold for part in parts[:-1]]
     # A part without coins would never be reported, and so would "whole" without a remaining range.
-    if min(widths) == 0 or sum(widths) >= _ONE:
+    if min(widths) == 0 or sum(widths) >= ONE:
         raise ParamsError("shares must be at least 2^-32 each and less than 1 in sum")
 
 

@@ -5,6 +5,10 @@ reports of one value. For each encoding, the table below has the response with t
 among all responses that keep the promise. The planner computed the table (`rappor.planning.noise`),
 and a test compares the table with the planner.
 
+Under "once", whose metrics send one report in each epoch, sets use generalized randomized response
+(GRR). The threshold of `keep` is the largest threshold that keeps the promise, and the number of
+buckets has the least variance for a rare item (`compute_set_buckets`).
+
 A released profile never changes. Its thresholds are part of fingerprints, and devices in use have
 reserved their privacy budget by its losses.
 
@@ -15,12 +19,15 @@ with 0.40), t_p = 435686857 (a 0 is sent as 1 with 0.10) and t_q = 3288681509 (a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_choice
+from rappor.protocol.thresholds import ONE
 
 Thresholds = tuple[int, int, int, int]
 """The type of a row of the table: t_1, t_0, t_p and t_q as `rappor.protocol.params.Params` defines
@@ -39,6 +46,7 @@ class Profile:
     categories : thresholds for 2, 3, 4 ... categories or buckets. They are optimal for a category
         of the mean share 1/k.
     boolean : thresholds for yes or no.
+    supports_grr : whether the profile is for one report in each epoch, as GRR is.
     """
 
     epsilon_1: float
@@ -46,6 +54,7 @@ class Profile:
     strings: Thresholds
     categories: tuple[Thresholds, ...]
     boolean: Thresholds
+    supports_grr: bool = False
 
     def select_thresholds(self, k: int | None) -> Thresholds:
         """Return the thresholds of an encoding with k bits.
@@ -61,6 +70,51 @@ class Profile:
         # One of many categories is as rare as a string, and the optimum for a rare value is the
         # same: two categories differ in one bit in each direction, like strings with h = 1.
         return self.strings
+
+
+def compute_keep_threshold(epsilon: float, k: int, n: int) -> int:
+    """Return the largest threshold T of `keep` under which a report of GRR loses at most epsilon.
+
+    The loss is ln(1 + T ceil(2^32 / n) / ((2^32 - T) floor(2^32 / k))), which increases with T.
+
+    Parameters
+    ----------
+    epsilon : promised loss, in nats.
+    k : number of buckets.
+    n : number of own buckets.
+
+    Examples
+    --------
+    >>> compute_keep_threshold(4, k=3, n=1)
+    4067311411
+    """
+    # Solve the loss for T with exact fractions. In binary64, T could be one too large.
+    odds = Fraction(math.expm1(epsilon)) * Fraction(ONE // k, -(-ONE // n))
+    return math.floor(ONE * odds / (1 + odds))
+
+
+def compute_set_buckets(epsilon: float, n: int) -> int:
+    """Return the number of buckets of a set that has the least variance for a rare item.
+
+    With E = e^epsilon - 1, the variance is least for k = n x with
+
+        x = ((3 + E) + sqrt((3 + E)^2 + 4 E)) / 2
+
+    The result is rounded to whole bytes of a report, and is in [n + 1, 2040].
+
+    Parameters
+    ----------
+    epsilon : promised loss, in nats.
+    n : number of own buckets.
+
+    Examples
+    --------
+    >>> [compute_set_buckets(4, n) for n in (1, 8, 64)]
+    [56, 464, 2040]
+    """
+    e = math.expm1(epsilon)
+    x = ((3 + e) + math.sqrt((3 + e) ** 2 + 4 * e)) / 2
+    return min(max(8 * math.floor(n * x / 8 + 0.5), n + 1), 2040)
 
 
 def get_profile(name: object) -> Profile:
@@ -184,6 +238,7 @@ PROFILES: Final[Mapping[str, Profile]] = _NOISY | {
         strings=(77250184, 2147483648, 0, 4294967296),
         categories=_remove_instantaneous_noise(*_NOISY["balanced"].categories),
         boolean=_remove_instantaneous_noise(_NOISY["balanced"].boolean)[0],
+        supports_grr=True,
     ),
 }
 """All profiles by name. "once" is for metrics with one report in each epoch. It has no

@@ -42,14 +42,12 @@ import hashlib
 import hmac
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from rappor.base.errors import ParamsError
 from rappor.protocol.params import Params
-
-Coins = Callable[[int], Sequence[int]]
-"""A source of coins: a function that returns n uniform integers of 32 bits."""
+from rappor.protocol.responses.response import Coins
 
 SECRET_BYTES: Final = 32
 """Length of a device's secret, in bytes. It equals the output of SHA-256, so HKDF needs no extract
@@ -258,42 +256,25 @@ def derive_permanent_response(
 def derive_permanent_coins(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> Sequence[int]:
-    """Return the k coins of the permanent response to packed true bits."""
-    info = b"rappor/1/permanent\0" + encode_scope(metric_name, epoch, params) + b"\0" + bits
-    return _read_coins(expand(secret, info, 4 * params.k))
+    """Return the coins of the permanent response to packed true bits.
+
+    RAPPOR's response has k coins, and generalized randomized response has n + 2.
+    """
+    response = params.response
+    info = response.coin_label + encode_scope(metric_name, epoch, params) + b"\0" + bits
+    return _read_coins(expand(secret, info, 4 * response.n_coins))
 
 
 def draw_permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
-    """Force each bit to 1 with probability f g and to 0 with f (1 - g), and keep it otherwise.
-
-    [EPK14] section 2 has f/2 for both.
-    """
-    # The coin's range is divided into [0, t_1): 1, [t_1, t_1 + t_0): 0, and the rest: the true bit.
-    always, never = params.t_1, params.t_1 + params.t_0
-    true_bits = int.from_bytes(bits, "little")
-    response = 0
-    for i, u in zip(range(params.k), coins(params.k), strict=True):
-        if u < always:
-            bit = 1
-        elif u < never:
-            bit = 0
-        else:
-            bit = true_bits >> i & 1
-        response |= bit << i
-    return response.to_bytes(params.n_bytes, "little")
+    """Draw the packed permanent response to packed true bits from a source of coins."""
+    return params.response.draw_permanent(bits, coins)
 
 
 def draw_instantaneous_response(
     permanent: bytes, params: Params, coins: Coins = draw_system_coins
 ) -> bytes:
-    """Send each bit as 1 with probability q if it is 1, and with p if it is 0 ([EPK14] 2)."""
-    thresholds = params.t_p, params.t_q
-    permanent_bits = int.from_bytes(permanent, "little")
-    response = 0
-    for i, u in zip(range(params.k), coins(params.k), strict=True):
-        bit = u < thresholds[permanent_bits >> i & 1]
-        response |= bit << i
-    return response.to_bytes(params.n_bytes, "little")
+    """Draw the packed bits of a report of a permanent response, from fresh coins."""
+    return params.response.draw_instantaneous(permanent, coins)
 
 
 def _read_coins(data: bytes) -> Sequence[int]:

@@ -258,7 +258,8 @@ def parse_report(entry: Any, lookup: ParamsLookup) -> Report:
     ------
     ReportError
         The entry is not a report. `code` is the kind of fault: "malformed", "unknown" parameters,
-        "cohort" outside [0, m), wrong "length" of the bits, or non-zero "padding".
+        "cohort" outside [0, m), wrong "length" of the bits, non-zero "padding", or "bits" that no
+        device sends under the parameters.
     """
     _check_keys("a report", entry, _REPORT_KEYS)
     metric, fingerprint, cohort = entry["metric"], entry["params"], entry["cohort"]
@@ -277,8 +278,11 @@ def parse_report(entry: Any, lookup: ParamsLookup) -> Report:
 
 
 def _check_bits(bits: bytes, params: Params) -> None:
-    """Raise ReportError unless packed bits have the right length and zero padding."""
+    """Raise ReportError unless a device can send the packed bits under the parameters."""
     if len(bits) != params.n_bytes:
         raise ReportError(f"bits must be {params.n_bytes} bytes", code="length")
-    if int.from_bytes(bits, "little") >> params.k:
+    packed = int.from_bytes(bits, "little")
+    if packed >> params.k:
         raise ReportError("bits must be 0 past bit k - 1", code="padding")
+    if fault := params.response.find_fault(packed):
+        raise ReportError(fault, code="bits")

@@ -32,7 +32,7 @@ from rappor.base.ranges import check_choice, format_value
 from rappor.protocol.encodings import get_encoder, get_encoding
 from rappor.protocol.encodings.encoding import check_category_name
 from rappor.protocol.normalizers import normalize
-from rappor.protocol.params import EPOCHS, INTERVALS, Params, compute_threshold
+from rappor.protocol.params import EPOCHS, INTERVALS, Params
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.segments import (
     Dimension,
@@ -41,6 +41,7 @@ from rappor.protocol.segments import (
     is_listed,
     list_segments,
 )
+from rappor.protocol.thresholds import compute_threshold
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.toml_file import metric_error
 

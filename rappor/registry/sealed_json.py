@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rappor.protocol.encodings.buckets import format_edge
-from rappor.protocol.params import compute_threshold
+from rappor.protocol.thresholds import compute_threshold
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 

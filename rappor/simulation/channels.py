@@ -1,5 +1,8 @@
 """Noise on packed bits of many devices, exact to the last bit of the thresholds.
 
+Input: the packed true bits of n devices. Output: the packed bits after one response, or after both.
+Only the simulator uses this module: a device adds noise to one report at a time.
+
 Theory of operation
 -------------------
 A response turns a true 0 into a 1 with one probability, and a true 1 with another, each bit
@@ -27,23 +30,31 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
+from rappor.protocol.thresholds import ONE
 from rappor.simulation.compiled_loops import break_ties, compare_high_bytes
 from rappor.simulation.keystream import Keystream
 
 _BYTE: Final = 8
+"""Number of bits of a byte."""
+
 _LOW_BITS: Final = 56
-"""Bits of a coin below its highest byte."""
+"""Number of bits of a 64-bit coin below its highest byte."""
 
 _ALL: Final = np.uint64((1 << 64) - 1)
+"""A word of 64 ones."""
 
 _PIECE: Final = 1 << 16
-"""Packed bytes of a piece. The coins of a piece have 512 KiB and stay in a core's cache."""
+"""Number of packed bytes of reports that are drawn at a time, called a piece.
+
+The highest bytes of a piece's coins have 512 KiB and stay in a core's cache. Another number would
+change the reports of a seed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Probabilities of a response, as numbers of coins out of 2^64.
+    """Binary channel of a response: its two probabilities, as numbers of coins out of 2^64.
 
     Attributes
     ----------

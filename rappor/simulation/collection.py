@@ -1,11 +1,19 @@
-"""Simulated collections: the counts of any number of devices, or the report of every device.
+"""Simulated collections in which every device reports once: counts, or the report of every device.
 
-The noise of each bit of each device is independent. If T_ij of the N_j devices of cohort j have a
-true bit i, the number of ones in their reports is therefore exactly
+For researchers and tests. Input: a `Population` and `Params`. There are two outputs:
+
+- `simulate_counts` draws the counts that a collector would have, without drawing single reports.
+- `simulate_reports` draws the report of every device, block by block.
+
+Symbols: k bits, m cohorts; p* and q* are the probabilities that a report shows a 1 for a true bit 0
+and 1. The noise of each bit of each device is independent. If T_ij of the N_j devices of cohort j
+have a true bit i, the number of ones in their reports is therefore exactly
 
     Binomial(T_ij, q*) + Binomial(N_j - T_ij, p*)       ([EPK14] Lemma 1)
 
-The counts of a billion devices take no more time than the counts of a thousand.
+So the counts of a billion devices take no more time than the counts of a thousand. Example: of 100
+devices of a cohort, 40 have a true bit. With p* = .12 and q* = .5 the bit has about
+40 * .5 + 60 * .12 = 27 ones.
 """
 
 from __future__ import annotations
@@ -28,11 +36,16 @@ from rappor.simulation.true_bits import TrueBits, compute_true_bits
 from rappor.simulation.weighted_sampler import WeightedSampler, draw_cohorts
 
 MOST_DEVICES: Final = (1 << 62) - 1
-"""Largest number of devices. Twice as many reports fit the 64-bit integers of Counts."""
+"""Largest number of devices, and of reports.
+
+Counts store 64-bit integers. Twice this number still fits, so two simulations can be added.
+"""
 
 _VALUES_AT_ONCE: Final = 4096
-"""Number of values whose devices are distributed over the cohorts at a time. With 128 cohorts the
-table has 4 MB."""
+"""Number of values whose devices are distributed over the cohorts at a time.
+
+Limits memory: the table of devices by value and cohort has 4 MB with 128 cohorts.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,6 +142,9 @@ def draw_ones(
 ) -> NDArray[np.int64]:
     """Draw the number of ones at each bit after a response, (m, k) int64.
 
+    A response maps each bit of its input to a bit of its output: from true bits to a permanent
+    response, from a permanent response to a report, or both in one step.
+
     Parameters
     ----------
     rng : source of random numbers.
@@ -166,8 +182,8 @@ def simulate_counts(
     Raises
     ------
     ParamsError
-        n_reports is negative, the arguments are in another order, or the hash layout is
-        foreign.
+        n_reports is negative, the arguments are in another order, or the parameters have the
+        hash layout of other software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -182,7 +198,7 @@ def simulate_counts(
 
 
 class DeviceSampler:
-    """Draws devices with values of a population, in the cohorts of a parameter set.
+    """Sampler of devices: their values from a population, and their cohorts uniformly.
 
     Parameters
     ----------
@@ -306,6 +322,7 @@ def _check_values(values: NDArray[np.int64], n_values: int) -> None:
 def _draw_values(
     population: Population, stream: Keystream, n_devices: int, at_once: int
 ) -> Iterator[NDArray[np.int64]]:
+    """Yield the index of each device's value, `at_once` devices at a time."""
     sampler = WeightedSampler(population.weights)
     for start in range(0, n_devices, at_once):
         yield sampler.draw(stream, min(at_once, n_devices - start))
@@ -346,6 +363,7 @@ def _cut_into_blocks(pieces: Iterable[ReportBlock], block: int) -> Iterator[Repo
 
 
 def _join(pieces: Sequence[ReportBlock]) -> ReportBlock:
+    """Concatenate pieces of reports."""
     return ReportBlock(
         packed=np.concatenate([piece.packed for piece in pieces]),
         cohorts=np.concatenate([piece.cohorts for piece in pieces]),
@@ -354,6 +372,7 @@ def _join(pieces: Sequence[ReportBlock]) -> ReportBlock:
 
 
 def _cut(block: ReportBlock, start: int, stop: int) -> ReportBlock:
+    """Return the reports with the indices from `start` to `stop` - 1."""
     return ReportBlock(
         packed=block.packed[start:stop],
         cohorts=block.cohorts[start:stop],
@@ -376,6 +395,7 @@ def _draw_multinomial(
 
 
 def _check_order(population: object, params: object) -> None:
+    """Raise ParamsError if the two first arguments are in the wrong order or of other types."""
     if not isinstance(population, Population) or not isinstance(params, Params):
         raise ParamsError(
             "the first argument must be a Population and the second Params, "

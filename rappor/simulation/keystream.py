@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rappor.base.errors import ParamsError, RapporError
 
 _ZEROS: Final = bytes(1 << 18)
-"""Plain text of the cipher for one piece. 256 KiB stay in a core's cache."""
+"""Plain text that is encrypted at a time. 256 KiB stay in a core's cache."""
 
 
 class Keystream:

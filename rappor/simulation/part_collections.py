@@ -82,11 +82,12 @@ def split_devices(
     Part, number of devices, and a seed for the collection of the part.
     """
     stream = Keystream(seed)
-    numbers = stream.spawn(0).generator().multinomial(n_devices, part_shares(parts))
+    devices_by_part = stream.spawn(0).generator().multinomial(n_devices, part_shares(parts))
     # Substream 0 draws the numbers of devices. Each part has its own seed, so that the collection
     # of a part does not depend on the other parts.
-    for number, (part, n) in enumerate(zip(parts, numbers.tolist(), strict=True), start=1):
-        yield part, n, int.from_bytes(stream.spawn(number).coins(8).tobytes(), "little")
+    parts_and_devices = zip(parts, devices_by_part.tolist(), strict=True)
+    for index, (part, n) in enumerate(parts_and_devices, start=1):
+        yield part, n, int.from_bytes(stream.spawn(index).coins(8).tobytes(), "little")
 
 
 def part_shares(parts: Sequence[Part]) -> list[float]:

@@ -1,4 +1,8 @@
-"""Populations to simulate: values, and the share of the devices that have each value."""
+"""Populations to simulate: values, and the share of the devices that have each value.
+
+A `Population` is made from lists, from one value for each device, or from a CSV file.
+`english_words` returns a population of English words. Every simulation takes a `Population`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError, ParamsError
 
 _HEADERS: Final = (["value", "weight"], ["value", "count"])
+"""Allowed headers of a CSV file. The meaning is the same: numbers are divided by their sum."""
 
 
 class Population:
@@ -62,7 +67,11 @@ class Population:
 
     @classmethod
     def from_values(cls, values: Iterable[str]) -> Population:
-        """Count values, one for each device. The order is that of the first appearances.
+        """Count values, one for each device. Values keep the order in which they appear first.
+
+        Parameters
+        ----------
+        values : the value of each device, as text.
 
         Examples
         --------
@@ -76,6 +85,10 @@ class Population:
     def from_csv(cls, path: str | os.PathLike[str]) -> Population:
         """Read a CSV table in UTF-8 with the header value,weight or value,count.
 
+        Parameters
+        ----------
+        path : path of the file. Each row contains a distinct value and a number of at least 0.
+
         Raises
         ------
         FileError
@@ -85,6 +98,7 @@ class Population:
 
     @classmethod
     def _from_text(cls, text: str, path: str | os.PathLike[str]) -> Population:
+        """Parse the text of a CSV table. `path` is for messages."""
         rows = csv.reader(io.StringIO(text, newline=""), strict=True)
         shares: dict[str, float] = {}
         try:
@@ -148,6 +162,7 @@ def _compute_shares(weights: ArrayLike, n: int) -> NDArray[np.float64]:
 
 
 def _parse_row(row: list[str]) -> tuple[str, float]:
+    """Return the value and the weight of a row. Raise ParamsError if the row is not valid."""
     if len(row) != 2:
         raise ParamsError(f"fields must number 2, got {len(row)}")
     try:

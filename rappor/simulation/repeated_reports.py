@@ -1,7 +1,14 @@
 """Simulated collections in which devices report several times under one permanent response.
 
+For researchers and tests. Input: a `Population`, `Params` and the numbers of devices and reports.
+Output: counts, in total (`simulate_repeated`) or by day (`simulate_days`).
+
 Theory of operation
 -------------------
+f1 is the probability that a permanent bit is 1 although the true bit is 0. f0 is the probability
+that a permanent bit is 0 although the true bit is 1. p and q are the probabilities that a report
+shows a 1 for a permanent bit 0 and 1.
+
 In a cohort of N_j devices, of which T_ij have a true bit i, the permanent response of
 
     P_ij = Binomial(T_ij, 1 - f0) + Binomial(N_j - T_ij, f1)
@@ -11,9 +18,9 @@ sends n reports, the number of ones in all reports is
 
     Binomial(n P_ij, q) + Binomial(n (N_j - P_ij), p)
 
-Devices that report on the same occasions are therefore drawn together, exactly, and time and memory
-do not depend on their number. Devices that come and go are divided into groups by their first and
-their last day. The devices of a group report on the same days.
+Devices that report equally often are therefore drawn together, exactly, and time and memory do not
+depend on their number. In `simulate_days` devices come and go. They are divided into groups by
+their first and their last day, so that the devices of a group report on the same days.
 """
 
 from __future__ import annotations
@@ -54,7 +61,7 @@ def simulate_repeated(
     ------
     ParamsError
         A number is not positive, there are more reports than 2^62, the arguments are in another
-        order, or the hash layout is foreign.
+        order, or the parameters have the hash layout of other software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -126,8 +133,8 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     Raises
     ------
     ParamsError
-        A number is outside its range, the arguments are in another order, or the hash layout is
-        foreign.
+        A number is outside its range, the arguments are in another order, or the parameters have
+        the hash layout of other software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -174,13 +181,14 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
 def _draw_stays(
     rng: np.random.Generator, n_devices: int, n_days: int, churn: float
 ) -> Iterator[tuple[int, int, int]]:
-    """Draw the days on which devices come and go.
+    """Draw the days on which devices come and go: split the devices into groups by their stay.
 
     Yields
     ------
-    First day, day after the last one, and number of devices of each group.
+    First day, day after the last one, and number of devices of each group. Days count from 0.
     """
     coming = n_devices
+    # Number of devices of all groups that are gone on a day, by day.
     leaving = np.zeros(n_days + 1, dtype=np.int64)
     for first in range(n_days):
         staying = coming
@@ -199,18 +207,23 @@ def _draw_stays(
 def _draw_single_reports(
     rng: np.random.Generator, stays: Iterable[tuple[int, int, int]], n_days: int, once_in: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Draw the days on which devices report once in an epoch.
+    """Draw the days on which devices report, if each reports once in an epoch of `once_in` days.
+
+    `stays` contains the first day, the day after the last one, and the size of each group.
 
     Yields
     ------
     Day, next day, and number of devices that report on the day.
     """
-    on_day = np.zeros(n_days, dtype=np.int64)
-    for first, last, n_group in stays:
-        for epoch in range(first - first % once_in, last, once_in):
-            begin, end = max(first, epoch), min(last, epoch + once_in)
-            drawn = rng.multinomial(n_group, np.full(once_in, 1 / once_in))
+    n_reporting = np.zeros(n_days, dtype=np.int64)
+    for first, after_last, n_group in stays:
+        # The first day of each epoch in which the group is present.
+        for epoch in range(first - first % once_in, after_last, once_in):
+            begin, end = max(first, epoch), min(after_last, epoch + once_in)
+            # Number of devices by drawn day of the epoch.
+            n_drawn = rng.multinomial(n_group, np.full(once_in, 1 / once_in))
             # Devices whose drawn day was before their first day report on their first day.
-            on_day[begin] += drawn[: begin - epoch].sum()
-            on_day[begin:end] += drawn[begin - epoch : end - epoch]
-    yield from ((day, day + 1, int(n)) for day, n in enumerate(on_day) if n)
+            n_reporting[begin] += n_drawn[: begin - epoch].sum()
+            # Devices whose drawn day is after their last day do not report.
+            n_reporting[begin:end] += n_drawn[begin - epoch : end - epoch]
+    yield from ((day, day + 1, int(n)) for day, n in enumerate(n_reporting) if n)

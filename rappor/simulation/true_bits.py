@@ -1,4 +1,9 @@
-"""The true bits of a population's values, before any noise."""
+"""True bits of a population's values, before any noise.
+
+`compute_true_bits` prepares all values of a population once. The result (`TrueBits`) then answers
+two questions of the simulator: how many devices have each true bit (`add_ones`, for counts), and
+which true bits each device has (`of_devices`, for reports).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Scenarios: collections with events that a plain simulation leaves out, such as lost uploads.
 
+For tests and benchmarks of a collector and of an estimator. Input: a `Scenario` (the probabilities
+of the events), a `Population` and `Params`. Output: the uploads of each day, with the truth.
+
 A device has a cohort, a value and a permanent response. On each day the following happens, in this
 order:
 
@@ -28,8 +31,11 @@ from rappor.simulation.true_bits import compute_true_bits
 from rappor.simulation.weighted_sampler import WeightedSampler, draw_cohorts
 
 _UNLISTED: Final = 1000
-"""Number of strings that are in no list. Their frequencies follow Zipf's law, so more strings would
-be rarer."""
+"""Number of strings that no candidate list contains.
+
+Their frequencies follow Zipf's law: string r is 1 / r times as frequent as the first. More strings
+would be rarer and harder to see.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         repeated=0.2,
     ),
 }
-"""Scenarios by name. Tests and benchmarks use the same ones."""
+"""Scenarios by name, for tests and benchmarks. All but the last have one kind of event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -171,6 +177,7 @@ def simulate_scenario(
 
 
 def _draw_days(scenario: Scenario, devices: _Devices) -> Iterator[Day]:
+    """Yield the uploads of every day. Uploads are numbered over all days (`ids`)."""
     first_id = 0
     for number in range(scenario.days):
         if number:

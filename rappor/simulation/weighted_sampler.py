@@ -1,4 +1,10 @@
-"""Random values by weight, and random cohorts, for many devices at a time."""
+"""Random values by weight, and random cohorts, for many devices at a time.
+
+`WeightedSampler` inverts the cumulated distribution of the weights with a guide table (Chen and
+Asau 1974). Example: the weights .5, .25 and .25 cumulate to .5, .75 and 1. The uniform number .6
+selects index 1, the first cumulated weight above .6. A guide of 4 entries tells where to begin for
+numbers from 0, .25, .5 and .75 on: at the indices 0, 0, 1 and 2.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +18,11 @@ from rappor.simulation.compiled_loops import pick_values
 from rappor.simulation.keystream import Keystream
 
 _MOST_BITS: Final = 22
-"""Largest number of bits of an index into the guide. The guide then has 16 MB. A smaller guide
-makes draws slower if there are millions of values."""
+"""Largest number of bits of an index into the guide.
+
+Limits memory: the guide then has 4 million entries, 16 MB. A smaller guide makes draws slower if
+there are millions of values.
+"""
 
 
 class WeightedSampler:
@@ -30,6 +39,7 @@ class WeightedSampler:
 
     def __init__(self, weights: NDArray[np.float64]) -> None:
         """Cumulate the weights, and compute the guide."""
+        # (n_values,): cumulated weights. The last is exactly 1, which no uniform number reaches.
         self._steps = np.cumsum(weights)
         self._steps /= self._steps[-1]
         # Two to four entries of the guide for each value, so that most searches end at once.

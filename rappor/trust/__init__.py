@@ -1,1 +1,1 @@
-"""Who must be trusted: one question under three kinds of trust, with the same privacy loss."""
+"""Mechanisms by trust model for one yes-or-no question: who adds the noise, and the errors."""

@@ -1,4 +1,20 @@
-"""The classic survey by coins: each person answers a yes-or-no question by two coins."""
+"""The classic survey by coins: each person answers a yes-or-no question by two coins.
+
+`CoinSurvey` has the mechanism, its privacy loss, the estimate of the share of people with the
+property, and its confidence interval. `rappor.trust.models` compares the survey with other models.
+
+The mechanism [W65]: with probability alpha a person says the truth. Else the person says "yes" with
+probability beta. So a person without the property says "yes" with probability p, and a person with
+the property with probability q:
+
+    p = (1 - alpha) beta,    q = alpha + (1 - alpha) beta,    q - p = alpha.
+
+Example: alpha = beta = 1/2 give p = .25 and q = .75. If 600 of 1,000 people say "yes", the
+estimated share is (.6 - .25) / .5 = .7. An answer loses ln(q / p) = ln 3 = 1.0986 nats.
+
+[W65] Warner. Randomized response: a survey technique for eliminating evasive answer bias. JASA 60,
+1965. [DR14] Dwork, Roth. The algorithmic foundations of differential privacy. 2014.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +27,37 @@ from typing import Final, Self
 
 from rappor.base.errors import MissingExtraError, ParamsError
 from rappor.base.ranges import check_integer, check_number
-from rappor.protocol.params import ONE, compute_threshold
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE, compute_threshold
 
 MOST_LOCAL: Final = 20.0
-"""Largest loss of an answer in nats. A false answer then has probability 9 / 2^32, and at larger
-losses the rounding to 32-bit coins would change the loss too much."""
+"""Largest loss of an answer in nats.
+
+A false answer then has probability 9 / 2^32. At larger losses the rounding to 32-bit coins would
+change the loss too much.
+"""
 
 MOST_EPSILON: Final = MOST_LOCAL / 2
 """Largest loss of a question in nats. RAPPOR's permanent response loses twice as much."""
 
 _CERTAIN: Final = 1e-12
-"""Smallest distance of a probability from 0 and 1, and smallest relative variance. Distributions
-that are certain would divide by zero."""
+"""Smallest distance of a probability from 0 and 1, and smallest relative variance.
+
+A count without variance, as with p = 0 and a share of 0, would divide by zero.
+"""
 
 _HALVINGS: Final = 42
-"""Steps of a bisection. 2^-42 of the range is below the printed digits."""
+"""Number of steps of a bisection.
+
+Each halves the error. 2^-42 of the range is below the printed digits.
+"""
 
 _LEAST_STEPS: Final = 4
-"""Smallest epsilon, in steps of 2^-32. The alpha of a smaller epsilon would be about one step of a
-32-bit coin, and rounding would change it much."""
+"""Smallest epsilon, in steps of 2^-32.
+
+The alpha of a smaller epsilon would be about one step of a 32-bit coin, and rounding would change
+alpha much.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +99,11 @@ class CoinSurvey:
     def at(cls, epsilon: float, beta: float = 0.5) -> Self:
         """Return the survey with the smallest noise whose answers lose at most epsilon.
 
-        With beta = 1/2 the survey is symmetric randomized response: alpha = 2 g, and an answer is
-        the truth with probability 1/2 + g, with g = (e^eps - 1) / (2 (e^eps + 1)) [DR14].
+        With beta = 1/2 the survey is symmetric randomized response: an answer is the truth with
+        probability 1/2 + alpha / 2, with alpha = (e^epsilon - 1) / (e^epsilon + 1) [DR14].
+
+        For any beta, let r = min(beta, 1 - beta). The loss is ln(1 + alpha / ((1 - alpha) r)), so
+        the largest alpha is gain / (1 + gain) with gain = (e^epsilon - 1) r.
 
         Parameters
         ----------
@@ -87,7 +117,7 @@ class CoinSurvey:
         """
         check_epsilon(epsilon, most=MOST_LOCAL)
         check_number("beta", beta, "(0, 1)")
-        # Probability of the rarer random answer, as 32-bit coins draw it.
+        # r: probability of the rarer random answer, as 32-bit coins draw it.
         rarer = min(compute_threshold(beta), ONE - compute_threshold(beta)) / ONE
         gain = math.expm1(epsilon) * rarer
         # Rounded down, so that the loss is at most epsilon.
@@ -111,7 +141,8 @@ class CoinSurvey:
     @property
     def epsilon(self) -> float:
         """Loss of one answer in nats. It is infinite if an answer can be certain."""
-        # The largest ratio is that of the rarer answer: (alpha + noise) / noise.
+        # The rarer random answer has the largest ratio of probabilities: it is (alpha + noise) for
+        # a person whose truth it is, and noise for another person.
         noise = (1 - self.alpha) * min(self.beta, 1 - self.beta)
         return math.log1p(self.alpha / noise) if noise else math.inf
 
@@ -122,6 +153,10 @@ class CoinSurvey:
         ----------
         coins : draws a number of 32-bit integers.
         truth : whether the person has the property.
+
+        Returns
+        -------
+        The answer: True for "yes".
         """
         # Both coins are always drawn, so that the number of coins does not depend on the first one.
         first, second = coins(2)
@@ -143,16 +178,20 @@ class CoinSurvey:
         return (n_yes / n - self.p) / self.alpha
 
     def variance(self, share: float, n: int) -> float:
-        """Compute the variance of the estimate if a share of the n people has the property."""
+        """Compute the variance of the estimate if a share of the n people has the property.
+
+        The n people are fixed, and only the coins are random: each answer has variance q (1 - q) or
+        p (1 - p).
+        """
         noise = share * self.q * (1 - self.q) + (1 - share) * self.p * (1 - self.p)
         return noise / (n * self.alpha**2)
 
     def interval(self, n_yes: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
         """Compute a two-sided confidence interval of the share among the n people, unclipped.
 
-        The method is that of Clopper and Pearson, for a binomial count with the same mean and
-        variance as the number of "yes". That number is not binomial: n people of two kinds vary
-        less together than n equal people with the mean probability.
+        The number of "yes" is not binomial: n people of two kinds vary less together than n equal
+        people with the mean probability. So the method of Clopper and Pearson is applied to a
+        binomial count of fewer trials, with the same mean and variance.
 
         Parameters
         ----------
@@ -209,6 +248,7 @@ def _bisect(is_above: Callable[[float], bool], low: float, high: float) -> float
 
 
 def _import_special() -> ModuleType:
+    """Import scipy.special. Raise MissingExtraError if scipy is not installed."""
     try:
         return importlib.import_module("scipy.special")
     except ImportError:
@@ -216,9 +256,7 @@ def _import_special() -> ModuleType:
 
 
 def check_epsilon(epsilon: float, *, most: float = MOST_EPSILON) -> None:
-    """Raise ParamsError unless 32-bit coins can bound a loss by epsilon.
-
-    The comparison is false for NaN, which is therefore refused.
-    """
+    """Raise ParamsError unless 32-bit coins can bound a loss by epsilon, in nats."""
+    # The comparison is false for NaN, which is therefore refused.
     if not _LEAST_STEPS / ONE < epsilon <= most:
         raise ParamsError(f"epsilon must be a number in (2^-30, {most:g}], got {epsilon!r}")

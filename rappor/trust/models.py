@@ -5,14 +5,20 @@ How many of n devices have a property?
 - Nobody is trusted. Each device randomizes its own answer by its own coins: a survey by coins,
   symmetric randomized response, or RAPPOR, which alone bounds the loss of many answers. The noise
   grows as sqrt(n).
-- A shuffler is trusted to mix the answers and to drop who sent them. Each device may then add less
+- A shuffler is trusted to mix the answers and to drop their senders. Each device may then add less
   noise, because the batch hides its answer. The bound fails with probability delta.
 - A curator is trusted with the true answers, and adds noise to their sum once. The noise does not
   depend on n. Gaussian noise keeps its bound with probability 1 - delta.
 
-Errors are those of the noise alone, for the n devices that answered. If the devices are a sample of
-a larger population, share (1 - share) / n is added to the variance of the share. One person who
-answers otherwise changes the true count by one.
+`trust_models` returns the mechanisms at one epsilon with their noise, and `rappor.trust.trials`
+simulates them. The result is for teaching and for choosing a model.
+
+The errors contain the noise alone, for the n devices that answered. If the devices are a sample of
+a larger population, share (1 - share) / n is added to the variance of the share. The sensitivity of
+the count is 1: one person with another answer changes the true count by one.
+
+Example at epsilon = 1 and n = 100,000: symmetric randomized response has a standard error of 303
+devices, the shuffled batch of 8, and the Laplace noise of a curator of 1.
 """
 
 from __future__ import annotations
@@ -24,7 +30,8 @@ from typing import Final
 from rappor.base.ranges import read_count
 from rappor.privacy.shuffling import find_local_epsilon
 from rappor.protocol.loss import epsilon_n
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
+from rappor.protocol.thresholds import ONE
 from rappor.trust.coin_survey import MOST_LOCAL, CoinSurvey, check_epsilon
 from rappor.trust.noise_distributions import (
     CountNoise,
@@ -112,31 +119,49 @@ def trust_models(
 
 
 def choose_bit_params(epsilon: float) -> Params:
-    """Choose RAPPOR's parameters of one symmetric bit: epsilon_1 is epsilon, epsilon_inf twice it.
+    """Choose RAPPOR's parameters of one symmetric bit with epsilon_1 = epsilon.
 
-    p* = 1 / (e^eps + 1), as in symmetric randomized response, and a = f/2 = 1 / (e^(2 eps) + 1).
-    Then p follows from p* = (1 - a) p + a (1 - p). Both are rounded to less loss.
+    The loss of any number of reports, epsilon_inf, is twice epsilon. The bit is symmetric, so
+    q = 1 - p, and p* is the probability of a false report. Let a = f/2 be the probability of a
+    false permanent bit. Then
+
+        p* = 1 / (e^epsilon + 1)          as in symmetric randomized response: epsilon_1
+        a  = 1 / (e^(2 epsilon) + 1)      epsilon_inf
+        p* = (1 - a) p + a (1 - p)        which gives p
+
+    Parameters
+    ----------
+    epsilon : loss of one report in nats, in (2^-30, 10].
+
+    Raises
+    ------
+    ParamsError
+        epsilon is outside its range.
     """
     check_epsilon(epsilon)
-    a, p_star = 1 / (math.exp(2 * epsilon) + 1), 1 / (math.exp(epsilon) + 1)
-    # More noise in both responses: p up to the next 32-bit threshold, then a.
-    p = math.ceil((p_star - a) / (1 - 2 * a) * ONE) / ONE
-    a = math.ceil(a * ONE) / ONE
-    return Params(k=1, encoding="boolean", f=2 * a, p=p, q=1 - p)
+    p_false_permanent, p_star = 1 / (math.exp(2 * epsilon) + 1), 1 / (math.exp(epsilon) + 1)
+    # Round to more noise in both responses, so that neither loss is exceeded: p up to the next
+    # 32-bit threshold, then a.
+    p = math.ceil((p_star - p_false_permanent) / (1 - 2 * p_false_permanent) * ONE) / ONE
+    p_false_permanent = math.ceil(p_false_permanent * ONE) / ONE
+    return Params(k=1, encoding="boolean", f=2 * p_false_permanent, p=p, q=1 - p)
 
 
 def _survey_model(name: str, survey: CoinSurvey) -> TrustModel:
+    """Return the model of a survey: whoever receives an answer learns no more than its loss."""
     return TrustModel(
         name=name,
         trusted="nobody",
         epsilon=survey.epsilon,
         epsilon_of_collector=survey.epsilon,
+        # Every answer draws new coins, so the losses of ten answers add up.
         epsilon_10=10 * survey.epsilon,
         noise=LocalNoise(survey.p, survey.q),
     )
 
 
 def _rappor_model(params: Params) -> TrustModel:
+    """Return the model of RAPPOR for one bit."""
     epsilon = epsilon_n(params, 1)
     return TrustModel(
         name="RAPPOR",
@@ -150,6 +175,7 @@ def _rappor_model(params: Params) -> TrustModel:
 
 
 def _curator_model(name: str, epsilon: float, noise: CountNoise, *, delta: float = 0) -> TrustModel:
+    """Return the model of a curator who receives true answers and publishes a noisy count."""
     return TrustModel(
         name=name,
         trusted="the curator",

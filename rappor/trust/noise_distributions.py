@@ -1,6 +1,17 @@
-"""Distributions of the noise in each model of trust: standard error, tail and random draws.
+"""Distributions of the noise in each trust model: standard error, tail and random draws.
 
-The estimated number is a count of devices: `n_true` of `n` devices have the property.
+The estimated number is a count of devices: `n_true` of `n` devices have the property. All errors
+are in devices. Each class has three methods (`CountNoise`), by closed forms:
+
+    class            who adds the noise    standard error
+    LocalNoise       each device           sqrt(n_true q (1 - q) + (n - n_true) p (1 - p)) / (q - p)
+    LaplaceNoise     a curator, once       sqrt(2) scale
+    GeometricNoise   a curator, once       sqrt(2 x) / (1 - x), x = e^(-1 / scale)
+    GaussianNoise    a curator, once       sigma
+
+[DMNS06] Dwork, McSherry, Nissim, Smith. Calibrating noise to sensitivity. TCC 2006. [BW18] Balle,
+Wang. Improving the Gaussian mechanism. ICML 2018. [DR14] Dwork, Roth. The algorithmic foundations
+of differential privacy. 2014.
 """
 
 from __future__ import annotations
@@ -18,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TIGHT: Final = 1e-12
-"""Relative distance of the bounds at which the search for sigma ends."""
+"""Relative width of the interval at which the search for sigma ends: far below printed digits."""
 
 
 class CountNoise(Protocol):
@@ -28,7 +39,7 @@ class CountNoise(Protocol):
         """Return the standard deviation of an estimate, in devices."""
 
     def tail(self, delta: float, n_true: int, n: int, /) -> float:
-        """Return an error in devices that an estimate reaches with probability delta at most."""
+        """Return an error, in devices, that an estimate exceeds with probability at most delta."""
 
     def draw(
         self, n_true: int, n: int, runs: int, rng: np.random.Generator, /
@@ -59,7 +70,7 @@ class LocalNoise:
         return math.sqrt(variance) / (self.q - self.p)
 
     def tail(self, delta: float, n_true: int, n: int, /) -> float:
-        """Return the error that a normal error of the same variance exceeds with this delta."""
+        """Return the error that is exceeded with probability delta, if the error is normal."""
         return self.std_error(n_true, n) * _normal_tail(delta)
 
     def draw(
@@ -141,7 +152,8 @@ class GeometricNoise:
         self, n_true: int, _n: int, runs: int, rng: np.random.Generator, /
     ) -> NDArray[np.floating]:
         """Draw the published count. The noise is the difference of two geometric numbers."""
-        # P(G = j) = stop (1 - stop)^(j - 1). The difference of two such numbers is symmetric.
+        # P(G = j) = stop (1 - stop)^(j - 1) for j >= 1. The difference of two independent such
+        # numbers has the two-sided distribution with x = 1 - stop.
         stop = -math.expm1(-1 / self.scale)
         return (n_true + rng.geometric(stop, runs) - rng.geometric(stop, runs)).astype(float)
 
@@ -213,13 +225,11 @@ def _gaussian_delta(epsilon: float, sigma: float) -> float:
 
 
 def _normal_tail(delta: float) -> float:
-    """Return the number of standard deviations that a normal error exceeds with probability delta.
-
-    The error may have both signs.
-    """
+    """Return z such that a standard normal error exceeds z in absolute value with chance delta."""
     return -NormalDist().inv_cdf(delta / 2)
 
 
 def _check_sensitivity(sensitivity: float) -> float:
+    """Return the sensitivity. Raise ParamsError unless it is positive and finite."""
     check_number("sensitivity", sensitivity, "(0, infinity)")
     return sensitivity

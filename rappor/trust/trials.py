@@ -1,4 +1,8 @@
-"""Trials of the models of trust: repeated estimates for the same devices."""
+"""Trials of the trust models: repeated estimates for the same devices, by simulation.
+
+Only the noise is random. The devices and their true answers are the same in all trials, so the root
+mean square error of the estimates should equal the closed form of the standard error.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from rappor.base.ranges import check_integer, read_count
 from rappor.trust.models import TrustModel
 
 _MOST_RUNS: Final = 10**7
-"""Largest number of estimates. They fit in 80 MB."""
+"""Largest number of trials of one call. Limits memory: the estimates take 80 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

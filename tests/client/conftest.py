@@ -1,4 +1,4 @@
-"""A clock that stands still, and clients that are closed at the end."""
+"""Fixtures of the client: a device with a fixed clock, whose clients are closed at the end."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rappor_client.testing import FixedClock
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    """A device, whose clients are closed at the end.
+    """A device in a temporary folder.
 
-    Unless told, they have consent, no caps and no background sender, and mistakes raise.
+    Its clients have consent, no cap and no background sender by default, and mistakes raise.
     """
-    own = Home(tmp_path)
-    yield own
-    own.close()
+    device = Home(tmp_path)
+    yield device
+    device.close()
 
 
 @pytest.fixture
 def clock(home: Home) -> FixedClock:
-    """Its clock."""
+    """The clock of the device."""
     return home.clock

@@ -27,7 +27,7 @@ from typing import Any
 import crash_child
 import pytest
 from crash_child import CLEAR, DAILY, VALUES, fast_clock, total_of
-from devices import response_of, secret_of
+from devices import read_secret, response_of
 from rappor_client import Client, ClientOptions
 from rappor_client.testing import constant_coins, peek
 from sockets import serving
@@ -251,7 +251,7 @@ def account(
 
 def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int) -> None:
     """Check that each scope showed the permanent response of one value."""
-    secret, scopes = secret_of(folder), peek(folder).scopes
+    secret, scopes = read_secret(folder), peek(folder).scopes
     values = {
         response_of(secret, value, name=DAILY.name, epoch=scope.epoch, params=CLEAR): (
             scope.epoch,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from accepting_collector import AcceptingCollector, accepting
-from devices import secret_of
+from devices import read_secret
 from places import ROOT
 from programs import on_day
 from rappor_client.person.contents import Contents
@@ -189,7 +189,7 @@ def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> 
     site.send()
     assert len(collector.reports) == 2
     contents = site.contents()
-    assert len({secret_of(folder) for folder in site.devices.glob("*")}) == 2
+    assert len({read_secret(folder) for folder in site.devices.glob("*")}) == 2
     assert [one.spent.metrics["theme"].scopes for one in contents] == [1, 1]
     assert "Somebody who thought it" in site.visit("anna")
 

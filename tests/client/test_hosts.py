@@ -22,7 +22,7 @@ import plain_http
 import pytest
 from accepting_collector import AcceptingCollector, accepting
 from collectors import free_port
-from devices import own, secret_of
+from devices import identity_path, read_secret
 from places import ROOT
 from programs import until
 from rappor_client import Client, ClientOptions
@@ -262,7 +262,7 @@ def test_dynamic_user(host: MakeHost, tmp_path: Path) -> None:
             check=True,
         )
         give(os.geteuid(), tmp_path, state, *state.rglob("*"))
-        secrets.add(secret_of(state))
+        secrets.add(read_secret(state))
     assert len(secrets) == 1
     assert len(peek(state).pending_reports) == 2
 
@@ -285,13 +285,13 @@ def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
     site = host("Two instances of a desktop program")
     site.run()
     device = tmp_path / "device"
-    secret = secret_of(device)
+    secret = read_secret(device)
     for path in (device, *device.rglob("*")):
         path.chmod(path.stat().st_mode | (0o2070 if path.is_dir() else 0o060))
     site.run()
-    assert secret_of(device) == secret
+    assert read_secret(device) == secret
     assert site.n_recorded() == 20
-    assert all(path.stat().st_mode & 0o077 == 0 for path in own(device).rglob("*"))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in identity_path(device).rglob("*"))
 
 
 def test_two_instances(host: MakeHost) -> None:
@@ -317,7 +317,7 @@ def test_hosts_respect_the_environment(host: MakeHost, switch: str) -> None:
     """Where a switch is set, the programs of the page run and nothing is recorded."""
     site = host("Two instances of a desktop program")
     assert site.run(**{switch: "1"}) == f"the environment has {switch}=1\n"
-    assert not own(site.folder / "device").exists()
+    assert not identity_path(site.folder / "device").exists()
 
 
 def test_every_program_respects_the_environment() -> None:

@@ -20,8 +20,18 @@ from types import FrameType
 from typing import Any, Final
 
 import pytest
-from days import finish, record_days
-from devices import CLEAR, CLOCKS, Home, Opener, lose, metric_of, open_device, own, state_of
+from days import finish_days, record_days
+from devices import (
+    CLEAR,
+    CLOCKS,
+    Home,
+    Opener,
+    identity_path,
+    metric_of,
+    open_device,
+    read_device_state,
+    remove_spool,
+)
 from forks import KILLED, at_touch, end_folder_threads, in_child, is_killed
 from rappor_client import Client, TransportResponse
 from rappor_client.folder import copies
@@ -63,9 +73,9 @@ class Writing(MemoryTransport):
         path.with_suffix(".half").rename(path)
         device = self.folder.parent / "device"
         for report in json.loads(body)["reports"]:  # nothing leaves before its price is there
-            scopes = {scope.metric for scope in state_of(device).scopes.values()}
+            scopes = {scope.metric for scope in read_device_state(device).scopes.values()}
             assert report["metric"] in scopes
-        assert len(copies.read(IdentityFolder(own(device)))) == len(copies.NAMES)
+        assert len(copies.read(IdentityFolder(identity_path(device)))) == len(copies.NAMES)
         return super().send(body, timeout=timeout)
 
 
@@ -151,7 +161,7 @@ def check_killed(place: Path, opener: Opener) -> None:
 
 def check_lost(place: Path, opener: Opener) -> None:
     """Go on without the spool, or with an older one: whoever has answered answers the same."""
-    before, state = arrived(place), state_of(place / "device")
+    before, state = arrived(place), read_device_state(place / "device")
     transport = Writing(place / "left")
     client = opener(*METRICS, folder=f"{place.name}/device", collector=transport)
     assert {*before} <= {scope.metric for scope in state.scopes.values()}
@@ -159,7 +169,7 @@ def check_lost(place: Path, opener: Opener) -> None:
     for metric in METRICS:
         client.record(metric.name, "b")
     for _ in range(2):  # a report that was waiting takes the turn of a day
-        finish(client)
+        finish_days(client)
         client.flush()
     assert client.queued_count() == 0
     CLOCKS[client].now = now  # the devices of later moments do not see these days
@@ -178,13 +188,13 @@ def state_after(place: Path, name: str) -> Path:
     device = trial / "device"
     match name:
         case "lost":
-            lose(device)
+            remove_spool(device)
         case "older":
-            lose(device)
-            for path in own(trial / "older").glob("spool-*"):
-                shutil.copy(path, own(device))
+            remove_spool(device)
+            for path in identity_path(trial / "older").glob("spool-*"):
+                shutil.copy(path, identity_path(device))
         case "state.1" | "state.2":
-            (own(device) / name).write_bytes(b"rappor state 1 9\n")
+            (identity_path(device) / name).write_bytes(b"rappor state 1 9\n")
     return trial
 
 
@@ -201,13 +211,15 @@ def go_through(
             trial = state_after(place, name)
             (check_killed if name == "killed" else check_lost)(trial, opener)
             shutil.rmtree(trial)
-        whole = len(copies.read(IdentityFolder(own(place / "device"))))
+        whole = len(copies.read(IdentityFolder(identity_path(place / "device"))))
         for name in copies.NAMES if whole == len(copies.NAMES) else ():
-            before = state_of(place / "device").scopes
+            before = read_device_state(place / "device").scopes
             trial = state_after(place, name)
-            numbers = [each.number for each in copies.read(IdentityFolder(own(trial / "device")))]
+            numbers = [
+                each.number for each in copies.read(IdentityFolder(identity_path(trial / "device")))
+            ]
             if len(numbers) == 1:
-                after = state_of(trial / "device").scopes
+                after = read_device_state(trial / "device").scopes
                 assert {*after} <= {*before}
             shutil.rmtree(trial)
     return n_moments
@@ -282,7 +294,7 @@ def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
 
     for moment in itertools.count(step=5):
         client = home.open(*METRICS, collector=MemoryTransport())
-        secret = state_of(home.folder).sealed_secret.bytes
+        secret = read_device_state(home.folder).sealed_secret.bytes
         with at_touch(moment, TOUCHING, withdraw):
             client.record("event", "a")
             client.queued_count()
@@ -293,7 +305,7 @@ def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
             break
         written = b"".join(path.read_bytes() for path in home.folder.rglob("*") if path.is_file())
         assert secret.hex().encode() not in written
-        assert len(list(own(home.folder).glob("spool-*.sqlite3"))) <= 1
-        assert state_of(home.folder).sealed_secret.bytes != secret
+        assert len(list(identity_path(home.folder).glob("spool-*.sqlite3"))) <= 1
+        assert read_device_state(home.folder).sealed_secret.bytes != secret
         home.open(consent=False)
     assert moment > 5

@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import lose, metric_of, open_device, own, peek, response_of, secret_of, state_of
+from devices import (
+    identity_path,
+    metric_of,
+    open_device,
+    peek,
+    read_device_state,
+    read_secret,
+    remove_spool,
+    response_of,
+)
 from forks import in_child
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -104,15 +113,15 @@ class Collector(MemoryTransport):
             self.look_at_interval(read_report(body).metric)
         if self.bodies_by_id.setdefault(upload_id, body) != body:
             self.broken.append("the same id came with other bytes")
-        state, report = state_of(self.folder), read_report(body)
+        state, report = read_device_state(self.folder), read_report(body)
         if report.metric not in {scope.metric for scope in state.scopes.values()}:
             self.broken.append("a report left before its price was there")
-        self.seen[secret_of(self.folder), upload_id] = (report.metric, report.bits)
+        self.seen[read_secret(self.folder), upload_id] = (report.metric, report.bits)
         return super().send(body, timeout=timeout)
 
     def look_at_interval(self, name: str) -> None:
         """Note where a second report of a metric leaves in an interval."""
-        key = (secret_of(self.folder), name, int(self.clock.now // DAY))
+        key = (read_secret(self.folder), name, int(self.clock.now // DAY))
         if key in self.left:
             self.broken.append("two reports of a metric left in an interval")
         self.left.add(key)
@@ -194,7 +203,7 @@ class Lives(RuleBasedStateMachine):
         """
         number = int(self.clock.now // DAY)
         n_spools = 0 if METRICS[name].interval == "epoch" else self.n_spools
-        self.events[secret_of(self.folder), name].add((number, n_spools))
+        self.events[read_secret(self.folder), name].add((number, n_spools))
 
     @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
     def record_a_mistake(self, n: int, name: str) -> None:
@@ -288,7 +297,7 @@ class Lives(RuleBasedStateMachine):
     def damage_a_copy(self, name: str, how: str) -> None:
         """Damage one of the two copies: the other one mends it."""
         self.quiesce()
-        path = own(self.folder) / name
+        path = identity_path(self.folder) / name
         before = read_state(self.folder)
         if before is None:
             return
@@ -306,9 +315,9 @@ class Lives(RuleBasedStateMachine):
                 other = self.place / f"other{next(self.n_copies)}"
                 with open_device(other, registry=REGISTRY, clock=self.clock) as foreign:
                     foreign.record("event", VALUES[0])
-                shutil.copy(own(other) / name, path)
-        if list(own(self.folder).glob("spool-*.sqlite3")) or how != "foreign":
-            assert state_of(self.folder) == before[0]
+                shutil.copy(identity_path(other) / name, path)
+        if list(identity_path(self.folder).glob("spool-*.sqlite3")) or how != "foreign":
+            assert read_device_state(self.folder) == before[0]
         self.mend()
 
     def mend(self) -> None:
@@ -321,54 +330,54 @@ class Lives(RuleBasedStateMachine):
         """Put one copy of an earlier day in its place; the newer one wins."""
         self.quiesce()
         name = copies.NAMES[n]
-        path = own(self.folder) / name
+        path = identity_path(self.folder) / name
         older = path.read_bytes() if path.exists() else b""
         for metric in METRICS:
             self.record(0, metric, VALUES[1])
         self.quiesce()
-        before = state_of(self.folder)
+        before = read_device_state(self.folder)
         path.write_bytes(older)
-        assert state_of(self.folder) == before
+        assert read_device_state(self.folder) == before
         self.mend()
 
     @rule()
     def lose_the_spool(self) -> None:
         """It changes no budget and no latch."""
         self.quiesce()
-        before = state_of(self.folder)
-        lose(self.folder)
+        before = read_device_state(self.folder)
+        remove_spool(self.folder)
         self.n_spools += 1
         self.collector.left.clear()  # nor does it know what has left
-        assert state_of(self.folder) == before
+        assert read_device_state(self.folder) == before
 
     @rule(part=st.floats(0, 1))
     def damage_the_spool(self, part: float) -> None:
         """It changes no budget and no latch."""
         self.quiesce()
-        before = state_of(self.folder)
-        for path in own(self.folder).glob("spool-*"):
+        before = read_device_state(self.folder)
+        for path in identity_path(self.folder).glob("spool-*"):
             data = bytearray(path.read_bytes())
             start = int(part * len(data))
             data[start : start + 200] = bytes(200)
             path.write_bytes(data)
         self.n_spools += 1
         self.collector.left.clear()  # nor does it know what has left
-        assert state_of(self.folder) == before
+        assert read_device_state(self.folder) == before
 
     @rule()
     def bring_back_an_older_spool(self) -> None:
         """What waits in it may have left: where the state has changed, it is dropped."""
         self.quiesce()
         kept = self.place / f"spool{next(self.n_copies)}"
-        shutil.copytree(own(self.folder), kept)
+        shutil.copytree(identity_path(self.folder), kept)
         for metric in METRICS:
             self.record(1, metric, VALUES[2])
         self.pass_time(DAY)
         self.programs[1].flush()
         self.quiesce()
-        lose(self.folder)
+        remove_spool(self.folder)
         for path in kept.glob("spool-*"):
-            shutil.copy(path, own(self.folder))
+            shutil.copy(path, identity_path(self.folder))
         self.n_spools += 1
         self.collector.left.clear()  # nor does it know what has left
 
@@ -396,7 +405,7 @@ class Lives(RuleBasedStateMachine):
         """Both copies are gone: the device is silent until the year is over."""
         self.quiesce()
         for name in copies.NAMES:
-            (own(self.folder) / name).write_bytes(b"")
+            (identity_path(self.folder) / name).write_bytes(b"")
         self.mend()
         assert all(
             client.record(name, VALUES[0]) == Outcome.SKIPPED

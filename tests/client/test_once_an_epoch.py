@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from devices import BOOLEAN, Home, locked, metric_of, open_device, peek, write_device
+from devices import BOOLEAN, Home, hold_folder_lock, metric_of, open_device, peek, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_client import Client, Outcome, SkipReason, TransportResponse, UploadError
@@ -109,7 +109,7 @@ def test_what_is_stored_after_midnight_belongs_to_its_own_day(
     other = quarter.open(once())
     quarter.clock.set(START)
     quarter.clock.advance(days=quarter.drawn)
-    with locked(quarter.folder):
+    with hold_folder_lock(quarter.folder):
         for _ in range(of_the_day):
             assert quarter.client.record("page", "own day") == Outcome.RECORDED
     quarter.client.close()

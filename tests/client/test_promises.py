@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from days import release
+from days import finish_ended_intervals
 from devices import UNCAPPED, metric_of, peek, write_device
 from enumeration import enumerate_reports
 from rappor_client import Client, ClientOptions, Outcome
@@ -71,7 +71,7 @@ def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[
         assert client.record(metric.name, value) == Outcome.RECORDED
         client.queued_count()
         clock.advance(days=1)
-        release(client)
+        finish_ended_intervals(client)
         assert client.queued_count() == len(steps) + 1
         epoch = metric.epoch_at(datetime.date.fromisoformat(day))
         (scope,) = [each for each in peek(folder).scopes if each.epoch == epoch]

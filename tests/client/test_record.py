@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from days import FallingCoins, finish, metrics_of, record_days, release
-from devices import BALANCED, BOOLEAN, Home, metric_of, peek, senders
+from days import FallingCoins, finish_days, finish_ended_intervals, metrics_of, record_days
+from devices import BALANCED, BOOLEAN, Home, list_sender_threads, metric_of, peek
 from forks import in_child
 from rappor_client import Client, Outcome, QueueLimits, SkipReason
 from rappor_client.testing import MemoryTransport, constant_coins
@@ -44,11 +44,11 @@ def test_values_of_its_kind_are_recorded_and_others_are_errors_at_the_call(
     for value in wrong:
         with pytest.raises(ReportError):
             client.record("page0", value)
-    finish(client)
+    finish_days(client)
     assert (client.queued_count(), client.privacy_spent().nats) == (0, 0)
     for metric, value in zip(metrics, right, strict=True):
         assert client.record(metric.name, value) == Outcome.RECORDED
-    finish(client)
+    finish_days(client)
     assert client.flush()
     sent = [(report.params, len(report.bits)) for report in home.transport.reports]
     fingerprint = metric_of(params=params).fingerprint
@@ -71,7 +71,7 @@ def test_expired_metric_is_not_recorded(home: Home) -> None:
     assert client.record("page", "x") == Outcome.RECORDED
     home.clock.set("2026-11-19T00:00:00")
     assert client.record("page", "x") == Outcome.SKIPPED
-    release(client)
+    finish_ended_intervals(client)
     assert client.queued_count() == 1
 
 
@@ -91,7 +91,7 @@ def test_hundred_threads_record_at_once(home: Home) -> None:
     for thread in threads:
         thread.join()
     assert Counter(outcomes) == {Outcome.RECORDED: 500}
-    finish(client)
+    finish_days(client)
     assert client.queued_count() == 1
     assert client.privacy_spent().metrics["page"].scopes == 1
 
@@ -110,15 +110,15 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
     client = home.open(collector=home.transport, background=True, max_delay=later)
     record_days(client, "page", "x")
     assert client.queued_count() == 1
-    assert len(senders()) == 1
+    assert len(list_sender_threads()) == 1
     assert handles(home.folder)
 
     def go_on() -> None:
         assert not handles(home.folder)
-        assert not senders()
+        assert not list_sender_threads()
         record_days(client, "page", ["x"] * 20)
         assert client.queued_count() == 21
-        assert len(senders()) == 1
+        assert len(list_sender_threads()) == 1
 
     assert in_child(go_on) == 0
     home.clock.advance(days=20)  # as the child has moved its own clock
@@ -199,12 +199,12 @@ def test_opting_out_of_a_metric_drops_what_waits_of_it(home: Home) -> None:
     client = home.open(*metrics, metric_of("three", interval="day"), **settings)
     for name in ("one", "four"):
         client.record(name, "x")
-    finish(client)
+    finish_days(client)
     for _ in range(2):  # uploads of both are pending after it
         assert not client.flush(timeout=2.0)
     for name in ("one", "two"):
         client.record(name, "x")
-    finish(client)
+    finish_days(client)
     client.record("three", "x")
     assert client.queued_count() == 4
     for name in ("one", "three"):

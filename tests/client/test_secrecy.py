@@ -12,19 +12,19 @@ from pathlib import Path
 
 import mmh3
 import pytest
-from days import finish, record_days
+from days import finish_days, record_days
 from devices import (
     UNCAPPED,
     Home,
     Opener,
-    database,
+    find_spool,
     metric_of,
+    open_spool,
     peek,
+    read_secret,
     refusing_disk,
-    secret_of,
-    spool_of,
 )
-from devices import own as own_folder
+from devices import identity_path as own_folder
 from rappor_client import BudgetCap
 from rappor_client.budget.prepared_report import prepare_report
 from rappor_client.folder import copies
@@ -70,8 +70,8 @@ def true_things(secret: bytes) -> list[bytes]:
             things += [data, *digests, murmur, murmur[:8], murmur[8:]]
             things += [mmh3.hash_bytes(data)]
         for metric in METRICS:
-            own = derive_cohort(secret, metric.name, "", metric.params)
-            things.append(get_encoder(metric.params).encode(value, own))
+            identity_path = derive_cohort(secret, metric.name, "", metric.params)
+            things.append(get_encoder(metric.params).encode(value, identity_path))
     return [spelled for thing in things for spelled in spellings(thing)]
 
 
@@ -98,7 +98,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
                 with pytest.raises(RapporError) as caught:
                     client.record("plain", wrong)
                 said += [str(caught.value), repr(caught.value)]
-            finish(client)
+            finish_days(client)
         said += [str(client.flush(timeout=0.0)), repr(peek(folder))]
         clock.advance(days=40)
         said += [repr(client.flush())]
@@ -111,7 +111,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
         writer = client._writer
         assert writer is not None
         identity = writer.identity
-        secret = secret_of(folder)
+        secret = read_secret(folder)
         said += [
             repr(client.sent_uploads()),
             repr(identity),
@@ -131,7 +131,7 @@ def test_nothing_true_is_written_or_said(home: Home, caplog: pytest.LogCaptureFi
     said = lead_through_everything(home.open, home.clock, home.folder)
     written = everything_written(home.folder)
     spoken = "\n".join([*said, caplog.text]).encode()
-    for thing in true_things(secret_of(home.folder)):
+    for thing in true_things(read_secret(home.folder)):
         assert thing not in written
         assert thing not in spoken
 
@@ -140,12 +140,12 @@ def test_the_search_finds_what_is_there(home: Home) -> None:
     """The secret in its own file and a value put into the database by hand are found."""
     client = home.open(*METRICS)
     record_days(client, "plain", VALUES[:1])
-    secret = secret_of(home.folder)
+    secret = read_secret(home.folder)
     assert client.queued_count() == 1
     assert secret.hex().encode() in (own_folder(home.folder) / "state.1").read_bytes()
-    own = derive_cohort(secret, "plain", "", WIDE)
-    bits = get_encoder(WIDE).encode(VALUES[0], own)
-    with database(home.folder) as db:
+    identity_path = derive_cohort(secret, "plain", "", WIDE)
+    bits = get_encoder(WIDE).encode(VALUES[0], identity_path)
+    with open_spool(home.folder) as db:
         db.execute("INSERT INTO state VALUES ('planted', ?)", (bits.hex(),))
     written = everything_written(home.folder)
     assert any(thing in written for thing in true_things(secret))
@@ -165,9 +165,9 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
         report = Report(metric="plain", params="p", cohort=0, bits=b"")
         with (
             pytest.raises(sqlite3.Error) as caught,
-            Store(spool_of(home.folder)).transaction() as db,
+            Store(find_spool(home.folder)).transaction() as db,
         ):
             add_report(db, report, "id", send_after=0.0, leaves_before=math.inf)
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
-    assert secret_of(home.folder).hex() not in shown
+    assert read_secret(home.folder).hex() not in shown

@@ -9,7 +9,7 @@ from typing import Any
 
 import make_vectors
 import pytest
-from days import finish
+from days import finish_days
 from devices import metric_of, open_device, write_device
 from places import VECTORS
 from rappor_client import Outcome
@@ -50,7 +50,7 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
         coins=partial(make_vectors.make_coins, bytes.fromhex(row["coins_seed"])),
     ) as client:
         assert client.record(row["metric"], row["value"]) == Outcome.RECORDED
-        finish(client)
+        finish_days(client)
         assert client.flush()
     (report,) = transport.reports
     assert report.cohort == row["cohort"]

@@ -1,4 +1,4 @@
-"""Days of a device of a test. Its clock is moved, so that intervals end and reports are made."""
+"""Days of a test's device: the clock is moved, so intervals end and reports are queued."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ from rappor_client import Client
 from rappor import Metric
 
 _LOCK_SECONDS = 5.0
-"""Limits the wait for another process that has the lock of the folder. It never takes that long."""
+"""Longest wait for the lock of the folder, in seconds. No test holds the lock so long."""
 
 
-def release(client: Client) -> None:
-    """Finish the reports of all intervals that are over, as the sender does; nothing is sent."""
+def finish_ended_intervals(client: Client) -> None:
+    """Queue the pending reports of all intervals that are over. Nothing is sent."""
     writer = client._writer
     assert writer is not None
     writer.run(lambda _: None, patience=_LOCK_SECONDS, release_until=client._clock())
 
 
-def finish(client: Client, *, days: int = 1) -> None:
-    """Move the clock by some days, and finish the reports of the intervals that end by then."""
-    client.queued_count()  # which writes the events in memory under the time at which they happened
+def finish_days(client: Client, *, days: int = 1) -> None:
+    """Move the clock by some days, and queue the reports of the intervals that end."""
+    client.queued_count()  # writes the events in memory before the clock moves
     CLOCKS[client].advance(days=days)
-    release(client)
+    finish_ended_intervals(client)
 
 
 def record_days(client: Client, name: str, values: Iterable[object]) -> None:
-    """Record one value on each day, beginning today, and finish the report of each day."""
+    """Record one value a day, beginning today, and queue the report of each day."""
     for value in values:
         assert client.record(name, value)
-        finish(client)
+        finish_days(client)
 
 
 def metrics_of(n: int, **fields: Any) -> tuple[Metric, ...]:
-    """Return n metrics that differ in their names only: `page0`, `page1` ..."""
+    """Return n metrics that differ only in their names: `page0`, `page1`, ..."""
     return tuple(metric_of(f"page{i}", **fields) for i in range(n))
 
 
 class FallingCoins:
-    """Coins of which each one is smaller than all before it.
+    """Coins that fall: each coin is smaller than all earlier coins.
 
-    So the tag of each event is the smallest of its interval, and every event replaces the one
-    before it.
+    So every event has the smallest tag of its interval, and replaces the event before it.
     """
 
     def __init__(self) -> None:

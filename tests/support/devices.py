@@ -1,4 +1,4 @@
-"""Metrics, settings and disks that the tests of the device share."""
+"""Metrics, clients, folders and failing disks for the tests of the client."""
 
 from __future__ import annotations
 
@@ -29,58 +29,68 @@ from rappor.protocol.encodings import get_encoder
 from rappor.protocol.randomizer import derive_cohort, derive_permanent_response
 
 UNCAPPED = BudgetCap()
+"""Lowers no budget."""
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
-"""In one cohort the same values share their bits in every run; in many, now and then others."""
+"""Has one cohort, so equal values set equal bits in every run. In many cohorts two values may
+collide in the cohort that a random secret draws."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+"""Has one bit, so a test can enumerate all reports."""
 
 
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
-"""Reports that show the permanent response itself, of values that do not collide."""
+"""Adds no instantaneous noise, so a report shows its permanent response. The values of the tests do
+not collide in 128 bits."""
 
 Opener = Callable[..., Client]
-"""(*metrics, folder=..., **settings of Client.open and ClientOptions) -> an open client."""
+"""Opens a client: (*metrics, folder=..., **settings of Client.open and ClientOptions)."""
 
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
-    """Return a metric that lasts until 2030."""
-    given = {"expires": datetime.date(2030, 12, 31)}
-    return registries.metric_of(params, name, **given | fields)
+    """Return a metric for life that lasts until 2030, with other fields as the caller says."""
+    defaults = {"expires": datetime.date(2030, 12, 31)}
+    return registries.metric_of(params, name, **defaults | fields)
 
 
 _OPEN = weakref.WeakSet[Client]()
+"""Contains all open clients of the present test."""
 CLOCKS = weakref.WeakKeyDictionary[Client, testing.FixedClock]()
-"""The clock of each client that was opened with one that stands still."""
+"""Contains the clock of each client that was opened with a FixedClock."""
 OF_OPEN = frozenset({"consent", "collector", "opted_out"})
+"""Lists the arguments of Client.open beside folder and registry. All others belong to
+ClientOptions."""
 
 
-def open_device(folder: Path, *metrics: Metric, **chosen: Any) -> Client:
-    """Open a device; what is chosen are settings of Client.open and ClientOptions, or a registry.
+def open_device(folder: Path, *metrics: Metric, **settings: Any) -> Client:
+    """Open a client on the device of a folder.
 
-    Unless told, it has consent, no budget cap and no background sender, and mistakes raise.
+    The settings are arguments of `Client.open`, fields of `ClientOptions`, or `registry`. By
+    default consent is given, the budget has no cap, nothing is sent in the background, and mistakes
+    raise.
     """
-    settings: dict[str, Any] = {"consent": True} | {
-        name: chosen.pop(name) for name in OF_OPEN & chosen.keys()
+    arguments: dict[str, Any] = {"consent": True} | {
+        name: settings.pop(name) for name in OF_OPEN & settings.keys()
     }
-    habits: dict[str, Any] = {
+    options: dict[str, Any] = {
         "budget_cap": UNCAPPED,
         "max_delay": 3600.0,
         "background": False,
         "raise_errors": True,
     }
-    registry = chosen.pop("registry", None) or registry_of(*(metrics or [metric_of()]))
+    registry = settings.pop("registry", None) or registry_of(*(metrics or [metric_of()]))
     client = Client.open(
-        folder, registry=registry, **settings, options=ClientOptions(**habits | chosen)
+        folder, registry=registry, **arguments, options=ClientOptions(**options | settings)
     )
     _OPEN.add(client)
-    if isinstance(clock := chosen.get("clock"), testing.FixedClock):
+    if isinstance(clock := settings.get("clock"), testing.FixedClock):
         CLOCKS[client] = clock
     return client
 
 
 class Home:
-    """A device of a test: its folder in a place, its clock, and clients that are closed at the end.
+    """A device of a test: a folder, a clock, a transport, and clients that are closed at the end.
 
-    The clock stands at a Wednesday's noon; the transport keeps what clients send that are given it.
+    The clock begins at noon of Wednesday, 2026-11-18. A client uses the transport only if the test
+    passes it as `collector`.
     """
 
     def __init__(self, place: Path) -> None:
@@ -89,80 +99,82 @@ class Home:
         self.transport = testing.MemoryTransport()
         self._opened = list[Client]()
 
-    def open(self, *metrics: Metric, folder: str = "device", **chosen: Any) -> Client:
-        """Open a client as `open_device` does, on the clock."""
-        client = open_device(self.place / folder, *metrics, **{"clock": self.clock} | chosen)
+    def open(self, *metrics: Metric, folder: str = "device", **settings: Any) -> Client:
+        """Open a client as `open_device` does, with the clock of this device."""
+        client = open_device(self.place / folder, *metrics, **{"clock": self.clock} | settings)
         self._opened.append(client)
         return client
 
     def close(self) -> None:
-        """Close all clients; no other test writes what they have in memory."""
+        """Close all clients, so that no later test writes the events in their memory."""
         for client in self._opened:
             client.close()
             _OPEN.discard(client)
 
 
-def senders() -> set[threading.Thread]:
-    """Return the sender threads that are alive."""
+def list_sender_threads() -> set[threading.Thread]:
+    """Return the background senders that are running."""
     return {thread for thread in threading.enumerate() if thread.name == "rappor-sender"}
 
 
 def peek(folder: Path) -> Contents:
-    """Return what a folder holds, after all clients have written what they have in memory."""
+    """Return the contents of a folder, after all open clients have written the events in memory."""
     for client in list(_OPEN):
         client.queued_count()
     return testing.peek(folder)
 
 
-def own(folder: Path) -> Path:
-    """Return the folder of the identity that lives in a host's folder."""
+def identity_path(folder: Path) -> Path:
+    """Return the path of the identity's folder inside a host's folder."""
     return folder / "device"
 
 
-def spool_of(folder: Path) -> Path:
-    """Return the database of the reports that wait; there is one of each secret."""
-    (path,) = own(folder).glob("spool-*.sqlite3")
+def find_spool(folder: Path) -> Path:
+    """Return the path of the spool. A folder has one spool, that of its secret."""
+    (path,) = identity_path(folder).glob("spool-*.sqlite3")
     return path
 
 
-def state_of(folder: Path) -> State:
-    """Return what the folder's copies say."""
+def read_device_state(folder: Path) -> State:
+    """Return the state in the copies of a host's folder."""
     known = read_state(folder)
     assert known is not None
     return known[0]
 
 
-def secret_of(folder: Path) -> bytes:
-    """Return the secret as the folder's files hold it."""
-    return state_of(folder).sealed_secret.bytes
+def read_secret(folder: Path) -> bytes:
+    """Return the bytes of the secret in a host's folder."""
+    return read_device_state(folder).sealed_secret.bytes
 
 
 def response_of(
     secret: bytes, value: str, *, name: str = "page", epoch: str = "", params: Params = CLEAR
 ) -> bytes:
-    """Return the permanent response of a value, by the protocol alone."""
+    """Return the permanent response to a value, computed by the protocol without the client."""
     truth = get_encoder(params).encode(value, derive_cohort(secret, name, epoch, params))
     return derive_permanent_response(secret, name, epoch, params, truth)
 
 
 def write_device(folder: Path, secret: bytes) -> None:
-    """Write the state of a device that has spent nothing yet."""
+    """Write the folder of a device with a given secret, which has reported nothing yet."""
     folder.mkdir(mode=0o700)
-    own(folder).mkdir(mode=0o700)
+    identity_path(folder).mkdir(mode=0o700)
     reservation_record.write(folder, {})
-    copies.begin(IdentityFolder(own(folder)), State.from_secret(Sealed(secret)).to_text())
+    copies.create(
+        IdentityFolder(identity_path(folder)), State.from_secret(Sealed(secret)).to_text()
+    )
 
 
-def lose(folder: Path) -> None:
-    """Remove the spool."""
-    for path in own(folder).glob("spool-*"):
+def remove_spool(folder: Path) -> None:
+    """Remove the spool, as a person or a failing disk does."""
+    for path in identity_path(folder).glob("spool-*"):
         path.unlink()
 
 
 @contextlib.contextmanager
-def database(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Open a device's database beside its client; keep what the block writes."""
-    db = sqlite3.connect(spool_of(folder))
+def open_spool(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open the spool beside its client, and commit the changes of the block."""
+    db = sqlite3.connect(find_spool(folder))
     try:
         with db:
             yield db
@@ -171,11 +183,11 @@ def database(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the device's lock, as another process would, while the block runs."""
-    other = IdentityFolder(own(folder))
+def hold_folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder while the block runs, as another process does."""
+    other = IdentityFolder(identity_path(folder))
     try:
-        while True:  # a writer may be inside for a moment
+        while True:  # the client may hold the lock for a moment
             with other.try_lock() as is_inside:
                 if is_inside:
                     yield
@@ -187,27 +199,27 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_disk(folder: Path, table: str = "report") -> Iterator[None]:
-    """Let the database refuse every further row of a table while the block runs.
+    """Let the spool refuse every new row of a table while the block runs.
 
-    The rows of `report` are finished reports, those of `held` the events of open intervals.
+    Rows of `report` are finished reports. Rows of `held` are pending reports of open intervals.
     """
     refuse = f"BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END"
-    with database(folder) as db:
+    with open_spool(folder) as db:
         db.execute(f"CREATE TRIGGER refusing {refuse}")
     try:
         yield
     finally:
-        with database(folder) as db:
+        with open_spool(folder) as db:
             db.execute("DROP TRIGGER refusing")
 
 
 @contextlib.contextmanager
 def full_disk(folder: Path) -> Iterator[None]:
-    """Let no file of this process grow past the database's largest while the block runs."""
+    """Let no file of this process grow beyond the largest file of the device, as on a full disk."""
     import resource  # noqa: PLC0415 - POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    largest = max(path.stat().st_size for path in own(folder).iterdir())
+    largest = max(path.stat().st_size for path in identity_path(folder).iterdir())
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
     try:
         yield

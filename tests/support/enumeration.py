@@ -12,8 +12,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from rappor.protocol.params import ONE, Params
-from rappor.protocol.randomizer import Coins, draw_instantaneous_response, draw_permanent_response
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import draw_instantaneous_response, draw_permanent_response
+from rappor.protocol.responses.generalized_response import GeneralizedResponse
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
 
 Distribution = dict[bytes, Fraction]
 
@@ -75,6 +78,47 @@ def enumerate_reports(bits: bytes, params: Params, n: int) -> Distribution:
             weight = math.prod((w for _, w in reports), start=probability)
             distribution[key] = distribution.get(key, Fraction(0)) + weight
     return distribution
+
+
+def choose_own_buckets(params: Params, bits: bytes, coins: Sequence[int]) -> list[int]:
+    """Return the own buckets after padding or cutting, as the production code chooses them."""
+    response = params.response
+    assert isinstance(response, GeneralizedResponse)
+    return response.choose_own_buckets(bits, lambda n: coins[:n])
+
+
+def enumerate_buckets(bits: bytes, params: Params) -> Distribution:
+    """Return the exact distribution of a report of generalized randomized response.
+
+    The code multiplies a coin u by the length L of a list and drops 32 bits, so all coins between
+    two multiples of 2^32 / L give the same index. Coin n is compared with the threshold of `keep`.
+    """
+    n, k = params.items, params.k
+    response = params.response
+    assert isinstance(response, GeneralizedResponse)
+    n_own = int.from_bytes(bits, "little").bit_count()
+    longest = n_own if n_own > n else k - n_own
+    n_draws = n if n_own > n else n - n_own
+    # Coins that the response skips have one class.
+    lengths = [[longest - i] if i < n_draws else [] for i in range(n)]
+    classes = [list_coin_classes(list_index_edges(list_)) for list_ in lengths]
+    classes += [list_coin_classes([response.t_keep]), list_coin_classes(list_index_edges([n, k]))]
+    outcomes: Distribution = {}
+    for combination in itertools.product(*classes):
+        fixed = [coin for coin, _ in combination]
+        weight = math.prod((weight for _, weight in combination), start=Fraction(1))
+
+        def coins(n: int, fixed: Sequence[int] = fixed) -> Sequence[int]:
+            return fixed[:n]
+
+        outcome = draw_permanent_response(bits, params, coins)
+        outcomes[outcome] = outcomes.get(outcome, Fraction(0)) + weight
+    return outcomes
+
+
+def list_index_edges(lengths: Iterable[int]) -> list[int]:
+    """Return the smallest coin of every index into lists of these lengths."""
+    return [-(-index * ONE // length) for length in lengths for index in range(length)]
 
 
 def compute_largest_log_ratio(distributions: Sequence[Distribution]) -> float:

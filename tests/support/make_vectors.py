@@ -12,6 +12,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 from typing import Any
 
 import reference
@@ -224,6 +225,101 @@ def build_asymmetric() -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def build_buckets() -> list[dict[str, Any]]:
+    """Return reports of generalized randomized response, of sets, categories and numbers."""
+    rows = []
+    plugins = [f"plugin-{i}" for i in range(70)]
+    shapes = ((1, 56), (2, 112), (8, 464), (32, 1840), (64, 2040))
+    for number, (n, k) in enumerate(shapes):
+        values: list[list[str]] = [[], plugins[:1], plugins[:n], plugins[: n + 2]]
+        values += [["b", "a", "b", ""], ["na\u00efve caf\u00e9", "\u65e5\u672c\u8a9e"]]
+        for turn, value in enumerate(values):
+            m = (16, 128)[turn % 2]
+            document = _build_bucket_document("set", k, m, n)
+            rows.append(_build_bucket_row(number + turn, document, value, None))
+    categories = ["light", "dark", "\u65e5\u672c\u8a9e"]
+    for number, name in enumerate([*categories, "other"]):
+        document = _build_bucket_document("onehot", 4, 1, 1)
+        own = [categories.index(name) if name in categories else 3]
+        rows.append(_build_bucket_row(number, document, name, own, categories))
+    edges = ["0.5", "1", "2", "5"]
+    # A text stands for the number that JSON cannot express.
+    for number, (size, bucket) in enumerate([(0.4, 0), (0.5, 1), (5, 4), ("NaN", 5)]):
+        document = _build_bucket_document("buckets", 6, 1, 1)
+        rows.append(_build_bucket_row(number, document, size, [bucket], edges))
+    return rows
+
+
+def _build_bucket_document(encoding: str, k: int, m: int, n: int) -> dict[str, Any]:
+    """Return the canonical object of a parameter set that loses at most 4 nats."""
+    keep = compute_keep_threshold(k, n)
+    document = {"v": 1, "encoding": encoding, "k": k, "m": m, "items": n, "keep": keep}
+    return document | {"interval": "epoch", "epoch": "quarter"}
+
+
+def compute_keep_threshold(k: int, n: int) -> int:
+    """Return the largest threshold with a loss of at most 4 nats, by bisection."""
+    low, high = 0, 2**32
+    while high - low > 1:
+        t = (low + high) // 2
+        ratio = 1 + t * -(-(2**32) // n) / ((2**32 - t) * (2**32 // k))
+        low, high = (t, high) if math.log(ratio) <= 4 else (low, t)
+    return low
+
+
+def _build_bucket_row(
+    number: int,
+    document: dict[str, Any],
+    value: Any,
+    own: list[int] | None,
+    categories: list[str] | None = None,
+) -> dict[str, Any]:
+    secret, metric, epoch = SECRETS[number % 2], f"buckets.{number}", "2026-Q4"
+    fingerprint = reference.compute_permanent_fingerprint(document, categories)
+    scope = reference.encode_scope(metric, epoch, fingerprint)
+    k, n, cohort = document["k"], document["items"], 0
+    if own is None:
+        cohort = reference.derive_cohort(secret, scope, document["m"])
+        own = reference.list_own_buckets(value, cohort, k)
+    coins = reference.derive_bucket_coins(secret, scope, own, k, n)
+    bucket = reference.draw_bucket(own, k, n, document["keep"], coins)
+    return {
+        "secret": secret.hex(),
+        "metric": metric,
+        "epoch": epoch,
+        "value": value,
+        "document": document,
+        "categories": categories,
+        "fingerprint": reference.compute_fingerprint(document, categories),
+        "permanent_fingerprint": fingerprint,
+        "cohort": cohort,
+        "own": own,
+        "chosen": reference.choose_own_buckets(own, k, n, coins),
+        "bucket": bucket,
+        "report": reference.pack([int(i == bucket) for i in range(k)]).hex(),
+    }
+
+
+def build_bad_bucket_reports() -> dict[str, Any]:
+    """Return reports of generalized randomized response that are refused, for k = 12."""
+    document = _build_bucket_document("set", 12, 4, 2)
+    fingerprint = reference.compute_fingerprint(document)
+    good: dict[str, Any] = {"metric": METRIC, "params": fingerprint, "cohort": 0, "bits": "BAA"}
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("no bit", {"bits": "AAA"}),
+        ("two bits", {"bits": "AwA"}),
+        ("two bits of different bytes", {"bits": "AQE"}),
+        ("all bits", {"bits": "_w8"}),
+        ("a bit past bit k - 1", {"bits": "ABA"}),
+        ("one bit too many, past bit k - 1", {"bits": "ARA"}),
+        ("a byte too few", {"bits": "BA"}),
+        ("a byte too many", {"bits": "BAAA"}),
+        ("a cohort too many", {"cohort": 4}),
+    ]
+    bad = [{"reason": reason, "report": good | change} for reason, change in changes]
+    return {"params": document, "good": good, "bad": bad}
 
 
 def build_days() -> list[dict[str, Any]]:
@@ -589,11 +685,13 @@ def render() -> dict[str, str]:
         "response": build_responses(),
         "asymmetric": build_asymmetric(),
         "day": build_days(),
+        "bucket": build_buckets(),
         "fingerprint": build_fingerprints(),
         "segment": build_segments(),
         "upload": build_uploads(),
         "key": build_upload_keys(),
         "bad_report": build_bad_reports(),
+        "bad_bucket_report": build_bad_bucket_reports(),
         "bad_upload": build_bad_uploads(),
     }
     return {

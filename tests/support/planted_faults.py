@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 
 from rappor.auditing.reference_encoder import Respond, Response
 from rappor.protocol.encodings import get_encoder
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
 from rappor.protocol.randomizer import (
-    Coins,
     derive_cohort,
     derive_permanent_coins,
     derive_permanent_response,
@@ -24,6 +23,8 @@ from rappor.protocol.randomizer import (
     draw_permanent_response,
     draw_system_coins,
 )
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
 from rappor.registry.metric import Metric
 
 Permanent = Callable[[bytes, str, Params, bytes], bytes]

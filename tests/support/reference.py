@@ -161,6 +161,48 @@ def draw_instantaneous_response(
     return report
 
 
+def choose_own_buckets(own: list[int], k: int, n: int, u: list[int]) -> list[int]:
+    """Cut or pad the own buckets of a value to n of k buckets, with the coins u."""
+    buckets = sorted(own)
+    if len(buckets) > n:
+        left, buckets = buckets, []
+        for i in range(n):
+            bucket = left[(u[i] * len(left)) >> 32]
+            left = [other for other in left if other != bucket]
+            buckets.append(bucket)
+    elif len(buckets) < n:
+        for i in range(n - len(buckets)):
+            free = [bucket for bucket in range(k) if bucket not in buckets]
+            buckets.append(free[(u[i] * len(free)) >> 32])
+    return sorted(buckets)
+
+
+def draw_bucket(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Return the bucket that generalized randomized response reports, with n + 2 coins u."""
+    chosen = choose_own_buckets(own, k, n, u)
+    if u[n] < t:
+        return chosen[(u[n + 1] * n) >> 32]
+    return (u[n + 1] * k) >> 32
+
+
+def derive_bucket_coins(secret: bytes, scope: bytes, own: list[int], k: int, n: int) -> list[int]:
+    """Return the coins of a device's generalized randomized response."""
+    bits = pack([1 if i in own else 0 for i in range(k)])
+    info = b"rappor/1/grr\x00" + scope + b"\x00" + bits
+    return read_integers(expand(secret, info, 4 * (n + 2)))
+
+
+def list_own_buckets(items: list[str], cohort: int, k: int) -> list[int]:
+    """Return the own buckets of a set of strings in a cohort, in ascending order."""
+    own: list[int] = []
+    for item in items:
+        if item != "":
+            bucket = compute_bloom_filter(item, cohort, k, 1).index(1)
+            if bucket not in own:
+                own.append(bucket)
+    return sorted(own)
+
+
 def encode_base64url(data: bytes) -> str:
     """Return bytes in base64url without padding."""
     return base64.urlsafe_b64encode(data).decode().replace("=", "")

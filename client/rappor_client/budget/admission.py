@@ -68,8 +68,8 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from rappor.protocol.params import ONE
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
 from rappor.protocol.wire import Report, Upload
 from rappor.registry.metric import name_epochs
 from rappor_client.budget.metric_rules import MetricRules

@@ -214,7 +214,7 @@ def _create_folder(path: Path, state: State) -> IdentityFolder:
         path.rmdir()
     path.mkdir(mode=0o700)
     folder = IdentityFolder(path)
-    copies.begin(folder, state.to_text())
+    copies.create(folder, state.to_text())
     return folder
 
 

@@ -20,12 +20,8 @@ from dataclasses import dataclass, field
 
 from rappor.encode import derive_part, encode_value
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import (
-    Coins,
-    Secret,
-    derive_report_day,
-    draw_instantaneous_response,
-)
+from rappor.protocol.randomizer import Secret, derive_report_day, draw_instantaneous_response
+from rappor.protocol.responses.response import Coins
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 from rappor_client.periods import find_epoch_days

@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.responses.response import Coins
 from rappor.protocol.segments import is_listed
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric

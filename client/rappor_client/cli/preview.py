@@ -14,7 +14,8 @@ from typing import Final
 from rappor.encode import encode_value
 from rappor.privacy.notice import describe_losses, describe_segments
 from rappor.protocol.encodings import get_encoder, parse_value
-from rappor.protocol.randomizer import SECRET_BYTES, Coins, draw_system_coins
+from rappor.protocol.randomizer import SECRET_BYTES, draw_system_coins
+from rappor.protocol.responses.response import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.registry import Registry
 from rappor_client.cli.parser import REGISTRY, SEGMENT, Command, declare_argument

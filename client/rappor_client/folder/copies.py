@@ -12,7 +12,11 @@ also after a crash or a loss of power:
 The second copy is not the previous state. A previous state would lack the last memoized response,
 so the device would draw a second permanent response for the same scope.
 
-A copy contains a line with the number, the text, and a line with the SHA-256 of both.
+A copy contains a line with the number, the text, and a line with the SHA-256 of both:
+
+    rappor state 1 8
+    ...
+    5e0c...
 """
 
 from __future__ import annotations
@@ -25,9 +29,11 @@ from rappor_client.folder.identity_folder import IdentityFolder, Stamp
 
 NAMES: Final = ("state.1", "state.2")
 _MAGIC: Final = b"rappor state 1 "
+"""First bytes of a copy. The 1 is the version of the format; the number of the copy follows."""
 _CHECK_BYTES: Final = 2 * hashlib.sha256().digest_size + 1
+"""Length of the last line, in bytes: the checksum in hex digits, and the line break."""
 _DIGITS: Final = 18
-"""Largest number of digits of a version number: more writes than any disk survives."""
+"""Largest number of digits of a copy's number. No disk survives so many writes."""
 
 
 class Sealed:
@@ -67,7 +73,7 @@ def write(folder: IdentityFolder, number: int, text: Sealed) -> None:
     folder.sync()
 
 
-def begin(folder: IdentityFolder, text: Sealed) -> bool:
+def create(folder: IdentityFolder, text: Sealed) -> bool:
     """Create both copies with version number 1; return False if another process did so before."""
     data = Sealed(format_copy(1, text))
     first, second = NAMES

@@ -270,7 +270,8 @@ class FolderThread(ForkAware):
 
 
 _ENDING: Final = threading.Event()
-"""Is set when the program ends. Afterwards the thread ends after every job."""
+"""Set at the end of the program. From then on the thread ends after every job, because a daemon
+thread that wakes while the interpreter ends may abort the process."""
 
 
 def is_ending() -> bool:

@@ -31,8 +31,8 @@ from rappor_client.folder.system import BINARY, NO_LINK, PRIVATE, read_file
 
 NAME: Final = "device"
 BUSY_SECONDS: Final = 2.0
-"""Default for the longest wait for a lock or for the disk, in seconds. A larger value holds the
-host longer."""
+"""Longest wait for a lock or for the disk, in seconds, unless a caller has another limit. A larger
+value holds up the host longer."""
 RETRY_SECONDS: Final = 0.01
 """Time between two attempts to lock the folder, in seconds. A smaller value takes more CPU."""
 _CLOSED: Final = -1

@@ -172,7 +172,7 @@ def add_report(
     db.execute(query, (upload_id, report.metric, report.params, body, send_after, leaves_before))
 
 
-def trim(db: sqlite3.Connection, limits: QueueLimits) -> None:
+def trim_queue(db: sqlite3.Connection, limits: QueueLimits) -> None:
     """Drop and count the oldest untried reports until the untried reports are within the limits."""
     query = f"SELECT COUNT(*), TOTAL(LENGTH(body)) FROM report WHERE {_UNTRIED}"  # noqa: S608
     while True:

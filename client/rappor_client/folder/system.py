@@ -1,7 +1,7 @@
 """The calls of the operating system that differ between platforms.
 
-POSIX opens a folder and names its files relative to that handle. So the files stay those of this
-folder, also when its path is given to another folder. Windows has no such handles. There the files
+POSIX opens a folder and names its files relative to the handle. So the names still refer to this
+folder after another folder has got its path. Windows has no such handles. There the files
 are named by their path, and a file in the folder is locked in place of the folder.
 """
 
@@ -16,6 +16,7 @@ else:
     import msvcrt
 
 PRIVATE: Final = 0o600
+"""Permissions of every file of a device: its user reads and writes, other users do nothing."""
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 """Flag with which `os.open` opens no symbolic link, 0 where the system has no such flag."""
 NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
@@ -23,6 +24,7 @@ NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
 file once held the host without end."""
 BINARY: Final = getattr(os, "O_BINARY", 0)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
+"""Flags for opening a folder. Anything else in its place is refused."""
 _LOCK: Final = "lock"
 """Name of the file that is locked on Windows, in place of the folder."""
 
@@ -88,4 +90,4 @@ class Windows:
 
 
 SYSTEM: Posix | Windows = Posix() if os.name == "posix" else Windows(msvcrt)
-"""Operating system on which the program runs. Tests store another one here."""
+"""Contains the operating system on which the program runs. Tests store another system here."""

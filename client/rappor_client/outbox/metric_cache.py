@@ -1,7 +1,7 @@
-"""Cache of everything that `record` needs to know about a metric.
+"""Cache of the rules and the scope of a metric, for the many calls of `record` within one day.
 
-`record` must return within microseconds. So it looks at one object, which is valid until midnight
-or the end of the interval, and does not look up registry, budget, sample and scope for each event.
+`record` must return within microseconds. So it reads one object, which is valid until midnight or
+the end of the interval, and does not look up registry, budget, sample and scope for each event.
 
 A cache is built from one state of the device. It is stale, and is built anew, when
 
@@ -9,13 +9,25 @@ A cache is built from one state of the device. It is stale, and is built anew, w
 - another state was committed: the metric may be memoized now, or its budget reserved;
 - the collector has stopped other metrics than before.
 
-A cache either has a reason to skip the metric, or everything from which a report is drawn. It
-decides nothing for good: the writer decides again, under its lock, from the state on the disk.
+A cache either has a reason to skip the metric, or everything from which a report is drawn. Its
+decisions are preliminary: the writer decides again, under its lock, from the state on the disk.
 
-An interval needs one event only. Before a scope is memoized, every event draws a 64-bit tag, and
-only an event with a smaller tag than all earlier ones is written. After a scope is memoized, the
-first event of an interval is written and all further events are ignored, because each of them would
-report the same permanent response.
+The reasons to skip, in the order of the checks:
+
+    EXPIRED         the last day of the metric is over
+    NO_BUDGET       the year's budget has no room for the metric
+    STOPPED         the collector has stopped the metric
+    NOT_IN_SAMPLE   the secret has not drawn this device into the sample
+    EARLY, LATE     `interval = "epoch"`: before the drawn day, or on the last day of the epoch
+    ANSWERED        `interval = "epoch"`: the epoch has had its report
+
+None of them depends on a value.
+
+An interval needs one event only. Before a scope is memoized, every event draws a random tag of 64
+bits, and only an event with a smaller tag than all earlier events is written. Of n events of an
+interval about ln n are written. After a scope is memoized, the first event of an interval is
+written, and all further events are ignored, because each of them would report the same permanent
+response.
 """
 
 from __future__ import annotations
@@ -27,7 +39,7 @@ from typing import Final
 
 from rappor.encode import is_sampled
 from rappor.protocol.encodings import Encoding, get_encoder
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.responses.response import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor_client.budget import scopes
@@ -52,7 +64,7 @@ _TWO_TO_32: Final = 1 << 32
 
 @dataclass(slots=True)
 class MetricCache:
-    """Everything that `record` needs to know about a metric, for a period.
+    """Rules and scope of a metric, valid for a period of at most a day.
 
     Attributes
     ----------
@@ -65,7 +77,7 @@ class MetricCache:
     encoding
         Encoding of the metric, which checks values.
     stopped_until
-        The stops from which the cache was built.
+        The stops of all metrics from which the cache was built: last day by metric.
     skip_reason
         Reason to skip the metric, None if it is recorded.
     epoch
@@ -74,10 +86,10 @@ class MetricCache:
         Memoized part of a metric with parts, None if the value decides.
     rules
         The metric's rules of the day.
-    memoized
-        The scope that has reported already, None before its first report.
+    memoized_scope
+        The scope of the next report, None if it has not reported yet.
     smallest_tag
-        Smallest tag of this process's events in the interval.
+        Smallest tag of this process's events in the interval. The number of tags before any event.
     is_complete
         Whether the interval needs no further event.
     """
@@ -92,12 +104,16 @@ class MetricCache:
     epoch: str = ""
     part: str | None = None
     rules: MetricRules | None = None
-    memoized: Scope | None = None
+    memoized_scope: Scope | None = None
     smallest_tag: int = N_TAGS
     is_complete: bool = False
 
     def is_valid(self, state: State, now: float, stopped_until: object) -> bool:
-        """Return whether the cache is valid for a state of the device, a time and the stops."""
+        """Return whether the cache is valid for a state of the device, a time and the stops.
+
+        State and stops are compared as objects, which takes nanoseconds. Whoever changes one of
+        them creates another object.
+        """
         is_same = self.state is state and self.stopped_until is stopped_until
         return is_same and self.valid_from <= now < self.valid_until
 
@@ -110,8 +126,8 @@ class MetricCache:
         secret, metric, part = self.state.secret, self.metric, self.part
         assert secret is not None
         assert self.rules is not None
-        if self.memoized is not None:
-            prepared = redraw_report(self.memoized.report_template, coins)
+        if self.memoized_scope is not None:
+            prepared = redraw_report(self.memoized_scope.report_template, coins)
         else:
             prepared = prepare_report(
                 secret, metric, value, epoch=self.epoch, part=part, coins=coins
@@ -122,9 +138,12 @@ class MetricCache:
         )
 
     def note_event(self, tag: int) -> None:
-        """Remember that an event with a tag is in the writer's memory."""
+        """Remember that an event with a tag is in the writer's memory.
+
+        A memoized scope needs no other event in this interval.
+        """
         self.smallest_tag = min(self.smallest_tag, tag)
-        self.is_complete = self.memoized is not None
+        self.is_complete = self.memoized_scope is not None
 
 
 def draw_tag(coins: Coins) -> int:
@@ -156,6 +175,7 @@ def build_cache(
         Returns the metrics that do not fit into the budget of a year.
     """
     day = day_of(now)
+    # A metric may expire, a stop may end and an epoch may begin at midnight.
     midnight = (now // DAY + 1) * DAY
     cache = MetricCache(state, now, midnight, metric, get_encoder(metric.params), stops.until)
     if day > metric.expires:
@@ -170,7 +190,7 @@ def build_cache(
 
 
 def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
-    """Fill the fields of a cache that depend on the metric's scopes."""
+    """Set the fields of a cache that depend on the metric's scopes."""
     state, metric = cache.state, cache.metric
     secret = state.secret
     assert secret is not None
@@ -182,10 +202,13 @@ def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
     if not (has_reported or is_sampled(secret, metric, cache.epoch)):
         cache.skip_reason = SkipReason.NOT_IN_SAMPLE
         return
+    # Order matters: the memoized part determines the parameters, and these determine the scope.
     cache.part = scopes.find_memoized_part(known, metric, cache.epoch)
     cache.rules = MetricRules.for_day(metric, day)
     params = derive_params(secret, metric, cache.epoch, cache.part)
     scope = scopes.find_scope(state.scopes, cache.rules, params, metric.name, cache.epoch)
+    # These two rules are for the first report of an epoch. A scope that has reported under another
+    # interval keeps that interval.
     is_once = metric.interval == "epoch" and not has_reported
     if is_once and is_before_drawn_day(secret, metric, cache.epoch, params, day):
         cache.skip_reason = SkipReason.EARLY
@@ -195,6 +218,6 @@ def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
     # interval within an epoch.
     if scope is not None and scope.interval == "epoch":
         cache.skip_reason = SkipReason.ANSWERED
-    cache.memoized = scope
+    cache.memoized_scope = scope
     interval = metric.interval if scope is None else scope.interval
     cache.valid_until = min(cache.valid_until, find_interval_end(interval, now))

@@ -25,7 +25,7 @@ from rappor_client.folder.spool_tables import read_value, write_value
 from rappor_client.periods import find_day_end
 
 _MAX_DURATION: Final = datetime.timedelta(days=30)
-"""Limits the duration of a stop. With a longer one, a mistake of the operator lasts longer."""
+"""Longest stop. A larger value makes a mistake of the operator last longer."""
 _MAX_METRICS: Final = 1000
 """Largest number of metrics that a response may stop. A response with more stops no metric."""
 _STATE: Final = "stopped"

@@ -1,7 +1,8 @@
-"""The uploader: chooses which queued upload may be sent now, sends it once, and records the result.
+"""The uploader: chooses a queued upload that may be sent now, sends it once, records the result.
 
-`Uploader.step` makes one step. A step never sleeps and starts no thread; it returns the time of the
-next step, for which the background sender or a flush waits.
+An upload contains one report. `Uploader.step` makes one step, with one attempt at most. A step
+never sleeps and starts no thread. It returns the time of the next step. Two callers wait for this
+time and make the steps: the background sender, and a flush (`Client.flush`).
 
 States of an upload in the spool:
 
@@ -20,36 +21,40 @@ Invariants:
   this limit. So days without network do not end in several reports of one device on one day.
 - The time of an upload does not reveal the time of its event.
 
-Six things can make an upload wait:
+Seven waits can hold an upload up:
 
-    wait         of             duration                                        ignored by
-    send_after   an upload      random time of the next interval                a flush
-    claim        an upload      2 s; another process may be sending it          nobody
-    backoff      an upload      random, up to 5, 10, 20 ... s, at most 1 h      a flush, for uploads
-                                                                                it has not tried
-    pause        all uploads    as backoff, by the failures in a row            the first attempt of
-                                                                                a flush
-    Retry-After  all uploads    as the collector asks, at most a day            nobody
-    cooldown     a metric       until the interval of its last attempt is       a flush and the
-                                over, then a random part of the next interval   backlog: the random
-                                                                                part
+    wait         holds up     for                                      ignored by
+    send_after   an upload    a random time of the next interval       a flush
+    claim        an upload    2 s, in which another process may be     never
+                              sending the upload
+    backoff      an upload    a random time up to 5, 10, 20, ... s     a flush, for uploads that
+                              after a failure, at most 1 h             it has not tried
+    pause        all uploads  as backoff, by the number of failures    the first attempt of a
+                              in a row                                 flush
+    Retry-After  all uploads  the time that the collector requests,    never
+                              at most 23 h
+    cooldown     a metric     the rest of the interval of its last     never
+                              attempt
+    spread       a metric     after a cooldown, a random part of the   a flush, and reports of an
+                              next interval                            earlier run (backlog)
 
-The collector can also stop a metric for some days (see `stops`).
+The collector can also stop a metric for some days (`outbox/stops.py`).
 
 Example: a daily metric, and a device that was offline from October 3 to 5.
 
     Oct 2            an event. Its report gets send_after = Oct 3, 14:00
     Oct 3, 4         events. Their reports get send_after = Oct 4, 09:00 and Oct 5, 20:00
-    Oct 5, 08:00     online. The report of Oct 2 leaves. Cooldown until Oct 6, 00:00
-    Oct 6, 06:00     the report of Oct 3 has waited meanwhile, so the background sender draws a part
-                     of Oct 6 (here a quarter) and sends it then. A flush would send it at 00:00
+    Oct 5, 08:00     online. The report of Oct 2 leaves. The cooldown ends on Oct 6, 00:00
+    Oct 6, 06:00     the report of Oct 3 leaves. Its send_after passed during the cooldown, so the
+                     background sender spreads it over Oct 6 (here by a quarter of the day). A flush
+                     would have sent it at 00:00
     Oct 7, ...       the report of Oct 4
     Oct 12, 20:00    a report with send_after = Oct 5, 20:00 that is still untried is given up,
                      unless it is the newest report of its metric
 
-Clocks may be wrong. A wait that is longer than any wait that this module sets was computed by a
-clock that was ahead, so it is ignored. A first attempt that is in the future, or more than a year
-ago, does not give an upload up.
+Clocks may be wrong. A wait that is longer than the longest wait that this module sets was computed
+by a clock that was ahead, so the wait is ignored. An upload whose first attempt was in the future,
+or more than a year ago, is not given up: one of the two clock readings is wrong.
 """
 
 from __future__ import annotations
@@ -63,8 +68,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from rappor.protocol.params import INTERVALS, ONE
-from rappor.protocol.randomizer import Coins
+from rappor.protocol.params import INTERVALS
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
 from rappor.registry.metric import name_epochs
 from rappor_client.budget import admission
 from rappor_client.folder import spool
@@ -112,14 +118,16 @@ sends more reports to a collector that refuses some of them by mistake."""
 _SEVER_SECONDS: Final = 0.05
 """Seconds between two attempts to sever the exchange of another thread, while a client closes."""
 _RETRY_AFTER: Final = "retry_after_until"
-"""Name of a state value: until when the collector asked all devices to wait."""
+"""Names a value of the spool: end of the wait that the collector requested, in seconds since
+1970."""
 _PAUSE_UNTIL: Final = "pause_until"
-"""Name of a state value: until when all uploads wait after failures."""
+"""Names a value of the spool: end of the pause of all uploads, in seconds since 1970."""
 _FAILURES: Final = "failures_in_a_row"
-"""Name of a state value: number of failures since the collector last responded with a result."""
+"""Names a value of the spool: number of failures since the collector last responded with a
+result."""
 _LAST_ATTEMPT: Final = "last_attempt"
-"""Name of a state value, before a metric's name: time of the metric's last attempt, and the random
-part of the next interval that a late report waits."""
+"""Names a value of the spool, followed by the name of a metric: time of the metric's last attempt,
+and a random part of an interval, in [0, 1)."""
 _COOLDOWN_DETAIL: Final = "one report of a metric leaves in an interval"
 _PERMANENT_STATUSES: Final = (400, 409, 413, 415, 422)
 """Statuses of HTTP that no repetition changes. The report of the upload is dropped; after any other
@@ -178,11 +186,10 @@ class Uploader:
         timeout
             Longest duration of the step, in seconds.
         tried
-            A flush passes the ids of the uploads that it has tried, None stands for the background
-            sender. The table above lists the waits that a flush ignores.
+            Ids of the uploads that this flush has tried. None stands for the background sender.
         is_backlog
-            Whether the queue was left by an earlier run of the program. The random part of a
-            cooldown is ignored then, because the program may end before.
+            Whether an earlier run of the program has left the queue. Then the spread is ignored,
+            because the program may end before the spread does.
 
         Raises
         ------
@@ -206,10 +213,15 @@ class Uploader:
             return self._step(tried, deadline, is_backlog=is_backlog)
 
     def _step(self, tried: Collection[str] | None, deadline: float, *, is_backlog: bool) -> Step:
-        """Claim an upload in a transaction, then send it outside of all locks of the folder."""
+        """Claim an upload in a transaction, then send the upload outside of all locks.
+
+        An exchange may take 30 s. Under a lock of the folder it would hold up every `record` of
+        another process.
+        """
         now = self._clock()
         seconds = patience_until(deadline)
-        if tried is not None:  # a flush may wait for its whole timeout, the background for less
+        # A flush may wait for the disk until its timeout. The background sender tries again later.
+        if tried is not None:
             seconds = max(seconds, deadline - time.monotonic())
         try:
             upload = self._writer.run(
@@ -219,7 +231,8 @@ class Uploader:
                 release_until=now,
                 synced=True,
             )
-        except GoneError:  # another process has withdrawn consent
+        # Another process has withdrawn consent.
+        except GoneError:
             return Step(next_at=None, reason=FlushReason.NO_CONSENT)
         if isinstance(upload, Step):
             return upload
@@ -255,17 +268,24 @@ class Uploader:
         *,
         is_backlog: bool,
     ) -> QueuedUpload | Step:
-        """Choose and claim the upload to send now, or return the step that waits for it."""
+        """Choose and claim the upload to send now, or return the step that waits for an upload.
+
+        Runs in a transaction of the spool, so no other process claims the same upload.
+        """
+        # Refusals and withdrawals of the person count until the last moment.
         if obstacle := self._find_obstacle(db):
             return Step(next_at=None, reason=obstacle)
         spool.trim_log(db, self._settings.options.queue_limits)
+        # The longest interval is a week. A later send_after was computed by a clock that was ahead.
         spool.limit_send_after(db, latest=now + WEEK)
-        self._stops.reload(db)  # another process may have received a newer response
+        # Another process may have received a newer response.
+        self._stops.reload(db)
         stopped = self._stops.list_stopped(day_of(now))
         untried = self._drop_late(db, now)
+        # Earliest send_after of the untried uploads, by metric, without the stopped metrics.
         sendable = {name: after for name, after in untried.items() if name not in stopped}
-        ignore_part = is_backlog or tried is not None
-        cooldowns = self._find_cooldowns(db, now, sendable, ignore_part=ignore_part)
+        ignore_spread = is_backlog or tried is not None
+        cooldowns = self._find_cooldowns(db, now, sendable, ignore_spread=ignore_spread)
         cooling = [name for name, until in cooldowns.items() if now < until]
         upload = _choose_upload(db, now, tried, stopped, cooling)
         if upload is None:
@@ -276,8 +296,12 @@ class Uploader:
         pause = _find_pause(db, upload, now, backoff_until, ignore_failures=is_first_of_flush)
         if pause is not None:
             return pause
+        # One of the two clock readings is wrong, so the week until the upload is given up begins
+        # anew.
         first = now if _is_implausible(upload, now) else upload.first_attempt
         until = now + CLAIM_SECONDS
+        # The attempt is recorded before it is made. A process that is killed during the exchange
+        # leaves an upload that was tried, and a cooldown that has begun.
         spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
         self._record_attempt(db, upload.metric, now)
         return upload
@@ -293,8 +317,27 @@ class Uploader:
     ) -> Step:
         """Return the step that waits for the first upload that may be sent later.
 
-        Its time is the end of the first interval, send_after or cooldown. If all metrics with
-        uploads are stopped, the end of the first stop counts, too.
+        Parameters
+        ----------
+        db
+            The open transaction.
+        now
+            The time, in seconds since 1970.
+        tried
+            As in `step`.
+        stopped
+            Names of the stopped metrics.
+        untried
+            Earliest send_after of the untried uploads, by metric.
+        cooldowns
+            End of the cooldown by metric, as `_find_cooldowns` returns it.
+
+        Returns
+        -------
+        Step
+            Its time is the first of: the end of an interval with a pending report, a send_after,
+            and the end of a cooldown. If all metrics with uploads are stopped, the end of the first
+            stop counts, too.
         """
         times = [admission.find_next_end(db)]
         sendable = {name: after for name, after in untried.items() if name not in stopped}
@@ -329,10 +372,11 @@ class Uploader:
         write_value(db, f"{_LAST_ATTEMPT} {name}", json.dumps((last, self._coins(1)[0] / ONE)))
 
     def _read_last_attempt(self, db: sqlite3.Connection, name: str) -> tuple[float, float]:
-        """Return the time of a metric's last attempt (-1 without one), and a random part in [0, 1).
+        """Return the time of a metric's last attempt, and a random part of an interval in [0, 1).
 
-        The part was drawn at the attempt. A part that each step drew anew would be the smallest of
-        many, so late reports would leave soon after midnight.
+        The time is -1 before the first attempt. The part was drawn at the attempt. A part that each
+        step drew anew would be the smallest of many, so late reports would leave soon after
+        midnight.
         """
         last, part = json.loads(read_value(db, f"{_LAST_ATTEMPT} {name}") or "[-1, 0]")
         return last, part
@@ -353,7 +397,7 @@ class Uploader:
         return any(before[epoch] == after[epoch] for epoch in epochs)
 
     def _drop_late(self, db: sqlite3.Connection, now: float) -> dict[str, float]:
-        """Give up late uploads; return the earliest send_after of each metric's untried uploads.
+        """Give up late uploads; return the earliest send_after of the untried uploads by metric.
 
         Three kinds of uploads are late:
 
@@ -379,38 +423,57 @@ class Uploader:
         now: float,
         sendable: Mapping[str, float],
         *,
-        ignore_part: bool,
+        ignore_spread: bool,
     ) -> dict[str, float]:
-        """Return until when each metric may send no other report. Absent metrics have no cooldown.
+        """Return the end of each metric's cooldown and spread, in seconds since 1970.
 
-        The cooldown of a metric ends when its last upload has a result and the interval of its last
-        attempt is over. With `interval = "epoch"` it ends with the epoch. `ignore_part` leaves out
-        the random part of the next interval.
+        Metrics without a cooldown are absent. Before the end a metric sends no other report.
+
+        Parameters
+        ----------
+        db
+            The open transaction.
+        now
+            The time, in seconds since 1970.
+        sendable
+            Earliest send_after of the untried uploads, by metric.
+        ignore_spread
+            Whether the result is the end of the cooldown, without the spread.
+
+        Returns
+        -------
+        dict of str to float
+            The cooldown ends when the last upload of the metric has a result and the interval of
+            its last attempt is over. With `interval = "epoch"` it ends with the epoch.
         """
         cooldowns = {}
         unanswered = {upload.metric for upload in spool.list_tried_uploads(db)}
         for name, send_after in sendable.items():
             interval = self._find_interval(db, name)
             last, part = self._read_last_attempt(db, name)
-            if last < 0 and name not in unanswered:  # the metric has never sent a report
+            # The metric has never sent a report.
+            if last < 0 and name not in unanswered:
                 continue
             # A report of last month that leaves this month takes this month's turn, or the
             # collector would get two reports of one device in one epoch. `last = now` makes the
             # cooldown end tomorrow, when this function looks again.
             if interval == "epoch" and self._is_same_epoch(db, name, last, now):
                 last = now
+            # An upload without a result may have reached the collector. A second report of the
+            # metric in the same interval must not follow it.
             if name in unanswered:
                 cooldowns[name] = math.inf
                 continue
             end, seconds = find_interval_end(interval, last), get_interval_seconds(interval)
-            if is_far_ahead(end, seconds, now):  # the clock was wrong at the last attempt
+            # The clock was ahead at the last attempt.
+            if is_far_ahead(end, seconds, now):
                 continue
             # A report that could have been sent before the cooldown ended would otherwise leave at
             # midnight, with the late reports of all other devices. So it waits for a random part of
             # the next interval, but not beyond the time at which it is given up.
             spread = min(seconds, max(send_after + GIVE_UP_SECONDS - end, 0.0))
-            is_late = send_after < end and not ignore_part
-            cooldowns[name] = end + part * spread if is_late else end
+            is_spread = send_after < end and not ignore_spread
+            cooldowns[name] = end + part * spread if is_spread else end
         return cooldowns
 
     def _attempt(self, upload: QueuedUpload, deadline: float, *, is_flush: bool) -> Step:
@@ -419,6 +482,7 @@ class Uploader:
         try:
             status, stop = self._send(upload, timeout)
         except UploadError as error:
+            # The timeout of the flush was shorter than the time that the collector had.
             is_cut_short = is_flush and error.timed_out and time.monotonic() >= deadline
             return self._record_failure(upload, error, deadline, is_cut_short=is_cut_short)
 
@@ -481,6 +545,7 @@ class Uploader:
         def record(db: sqlite3.Connection) -> None:
             nonlocal next_at
             if not error.retryable:
+                # The collector works and refuses this upload, so the others need not wait.
                 spool.record_result(db, upload.id, f"refused: status {error.status}")
                 _clear_failures(db)
             elif is_cut_short:
@@ -516,6 +581,7 @@ class Uploader:
         failures = int(read_value(db, _FAILURES) or 0) + 1
         write_value(db, _FAILURES, failures)
         write_value(db, _RETRY_AFTER, earliest)
+        # The collector was reached and has failed once: perhaps for this upload only.
         if has_response and failures == 1:
             return earliest
         pause_until = earliest + _draw_backoff(failures - 1, self._coins)

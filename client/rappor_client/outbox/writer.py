@@ -371,9 +371,12 @@ class Writer(Shared):
         """Commit events and an action, in the order that the head of this module describes."""
         identity, now = self.identity, self._settings.options.clock()
         with self.store.transaction(patience=_BUSY_SECONDS) as db:
+            # The spool may be a copy from a backup. Its reports may have left already.
             admission.drop_outdated(db, identity.number)
-            self._stops.reload(db)  # another process may have received a newer response
+            # Another process may have received a newer response of the collector.
+            self._stops.reload(db)
             db.execute("SAVEPOINT before")
+            # The clock may have reached another year, which ends a lost year.
             reservations = identity.state.reservations.advance_to(day_of(now).year)
             state = identity.state.with_reservations(reservations)
             entries = Admission(db, state, self._settings.options.coins)
@@ -388,11 +391,16 @@ class Writer(Shared):
             if is_reserving:
                 db.execute("ROLLBACK TO before")
                 state = identity.state.with_reservations(reservations)
+            # Nothing needs the state: no scope has begun, so one transaction is enough.
             if state is identity.state:
                 return self._finish(db, entries, counts, action)
             admission.note_state_number(db, identity.number + 1)
+        # Steps 1 to 3 of the order at the head of this module. Without this flush, a loss of power
+        # could leave a spool that is older than the state. It would look like a copy from a backup,
+        # and all of its reports would be dropped.
         self.store.sync()
         identity.write(state)
+        # The reservation is on the disk now. The second round finds it there, and reserves nothing.
         if is_reserving:
             return self._commit_events(events, counts, action, release_until)
         with self.store.transaction(patience=BUSY_SECONDS) as db:
@@ -406,6 +414,7 @@ class Writer(Shared):
         interval takes no further event reserves nothing.
         """
         name, year = event.metric.name, event.day.year
+        # The report was drawn under a secret that is gone, or the person has refused the metric.
         if event.secret_id != entries.state.secret_id or name in self._opted_out:
             return
         if self._stops.is_stopped(name, event.day):
@@ -413,6 +422,7 @@ class Writer(Shared):
         reservations = entries.state.reservations
         if name in self.find_unaffordable(reservations, year):
             return
+        # `max`: a clock that was set back since must not make this event's interval far ahead.
         time_of_event = AdmissionTime(event.timestamp, max(event.timestamp, now))
         if not entries.add_event(event.request, tag=event.tag, time=time_of_event):
             return
@@ -431,7 +441,7 @@ class Writer(Shared):
         entries.queue_decided(db)
         for name, n in list(counts.items()):  # the handler of a signal may still add a name
             add_count(db, name, n)
-        spool.trim(db, self._settings.options.queue_limits)
+        spool.trim_queue(db, self._settings.options.queue_limits)
         return action(db)
 
     def close(self, *, seconds: float) -> None:

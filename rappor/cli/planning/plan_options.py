@@ -40,7 +40,8 @@ class PlannedMetric:
     metric_name: str | None = metric_argument(required=False)
     registry_path: str | None = registry_option(required=False)
     encoding: str | None = option_field(
-        list(ENCODINGS), "How values become bits.  [default: bloom]"
+        [name for name, kind in ENCODINGS.items() if kind.supports_rappor],
+        "How values become bits.  [default: bloom]",
     )
     categories: str | None = option_field(
         "LIST", "Categories, or edges of buckets, separated by commas."

@@ -21,7 +21,7 @@ from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import extract_part
 
 DEFAULT_LAYOUT: Final = "rappor-1"
-"""Name of the hash layout of protocol version 1, which `_hash_to_bits` computes. The name of any
+"""Name of the hash layout of protocol version 1, which `hash_to_bits` computes. The name of any
 other layout is part of the fingerprint."""
 
 DIGEST_BYTES: Final = 16
@@ -35,6 +35,7 @@ class Bloom(Encoding):
     name = "bloom"
     is_hashed = True
     supports_normalizer = True
+    supports_parts = True
     min_bits = 2
 
     @classmethod
@@ -43,16 +44,12 @@ class Bloom(Encoding):
 
     def check_can_encode(self) -> None:
         """Raise ParamsError for a foreign hash layout or a normalizer that is not installed."""
-        if self.params.layout != DEFAULT_LAYOUT:
-            raise ParamsError(
-                f"layout must be {DEFAULT_LAYOUT} to encode, got {format_value(self.params.layout)}"
-            )
-        normalize(self.params.normalize, "")  # raises MissingExtraError without its library
+        check_can_hash(self.params)
 
     def find_set_bits(self, value: object, cohort: int) -> list[int]:
         """Return the bits of the reported part of a text, which is hashed in UTF-8."""
         self.check_can_encode()
-        return _hash_to_bits(self.extract_reported_part(value).encode(), cohort, self.params)
+        return hash_to_bits(self.extract_reported_part(value).encode(), cohort, self.params)
 
     def extract_reported_part(self, value: object) -> str:
         """Return the part of the normalized text that the parameter set reports."""
@@ -87,7 +84,16 @@ class Bloom(Encoding):
         return f"a text{describe_normalizer(params)}, hashed to {params.h} of {params.k} bits"
 
 
-def _hash_to_bits(value: bytes, cohort: int, params: EncodingParams) -> list[int]:
+def check_can_hash(params: EncodingParams) -> None:
+    """Raise ParamsError for a foreign hash layout or a normalizer that is not installed."""
+    if params.layout != DEFAULT_LAYOUT:
+        raise ParamsError(
+            f"layout must be {DEFAULT_LAYOUT} to encode, got {format_value(params.layout)}"
+        )
+    normalize(params.normalize, "")  # raises MissingExtraError without its library
+
+
+def hash_to_bits(value: bytes, cohort: int, params: EncodingParams) -> list[int]:
     """Return the bit index of each hash function. Some indices may be equal.
 
     SHA-256 decides which strings are equal. MurmurHash3_x86_32 spreads them over cohorts: hash

@@ -14,6 +14,7 @@ from rappor.protocol.encodings.encoding import (
     EncodingParams,
     check_category_names,
     describe_value,
+    list_unlisted_bits,
     pair_neighbours,
 )
 
@@ -22,6 +23,7 @@ class Buckets(Encoding):
     """Numbers: one bit for each range (-inf, e1), [e1, e2), ..., [en, inf) of the n edges."""
 
     name = "buckets"
+    supports_grr = True
     categories_key = "edges"
 
     @classmethod
@@ -44,9 +46,12 @@ class Buckets(Encoding):
             raise ReportError(f"a value must be a number, got {describe_value(text)}") from None
 
     def find_set_bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of the bucket that contains a number; NaN sets no bit."""
+        """Return the bit of the bucket that contains a number.
+
+        NaN sets the bit of the bucket for other values, or no bit if there is no such bucket.
+        """
         if not self.is_representable(value):
-            return []
+            return list_unlisted_bits(self.params)
         return [bisect.bisect_right(self.edges, _convert_number(value))]
 
     def is_representable(self, value: object) -> bool:
@@ -57,8 +62,8 @@ class Buckets(Encoding):
 
     @property
     def true_bit_counts(self) -> range:
-        """One bit, or no bit for NaN."""
-        return range(2)
+        """One bit; or no bit for NaN without a bucket for it."""
+        return range(int(self.params.has_other_bucket), 2)
 
     def compute_largest_loss(self, up: float, down: float) -> float:
         """Return the loss between two buckets, in nats: one bit differs in each direction."""
@@ -75,7 +80,8 @@ class Buckets(Encoding):
     def description(self) -> str:
         """The number of buckets, and the edges between them."""
         edges = ", ".join(self.params.categories)
-        return f"which of {self.params.k} ranges a number is in, divided at {edges}"
+        n_ranges = len(self.params.categories) + 1
+        return f"which of {n_ranges} ranges a number is in, divided at {edges}"
 
     @property
     def most_different_pairs(self) -> list[tuple[str, str]]:

@@ -78,6 +78,14 @@ class EncodingParams(Protocol):
     def part(self) -> str:
         """Name of the reported part of a string; empty for the whole string."""
 
+    @property
+    def items(self) -> int:
+        """Number of own buckets of a value after padding or cutting; 1 except for sets."""
+
+    @property
+    def has_other_bucket(self) -> bool:
+        """Whether the last bit stands for every value outside the categories or buckets."""
+
 
 @dataclass(frozen=True)
 class Encoding(ABC):
@@ -97,6 +105,19 @@ class Encoding(ABC):
 
     is_exclusive: ClassVar[bool] = True
     """Whether a device has exactly one value, so that the shares of all values sum to one."""
+
+    supports_rappor: ClassVar[bool] = True
+    """Whether RAPPOR's responses, which randomize each bit on its own, can randomize the bits."""
+
+    supports_grr: ClassVar[bool] = False
+    """Whether generalized randomized response, whose report names one bucket, can randomize the
+    bits."""
+
+    supports_parts: ClassVar[bool] = False
+    """Whether a device may report a part of its value."""
+
+    supports_items: ClassVar[bool] = False
+    """Whether a value is a set of items, so that the number of own buckets is a free choice."""
 
     supports_normalizer: ClassVar[bool] = False
     """Whether values are texts, which a normalizer may rewrite."""
@@ -122,13 +143,19 @@ class Encoding(ABC):
             raise ParamsError(f"categories must be empty for encoding {cls.name}")
         if params.normalize != "none" and not cls.supports_normalizer:
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
-        if params.part and not cls.is_hashed:
+        if params.part and not cls.supports_parts:
             raise ParamsError(f"part must be absent for encoding {cls.name}")
+        if params.items != 1 and not cls.supports_items:
+            raise ParamsError(f"items must be absent for encoding {cls.name}, got {params.items}")
 
     @classmethod
     @abstractmethod
     def count_bits(cls, categories: Sequence[str]) -> int | None:
-        """Return the number of bits k that the categories need; None if k is a free choice."""
+        """Return the number of bits of the categories; None if k is a free choice.
+
+        The bucket for values outside all categories (`EncodingParams.has_other_bucket`) is not
+        counted.
+        """
 
     def parse_value(self, text: str) -> object:
         """Convert a text, for example from a command line, to a value of this encoding."""
@@ -138,8 +165,9 @@ class Encoding(ABC):
     def find_set_bits(self, value: object, cohort: int) -> Iterable[int]:
         """Return the indices of the bits that a value sets in a cohort.
 
-        A value of the right type outside all categories sets no bit, and the device reports the
-        empty pattern. A missing report would reveal such a value.
+        A value of the right type outside all categories sets the last bit if the parameter set has
+        a bucket for other values. Otherwise it sets no bit, and the device reports the empty
+        pattern. A missing report would reveal such a value.
 
         Raises
         ------
@@ -211,7 +239,10 @@ class Encoding(ABC):
 
     @property
     def category_labels(self) -> tuple[str, ...]:
-        """Label of the values that set each bit, in bit order; empty if values are hashed."""
+        """Label of the values that set each bit, in bit order; empty if values are hashed.
+
+        The bucket for values outside all categories is the last bit, and has no label.
+        """
         return () if self.is_hashed else self.params.categories
 
     @property
@@ -251,7 +282,8 @@ def check_category_names(kind: type[Encoding], params: EncodingParams, least: in
         raise ParamsError("categories must be a tuple of texts")
     if len(names) < least:
         raise ParamsError(f"{noun} must number at least {least}, got {len(names)}")
-    if params.k != (needed := kind.count_bits(names)) and needed is not None:
+    needed = kind.count_bits(names)
+    if needed is not None and params.k != (needed := needed + params.has_other_bucket):
         raise ParamsError(
             f"k must be {needed}, the number of bits that the {noun} need, got {params.k}"
         )
@@ -273,6 +305,11 @@ def check_category_name(name: str, noun: str) -> None:
         )
     if any(0xD800 <= ord(c) < 0xE000 for c in name):
         raise ParamsError(f"{noun} must be valid Unicode, got a lone surrogate")
+
+
+def list_unlisted_bits(params: EncodingParams) -> list[int]:
+    """Return the bits that a value outside all categories or buckets sets: the last bit or none."""
+    return [params.k - 1] if params.has_other_bucket else []
 
 
 def pair_neighbours(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -13,9 +13,10 @@ from rappor.protocol.encodings.boolean import Boolean
 from rappor.protocol.encodings.buckets import Buckets
 from rappor.protocol.encodings.encoding import Encoding, EncodingParams
 from rappor.protocol.encodings.onehot import OneHot
+from rappor.protocol.encodings.sets import Sets
 
 ENCODINGS: Final[Mapping[str, type[Encoding]]] = {
-    kind.name: kind for kind in (Bloom, OneHot, Boolean, Buckets)
+    kind.name: kind for kind in (Bloom, OneHot, Boolean, Buckets, Sets)
 }
 """Every encoding class by its name. Documents and messages list encodings in this order."""
 

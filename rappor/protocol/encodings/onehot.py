@@ -16,6 +16,7 @@ from rappor.protocol.encodings.encoding import (
     EncodingParams,
     check_category_names,
     describe_normalizer,
+    list_unlisted_bits,
 )
 from rappor.protocol.normalizers import normalize
 
@@ -24,6 +25,7 @@ class OneHot(Encoding):
     """Categories: one bit for each, of which a value sets at most one."""
 
     name = "onehot"
+    supports_grr = True
     supports_normalizer = True
     has_category_values = True
     categories_key = "categories"
@@ -44,21 +46,22 @@ class OneHot(Encoding):
         _ = self._bit_by_category
 
     def find_set_bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of the category of a text; any other text sets no bit.
+        """Return the bit of the category of a text.
 
-        The text and the names of the categories are compared after normalizing both.
+        Any other text sets the bit of the bucket for other values, or no bit if there is no such
+        bucket. The text and the names of the categories are compared after normalizing both.
         """
         bit = self._bit_by_category.get(normalize(self.params.normalize, value))
-        return [] if bit is None else [bit]
+        return list_unlisted_bits(self.params) if bit is None else [bit]
 
     def is_representable(self, value: object) -> bool:
         """Return whether a text is one of the categories."""
-        return len(self.find_set_bits(value, 0)) == 1
+        return normalize(self.params.normalize, value) in self._bit_by_category
 
     @property
     def true_bit_counts(self) -> range:
-        """One bit, or no bit for a text outside the categories."""
-        return range(2)
+        """One bit; or no bit for a text outside the categories without a bucket for it."""
+        return range(int(self.params.has_other_bucket), 2)
 
     def compute_largest_loss(self, up: float, down: float) -> float:
         """Return the loss between two categories, in nats: one bit differs in each direction."""
@@ -67,8 +70,9 @@ class OneHot(Encoding):
     @property
     def description(self) -> str:
         """The names of the categories."""
-        names = ", ".join(self.params.categories)
-        return f"one of {self.params.k} categories{describe_normalizer(self.params)}: {names}"
+        categories = self.params.categories
+        kept = describe_normalizer(self.params)
+        return f"one of {len(categories)} categories{kept}: {', '.join(categories)}"
 
     @property
     def unlisted_values(self) -> tuple[str, ...]:

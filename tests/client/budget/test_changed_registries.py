@@ -1,4 +1,4 @@
-"""No scope has more reports than its price counts on, whatever registries and clocks do."""
+"""The number of reports of a scope never exceeds its cost, whatever registries and clocks do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import lose, metric_of, open_device, peek, write_device
+from devices import metric_of, open_device, peek, remove_spool, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_client import Client
@@ -20,9 +20,9 @@ from rappor import Metric, Params
 
 DAY = 86_400
 NOISY = Params(k=128, h=1, m=4, f=0.4, g=0.1, p=0.05, q=0.8)
-"""Each report loses more: 2.5 nats by the first one, 5.1 by all."""
+"""Has a cost that depends on the number of reports: 2.5 nats for one report, 5.1 for any number."""
 LOST = None
-"""A step in which the database is lost."""
+"""Stands for a step in which the spool is lost."""
 
 metrics = st.builds(
     lambda epoch, interval, q: metric_of(
@@ -40,7 +40,7 @@ steps = st.lists(st.one_of(*[events] * 8, st.just(LOST)), min_size=5, max_size=2
 
 
 class Programs:
-    """Programs on one device, each with a registry of its own."""
+    """Several programs with one folder, each with a registry and a client of its own."""
 
     def __init__(self, folder: Path, secret: bytes, registries: list[Metric]) -> None:
         write_device(folder, secret)
@@ -49,21 +49,27 @@ class Programs:
         self.clients: list[Client] = []
 
     def open(self) -> None:
-        """Start all programs."""
-        chosen: dict[str, Any] = {"clock": self.clock, "coins": FixedCoins(1)}
-        chosen["collector"] = self.transport
-        self.clients = [open_device(self.folder, each, **chosen) for each in self.registries]
+        """Open the clients of all programs."""
+        settings_of_client: dict[str, Any] = {"clock": self.clock, "coins": FixedCoins(1)}
+        settings_of_client["collector"] = self.transport
+        self.clients = [
+            open_device(self.folder, registry, **settings_of_client) for registry in self.registries
+        ]
 
     def close(self) -> None:
-        """End all programs."""
+        """Close the clients of all programs."""
         for client in self.clients:
             client.close()
 
     def take(self, step: tuple[int, float, str, bool] | None) -> None:
-        """Let one program record a value, and perhaps send; or lose the database."""
+        """Take a step: a program records a value and perhaps flushes, or the spool is lost.
+
+        A step is (number of the program, seconds by which the clock moves, value, whether to
+        flush).
+        """
         if step is LOST:
             self.close()
-            lose(self.folder)
+            remove_spool(self.folder)
             self.open()
             return
         number, seconds, value, sends = step
@@ -74,7 +80,7 @@ class Programs:
             client.flush()
 
     def finish(self) -> None:
-        """Let all that is held and waits leave."""
+        """Move the clock by two years, so that all pending and queued reports leave."""
         for _ in range(2):
             self.clock.now += 400 * DAY
             self.clients[0].flush()
@@ -89,10 +95,14 @@ class Programs:
     ),
     history=steps,
 )
-def test_no_scope_has_more_reports_than_its_price_counts_on(
+def test_no_scope_sends_more_reports_than_its_cost_assumes(
     secret: bytes, registries: list[Metric], history: list[Any]
 ) -> None:
-    """Registries take turns in one folder, clocks jump, databases are lost."""
+    """Programs take turns in one folder, clocks jump, and spools are lost.
+
+    No scope sends more reports than its cost assumes, and the spent nats stay below the
+    reservation.
+    """
     with tempfile.TemporaryDirectory() as place:
         programs = Programs(Path(place) / "device", secret, registries)
         programs.open()
@@ -106,24 +116,24 @@ def test_no_scope_has_more_reports_than_its_price_counts_on(
         for report in programs.transport.reports:
             left.setdefault(report.params, []).append(report.cohort)
         scopes = peek(programs.folder).scopes
-        assert len(programs.transport.reports) <= sum(map(most, scopes))
+        assert len(programs.transport.reports) <= sum(map(count_allowed_reports, scopes))
         for scope in scopes:
             n_left = left.get(scope.params.fingerprint, []).count(scope.cohort)
-            alike = [each for each in scopes if same_reports(each, scope)]
-            assert n_left <= sum(map(most, alike)), scope.epoch
+            equal_scopes = [other for other in scopes if has_same_reports(other, scope)]
+            assert n_left <= sum(map(count_allowed_reports, equal_scopes)), scope.epoch
 
 
-def most(scope: Scope) -> int:
-    """Return how many reports a scope's price counts on."""
-    days = {"": 1, "month": 31, "quarter": 92, "year": 366}[kind_of(scope.epoch)]
+def count_allowed_reports(scope: Scope) -> int:
+    """Return the largest number of reports that the cost of a scope assumes."""
+    days = {"": 1, "month": 31, "quarter": 92, "year": 366}[find_epoch_length(scope.epoch)]
     return {"epoch": 1, "day": days, "week": 1 + -(-(days - 1) // 7)}[scope.interval]
 
 
-def kind_of(epoch: str) -> str:
-    """Return the kind of an epoch, by how it is written."""
+def find_epoch_length(epoch: str) -> str:
+    """Return the length of an epoch, as its name shows it: month, quarter or year."""
     return "quarter" if "Q" in epoch else "month" if "-" in epoch else "year"
 
 
-def same_reports(one: Scope, other: Scope) -> bool:
-    """Return whether reports of two scopes look the same to the collector."""
+def has_same_reports(one: Scope, other: Scope) -> bool:
+    """Return whether a collector cannot distinguish the reports of two scopes."""
     return (one.params.fingerprint, one.cohort) == (other.params.fingerprint, other.cohort)

@@ -1,4 +1,4 @@
-"""Intervals and epochs: an interval ends with its epoch, and only the chosen event counts."""
+"""Intervals of the client: each has one report, of an event that is chosen uniformly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from devices import CLEAR, Home, locked, metric_of, peek, refusing_disk, response_of, secret_of
+from devices import (
+    CLEAR,
+    Home,
+    hold_folder_lock,
+    metric_of,
+    peek,
+    read_secret,
+    refusing_disk,
+    response_of,
+)
 from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 
@@ -16,58 +25,61 @@ from rappor import Metric
 from rappor.protocol.params import EPOCHS
 from rappor.protocol.parts import Part
 
-HELD = Outcome.RECORDED
+RECORDED = Outcome.RECORDED
 REPLACES, STAYS = 0, 2**32 - 1
 
 
 class Choice:
-    """Coins that let the next event replace the one held, or not: the smallest tag stays."""
+    """Coins with which a test chooses whether the next event replaces the pending report.
+
+    The coins of an event are its tag, and the smallest tag wins.
+    """
 
     def __init__(self) -> None:
         self.u = STAYS
 
     def __call__(self, n: int) -> Sequence[int]:
-        """Return n equal coins; the reports of this module do not depend on them."""
+        """Return n equal coins. The reports of this module do not depend on coins."""
         return [self.u] * n
 
 
 def metric(epoch: str = "month", interval: str = "day", **fields: Any) -> Metric:
-    """Return a metric whose reports show permanent responses."""
+    """Return a metric whose reports show their permanent responses."""
     return metric_of(params=CLEAR, epoch=epoch, interval=interval, **fields)
 
 
 def test_interval_ends_with_its_epoch(home: Home) -> None:
-    """A week over the end of a year is two intervals, and each report is of its own epoch."""
+    """A week over the end of a year is two intervals, and each has a report of its own epoch."""
     client = home.open(metric("year", "week"), collector=home.transport)
     home.clock.set("2026-12-30T12:00:00")  # a Wednesday
-    assert client.record("page", "old") == HELD
-    (held,) = peek(home.folder).pending_reports
+    assert client.record("page", "old") == RECORDED
+    (pending,) = peek(home.folder).pending_reports
     home.clock.set("2027-01-01T00:00:00")
-    assert held.interval_end == home.clock()
-    assert client.record("page", "new") == HELD
+    assert pending.interval_end == home.clock()
+    assert client.record("page", "new") == RECORDED
     assert client.flush()
     assert len(home.transport.reports) == 1
     home.clock.set("2027-01-03T23:59:59")
-    assert client.record("page", "new") == HELD
+    assert client.record("page", "new") == RECORDED
     assert client.flush()
     assert len(home.transport.reports) == 1
     home.clock.set("2027-01-04T00:00:00")
     assert client.flush()
-    shown = [report.bits for report in home.transport.reports]
-    secret, told = secret_of(home.folder), {"2026": "old", "2027": "new"}
-    assert shown == [response_of(secret, value, epoch=epoch) for epoch, value in told.items()]
+    sent_bits = [report.bits for report in home.transport.reports]
+    secret, values = read_secret(home.folder), {"2026": "old", "2027": "new"}
+    assert sent_bits == [response_of(secret, value, epoch=epoch) for epoch, value in values.items()]
 
 
-def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(home: Home) -> None:
-    """Its week is a whole one."""
+def test_week_of_a_metric_for_life_ends_on_monday(home: Home) -> None:
+    """A week of a metric for life ends on Monday, also over the end of a year."""
     client = home.open(metric("life", "week"), clock=FixedClock("2026-12-30T12:00:00"))
-    assert client.record("page", "a") == HELD
+    assert client.record("page", "a") == RECORDED
     assert peek(home.folder).pending_reports[0].interval_end == FixedClock("2027-01-04")()
 
 
 @pytest.mark.parametrize("values", ["abcabc", "abbcca"])
 def test_only_the_chosen_event_of_the_first_interval_is_memoized(values: str, home: Home) -> None:
-    """Three days of two events, for all choices: the first chosen value is in all reports."""
+    """The first chosen value is in all reports, for every choice among two events on three days."""
     pairs = [values[i : i + 2] for i in range(0, 6, 2)]
     for number, chosen in enumerate(itertools.product([0, 1], repeat=3)):
         home.clock.set("2026-11-18T12:00:00")
@@ -78,30 +90,30 @@ def test_only_the_chosen_event_of_the_first_interval_is_memoized(values: str, ho
         for pair, second in zip(pairs, chosen, strict=True):
             for value, u in zip(pair, (STAYS, REPLACES if second else STAYS), strict=True):
                 coins.u = u
-                assert client.record("page", value) == HELD
+                assert client.record("page", value) == RECORDED
                 assert client.queued_count() == len(expected) - len(transport.reports)
-            if number % 2:  # the next run settles it as well
+            if number % 2:  # a new run of the program decides the interval as well
                 client.close()
                 client = home.open(metric(), **settings)
             home.clock.advance(days=1)
             assert client.flush()
-            secret = secret_of(home.place / name)
+            secret = read_secret(home.place / name)
             expected.append(response_of(secret, pairs[0][chosen[0]], epoch="2026-11"))
         assert [report.bits for report in transport.reports] == expected, chosen
         (scope,) = peek(home.place / name).scopes
         assert scope.permanent == expected[0]
 
 
-def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(home: Home) -> None:
-    """Shares and interval change while a report is held: the device answers for one part."""
+def test_device_reports_one_part_under_changed_shares(home: Home) -> None:
+    """A device reports one part, also if shares and interval change while a report is pending."""
     whole = (Part("prefix:2", 1e-9), Part("whole"))
     prefix = (Part("prefix:2", 1 - 1e-9), Part("whole"))
     client = home.open(metric("life", parts=whole), collector=home.transport)
-    assert client.record("page", "alpha") == HELD
+    assert client.record("page", "alpha") == RECORDED
     client.close()
     client = home.open(metric("life", "week", parts=prefix), collector=home.transport)
     home.clock.advance(days=1)
-    assert client.record("page", "alpha") == HELD  # drawn before the held one has a scope
+    assert client.record("page", "alpha") == RECORDED  # drawn while no scope is memoized
     for days in (0, 7):
         home.clock.advance(days=days)
         assert client.flush()
@@ -112,32 +124,36 @@ def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(home: Home)
 
 @pytest.mark.parametrize(("interval", "hours"), [("day", 24), ("week", 168)])
 @pytest.mark.parametrize("intervals", [1, 5])
-def test_each_interval_has_one_report_however_the_clock_jumps(
+def test_each_interval_has_one_report_under_a_jumping_clock(
     intervals: int, interval: str, hours: int, home: Home
 ) -> None:
-    """Back and forth over the end of a month; by less than an interval, each has one report."""
+    """A clock jumps 119 times over the end of a month, and each interval has one report.
+
+    If it jumps back by more than an interval, an interval may have a second report.
+    """
     its = metric(interval=interval)
     client = home.open(its)
     middle = FixedClock("2026-12-01T00:00:00")()
-    entered = set()
+    intervals_with_events = set()
     for i in range(1, 120):
-        jump = (7919 * i) % 997 / 997 - 0.5  # between halves, evenly
+        jump = (7919 * i) % 997 / 997 - 0.5  # spread evenly over [-.5, .5)
         home.clock.now = middle + 3600 * hours * intervals * jump
         client.record("page", "a")
         client.queued_count()
-        entered.add(math.floor(intervals * jump))
+        intervals_with_events.add(math.floor(intervals * jump))
     home.clock.set("2027-02-01T00:00:00")
     client.record("page", "a")
     reports = client.queued_count()
-    assert reports >= len(entered) == 2 * ((intervals + 1) // 2)
-    assert reports == len(entered) or intervals > 1
+    assert reports >= len(intervals_with_events) == 2 * ((intervals + 1) // 2)
+    assert reports == len(intervals_with_events) or intervals > 1
 
 
 @pytest.mark.parametrize("before", [None, *EPOCHS])
-def test_interval_has_one_report_whatever_epoch_the_registry_says(
-    before: str | None, home: Home
-) -> None:
-    """It changes and changes back within a week, in which each event has another value."""
+def test_interval_has_one_report_under_changed_epochs(before: str | None, home: Home) -> None:
+    """A week has one report, also if the registry changes the epoch and changes it back.
+
+    Each event has another value, so a second report would show.
+    """
     for first, second in itertools.product(EPOCHS, repeat=2):
         transport = MemoryTransport()
         home.clock.set("2026-11-09T12:00:00")  # a Monday
@@ -145,7 +161,7 @@ def test_interval_has_one_report_whatever_epoch_the_registry_says(
             settings: dict[str, Any] = {"folder": f"{first} {second}", "collector": transport}
             with home.open(metric(epoch or first, "week"), **settings) as client:
                 if epoch is not None:
-                    assert client.record("page", "abcde"[day]) == HELD
+                    assert client.record("page", "abcde"[day]) == RECORDED
                 home.clock.advance(days=1 if day else 7)
                 assert client.flush()
         home.clock.advance(days=7)
@@ -155,19 +171,22 @@ def test_interval_has_one_report_whatever_epoch_the_registry_says(
 
 
 @pytest.mark.parametrize("is_failing", [False, True])
-def test_held_report_leaves_once_where_the_epoch_has_changed_meanwhile(
+def test_pending_report_leaves_once_after_a_change_of_the_epoch(
     is_failing: bool, home: Home, clock: FixedClock
 ) -> None:
-    """An event of a month is entered after the interval of a year has ended; the disk fails."""
+    """A pending report of a year leaves once after the registry has changed to months.
+
+    In the second case the disk fails between the write of the state and the write of the spool.
+    """
     transport, second = MemoryTransport(), metric_of("second", CLEAR, interval="day")
     client = home.open(metric("year"), second, collector=transport)
-    assert client.record("page", "a") == HELD
-    assert client.record("second", "a") == HELD
+    assert client.record("page", "a") == RECORDED
+    assert client.record("second", "a") == RECORDED
     client.close()
     client = home.open(metric("month"), second, collector=transport)
     clock.advance(days=1)
-    assert client.record("page", "b") == HELD
-    if is_failing:  # between the state and the spool
+    assert client.record("page", "b") == RECORDED
+    if is_failing:
         with refusing_disk(home.folder):
             assert not client.flush()
     assert client.flush()
@@ -177,19 +196,22 @@ def test_held_report_leaves_once_where_the_epoch_has_changed_meanwhile(
     assert len(transport.bodies) == 3
 
 
-def test_events_of_two_intervals_leave_once_where_the_disk_fails_in_between(
+def test_events_of_two_intervals_leave_once_after_a_failure_of_the_disk(
     home: Home, clock: FixedClock
 ) -> None:
-    """They wait in memory; what is held is on the disk, and what goes with it is not yet."""
+    """Two events of two days leave once each, although the disk fails between state and spool.
+
+    The events wait in memory and are entered again after the failure.
+    """
     transport, choice, folder = MemoryTransport(), Choice(), home.folder
     client = home.open(metric(), collector=transport, coins=choice)
-    client.flush()  # the spool is there
-    with locked(folder):
+    client.flush()  # creates the spool
+    with hold_folder_lock(folder):
         choice.u = REPLACES
-        assert client.record("page", "a") == HELD
+        assert client.record("page", "a") == RECORDED
         clock.advance(days=1)
         choice.u = STAYS
-        assert client.record("page", "b") == HELD
+        assert client.record("page", "b") == RECORDED
     with refusing_disk(folder):
         assert not client.flush()
     clock.advance(days=1)
@@ -200,28 +222,28 @@ def test_events_of_two_intervals_leave_once_where_the_disk_fails_in_between(
     assert len({report.bits for report in transport.reports}) == 1
 
 
-def test_event_that_takes_no_part_reserves_nothing(home: Home, clock: FixedClock) -> None:
-    """The open interval of another epoch takes no further event; the next one does."""
+def test_event_without_an_interval_reserves_nothing(home: Home, clock: FixedClock) -> None:
+    """An event reserves no budget if the open interval of another epoch takes no further event."""
     client = home.open(metric("month"))
-    assert client.record("page", "a") == HELD
+    assert client.record("page", "a") == RECORDED
     reserved = client.privacy_spent().reserved
     client.close()
     client = home.open(metric("year"))
-    assert client.record("page", "b") == HELD
+    assert client.record("page", "b") == RECORDED
     assert client.privacy_spent().reserved == reserved
     clock.advance(days=1)
-    assert client.record("page", "b") == HELD
+    assert client.record("page", "b") == RECORDED
     assert client.privacy_spent().reserved[2026] > reserved[2026]
 
 
-def test_report_that_waited_in_memory_closes_no_later_interval(home: Home) -> None:
-    """It is stored days later: the interval that is open by then is not one of a wrong clock."""
+def test_late_write_ends_no_later_interval(home: Home) -> None:
+    """A report that was written five days late does not end the interval that is open then."""
     metric = metric_of(epoch="month", interval="day")
     slow, other = home.open(metric), home.open(metric)
-    with locked(home.folder):
-        assert slow.record("page", "a") == HELD
+    with hold_folder_lock(home.folder):
+        assert slow.record("page", "a") == RECORDED
         home.clock.advance(days=5)
-        assert other.record("page", "a") == HELD
+        assert other.record("page", "a") == RECORDED
     slow.close()
-    assert other.queued_count() == 1  # the first day's
+    assert other.queued_count() == 1  # the report of the first day
     assert len(peek(home.folder).pending_reports) == 1

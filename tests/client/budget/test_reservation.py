@@ -1,4 +1,4 @@
-"""What a year's budget has room for: decided at opening, whatever the values are."""
+"""Reservations: which metrics fit into the budget of a year, whatever the values are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from days import finish
+from days import finish_days
 from devices import Home, metric_of, peek
 from rappor_client import BudgetCap, Outcome
 from rappor_client.budget.reservation import Reservations
@@ -22,17 +22,20 @@ from rappor.registry.budget import scope_cost
 SKIPPED = Outcome.SKIPPED
 
 
-def test_metric_without_room_is_named_once_and_silent(
+def test_metric_without_room_is_logged_once_and_skipped(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the opening on and for every value, without a trace; a later metric still fits."""
+    """A metric that does not fit is skipped for every value and named in one log line.
+
+    It leaves no trace, and a later metric still fits.
+    """
     metrics = (metric_of("large", epoch="month"), metric_of("small"))  # 48 and 4
     client = home.open(*metrics, budget_cap=BudgetCap(total=4.01))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "the budget of 2026 has no room for large: nothing is sent"
     assert [client.record("large", value) for value in "aab"] == [SKIPPED] * 3
     assert client.record("small", "a") == Outcome.RECORDED
-    finish(client)
+    finish_days(client)
     assert client.event_counts() == {"recorded": 1}
     assert [scope.metric for scope in peek(home.folder).scopes] == ["small"]
     assert set(client.privacy_spent().metrics) == {"small"}
@@ -40,19 +43,19 @@ def test_metric_without_room_is_named_once_and_silent(
 
 
 def test_next_year_has_a_budget_of_its_own(home: Home) -> None:
-    """Silent in the year that another registry used up, and heard from its end on."""
-    caps = BudgetCap(total=4.01)
-    first = home.open(metric_of("old", epoch="year"), budget_cap=caps)
+    """A registry that used the budget of a year up silences another registry in this year only."""
+    cap = BudgetCap(total=4.01)
+    first = home.open(metric_of("old", epoch="year"), budget_cap=cap)
     assert first.record("old", "a") == Outcome.RECORDED
     first.close()
-    second = home.open(metric_of("new", epoch="year"), budget_cap=caps)
+    second = home.open(metric_of("new", epoch="year"), budget_cap=cap)
     assert second.record("new", "a") == SKIPPED
     home.clock.set("2027-01-01T00:00:00")
     assert second.record("new", "a") == Outcome.RECORDED
 
 
 def test_metric_that_ends_early_reserves_no_more_epochs(home: Home) -> None:
-    """Quarters that begin after its last day cost nothing: three fit where four do not."""
+    """Quarters that begin after the last day of a metric cost nothing: three fit, four do not."""
     home.clock.set("2026-05-01T00:00:00")
     outcomes = []
     for last in (datetime.date(2026, 12, 31), datetime.date(2026, 9, 30)):
@@ -64,15 +67,18 @@ def test_metric_that_ends_early_reserves_no_more_epochs(home: Home) -> None:
     assert outcomes == [SKIPPED, Outcome.RECORDED]
 
 
-def test_running_client_heeds_what_another_identity_reserved(home: Home) -> None:
-    """Withdrawn and consented again elsewhere: the client that runs on falls silent."""
-    metric, caps = metric_of(), BudgetCap(total=4.01)
-    running, other = home.open(metric, budget_cap=caps), home.open(metric, budget_cap=caps)
+def test_running_client_obeys_the_reservation_of_another_identity(home: Home) -> None:
+    """A running client skips a metric after a withdrawal and a second consent elsewhere.
+
+    The first identity has reserved the budget of the year, and the second one gets none.
+    """
+    metric, cap = metric_of(), BudgetCap(total=4.01)
+    running, other = home.open(metric, budget_cap=cap), home.open(metric, budget_cap=cap)
     assert running.record("page", "a") == Outcome.RECORDED
-    finish(running)
+    finish_days(running)
     assert running.queued_count() == 1
     other.withdraw()
-    home.open(metric, budget_cap=caps)
+    home.open(metric, budget_cap=cap)
     running.record("page", "a")
     assert running.flush().sent == 0
     assert running.record("page", "a") == SKIPPED
@@ -97,10 +103,14 @@ QUARTER = dataclasses.replace(OLD, epoch="quarter", interval="week")
     ],
 )
 @pytest.mark.parametrize("is_back", [False, True])
-def test_change_reserves_what_privacy_and_check_say(
+def test_change_reserves_its_cost(
     old: Metric, fields: dict[str, Any], home: Home, *, is_back: bool
 ) -> None:
-    """There or back, with two values, over half a year; what is spent stays below it."""
+    """A changed registry entry reserves the cost that `cost_of_change` computes.
+
+    The registry changes and changes back, with two values, over half a year. The spent nats never
+    exceed the reserved nats.
+    """
     before, after = old, dataclasses.replace(old, **fields)
     if is_back:
         before, after = after, before
@@ -122,34 +132,41 @@ def test_change_reserves_what_privacy_and_check_say(
     assert spent.nats <= change.reserved
 
 
-def test_reservation_is_told(home: Home) -> None:
-    """The person reads what the year can cost at most."""
+def test_person_reads_the_reservation(home: Home) -> None:
+    """The person reads how many nats are reserved for the year."""
     client = home.open(metric_of(epoch="quarter"))
     client.record("page", "a")
     assert client.privacy_spent().reserved == {2026: pytest.approx(16, abs=0.01)}
     assert "Reserved for 2026: epsilon = 16.00 at most." in str(client.privacy_spent())
 
 
-BARE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
-"""Without permanent noise each report costs: 31 of a month, or six."""
+WITHOUT_PERMANENT_NOISE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
+"""Has no permanent noise, so the cost grows with the number of reports: 31 or 6 in a month."""
 
 
-def test_cheaper_metric_keeps_the_room_that_it_has_reserved(home: Home) -> None:
-    """What may be spent already is no room for another metric."""
-    dear, cheap = (
-        metric_of("x", BARE, epoch="month", interval=interval) for interval in ("day", "week")
+def test_cheaper_metric_keeps_its_reservation(home: Home) -> None:
+    """A metric that becomes cheaper keeps its larger reservation, which may be used already.
+
+    Another metric gets no room from it.
+    """
+    expensive, cheap = (
+        metric_of("x", WITHOUT_PERMANENT_NOISE, epoch="month", interval=interval)
+        for interval in ("day", "week")
     )
-    caps = BudgetCap(total=12 * scope_cost(dear) + 0.01)
-    client = home.open(dear, budget_cap=caps)
+    cap = BudgetCap(total=12 * scope_cost(expensive) + 0.01)
+    client = home.open(expensive, budget_cap=cap)
     assert client.record("x", True) == Outcome.RECORDED
     client.close()
-    client = home.open(cheap, metric_of("y"), budget_cap=caps)
+    client = home.open(cheap, metric_of("y"), budget_cap=cap)
     assert client.record("x", False) == Outcome.RECORDED
     assert client.record("y", "a") == SKIPPED
 
 
-def test_expired_metric_without_a_price_leaves_the_budget_in_force(home: Home) -> None:
-    """No scope of infinite price costs nothing, and others are still counted."""
+def test_expired_metric_of_infinite_cost_leaves_the_budget_in_force(home: Home) -> None:
+    """An expired metric has no scopes, so its infinite cost counts as 0.
+
+    The metrics after it are still checked against the budget.
+    """
     gone = metric_of(
         "gone",
         params=Params(encoding="boolean", k=1, f=0, p=0.1, q=0.9),
@@ -159,19 +176,22 @@ def test_expired_metric_without_a_price_leaves_the_budget_in_force(home: Home) -
     assert client.record("x", "a") == SKIPPED
 
 
-def test_what_is_lost_or_reserved_never_becomes_less() -> None:
-    """Neither an earlier year nor a smaller number takes the place of what is known."""
-    reserved = Reservations.from_years({2025: 5.0, 2026: math.inf, 2024: math.inf})
-    assert reserved.sum_by_year() == {2025: 5.0, 2026: math.inf}
-    assert Reservations.from_plain(json.loads(json.dumps(reserved.to_plain()))) == reserved
+def test_unknown_and_reserved_years_survive_json() -> None:
+    """The latest lost year and the nats of earlier years are kept, also through JSON."""
+    reservations = Reservations.from_years({2025: 5.0, 2026: math.inf, 2024: math.inf})
+    assert reservations.sum_by_year() == {2025: 5.0, 2026: math.inf}
+    assert Reservations.from_plain(json.loads(json.dumps(reservations.to_plain()))) == reservations
 
 
 @pytest.mark.parametrize(
     ("years", "lost"), [((1970, 2026), 2026), ((2026, 2027, 2028), 2026), ((2026, 2025), 2026)]
 )
-def test_loss_moves_to_a_year_that_a_clock_jumps_to(years: Sequence[int], lost: int) -> None:
-    """Unless it only follows on the year of the loss, or the clock is set back."""
-    reserved = Reservations.from_years({years[0]: math.inf})
+def test_lost_year_moves_with_a_clock_that_skips_a_year(years: Sequence[int], lost: int) -> None:
+    """The lost year moves if the clock skips a year, because the clock was wrong at the loss.
+
+    It does not move if the clock shows the next year or an earlier one.
+    """
+    reservations = Reservations.from_years({years[0]: math.inf})
     for year in years[1:]:
-        reserved = reserved.advance_to(year)
-    assert reserved.sum_by_year() == {lost: math.inf}
+        reservations = reservations.advance_to(year)
+    assert reservations.sum_by_year() == {lost: math.inf}

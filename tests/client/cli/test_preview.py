@@ -6,7 +6,7 @@ import datetime
 from pathlib import Path
 
 import pytest
-from devices import metric_of, secret_of
+from devices import metric_of, read_secret
 from programs import run_python
 from rappor_client import Outcome
 from rappor_client.cli import main
@@ -59,7 +59,7 @@ def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> N
     assert device.record(name, "vim") == Outcome.RECORDED
     rappor_device.clock.advance(days=1)
     assert device.flush()
-    secret = secret_of(rappor_device.folder)
+    secret = read_secret(rappor_device.folder)
     own, coins = device.registry, constant_coins(1 << 30)
     seen = make_preview(own, name, "vim", today=DAY, secret=secret, coins=coins)
     head = len(b'{"v":1,"id":"0123456789012345678901"')

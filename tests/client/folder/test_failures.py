@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from days import FallingCoins, finish, metrics_of, record_days
-from devices import Home, locked, metric_of, open_device, own, peek
+from days import FallingCoins, finish_days, metrics_of, record_days
+from devices import Home, hold_folder_lock, identity_path, metric_of, open_device, peek
 from programs import run_python
 from rappor_client import (
     BudgetCap,
@@ -200,7 +200,7 @@ def test_a_folder_without_handles_or_too_deep_says_so(
 
 def closed_to_others(folder: Path) -> bool:
     """Return whether nobody else may write to a folder, nor read what the device has in it."""
-    inside = [own(folder), *own(folder).iterdir()]
+    inside = [identity_path(folder), *identity_path(folder).iterdir()]
     return not folder.stat().st_mode & 0o022 and not any(
         path.stat().st_mode & 0o077 for path in inside
     )
@@ -215,7 +215,11 @@ def test_what_others_may_write_to_is_closed_to_them(home: Home) -> None:
         assert client.record("page", "x")
         client.close()
         assert closed_to_others(home.folder)
-        for path in (home.folder, own(home.folder), *own(home.folder).iterdir()):
+        for path in (
+            home.folder,
+            identity_path(home.folder),
+            *identity_path(home.folder).iterdir(),
+        ):
             path.chmod(path.stat().st_mode | 0o066)
         home.folder.chmod(0o2770)
 
@@ -344,7 +348,7 @@ def test_a_signals_handler_does_not_wait_for_what_it_interrupted(home: Home) -> 
         client.record("page1", "y")
         with pytest.raises(BusyError):
             writer.commit(patience=0.05)
-    finish(client)
+    finish_days(client)
     assert client.queued_count() == 2
 
 
@@ -368,7 +372,7 @@ def test_a_disk_that_hangs_lets_the_program_end(
     end(*[client] * (end is Client.close))
     assert writing.is_set()
     answering.set()
-    finish(client)
+    finish_days(client)
     assert client.queued_count() == 1
 
 
@@ -377,11 +381,11 @@ def test_memory_holds_a_thousand_events(home: Home) -> None:
     client = home.open(coins=FallingCoins())
     client.record("page", "x")
     assert client.queued_count() == 0
-    with locked(home.folder):
+    with hold_folder_lock(home.folder):
         outcomes = [client.record("page", "x") for _ in range(1005)]
     assert outcomes.count(Outcome.RECORDED) == 1000
     assert {each.reason for each in outcomes if not each} == {SkipReason.FULL}
-    finish(client)
+    finish_days(client)
     assert client.queued_count() == 1
     assert client.event_counts()["dropped_full"] == 5
 
@@ -399,7 +403,7 @@ def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
         return 1.8e9
 
     client = home.open(clock=clock, coins=FallingCoins())
-    with locked(home.folder):
+    with hold_folder_lock(home.folder):
         for _ in range(1000):
             client.record("page", "x")
         is_failing.set()
@@ -414,7 +418,7 @@ def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
     client = home.open(*metrics_of(3, durable=True))
     assert client.record("page0", "x") == Outcome.RECORDED
     assert len(testing.peek(home.folder).pending_reports) == 1
-    with locked(home.folder):
+    with hold_folder_lock(home.folder):
         assert client.record("page1", "x").reason is SkipReason.LOCKED
     assert client.record("page2", "x") == Outcome.RECORDED
     assert len(testing.peek(home.folder).pending_reports) == 3
@@ -427,7 +431,7 @@ def test_repeated_events_write_nothing(home: Home) -> None:
     home.clock.advance(days=1)
     client.record("page", "y")
     assert client.queued_count() == 1
-    files = [own(home.folder), *own(home.folder).iterdir()]
+    files = [identity_path(home.folder), *identity_path(home.folder).iterdir()]
     before = [(path.stat().st_mtime_ns, path.stat().st_size) for path in files]
     assert {client.record("page", f"value {i}") for i in range(2000)} == {Outcome.RECORDED}
     assert client.queued_count() == 1

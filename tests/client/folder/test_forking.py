@@ -10,8 +10,8 @@ from pathlib import Path
 import forking_child
 import interrupted_fork_child
 import pytest
-from days import finish, record_days
-from devices import Home, metric_of, senders
+from days import finish_days, record_days
+from devices import Home, list_sender_threads, metric_of
 from forks import in_child
 from places import ROOT
 from programs import run_python
@@ -168,7 +168,7 @@ def test_threads_that_start_together_share_one_sender(home: Home) -> None:
             client.close()
     finally:
         sys.setswitchinterval(before)
-    assert not senders()
+    assert not list_sender_threads()
 
 
 def senders_of(client: Client, n_threads: int) -> set[int]:
@@ -301,7 +301,7 @@ def test_signal_that_raises_in_a_fork_leaves_nothing_locked(at: str, home: Home)
     going_on.start()
     going_on.join(60)
     assert not going_on.is_alive()
-    finish(client)
+    finish_days(client)
     assert client.queued_count() == 1
 
 

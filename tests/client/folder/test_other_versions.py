@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from devices import Home, own, peek, state_of
+from devices import Home, identity_path, peek, read_device_state
 from rappor_client import SkipReason, Withdrawal
 from rappor_client.budget import reservation_record
 from rappor_client.folder import copies
@@ -28,7 +28,7 @@ def write_checked(path: Path, body: bytes) -> None:
 def change_state(folder: Path, change: Callable[[bytes], bytes], *, names: tuple[str, ...]) -> None:
     """Write copies of the state of another version."""
     for name in names:
-        path = own(folder) / name
+        path = identity_path(folder) / name
         body = b"".join(path.read_bytes().splitlines(keepends=True)[:-1])
         write_checked(path, change(body))
 
@@ -46,9 +46,9 @@ def other_keys(body: bytes) -> bytes:
 
 def only_record(folder: Path, record: bytes) -> None:
     """Leave a record of reserved nats and no device, as a withdrawal does."""
-    for path in own(folder).iterdir():
+    for path in identity_path(folder).iterdir():
         path.unlink()
-    own(folder).rmdir()
+    identity_path(folder).rmdir()
     write_checked(folder / "budget", record)
 
 
@@ -108,7 +108,7 @@ def test_folder_of_another_version_disables_the_device(kind: str, home: Home) ->
 def test_withdrawal_erases_a_folder_of_another_version(kind: str, home: Home) -> None:
     """Nobody knows what it reserved, so the year counts as used up."""
     client = home.open()
-    secret = state_of(home.folder).sealed_secret.bytes
+    secret = read_device_state(home.folder).sealed_secret.bytes
     client.close()
     FOLDERS[kind][1](home.folder)
     assert home.open().withdraw() == Withdrawal(secret_gone=True)

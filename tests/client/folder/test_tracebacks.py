@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import rappor_client
 from days import FallingCoins, record_days
-from devices import Home, locked, metric_of, secret_of, spool_of
+from devices import Home, find_spool, hold_folder_lock, metric_of, read_secret
 from rappor_client import Outcome
 from rappor_client.budget.prepared_report import prepare_report
 from rappor_client.testing import MemoryTransport
@@ -64,7 +64,7 @@ def shown(error: BaseException) -> str:
 
 def true_things(folder: Path) -> list[str]:
     """Return the value, the secret, the bits and the permanent response, as they are printed."""
-    secret = secret_of(folder)
+    secret = read_secret(folder)
     own = derive_cohort(secret, METRIC.name, "", PARAMS)
     bits = get_encoder(PARAMS).encode(VALUE, own)
     memoised = derive_permanent_response(secret, METRIC.name, "", PARAMS, bits)
@@ -150,11 +150,11 @@ def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) ->
     things = true_things(home.folder)
     for n in range(1, 400, 23):
         client = home.open(METRIC, collector=MemoryTransport())
-        with locked(home.folder):
+        with hold_folder_lock(home.folder):
             assert client.record("page", VALUE) == Outcome.RECORDED
         if method == "privacy_spent":
             client.close()
-            spool_of(home.folder).write_bytes(b"no database" * 100)
+            find_spool(home.folder).write_bytes(b"no database" * 100)
         error = interrupted(getattr(client, method), n, below=method)
         client.close()
         check_hides(error, things)
@@ -164,7 +164,7 @@ def test_the_search_finds_what_a_frame_shows(home: Home) -> None:
     """Without the guard, an interrupted encoder shows value, bits and permanent response."""
     client = home.open(METRIC)
     client.record("page", VALUE)
-    secret = secret_of(home.folder)
+    secret = read_secret(home.folder)
     things = true_things(home.folder)
     found: set[str] = set()
     for n in range(1, 2000, 4):
@@ -201,7 +201,7 @@ def test_wrong_value_shows_nothing_true(metric: Metric, value: object, home: Hom
     assert error.__context__ is None
     text = shown(error)
     assert VALUE not in text
-    assert not [thing for thing in spelled(secret_of(home.folder)) if thing in text]
+    assert not [thing for thing in spelled(read_secret(home.folder)) if thing in text]
     assert len(list(frames_of(error))) == 1
 
 
@@ -210,7 +210,9 @@ def test_value_is_checked_before_the_secret_is_touched(home: Home) -> None:
     client = home.open(METRIC, BUCKETS)
     with pytest.raises(ReportError) as caught:
         client.record("buckets", VALUE)
-    assert not [thing for thing in spelled(secret_of(home.folder)) if thing in shown(caught.value)]
+    assert not [
+        thing for thing in spelled(read_secret(home.folder)) if thing in shown(caught.value)
+    ]
     assert client.event_counts() == {}
 
 

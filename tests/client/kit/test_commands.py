@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from accepting_collector import accepting
-from devices import database
+from devices import open_spool
 from kit_tools import CLICK, TYPER, Tool
 from programs import until
 from rappor_client.kit.commands import manage
@@ -91,7 +91,7 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
         host = agree(tool, at=last_day_but_one())
         host.record_and_send("build")
         assert len(peek(tool.folder).pending_reports) == 1
-        with database(tool.folder) as db:  # as if its day had ended today
+        with open_spool(tool.folder) as db:  # as if its day had ended today
             db.execute("UPDATE held SET ends = ?", (time.time() // 86400 * 86400,))
         tool.run("build")
         until(lambda: len(collector.reports) == 1)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from days import finish, metrics_of, record_days
+from days import finish_days, metrics_of, record_days
 from devices import Home, peek
 from rappor_client import FlushReason, UploadError
 from rappor_client.network.address import parse_collector, parse_proxy
@@ -131,7 +131,7 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
     client = home.open(*metrics_of(3), collector=collector.url, upload_key="k")
     for i in range(3):
         client.record(f"page{i}", "x")
-    finish(client)
+    finish_days(client)
     assert client.flush()
     assert client.event_counts()["accepted"] == 3
     uploads = [json.loads(body) for *_, body in collector.requests]

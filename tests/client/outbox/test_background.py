@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from days import finish, metrics_of, record_days
-from devices import Home, Opener, metric_of, open_device, senders
+from days import finish_days, metrics_of, record_days
+from devices import Home, Opener, list_sender_threads, metric_of, open_device
 from programs import run_python, until
 from rappor_client import Client, TransportResponse
 from rappor_client.outbox.background import limit_sleep
@@ -41,22 +41,22 @@ def record_and_wake(client: Client) -> None:
 
 def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
     """Opening, looking and refusing start none; closing ends it."""
-    before = len(senders())
+    before = len(list_sender_threads())
     client = open_sending(collector=MemoryTransport(), opted_out={"page"})
     client.record("page", "x")
     client.flush()
     client.privacy_spent()
-    assert len(senders()) == before
+    assert len(list_sender_threads()) == before
     client.close()
     client = open_sending(collector=MemoryTransport())
     record_days(client, "page", "x")
     assert client.queued_count() == 1
-    assert len(senders()) == before + 1
+    assert len(list_sender_threads()) == before + 1
     record_days(client, "page", "x")
     assert client.queued_count() == 2
-    assert len(senders()) == before + 1
+    assert len(list_sender_threads()) == before + 1
     client.close()
-    assert len(senders()) == before
+    assert len(list_sender_threads()) == before
 
 
 def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> None:
@@ -83,7 +83,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: 
     recording = home.open(*metrics, coins=EARLY)  # all reports may leave when they are finished
     for metric in metrics:
         recording.record(metric.name, "x")
-    finish(recording)
+    finish_days(recording)
     client.record("page0", "x")  # wakes the sender
     until(lambda: client.queued_count() == 2)
     assert len(home.transport.bodies) == 1
@@ -139,7 +139,7 @@ def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, home: Home
     run = home.open(*metrics_of(2), coins=EARLY)
     for metric in metrics_of(2):
         run.record(metric.name, "x")
-    finish(run)
+    finish_days(run)
     run.close()
     drawn: list[int] = []
 
@@ -182,11 +182,11 @@ def test_sender_goes_on_after_whatever_its_transport_does(
     settings: dict[str, Any] = {"max_delay": 0.0, "coins": EARLY}
     client = open_sending(*metrics_of(5), collector=transport, **settings)
     client.record("page0", "x")
-    finish(client)
+    finish_days(client)
     client.record("page1", "x")  # wakes the sender
     until(lambda: broken and (breaking is answer_nothing or not broken[0].is_alive()))
     for i in (2, 3, 4):
-        finish(client)
+        finish_days(client)
         client.record(f"page{i}", "x")
         until(lambda: client.queued_count() == 0)
     assert len(transport.reports) == 4
@@ -272,7 +272,7 @@ atexit.register(late)
 
 
 AFTER_EXIT = """
-from devices import database
+from devices import open_spool
 
 class Session:
     def __del__(self):
@@ -283,7 +283,7 @@ class Session:
         sys.stdout.flush()
 
     def tag(self):
-        with database(folder) as db:  # `queued_count` would write what waits in memory
+        with open_spool(folder) as db:  # `queued_count` would write what waits in memory
             return db.execute("SELECT tag FROM held").fetchone()[0]
 
 folder = Path(tempfile.mkdtemp())

@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 import pytest
-from days import finish, metrics_of
-from devices import Home, Opener, locked, metric_of
+from days import finish_days, metrics_of
+from devices import Home, Opener, hold_folder_lock, metric_of
 from rappor_client import Client, FlushReason, FlushResult, TransportResponse
 from rappor_client.folder.identity_folder import BUSY_SECONDS
 from rappor_client.testing import MemoryTransport, constant_coins
@@ -33,7 +33,7 @@ def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1)
     client = open_client(*metrics, collector=transport, coins=LATE)
     for metric in metrics[:n]:
         client.record(metric.name, "x")
-    finish(client)
+    finish_days(client)
     return client
 
 
@@ -142,7 +142,7 @@ def test_stopped_process_does_not_outlast_the_time(home: Home) -> None:
     """It keeps the lock; what waits in memory is not said to be sent."""
     for collector in (None, MemoryTransport()):
         client = home.open(collector=collector)
-        with locked(home.folder):
+        with hold_folder_lock(home.folder):
             client.record("page", "x")
             begun = time.monotonic()
             assert client.flush(timeout=0.1).reason is FlushReason.FAILED
@@ -157,7 +157,7 @@ def test_a_flush_without_time_waits_for_a_lock_that_is_soon_free(
     assert client.queued_count() == 1
     sleep, slept = time.sleep, list[float]()
     with contextlib.ExitStack() as lock:
-        lock.enter_context(locked(home.folder))
+        lock.enter_context(hold_folder_lock(home.folder))
 
         def wait(seconds: float) -> None:
             sleep(seconds)

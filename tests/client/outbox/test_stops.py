@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from days import record_days
-from devices import BALANCED, Home, metric_of, peek, secret_of, write_device
+from devices import BALANCED, Home, metric_of, peek, read_secret, write_device
 from rappor_client import FlushReason, Outcome, TransportResponse
 from rappor_client.testing import MemoryTransport, constant_coins
 
@@ -78,7 +78,7 @@ def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
     """Who is not in it keeps nothing of the metric; the choice is another one in each epoch."""
     metric = metric_of(epoch="month", sampling_rate=0.5)
     client = home.open(metric, folder=folder)
-    secret = secret_of(home.place / folder)
+    secret = read_secret(home.place / folder)
     for month in range(1, 9):
         home.clock.set(f"2027-{month:02}-15T12:00:00")
         before = peek(home.place / folder)

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from days import finish, metrics_of, record_days
-from devices import BALANCED, Home, Opener, database, full_disk, metric_of, peek, refusing_disk
+from days import finish_days, metrics_of, record_days
+from devices import BALANCED, Home, Opener, full_disk, metric_of, open_spool, peek, refusing_disk
 from rappor_client import Client, FlushReason, Outcome, QueueLimits, SkipReason, TransportResponse
 from rappor_client.folder.spool import QueuedUpload
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
@@ -62,7 +62,7 @@ def test_statuses_that_no_repetition_changes_drop(status: int, home: Home) -> No
     client = home.open(*metrics_of(2), collector=transport)
     for value, name in (("x", "page0"), ("y", "page1")):
         client.record(name, value)
-    finish(client)
+    finish_days(client)
     assert client.flush()
     assert client.event_counts() == {"refused": 1, "accepted": 1, "recorded": 2}
     assert client.sent_uploads()[0].reports[0].status == f"refused: status {status}"
@@ -115,7 +115,7 @@ def test_each_report_has_a_status_of_its_own(home: Home) -> None:
     client = home.open(*(metric_of(name) for name in "abc"), collector=MemoryTransport(answers))
     for name in "abc":
         client.record(name, "x")
-    finish(client)
+    finish_days(client)
     assert client.flush()
     assert [upload.reports[0].status for upload in client.sent_uploads()] == [
         "accepted",
@@ -151,7 +151,7 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> No
 def test_spool_is_bounded(bound: str, home: Home) -> None:
     """In number and in bytes of the uploads, all of one length here: the oldest go first."""
     put_by(home.open, "x")
-    with database(home.folder) as db:
+    with open_spool(home.folder) as db:
         (length,) = db.execute("SELECT LENGTH(body) FROM report").fetchone()
     client = home.open(queue_limits=QueueLimits(**{bound: 3 * length if bound == "n_bytes" else 3}))
     recorded = []
@@ -191,7 +191,7 @@ def test_log_forgets_the_oldest(home: Home) -> None:
     for n in (7, 1):
         for metric in metrics[:n]:
             client.record(metric.name, "x")
-        finish(client)
+        finish_days(client)
         assert client.flush()
     assert len(client.sent_uploads()) <= 4
 
@@ -216,7 +216,7 @@ def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
     client = home.open(*metrics, collector=transport, coins=LATE)
     for metric in metrics:
         client.record(metric.name, "x")
-    finish(client)
+    finish_days(client)
     assert not client.flush(timeout=0.5)
     assert len(transport.reports) == 4
     assert client.queued_count() == 1
@@ -234,7 +234,7 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
     client = home.open(*metrics, collector=transport, coins=LATE)
     for metric in metrics:
         client.record(metric.name, "x")
-    finish(client, days=2)  # all may leave now, also by the background sender
+    finish_days(client, days=2)  # all may leave now, also by the background sender
     sender = client._get_sender()
     assert sender is not None
     end = home.clock() + DAY
@@ -331,7 +331,7 @@ def test_failing_disk_does_not_reach_the_host(
     assert set(outcomes) == {Outcome.RECORDED}
     assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text
-    finish(client)
+    finish_days(client)
     assert client.queued_count() == 102
     assert client.event_counts()["failures"] >= 1
 

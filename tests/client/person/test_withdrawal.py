@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 from days import record_days
-from devices import Home, Opener, full_disk, locked, metric_of, own, peek, spool_of, state_of
+from devices import (
+    Home,
+    Opener,
+    find_spool,
+    full_disk,
+    hold_folder_lock,
+    identity_path,
+    metric_of,
+    peek,
+    read_device_state,
+)
 from forks import in_child, is_killed
 from rappor_client import Client, Outcome, TransportResponse
 from rappor_client.folder import copies
@@ -46,7 +56,7 @@ def traces_of(folder: Path) -> list[bytes]:
 
     A response that has no bit is left out: what was wiped looks the same.
     """
-    state = state_of(folder)
+    state = read_device_state(folder)
     secret = state.sealed_secret.bytes
     responses = [each.permanent for each in state.scopes.values() if any(each.permanent)]
     return [each for data in (secret, *responses) for each in (data, data.hex().encode())]
@@ -71,14 +81,15 @@ def put_pipe(path: Path) -> None:
 
 DISKS: dict[str, Callable[[Path], object]] = {
     "sound": Path.exists,
-    "no spool": lambda folder: spool_of(folder).unlink(),
-    "damaged spool": lambda folder: damage(spool_of(folder)),
-    "damaged copy": lambda folder: damage(own(folder) / copies.NAMES[0]),
-    "one copy": lambda folder: (own(folder) / copies.NAMES[1]).unlink(),
-    "pipe for a copy": lambda folder: put_pipe(own(folder) / copies.NAMES[0]),
-    "pipe for the spool": lambda folder: put_pipe(spool_of(folder)),
+    "no spool": lambda folder: find_spool(folder).unlink(),
+    "damaged spool": lambda folder: damage(find_spool(folder)),
+    "damaged copy": lambda folder: damage(identity_path(folder) / copies.NAMES[0]),
+    "one copy": lambda folder: (identity_path(folder) / copies.NAMES[1]).unlink(),
+    "pipe for a copy": lambda folder: put_pipe(identity_path(folder) / copies.NAMES[0]),
+    "pipe for the spool": lambda folder: put_pipe(find_spool(folder)),
     "half a copy": lambda folder: shutil.copy(
-        own(folder) / copies.NAMES[0], own(folder) / ".state.1.0123456789abcdef.tmp"
+        identity_path(folder) / copies.NAMES[0],
+        identity_path(folder) / ".state.1.0123456789abcdef.tmp",
     ),
 }
 
@@ -104,7 +115,7 @@ def test_withdrawal_leaves_one_line(way: str, disk: str, home: Home) -> None:
     assert peek(home.folder).spent.reserved == RESERVED
     again = home.open(*METRICS)
     assert again.privacy_spent().reserved == RESERVED
-    assert state_of(home.folder).sealed_secret.bytes not in traces
+    assert read_device_state(home.folder).sealed_secret.bytes not in traces
     assert client.record("page", "a") == Outcome.SKIPPED or way != "withdraw"
 
 
@@ -124,7 +135,7 @@ def test_lost_state_uses_the_year_up(
     """Nothing tells any more what was reserved; the next year has its own budget."""
     client = lived_in(home.open)
     client.close()
-    lose(own(home.folder))
+    lose(identity_path(home.folder))
     assert not is_withdrawn or client.withdraw() == GONE
     again = home.open(*METRICS, metric_of("yearly", epoch="year"))
     assert again.privacy_spent().reserved == {2026: float("inf")}
@@ -134,7 +145,7 @@ def test_lost_state_uses_the_year_up(
     assert again.record("yearly", "a") == Outcome.RECORDED
 
 
-@pytest.mark.parametrize("keeping", [locked, full_disk], ids=["locked", "full"])
+@pytest.mark.parametrize("keeping", [hold_folder_lock, full_disk], ids=["locked", "full"])
 def test_nothing_keeps_a_withdrawal_from_its_end(keeping: Any, home: Home) -> None:
     """A stopped process that keeps the lock, and a disk that takes no more."""
     client = lived_in(home.open)
@@ -147,7 +158,7 @@ def test_nothing_keeps_a_withdrawal_from_its_end(keeping: Any, home: Home) -> No
 def test_withdrawal_beside_one_who_reads_the_spool(home: Home) -> None:
     """Who has the file open sees zeros, or nothing."""
     client = lived_in(home.open)
-    reader = sqlite3.connect(spool_of(home.folder), isolation_level=None)
+    reader = sqlite3.connect(find_spool(home.folder), isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM report").fetchall()
     assert client.withdraw() == GONE
@@ -165,7 +176,7 @@ def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(home: Home) 
         folder = home.place / f"killed{moment}"
         shutil.copytree(home.folder, folder)
         is_over = not is_killed(moment, touching, partial(erase, folder, now=home.clock()))
-        is_begun = not own(folder).exists()
+        is_begun = not identity_path(folder).exists()
         client = home.open(*METRICS, folder=folder.name)
         assert client.privacy_spent().reserved == RESERVED
         assert sorted(path.name for path in folder.iterdir()) == ["budget", "device"]
@@ -184,7 +195,7 @@ def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(home: Home) ->
     traces = traces_of(home.folder)
     for path in (home.folder, *home.folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
-    for path in (own(home.folder), home.folder):
+    for path in (identity_path(home.folder), home.folder):
         path.chmod(0o500)
     for path in [home.place, *home.place.parents][:3]:
         path.chmod(path.stat().st_mode | 0o011)
@@ -234,7 +245,7 @@ def test_files_of_the_host_and_behind_links_are_left_alone(home: Home) -> None:
     (home.folder / "settings.ini").write_text("mine")
     (home.place / "precious").write_text("mine")
     client = lived_in(home.open)
-    (own(home.folder) / "link").symlink_to(home.place / "precious")
+    (identity_path(home.folder) / "link").symlink_to(home.place / "precious")
     assert client.withdraw() == GONE
     assert sorted(path.name for path in home.folder.iterdir()) == ["budget", "settings.ini"]
     assert (

@@ -25,7 +25,8 @@ from rappor.planning.noise import (
     format_forced_probabilities,
     format_probability,
 )
-from rappor.protocol.params import compute_noise, compute_threshold
+from rappor.protocol.responses.rappor_response import compute_noise
+from rappor.protocol.thresholds import compute_threshold
 
 ONE, INF = 1.0743, 2 * 2 * math.log(3)
 """The losses of [EPK14] section 5.2, eps_1 and eps_inf."""

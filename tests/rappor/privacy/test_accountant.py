@@ -25,7 +25,8 @@ from rappor.privacy.accountant import compose_losses
 from rappor.privacy.assessment import privacy_report
 from rappor.privacy.parameter_changes import compute_change_loss
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
+from rappor.protocol.thresholds import ONE
 from rappor.registry.budget import scope_cost
 
 BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")

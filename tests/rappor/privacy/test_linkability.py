@@ -11,7 +11,8 @@ import pytest
 
 from rappor.base.errors import ParamsError
 from rappor.privacy.report_linkage import cohort_bits, linkability, reports_to_recover
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
+from rappor.protocol.thresholds import ONE
 
 PAPER_52 = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
 BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)

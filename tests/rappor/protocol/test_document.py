@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 
 import pytest
 from places import ROOT
@@ -28,15 +29,18 @@ def test_an_excerpt_is_the_code(path: str, name: str, excerpt: str) -> None:
         if isinstance(node, ast.FunctionDef) and node.name == name
     )
     lines = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
-    assert excerpt == "".join(lines)
+    # The page shows a method without the indentation of its class.
+    assert excerpt == textwrap.dedent("".join(lines))
 
 
 def test_all_that_a_client_must_copy_is_quoted() -> None:
-    """The page quotes the hash and both responses, which every client must implement."""
+    """The page quotes the hash and all responses, which every client must implement."""
     assert [name for _, name, _ in EXCERPTS] == [
-        "_hash_to_bits",
-        "draw_permanent_response",
-        "draw_instantaneous_response",
+        "hash_to_bits",
+        "draw_permanent",
+        "choose_own_buckets",
+        "draw_permanent",
+        "draw_instantaneous",
     ]
 
 

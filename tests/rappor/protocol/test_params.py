@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from rappor.base.errors import ParamsError
 from rappor.protocol.encodings.buckets import format_edge
-from rappor.protocol.params import MAX_BITS, ONE, Params, compute_threshold
+from rappor.protocol.params import MAX_BITS, Params
+from rappor.protocol.thresholds import ONE, compute_threshold
 
 
 def make(**changes: Any) -> Params:
@@ -47,7 +48,7 @@ def test_sizes() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"encoding": "b"}, "encoding must be one of bloom, onehot, boolean, buckets, got 'b'"),
+    ({"encoding": "b"}, "encoding must be one of bloom, onehot, boolean, buckets, set, got 'b'"),
     (
         {"encoding": "flags"},
         "^encoding must not be 'flags': use a metric of encoding boolean for each flag$",

@@ -22,8 +22,9 @@ from enumeration import (
 )
 
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
 from rappor.protocol.randomizer import draw_instantaneous_response, draw_permanent_response
+from rappor.protocol.thresholds import ONE
 
 NOISES: list[dict[str, Any]] = [
     {"f": 0.5, "p": 0.5, "q": 0.75},

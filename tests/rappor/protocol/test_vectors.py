@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from functools import partial
 from typing import Any
 
 import make_vectors
 import pytest
 import reference
+from enumeration import choose_own_buckets
 from places import VECTORS
 
 from rappor import Params, Report, ReportError, Upload, parse_upload
 from rappor.protocol.encodings.encodings_by_name import get_encoder
 from rappor.protocol.normalizers import normalize
-from rappor.protocol.params import compute_noise, compute_threshold
 from rappor.protocol.parts import Part, choose_part
 from rappor.protocol.randomizer import (
     derive_cohort,
     derive_part_coin,
+    derive_permanent_coins,
     derive_permanent_response,
     derive_report_day,
     derive_sampling_coin,
     draw_instantaneous_response,
 )
+from rappor.protocol.responses.rappor_response import compute_noise
+from rappor.protocol.thresholds import ONE, compute_threshold
 
 FOLDER = VECTORS
 
@@ -67,8 +71,11 @@ def read_params(document: dict[str, Any], categories: list[str] | None = None) -
     """Return the parameter set of a canonical object, which contains thresholds."""
     fields = {key: value for key, value in document.items() if key != "v"}
     fields["segment"] = tuple(sorted(fields.get("segment", {}).items()))
-    t_1 = fields["f"]
-    fields |= compute_noise(t_1, fields.pop("f0", t_1), fields["p"], fields["q"])
+    if "keep" in fields:
+        fields["keep"] /= ONE
+    else:
+        t_1 = fields["f"]
+        fields |= compute_noise(t_1, fields.pop("f0", t_1), fields["p"], fields["q"])
     return Params(**fields, categories=tuple(categories or ()), insecure=True)
 
 
@@ -172,6 +179,27 @@ def test_permanent_responses_and_reports() -> None:
         assert report.hex() == row["report"]
 
 
+def test_reports_of_one_bucket() -> None:
+    """Own buckets, padded or cut buckets and the report agree with the vector."""
+    for row in load("bucket"):
+        params = read_params(row["document"], row["categories"])
+        secret = bytes.fromhex(row["secret"])
+        assert params.fingerprint == row["fingerprint"]
+        assert params.permanent_fingerprint == row["permanent_fingerprint"]
+        scope = (secret, row["metric"], row["epoch"], params)
+        assert derive_cohort(*scope) == row["cohort"]
+        value = math.nan if row["value"] == "NaN" else row["value"]
+        bits = get_encoder(params).encode(value, row["cohort"])
+        assert bits == reference.pack([int(i in row["own"]) for i in range(params.k)])
+        coins = derive_permanent_coins(*scope, bits)
+        assert choose_own_buckets(params, bits, coins) == row["chosen"]
+        permanent = derive_permanent_response(*scope, bits)
+        assert permanent.hex() == row["report"]
+        assert draw_instantaneous_response(permanent, params) == permanent
+        # Rounding `keep` by one threshold shows in the fingerprint, where no sample would show it.
+        assert params.response.compute_loss(None) <= 4
+
+
 def test_segments() -> None:
     """Each segment has its own fingerprint; all have the same permanent fingerprint."""
     rows = load("segment")
@@ -201,16 +229,22 @@ def test_uploads_are_read_and_written_back() -> None:
         assert Upload(id=upload_id, reports=good).to_json() == body
 
 
-def list_bad_reports() -> list[str]:
-    """Return the names of the bad reports."""
-    return [row["reason"] for row in load("bad_report")["bad"]]
+BAD_REPORTS = [
+    (name, row["report"], row["reason"])
+    for name in ("bad_report", "bad_bucket_report")
+    for row in load(name)["bad"]
+]
 
 
-@pytest.mark.parametrize("number", range(len(list_bad_reports())), ids=list_bad_reports())
-def test_bad_reports_are_refused_and_sink_no_other(number: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [(name, report) for name, report, _ in BAD_REPORTS],
+    ids=[reason for *_, reason in BAD_REPORTS],
+)
+def test_bad_reports_are_refused_and_sink_no_other(name: str, bad: Any) -> None:
     """A bad report is refused, and the good reports before and after it are accepted."""
-    vectors = load("bad_report")
-    reports = [vectors["good"], vectors["bad"][number]["report"], vectors["good"]]
+    vectors = load(name)
+    reports = [vectors["good"], bad, vectors["good"]]
     body = json.dumps({"v": 1, "id": "A" * 22, "reports": reports}).encode()
     _, parsed = parse_upload(body, make_lookup([vectors["params"]]))
     assert [type(report) for report in parsed] == [Report, ReportError, Report]

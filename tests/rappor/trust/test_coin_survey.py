@@ -13,7 +13,7 @@ from enumeration import list_coin_classes
 from scipy import stats
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.params import ONE, compute_threshold
+from rappor.protocol.thresholds import ONE, compute_threshold
 from rappor.trust.coin_survey import MOST_EPSILON, CoinSurvey
 
 SURVEYS = [(0.5, 0.5), (0.7, 0.25), (0.01, 0.9), (0.3, 0.0), (1.0, 0.5), (0.4, 1.0)]
