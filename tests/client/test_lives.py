@@ -489,8 +489,8 @@ TestLives = Lives.TestCase
 
 
 @pytest.mark.acceptance
-# 400 lives of 60 steps take five minutes of CPU time, and three times as long beside other work. The
-# end of the time limit inside a step would look like a machine that draws other steps in a replay.
+# The lives take six minutes of CPU time, and three times as long beside other work. Without it, the
+# time limit would end a step, and Hypothesis would report steps that differ in a replay.
 @pytest.mark.timeout(1800)
 class TestManyLives(Lives.TestCase):  # type: ignore[misc,valid-type]
     """Longer lives, and more of them."""
