@@ -71,7 +71,8 @@ def encode_value(
     ----------
     secret : 32 random bytes, always the same for a device.
     metric : the metric of the value.
-    value : a str for strings and categories, a bool for yes or no, an int or float for buckets.
+    value : a str for strings and categories, a bool for yes or no, an int or float for buckets, a
+        collection of str for sets.
     epoch : name of the epoch, such as "2026-Q4"; empty for a metric with an epoch for life.
     part : name of the part that the device has reported in this epoch before. If None, the secret
         chooses the part.

@@ -105,6 +105,8 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         )
         object.__setattr__(self, "metric", metric)
         _check_ones(self.bit_counts, self.cohort_reports)
+        if params.response.is_exclusive:
+            _check_exclusive(self.bit_counts, self.cohort_reports)
         n_reports = self.n_reports
         # S is the sum of squared reports. Without reports there are no devices, so S = 0 is known.
         squares: int | None = 0
@@ -518,6 +520,18 @@ def _check_ones(bit_counts: NDArray[np.int64], cohort_reports: NDArray[np.int64]
         raise ReportError(
             f"ones must be at most the reports of their cohort, got {bit_counts[j, i]} ones "
             f"in {cohort_reports[j]} reports at {_format_index(j, i)}"
+        )
+
+
+def _check_exclusive(bit_counts: NDArray[np.int64], cohort_reports: NDArray[np.int64]) -> None:
+    """Raise ReportError if a cohort has more or fewer ones than reports that name one bucket."""
+    n_ones = bit_counts.sum(axis=1)
+    is_wrong = n_ones != cohort_reports
+    if is_wrong.any():
+        j = int(is_wrong.argmax())
+        raise ReportError(
+            f"ones must number the reports, because each report has exactly one 1, got {n_ones[j]} "
+            f"ones in {cohort_reports[j]} reports at {_format_index(j)}"
         )
 
 

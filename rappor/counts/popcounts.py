@@ -6,6 +6,8 @@ probability p*. The popcount is therefore a sum of two independent binomial numb
 
     Binomial(B, q*) + Binomial(k - B, p*)
 
+A report of generalized randomized response names one bucket, so its popcount is 1.
+
 A popcount outside the range belongs to a forged or broken report. A forger can choose a popcount
 inside the range, so the check does not recognise every forged report.
 """
@@ -38,6 +40,8 @@ def compute_popcount_range(params: Params) -> tuple[int, int]:
     >>> compute_popcount_range(Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75))
     (38, 105)
     """
+    if params.response.is_exclusive:
+        return 1, 1
     # p* < q*, so more true bits give more ones. The smallest possible number of true bits
     # determines the lower end, and the largest number determines the upper end.
     true_bit_counts = get_encoding(params).true_bit_counts

@@ -38,6 +38,7 @@ REASONS: Final = {
     "cohort": "cohort must be in [0, m - 1]",
     "length": "bits must be as long as the parameters say, text in base64url without padding",
     "padding": "bits must be 0 past bit k - 1",
+    "popcount": "bits must have exactly one 1, where a report names one bucket",
 }
 """Reasons for which a row is refused: a word that refusals are counted by, and a sentence. A row
 with several faults is counted by the first of its reasons."""

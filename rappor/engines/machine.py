@@ -172,7 +172,7 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
         from 0), or the file is no Parquet file, or it lacks a column.
     """
     file = ReportFile.of(Path(path), "parquet", status_of(Path(path)))
-    shapes = {(metric, params.fingerprint): Shape(params.k, params.m)}
+    shapes = {(metric, params.fingerprint): Shape.of(params)}
     counts, row = Counts.zero(params, metric), 0
     for batch in read_part(Chunk(file, 0, 0, file.size), lambda *_: None):
         try:

@@ -255,6 +255,11 @@ def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, 
         # of bits that are too short.
         guarded = f"CASE WHEN {spelt.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
         conditions.append(("padding", guarded))
+    if params.response.is_exclusive:
+        bytes_ = [spelt.byte(i) if spelt.byte else "" for i in range(params.n_bytes)]
+        ones = " + ".join(f"({spelt.bit(i, bytes_[i // 8])})" for i in range(params.k))
+        guarded = f"CASE WHEN {spelt.length} = {params.n_bytes} THEN {ones} END"
+        conditions.append(("popcount", f"{guarded} = 1"))
     return conditions
 
 

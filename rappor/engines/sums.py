@@ -74,11 +74,24 @@ memory: at k = 128 the sums of 4,096 cells have 4 MB.
 """
 
 
+_POPCOUNTS: Final = np.array([value.bit_count() for value in range(256)], dtype=np.int64)
+"""(256,) int64. Number of ones of each byte value."""
+
+
 class Shape(NamedTuple):
-    """Shape of a parameter set: k bits of a report, and m cohorts."""
+    """Shape of a parameter set: k bits of a report, and m cohorts.
+
+    `is_exclusive` says whether exactly one bit of a report is 1.
+    """
 
     k: int
     m: int
+    is_exclusive: bool = False
+
+    @classmethod
+    def of(cls, params: Any) -> Shape:
+        """Return the shape of a parameter set, which workers cannot import."""
+        return cls(params.k, params.m, params.response.is_exclusive)
 
     @property
     def n_bytes(self) -> int:
@@ -371,6 +384,12 @@ class _Rows:
             has_padding = (self.packed(chosen, shape)[:, -1] & padding) != 0
             reason[row_indices[has_padding]] = _CODE_OF_REASON["padding"]
             chosen[row_indices[has_padding]] = False
+        if shape.is_exclusive:
+            row_indices = np.flatnonzero(chosen)
+            popcounts = _POPCOUNTS[self.packed(chosen, shape)].sum(axis=1)
+            has_wrong_popcount = popcounts != 1
+            reason[row_indices[has_wrong_popcount]] = _CODE_OF_REASON["popcount"]
+            chosen[row_indices[has_wrong_popcount]] = False
         return slice(None) if chosen.all() else chosen
 
     def packed(self, rows: Rows, shape: Shape) -> NDArray[np.uint8]:

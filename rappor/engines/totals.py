@@ -21,7 +21,7 @@ Collection = tuple[str, ...]
 def shapes_of(registry: Registry) -> Shapes:
     """Return the shape of every parameter set that a registry accepts."""
     return {
-        (name, fingerprint): Shape(params.k, params.m)
+        (name, fingerprint): Shape.of(params)
         for name, metric in registry.items()
         for fingerprint, params in metric.accepted.items()
     }

@@ -265,6 +265,17 @@ def derive_permanent_coins(
     return _read_coins(expand(secret, info, 4 * response.n_coins))
 
 
+def derive_own_buckets(
+    secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
+) -> list[int]:
+    """Return the own buckets of packed true bits after padding or cutting, in ascending order.
+
+    The list is empty for a response whose reports name no bucket.
+    """
+    coins = derive_permanent_coins(secret, metric_name, epoch, params, bits)
+    return params.response.choose_own_buckets(bits, lambda n: coins[:n])
+
+
 def draw_permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
     """Draw the packed permanent response to packed true bits from a source of coins."""
     return params.response.draw_permanent(bits, coins)

@@ -258,8 +258,8 @@ def parse_report(entry: Any, lookup: ParamsLookup) -> Report:
     ------
     ReportError
         The entry is not a report. `code` is the kind of fault: "malformed", "unknown" parameters,
-        "cohort" outside [0, m), wrong "length" of the bits, non-zero "padding", or "bits" that no
-        device sends under the parameters.
+        "cohort" outside [0, m), wrong "length" of the bits, non-zero "padding", or a "popcount"
+        that no device sends under the parameters.
     """
     _check_keys("a report", entry, _REPORT_KEYS)
     metric, fingerprint, cohort = entry["metric"], entry["params"], entry["cohort"]
@@ -285,4 +285,4 @@ def _check_bits(bits: bytes, params: Params) -> None:
     if packed >> params.k:
         raise ReportError("bits must be 0 past bit k - 1", code="padding")
     if fault := params.response.find_fault(packed):
-        raise ReportError(fault, code="bits")
+        raise ReportError(fault, code="popcount")

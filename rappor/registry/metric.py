@@ -270,6 +270,12 @@ class Metric:
                 f"{_REMOVED_INTERVALS[self.interval]}"
             )
         check_choice(f"{prefix}: interval", self.interval, INTERVALS, error=MetricError)
+        # Reports of one bucket have no noise of their own: a second report adds nothing but links
+        # the two with certainty.
+        if self.params.response.needs_interval_epoch and self.interval != "epoch":
+            raise MetricError(
+                f"{prefix}: keep needs interval = 'epoch', got interval = {self.interval!r}"
+            )
         # One report in a whole life: no day could be drawn from an epoch without an end.
         if self.interval == "epoch" and self.epoch == "life":
             raise MetricError(

@@ -18,6 +18,7 @@ from rappor.base.errors import FileError, MetricError, ParamsError
 from rappor.base.ranges import format_value
 from rappor.protocol.encodings import Encoding, get_encoding_class
 from rappor.protocol.encodings.buckets import format_edge
+from rappor.protocol.encodings.sets import DEFAULT_ITEMS
 from rappor.protocol.params import LETTERS, NOISE_LETTERS, Params
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
@@ -40,9 +41,13 @@ _OPTIONAL: Final = (
 )
 """Optional keys that become fields of `Metric` unchanged."""
 
+_BUCKET_LETTERS: Final = ("items", "keep")
+"""Numbers of a parameter set whose reports name one bucket, beside k and m."""
+
 KEYS: Final = (
     *_REQUIRED,
     *LETTERS,
+    *_BUCKET_LETTERS,
     "profile",
     "categories",
     "edges",
@@ -196,7 +201,9 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
     # response. A second report would add no information, and would link both with certainty.
     is_once = entry.get("interval") == "epoch"
     if not (params.has_instantaneous_noise or is_once or entry.get("insecure")):
-        noise = "profile = 'once'" if entry.get("profile") == "once" else "p = 0 with q = 1"
+        noise = "keep" if params.response.needs_interval_epoch else "p = 0 with q = 1"
+        if entry.get("profile") == "once":
+            noise = "profile = 'once'"
         raise MetricError(f"metric {format_value(name)}: {noise} needs interval = 'epoch'")
     fields = {
         "name": name,
@@ -280,31 +287,57 @@ def _read_params(name: str, entry: _Entry) -> Params:
 def _read_letters(
     name: str, entry: _Entry, encoding: type[Encoding], categories: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return k, h, m, f, g, p and q from the entry, from a profile, or from the encoding."""
-    letters = {key: entry[key] for key in LETTERS if key in entry}
+    """Return the numbers of a parameter set from the entry, from a profile, or from the encoding.
+
+    The numbers are k, h, m, f, g, p and q, or for reports of one bucket k, m, items and keep.
+    """
+    letters = {key: entry[key] for key in (*LETTERS, *_BUCKET_LETTERS) if key in entry}
+    if encoding.supports_items:
+        letters.setdefault("items", DEFAULT_ITEMS)
     if "profile" in entry:
-        profile = Params.profile(
-            entry["profile"], encoding=entry["encoding"], categories=categories
-        )
-        for key in LETTERS if encoding.is_hashed else NOISE_LETTERS:
-            # m may stand beside a profile: the losses of a profile do not depend on the number of
-            # cohorts, and small collections need fewer cohorts.
-            if key == "m" and key in letters:
-                continue
-            if key in letters:
-                raise MetricError(
-                    f"metric {format_value(name)}: {key} must be absent with a profile"
-                )
-            letters[key] = getattr(profile, key)
+        return _read_profile(name, entry, letters, categories)
     if (k := encoding.count_bits(categories)) is not None:
-        # `Params` compares a k in the entry with the number of categories.
-        letters.setdefault("k", k)
-    for key in ("k", "f", "p", "q"):
+        # `Params` compares a k in the entry with the number of categories. Reports of one bucket
+        # have a bucket for values outside the categories.
+        letters.setdefault("k", k + ("keep" in letters))
+    required = ("k", "f", "p", "q") if encoding.supports_rappor else ("k", "keep")
+    if "keep" in letters:
+        required = ("k", "keep")
+        # `Params` would accept the numbers of a response that changes no bit.
+        for key in letters:
+            if key in ("h", *NOISE_LETTERS):
+                raise MetricError(f"metric {format_value(name)}: {key} must be absent beside keep")
+    for key in required:
         if key not in letters:
             raise MetricError(
                 f"metric {format_value(name)}: {key} must be given, or a profile instead"
             )
     return letters
+
+
+def _read_profile(
+    name: str, entry: _Entry, letters: Mapping[str, Any], categories: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the numbers of a profile, and the numbers that may stand beside it.
+
+    - m may stand beside a profile of strings or sets: the losses of a profile do not depend on the
+      number of cohorts, and small collections need fewer cohorts.
+    - items may stand beside a profile of sets, and decides k and keep.
+    - k may stand beside a profile of categories and buckets. `Params` compares it with their
+      number.
+    """
+    encoding = get_encoding_class(entry["encoding"])
+    profile = Params.profile(
+        entry["profile"],
+        encoding=entry["encoding"],
+        categories=categories,
+        items=letters.get("items", DEFAULT_ITEMS),
+    )
+    allowed = {"m", "items"} if encoding.is_hashed else {"k", "h", "m", "items"}
+    for key in letters:
+        if key not in allowed:
+            raise MetricError(f"metric {format_value(name)}: {key} must be absent with a profile")
+    return {**profile.letters, **letters}
 
 
 def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tuple[str, ...]:

@@ -24,9 +24,9 @@ from rappor.cli.options import (
     registry_option,
 )
 from rappor.encode import encode_value
-from rappor.protocol.encodings import get_encoder, parse_value
+from rappor.protocol.encodings import get_encoder, get_encoding, parse_value
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.protocol.randomizer import SECRET_BYTES, derive_own_buckets
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -59,6 +59,30 @@ class ShownEncoding:
     bits: str
     permanent: str
     report: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShownBucket:
+    """A value on its way to a report that names one bucket. Buckets count from 0.
+
+    `repr` shows nothing of the record, because the record contains the own buckets.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    params : fingerprint of the parameters.
+    cohort : cohort of the device.
+    own : own buckets of the value, ascending.
+    chosen : own buckets after padding or cutting, ascending.
+    bucket : bucket that the report names.
+    """
+
+    metric: str
+    params: str
+    cohort: int
+    own: list[int]
+    chosen: list[int]
+    bucket: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -95,11 +119,12 @@ class _SecretOptions:
     "rappor encode search_engine duckduckgo.com --registry metrics.toml",
     "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
     "echo dark | rappor encode theme - --registry metrics.toml",
+    "rappor encode plugins git vim-mode --registry metrics.toml",
 )
 def encode(
     *,
     name: str = metric_argument(),
-    value: str = argument_field(),
+    values: tuple[str, ...] = argument_field(nargs=-1, metavar="VALUE"),
     registry_path: str = registry_option(),
     secret_options: _SecretOptions = option_group(_SecretOptions),
     epoch: str | None = option_field("EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC)."),
@@ -111,6 +136,9 @@ def encode(
     METRIC of the registry. With the same secret, a second run changes only the report, and nothing
     where p = 0 and q = 1. If VALUE is -, every line of standard input is a value, and each is
     answered by a line of JSON.
+
+    A set has any number of values, and the command prints the own buckets of the set, the buckets
+    after padding or cutting, and the bucket that the report names.
     """
     if secret_options.secret_hex is not None:
         click.echo(_PROCESS_LIST_WARNING, err=True)
@@ -119,11 +147,13 @@ def encode(
     metric.check_active(today)
     if epoch is None:
         epoch = metric.epoch_at(today)
-    if value == "-":
+    if values == ("-",):
         # Each line is a device of its own. Without an option it has a new secret.
         for line in sys.stdin:
-            print_json(_encode(metric, line.removesuffix("\n"), secret_options.read(), epoch))
+            read_value = parse_value(metric.params, line.removesuffix("\n"))
+            print_json(_encode(metric, read_value, secret_options.read(), epoch))
         return
+    value = _parse_values(metric.params, values)
     encoding = _encode(metric, value, secret_options.read(), epoch)
     if as_json:
         print_json(encoding)
@@ -131,16 +161,37 @@ def encode(
         for field in dataclasses.fields(encoding):
             click.echo(f"{field.name:<10} {getattr(encoding, field.name)}")
         click.echo(_explain(metric.params))
-    if not get_encoder(metric.params).is_representable(parse_value(metric.params, value)):
+    if not get_encoder(metric.params).is_representable(value):
         click.echo(
             f"warning: {name} has no place for this value: the report holds noise only", err=True
         )
 
 
-def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> ShownEncoding:
-    """Encode a value, and return its bits as texts."""
-    encoded = encode_value(secret, metric, parse_value(metric.params, value), epoch=epoch)
+def _parse_values(params: Params, texts: tuple[str, ...]) -> object:
+    """Convert the arguments of a command line to one value. Only a set has several."""
+    if get_encoding(params).supports_items:
+        return texts
+    if len(texts) != 1:
+        raise click.UsageError(f"give one VALUE, got {len(texts)}")
+    return parse_value(params, texts[0])
+
+
+def _encode(
+    metric: Metric, value: object, secret: bytes, epoch: str
+) -> ShownEncoding | ShownBucket:
+    """Encode a value, and return its bits as texts, or its buckets."""
+    encoded = encode_value(secret, metric, value, epoch=epoch)
     k = metric.params.k
+    if encoded.params.response.is_exclusive:
+        (bucket,) = _list_ones(encoded.report.bits)
+        return ShownBucket(
+            metric=metric.name,
+            params=encoded.report.params,
+            cohort=encoded.cohort,
+            own=_list_ones(encoded.bits),
+            chosen=derive_own_buckets(secret, metric.name, epoch, encoded.params, encoded.bits),
+            bucket=bucket,
+        )
     return ShownEncoding(
         metric=metric.name,
         params=encoded.report.params,
@@ -151,6 +202,12 @@ def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> ShownEncod
     )
 
 
+def _list_ones(bits: bytes) -> list[int]:
+    """Return the positions of the ones of packed bits, ascending."""
+    number = int.from_bytes(bits, "little")
+    return [i for i in range(8 * len(bits)) if number >> i & 1]
+
+
 def _format_bits(bits: bytes, k: int) -> str:
     number = int.from_bytes(bits, "little")
     return "".join("1" if number >> i & 1 else "0" for i in range(k))
@@ -158,6 +215,11 @@ def _format_bits(bits: bytes, k: int) -> str:
 
 def _explain(params: Params) -> str:
     """Return sentences about the parts that leave the device."""
+    if params.response.is_exclusive:
+        return (
+            "\nOnly metric, params, cohort and bucket leave the device. The bucket stays the same\n"
+            "for this value."
+        )
     report = "the report is drawn anew each time"
     if not params.has_instantaneous_noise:
         # p = 0 and q = 1: no fresh noise is added to the permanent response.

@@ -185,6 +185,13 @@ class Response(ABC):
     def n_coins(self) -> int:
         """Number of coins of the permanent response."""
 
+    def choose_own_buckets(self, bits: bytes, coins: Coins) -> list[int]:  # noqa: ARG002  (none)
+        """Return the own buckets of a value after padding or cutting, in ascending order.
+
+        The list is empty for a response whose reports name no bucket.
+        """
+        return []
+
     @abstractmethod
     def draw_permanent(self, bits: bytes, coins: Coins) -> bytes:
         """Return the packed permanent response to packed true bits."""

@@ -45,6 +45,7 @@ class Accepted:
     n_bytes : length of the bits of a report, in bytes
     end : 2^k. The bits of a report, read as a number, are smaller.
     m : number of cohorts. The cohort of a report is smaller.
+    has_one_bit : whether exactly one bit of a report is 1. Other reports are malformed.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Accepted:
         self.name = metric.name
         self.fingerprint = params.fingerprint
         self.m, self.n_bytes, self.end = params.m, params.n_bytes, 1 << params.k
+        self.has_one_bit = params.response.is_exclusive
 
     @functools.cached_property
     def ones(self) -> tuple[int, int]:

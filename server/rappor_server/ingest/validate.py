@@ -292,7 +292,9 @@ class _ReportDecisions:
         # Random bits of a forger, or bits of a device whose randomness is broken, have a number of
         # ones that honest devices send with a negligible probability.
         min_ones, max_ones = accepted.ones
-        if self._refuse_suspicious and not min_ones <= n_ones <= max_ones:
+        # A report that names one bucket is no report without exactly one 1, whatever the setting.
+        must_refuse = self._refuse_suspicious or accepted.has_one_bit
+        if must_refuse and not min_ones <= n_ones <= max_ones:
             self._refuse(accepted.name, "popcount")
             return
         # The position counts refused reports, too. A retry has the same positions, whichever of its

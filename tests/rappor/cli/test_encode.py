@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+import reference
 from registries import toml_of
 from shell import SECRET, Shell, ok, refused
 
@@ -89,3 +90,39 @@ def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:
     assert code == 0
     assert json.loads(out)["bits"] == "000"
     assert err == "warning: theme has no place for this value: the report holds noise only\n"
+
+
+def write_sets(shell: Shell) -> None:
+    """Write a registry with a metric of sets."""
+    text = toml_of(epoch="'quarter'", interval="'epoch'", profile="'once'", encoding="'set'")
+    (shell.place / "sets.toml").write_text(text + "items = 2\n")
+
+
+def test_encode_of_sets_agrees_with_known_answers(shell: Shell) -> None:
+    """A set has any number of values; the JSON has what another client must compute."""
+    write_sets(shell)
+    metric = Registry.load(shell.place / "sets.toml").metric("page")
+    secret = bytes.fromhex(SECRET)
+    for values in ([], ["git"], ["git", "vim", "git", ""], ["a", "b", "c", "d"]):
+        words = ("page", *values, "--registry", "sets.toml", "--secret-hex", SECRET)
+        shown = json.loads(ok(shell("encode", *words, "--epoch", "2026-Q4", "--json")))
+        assert list(shown) == ["metric", "params", "cohort", "own", "chosen", "bucket"]
+        scope = reference.encode_scope("page", "2026-Q4", metric.params.permanent_fingerprint)
+        cohort = reference.derive_cohort(secret, scope, 128)
+        own = reference.list_own_buckets(values, cohort, 112)
+        coins = reference.derive_bucket_coins(secret, scope, own, 112, 2)
+        assert (shown["params"], shown["cohort"]) == (metric.fingerprint, cohort)
+        assert shown["own"] == own
+        assert shown["chosen"] == reference.choose_own_buckets(own, 112, 2, coins)
+        assert shown["bucket"] == reference.draw_bucket(own, 112, 2, 2100421408, coins)
+
+
+def test_encode_of_sets_in_words(shell: Shell) -> None:
+    """Without --json, the sentence says what leaves the device; other metrics have one value."""
+    write_sets(shell)
+    out = ok(shell("encode", "page", "git", "vim", "--registry", "sets.toml"))
+    assert "Only metric, params, cohort and bucket leave the device." in out
+    code, _, err = shell("encode", "engine", "a", "b", "--registry", "metrics.toml")
+    assert (code, "give one VALUE, got 2" in err) == (2, True)
+    code, _, err = shell("encode", "engine", "--registry", "metrics.toml")
+    assert (code, "give one VALUE, got 0" in err) == (2, True)

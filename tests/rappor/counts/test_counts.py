@@ -150,6 +150,16 @@ def test_impossible_tables_are_refused(ones: Any, reports: Any, reason: str) -> 
         Counts(PARAMS, ones, reports)
 
 
+def test_reports_of_one_bucket_have_one_1_each() -> None:
+    """In each cohort the ones number the reports; a sum of counts keeps that."""
+    params = Params(k=3, m=2, items=1, keep=0.5, encoding="set")
+    counts = Counts(params, [[1, 2, 0], [0, 0, 0]], [3, 0])
+    assert (counts + counts).cohort_reports.tolist() == [6, 0]
+    for wrong in ([[1, 1, 0], [0, 0, 0]], [[1, 2, 1], [0, 0, 0]], [[1, 2, 0], [1, 0, 0]]):
+        with pytest.raises(ReportError, match="ones must"):
+            Counts(params, wrong, [3, 0])
+
+
 def test_integral_floats_are_counts() -> None:
     """Floats of a data frame are accepted if they are whole numbers."""
     assert (

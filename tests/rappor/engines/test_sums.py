@@ -9,11 +9,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 from places import ROOT
 from programs import run_python
+from registries import metric_of, registry_of
 from report_files import (
     DAYS,
     FAULTS,
@@ -26,8 +28,9 @@ from report_files import (
     rows_of,
 )
 
-from rappor import Registry
+from rappor import Params, Registry
 from rappor.base.errors import ReportError
+from rappor.engines import count_sql, refused_sql
 from rappor.engines.sums import Shape, Sums
 from rappor.engines.totals import counts_of, shapes_of
 from rappor.engines.workers import run_task
@@ -336,3 +339,33 @@ for row in sums.to_pylist():
 print("equal", len(sums))
 """
     assert run_python("-c", program, folder=ROOT).stdout.split() == ["equal", "4"]
+
+
+def test_a_row_that_names_more_or_less_than_one_bucket_is_refused() -> None:
+    """The kernel and the statement of a warehouse refuse the same rows."""
+    metric = metric_of(
+        Params(k=12, m=4, items=2, keep=0.5, encoding="set"),
+        "plugins",
+        epoch="quarter",
+        interval="epoch",
+    )
+    registry = registry_of(metric)
+    fingerprint = metric.fingerprint
+    good = {"format": 1, "metric": "plugins", "params": fingerprint, "day": DAYS[0], "cohort": 3}
+    patterns = [0b1, 0b10, 1 << 11, 1 << 8, 0, 0b11, (1 << 12) - 1, 0b1 | 1 << 8]
+    rows = [good | {"bits": pattern.to_bytes(2, "little")} for pattern in patterns]
+    sums = Sums(shapes_of(registry), ())
+    sums.add(batch_of(rows))
+    assert sums.refused == {("plugins", fingerprint, "popcount"): 4}
+    counts = counts_of(sums, registry)["plugins", fingerprint]
+    assert counts.bit_counts[3].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1]
+    with duckdb.connect() as db:
+        db.register("reports", pa.Table.from_pylist(rows))
+        statement = refused_sql(metric.params, "plugins", dialect="duckdb")
+        assert dict(db.execute(statement).fetchall()) == {"accepted": 4, "popcount": 4}
+        (row,) = (
+            row
+            for row in db.execute(count_sql(metric.params, "plugins", dialect="duckdb")).fetchall()
+            if row[1]
+        )
+        assert list(row[-12:]) == counts.bit_counts[3].tolist()

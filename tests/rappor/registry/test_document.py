@@ -19,7 +19,7 @@ DOCUMENT = (ROOT / "rappor" / "registry" / "README.md").read_text(encoding="utf-
 
 def load_example() -> Registry:
     """Load the first registry of the page."""
-    text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     return Registry.loads(text)
 
 
@@ -33,9 +33,18 @@ def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
 
 def test_the_example_with_a_list_costs_what_is_written() -> None:
     """One metric with quarters reserves 16 nats."""
-    _, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    *_, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     assert registry["editor"].listed == ("vscode", "neovim", "emacs", "vim")
+    assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
+
+
+def test_the_example_of_sets_has_one_report_in_a_quarter() -> None:
+    """One report of one bucket costs the promise of the profile, 4 nats a quarter."""
+    _, text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    registry = Registry.loads(text)
+    params = registry["plugins"].params
+    assert (params.k, params.m, params.items) == (464, 128, 8)
     assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
 
 

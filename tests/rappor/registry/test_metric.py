@@ -12,8 +12,10 @@ import pytest
 from registries import metric_of
 
 from rappor.base.errors import FileError, MetricError
+from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
+from rappor.registry.budget import scope_cost
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -127,6 +129,45 @@ def test_other_encodings_imply_k(
         load_metric(f"{HEAD}{entry}\n{noise}k = {k + 1}\n")
 
 
+SET = HEAD.replace('"life"', '"quarter"') + 'encoding = "set"\ninterval = "epoch"\n'
+
+
+@pytest.mark.parametrize(
+    ("keys", "k", "m", "items"),
+    [
+        ('profile = "once"', 464, 128, 8),
+        ('profile = "once"\nitems = 1', 56, 128, 1),
+        ('profile = "once"\nitems = 64\nm = 16', 2040, 16, 64),
+        ("k = 24\nkeep = 0.5", 24, 1, 8),
+        ("k = 24\nkeep = 0.5\nitems = 2\nm = 4", 24, 4, 2),
+    ],
+)
+def test_an_entry_of_sets(keys: str, k: int, m: int, items: int) -> None:
+    """A profile decides k and keep from the number of items; m may stand beside it."""
+    metric = load_metric(SET + keys)
+    assert (metric.params.k, metric.params.m, metric.params.items) == (k, m, items)
+    if "keep" in keys:
+        assert metric.params.keep == 0.5
+    else:
+        expected = Params.profile("once", encoding="set", items=items)
+        assert metric.params == add_calendar(dataclasses.replace(expected, m=m), metric)
+    assert scope_cost(metric) == pytest.approx(epsilon_1(metric.params), abs=1e-3)
+
+
+def test_categories_with_a_bucket_for_other_values() -> None:
+    """With keep, categories and edges have one bucket more, which k may name."""
+    head = HEAD.replace('"life"', '"quarter"') + 'interval = "epoch"\nkeep = 0.9\n'
+    for entry, k in (
+        ('encoding = "onehot"\ncategories = ["a", "b", "c"]', 4),
+        ('encoding = "buckets"\nedges = [0, 10]', 4),
+    ):
+        metric = load_metric(f"{head}{entry}\n")
+        assert metric == load_metric(f"{head}{entry}\nk = {k}\n")
+        assert (metric.params.k, metric.params.has_other_bucket) == (k, True)
+        with pytest.raises(MetricError, match=f"k must be {k}, .*, got {k - 1}"):
+            load_metric(f"{head}{entry}\nk = {k - 1}\n")
+
+
 ONEHOT = f'{HEAD}encoding = "onehot"\nprofile = "strict"\n'
 BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
 
@@ -156,6 +197,37 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + 'profile = "strict"', "k must be absent with a profile"),
         (ONEHOT + 'categories = ["a", "b"]\nq = 0.5', "q must be absent with a profile"),
         (f'{HEAD}encoding = "bloom"\nprofile = "lax"', "profile must be one of strict.*got 'lax'"),
+        (SET, "k must be given, or a profile instead"),
+        (SET + "k = 24", "keep must be given, or a profile instead"),
+        (SET + 'profile = "balanced"', "profile must be once for encoding set, got 'balanced'"),
+        (SET + 'profile = "once"\nk = 24', "k must be absent with a profile"),
+        (SET + 'profile = "once"\nkeep = 0.5', "keep must be absent with a profile"),
+        (SET + 'profile = "once"\nitems = 65', r"items must be an integer in \[1, 64\], got 65"),
+        (SET + 'profile = "once"\nitems = "8"', r"items must be an integer in .*, got '8'"),
+        (
+            SET + 'profile = "once"\nparts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]',
+            "part must be absent for encoding set",
+        ),
+        (SET + 'profile = "once"\ncategories = ["a"]', "categories must be absent"),
+        (SET + 'profile = "once"\ncomplete = true', "complete must be false unless"),
+        (
+            SET.replace('"epoch"', '"day"') + 'profile = "once"',
+            "profile = 'once' needs interval = 'epoch'",
+        ),
+        (SET.replace('"epoch"', '"day"') + "k = 24\nkeep = 0.5", "keep needs interval = 'epoch'"),
+        (
+            SET.replace('"epoch"', '"week"') + "k = 24\nkeep = 0.5\ninsecure = true",
+            "keep needs interval = 'epoch', got interval = 'week'",
+        ),
+        (
+            SET.replace('"quarter"', '"life"') + 'profile = "once"',
+            "interval = 'epoch' needs an epoch that ends",
+        ),
+        (SET + "k = 24\nkeep = 0.5\nh = 1", "h must be absent beside keep"),
+        (SET + "k = 24\nkeep = 0.5\np = 0", "p must be absent beside keep"),
+        (SET + "k = 24\nkeep = nan", r"keep must be a number in \(0, 1\), got nan"),
+        (BLOOM + "keep = 0.5", "h must be absent beside keep"),
+        (BLOOM + "items = 2", "items must be absent for encoding bloom, got 2"),
         (BLOOM + 'normalize = "upper"', "normalize must be one of none.*got 'upper'"),
         (BLOOM + 'categories = ["a"]', "categories must be absent for encoding bloom"),
         (BLOOM + "edges = [1]", "edges must be absent for encoding bloom"),

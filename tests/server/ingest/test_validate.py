@@ -81,6 +81,26 @@ def test_reason_of_each_invalid_report(entry: object, reason: str, spelling: str
     assert refused == ({} if reason == "accepted" else {reason: 1})
 
 
+@pytest.mark.parametrize("suspicious", Suspicious)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize(
+    ("bits", "reason"),
+    [("BAA", "accepted"), ("AAg", "accepted"), ("AAA", "popcount"), ("AwA", "popcount")],
+)
+def test_a_report_of_one_bucket_has_exactly_one_1(
+    bits: str, reason: str, spelling: str, suspicious: Suspicious
+) -> None:
+    """Other bits are refused whatever the setting about suspicious reports."""
+    params = Params(k=12, m=4, items=2, keep=0.5, encoding="set")
+    metric = metric_of("plugins", params, epoch="quarter", interval="epoch")
+    entry = {"metric": "plugins", "params": metric.fingerprint, "cohort": 0, "bits": bits}
+    document = json.loads(upload_of()) | {"reports": [entry]}
+    body = json.dumps(document, separators=SPELLINGS[spelling]).encode()
+    accepted = AcceptedParams(registry_of(metric))
+    submission = parse(body, accepted_params=accepted, suspicious=suspicious)
+    assert list_statuses(submission) == [reason]
+
+
 def test_too_many_reports_refuse_the_upload() -> None:
     """An upload with more reports than the limit is refused as a whole."""
     body = upload_of(*[report_of()] * 3)

@@ -1,0 +1,124 @@
+"""Sets of strings: their items, the values that are refused, and values of unusual size."""
+
+from __future__ import annotations
+
+import array
+import time
+from collections import UserList
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor import ReportError
+from rappor.protocol.encodings import get_encoder, get_encoding
+from rappor.protocol.encodings.sets import Sets
+from rappor.protocol.params import Params
+
+PARAMS = Params.profile("once", encoding="set", items=2)
+
+
+def make_encoder(**fields: Any) -> Sets:
+    """Return the encoder of sets of at most two items."""
+    encoder = get_encoder(Params.profile("once", encoding="set", items=2, **fields))
+    assert isinstance(encoder, Sets)
+    return encoder
+
+
+@given(st.lists(st.text(max_size=5), max_size=9), st.integers(0, 127))
+def test_each_item_owns_the_bucket_of_its_hash(items: list[str], cohort: int) -> None:
+    """Order and repetition change nothing, and the empty text is no item."""
+    encoder = make_encoder()
+    own = reference.list_own_buckets(items, cohort, PARAMS.k)
+    expected = reference.pack([int(i in own) for i in range(PARAMS.k)])
+    for value in (items, tuple(items[::-1]), set(items), dict.fromkeys(items).keys(), items * 2):
+        assert encoder.encode(value, cohort) == expected
+    assert encoder.is_cut(items, cohort) is (len(own) > 2)
+
+
+def test_items_are_normalized_before_they_are_compared() -> None:
+    """Two spellings of one item own one bucket, and an item that normalizing empties owns none."""
+    encoder = make_encoder(normalize="casefold")
+    assert encoder.encode(["Git", "GIT"], 3) == encoder.encode(["git"], 3)
+    hosts = make_encoder(normalize="host")
+    assert hosts.encode(["http://a.org/x", "two words", "C:\\x"], 3) == hosts.encode(["a.org"], 3)
+    assert hosts.encode(["a" * 9000], 3) == bytes(PARAMS.n_bytes)
+
+
+def test_an_item_with_a_lone_surrogate_is_left_out_and_counted() -> None:
+    """File names can have one. The rest of the set is reported."""
+    encoder = make_encoder()
+    value = ["git", "broken\ud800name"]
+    assert encoder.encode(value, 5) == encoder.encode(["git"], 5)
+    assert not encoder.is_representable(value)
+    assert encoder.is_representable(["git"])
+    assert encoder.is_representable([])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "git",
+        b"git",
+        bytearray(b"git"),
+        memoryview(b"git"),
+        {"git": 1},
+        (item for item in ["git"]),
+        iter(["git"]),
+        map(str, [1]),
+        None,
+        7,
+        True,
+        ["git", 7],
+        ["git", None],
+        ["git", b"vim"],
+        [["git"]],
+        ["git", ["vim"]],
+        {1, 2},
+        range(3),
+        array.array("i", [1]),
+        np.array([1, 2]),
+        ["git", np.array([1, 2])],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_of_the_wrong_kind_is_a_mistake(value: object) -> None:
+    """A text would iterate as letters. The message contains no item."""
+    encoder = make_encoder()
+    for read in (encoder.check_value_type, lambda value: encoder.encode(value, 0)):
+        with pytest.raises(ReportError, match="a value must be a collection of texts") as refusal:
+            read(value)
+        assert "git" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "value", [[], (), set(), frozenset(), {}.keys(), UserList(["git"]), np.array(["git", "vim"])]
+)
+def test_collections_of_every_kind_are_values(value: object) -> None:
+    """The empty set is a value like any other; its report is padding."""
+    encoder = make_encoder()
+    encoder.check_value_type(value)
+    encoder.encode(value, 0)
+
+
+def test_a_million_items_take_a_second() -> None:
+    """Hashing ends when every bucket is an own bucket."""
+    params = Params.profile("once", encoding="set", items=64)
+    value = [f"item {number}" for number in range(1_000_000)]
+    started = time.process_time()
+    bits = get_encoder(params).encode(value, 0)
+    assert int.from_bytes(bits, "little").bit_count() == params.k
+    # All million hashes take more than three seconds on the same machine.
+    assert time.process_time() - started < 2.5
+
+
+def test_description_and_counts() -> None:
+    """Sentences for people have the number of items and of buckets."""
+    encoding = get_encoding(PARAMS)
+    assert encoding.description == "a set of up to 2 texts, each hashed to one of 112 buckets"
+    assert list(encoding.true_bit_counts) == [2]
+    assert encoding.parse_value("git") == ["git"]
+    assert not encoding.is_exclusive
