@@ -20,10 +20,13 @@ byte. A comparison of all 64 coins then takes a few operations on words.
 
 Example: a report of 128 bits needs 128 bytes of the keystream, and 128 / 256 * 8 = 4 more bytes on
 average.
+
+Generalized randomized response has no channel of single bits (`rappor.simulation.bucket_reports`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +35,7 @@ from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
 from rappor.protocol.thresholds import ONE
+from rappor.simulation.bucket_reports import BucketNoise
 from rappor.simulation.compiled_loops import break_ties, compare_high_bytes
 from rappor.simulation.keystream import Keystream
 
@@ -50,6 +54,10 @@ _PIECE: Final = 1 << 16
 The highest bytes of a piece's coins have 512 KiB and stay in a core's cache. Another number would
 change the reports of a seed.
 """
+
+
+Noise = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
+"""Noise on the packed bits of n devices, (n, ceil(k/8)) uint8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +159,20 @@ class ChannelNoise:
         low_bits = low_bits.astype(np.uint64, copy=False)
         break_ties(truth, tied, low_bits, self._thresholds, response)
         responses.reshape(-1)[:] = response.view(np.uint8)[: bits.size]
+
+
+def create_report_noise(params: Params, stream: Keystream) -> Noise:
+    """Return the noise from true bits to a report, for devices that report once."""
+    if params.response.is_exclusive:
+        return BucketNoise(params, stream)
+    return ChannelNoise(Channel.report(params), stream, params.k)
+
+
+def create_permanent_noise(params: Params, stream: Keystream) -> Noise:
+    """Return the noise from true bits to a permanent response."""
+    if params.response.is_exclusive:
+        return BucketNoise(params, stream)
+    return ChannelNoise(Channel.permanent(params), stream, params.k)
 
 
 def build_threshold_words(channel: Channel) -> NDArray[np.uint64]:

@@ -11,6 +11,10 @@ have a true bit i, the number of ones in their reports is therefore exactly
 
     Binomial(T_ij, q*) + Binomial(N_j - T_ij, p*)       ([EPK14] Lemma 1)
 
+Reports of generalized randomized response name one bucket. If every device owns one bucket, the
+counts are a binomial and a multinomial number (`draw_bucket_counts`). The counts of sets are sums
+of simulated reports, because the padding of a device depends on its whole set.
+
 So the counts of a billion devices take no more time than the counts of a thousand. Example: of 100
 devices of a cohort, 40 have a true bit. With p* = .12 and q* = .5 the bit has about
 40 * .5 + 60 * .12 = 27 ones.
@@ -28,8 +32,10 @@ from numpy.typing import NDArray
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_integer, read_count
 from rappor.counts.counts import Counts
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
-from rappor.simulation.channels import Channel, ChannelNoise, reports_per_piece
+from rappor.simulation.bucket_reports import draw_bucket_counts
+from rappor.simulation.channels import create_report_noise, reports_per_piece
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 from rappor.simulation.true_bits import TrueBits, compute_true_bits
@@ -107,11 +113,50 @@ def simulate(
         The encoding cannot encode a value of the population.
     """
     n_reports = read_count("n_reports", n_reports, 0, MOST_DEVICES)
+    if get_encoding(params).supports_items:
+        return _simulate_sets(population, params, n_reports, seed, metric)
     sampler = DeviceSampler(population, params)
     rng = Keystream(seed).generator()
     devices, reports, true_ones = sampler.draw(rng, n_reports)
     counts = add_noise(rng, params, reports, true_ones, metric=metric)
     return Simulation(counts=counts, devices=devices)
+
+
+def _simulate_sets(
+    population: Population, params: Params, n_reports: int, seed: int | None, metric: str
+) -> Simulation:
+    """Draw the reports of sets, a block at a time, and add them up."""
+    devices = np.zeros(len(population), dtype=np.int64)
+    ones = np.zeros((params.m, params.k), dtype=np.int64)
+    reports = np.zeros(params.m, dtype=np.int64)
+    for block in simulate_reports(population, params, n_reports=n_reports, seed=seed):
+        devices += np.bincount(block.values, minlength=len(population))
+        counts = Counts.from_packed(block.packed, block.cohorts, params)
+        ones += counts.bit_counts
+        reports += counts.cohort_reports
+    # One report a device: the sum of squared reports is the number of reports.
+    counts = Counts(params, ones, reports, metric, sum_squared_reports=n_reports)
+    return Simulation(counts=counts, devices=devices)
+
+
+def draw_permanent_ones(
+    rng: np.random.Generator,
+    n_devices: NDArray[np.int64],
+    true_ones: NDArray[np.int64],
+    params: Params,
+) -> NDArray[np.int64]:
+    """Draw the number of ones at each bit of the permanent responses, (m, k) int64.
+
+    Raises
+    ------
+    ParamsError
+        The values are sets: the numbers of true ones do not determine their permanent responses.
+    """
+    if get_encoding(params).supports_items:
+        raise ParamsError("encoding must not be set here; sets are simulated by simulate_counts")
+    if params.response.is_exclusive:
+        return draw_bucket_counts(rng, n_devices, true_ones, params)
+    return draw_ones(rng, n_devices, true_ones, of_one=1 - params.f0, of_zero=params.f1)
 
 
 def add_noise(
@@ -127,7 +172,10 @@ def add_noise(
     `reports`, (m,), contains the number of devices of each cohort, and `true_ones`, (m, k), the
     number of devices with each true bit.
     """
-    ones = draw_ones(rng, reports, true_ones, of_one=params.q_star, of_zero=params.p_star)
+    if params.response.is_exclusive:
+        ones = draw_bucket_counts(rng, reports, true_ones, params)
+    else:
+        ones = draw_ones(rng, reports, true_ones, of_one=params.q_star, of_zero=params.p_star)
     # One report a device: the sum of squared reports is the number of reports.
     return Counts(params, ones, reports, metric, sum_squared_reports=int(reports.sum()))
 
@@ -339,7 +387,7 @@ def _draw_reports(
     The pieces have the length of `ChannelNoise`, so that the reports do not depend on the blocks.
     """
     to_cohort = keystream.spawn(1)
-    noise = ChannelNoise(Channel.report(params), keystream.spawn(2), params.k)
+    noise = create_report_noise(params, keystream.spawn(2))
     for values in picks:
         cohorts = draw_cohorts(to_cohort, len(values), params)
         packed = noise(truth.of_devices(values, cohorts))

@@ -12,7 +12,7 @@ import io
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Final
 
@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError, ParamsError
+from rappor.base.ranges import check_integer, check_number
+from rappor.simulation.keystream import Keystream
 
 _HEADERS: Final = (["value", "weight"], ["value", "count"])
 """Allowed headers of a CSV file. The meaning is the same: numbers are divided by their sum."""
@@ -80,6 +82,41 @@ class Population:
         """
         numbers = Counter(values)
         return cls(tuple(numbers), list(numbers.values()))
+
+    @classmethod
+    def of_independent_items(
+        cls, shares: Mapping[str, float], *, n_sets: int, seed: int | None = None
+    ) -> Population:
+        """Draw sets whose items are independent, for metrics of sets.
+
+        Parameters
+        ----------
+        shares : share of the sets that contain each item, in [0, 1], by item.
+        n_sets : number of drawn sets. The share of an item in the population differs from `shares`
+            by the sampling error of this number.
+        seed : the same seed gives the same sets; None for different sets in every call.
+
+        Returns
+        -------
+        Population
+            The distinct sets. A value is the text of the items of a set, separated by tabs.
+
+        Examples
+        --------
+        >>> Population.of_independent_items({"git": 1.0, "vim": 0.0}, n_sets=3, seed=1).values
+        ('git',)
+        """
+        check_integer("n_sets", n_sets, 1)
+        for share in shares.values():
+            check_number("a share", share, "[0, 1]")
+        rng = Keystream(seed).generator()
+        items = list(shares)
+        # Items of each set, drawn item by item: the table of all sets and items would be large.
+        sets: list[list[str]] = [[] for _ in range(n_sets)]
+        for item in items:
+            for number in np.flatnonzero(rng.random(n_sets) < shares[item]).tolist():
+                sets[number].append(item)
+        return cls.from_values("\t".join(set_) for set_ in sets)
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Population:

@@ -33,7 +33,13 @@ from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.counts import Counts
 from rappor.protocol.params import Params
-from rappor.simulation.collection import MOST_DEVICES, DeviceSampler, Simulation, draw_ones
+from rappor.simulation.collection import (
+    MOST_DEVICES,
+    DeviceSampler,
+    Simulation,
+    draw_ones,
+    draw_permanent_ones,
+)
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 
@@ -89,7 +95,7 @@ def simulate_repeated(
         devices_by_value += values
         reports += times * cohorts
         # One permanent response for each device, and then `times` reports of the response.
-        permanent = draw_ones(rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1)
+        permanent = draw_permanent_ones(rng, cohorts, true_ones, params)
         ones += draw_ones(
             rng, times * cohorts, times * permanent, of_one=params.q, of_zero=params.p
         )
@@ -163,9 +169,7 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
         _, cohorts, true_ones = sampler.draw(rng, n_group)
         # The devices of a group report on every day of their stay.
         reports[first:end] += cohorts
-        permanent[first:end] += draw_ones(
-            rng, cohorts, true_ones, of_one=1 - params.f0, of_zero=params.f1
-        )
+        permanent[first:end] += draw_permanent_ones(rng, cohorts, true_ones, params)
     return [
         Counts(
             params,

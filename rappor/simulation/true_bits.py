@@ -18,6 +18,7 @@ from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.protocol.encodings import get_encoder, get_encoding
 from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT, Bloom
+from rappor.protocol.encodings.sets import Sets
 from rappor.protocol.params import Params
 from rappor.simulation.compiled_loops import add_hashed_devices, set_hashed_bits
 from rappor.simulation.population import Population
@@ -49,7 +50,10 @@ def compute_true_bits(population: Population, params: Params) -> TrueBits:
     ReportError
         The encoding cannot encode a value.
     """
-    if get_encoding(params).is_hashed:
+    encoding = get_encoding(params)
+    if encoding.supports_items:
+        return _SetBits(population, params)
+    if encoding.is_hashed:
         return _BloomBits(population, params)
     return _TableBits(population, params)
 
@@ -82,6 +86,47 @@ class _BloomBits:
         packed = np.zeros((len(values), self._params.n_bytes), dtype=np.uint8)
         set_hashed_bits(self._digests, values, cohorts, self._params.k, self._params.h, packed)
         return packed
+
+
+class _SetBits:
+    """True bits of sets: the own buckets of all items, which differ from cohort to cohort.
+
+    The bucket of every distinct item in every cohort is stored, (items, m) int32.
+    """
+
+    def __init__(self, population: Population, params: Params) -> None:
+        encoding = get_encoder(params)
+        assert isinstance(encoding, Sets)
+        sets = [encoding.read_items(encoding.parse_value(value)) for value in population.values]
+        numbers: dict[str, int] = {}
+        items = [[numbers.setdefault(item, len(numbers)) for item in sorted(set_)] for set_ in sets]
+        texts = Texts.from_bytes([item.encode() for item in numbers])
+        first_cells = np.arange(params.m, dtype=np.int32) * np.int32(params.k)
+        self._buckets = compute_cells(hash_texts(texts), params) - first_cells
+        # The items of value v are self._items[self._starts[v] : self._starts[v + 1]].
+        self._items = np.array([number for row in items for number in row], dtype=np.int64)
+        self._starts = np.cumsum([0, *map(len, items)])
+        self._params = params
+
+    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        for value, by_cohort in zip(
+            range(*values.indices(len(self._starts))), devices, strict=False
+        ):
+            items = self._items[self._starts[value] : self._starts[value + 1]]
+            for cohort in np.flatnonzero(by_cohort):
+                ones[cohort, np.unique(self._buckets[items, cohort])] += by_cohort[cohort]
+
+    def of_devices(
+        self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
+    ) -> NDArray[np.uint8]:
+        is_own = np.zeros((len(values), self._params.k), dtype=np.bool_)
+        sizes = self._starts[values + 1] - self._starts[values]
+        rows = np.repeat(np.arange(len(values)), sizes)
+        # Index of each item of each device in its own set, counted from 0.
+        ranks = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        items = self._items[np.repeat(self._starts[values], sizes) + ranks]
+        is_own[rows, self._buckets[items, cohorts[rows]]] = True
+        return np.packbits(is_own, axis=1, bitorder="little")
 
 
 class _TableBits:

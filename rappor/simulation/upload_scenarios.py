@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.counts import Counts
 from rappor.protocol.params import Params
-from rappor.simulation.channels import Channel, ChannelNoise
+from rappor.simulation.channels import Channel, ChannelNoise, create_permanent_noise
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 from rappor.simulation.true_bits import compute_true_bits
@@ -225,9 +225,7 @@ class _Devices:
         self._forged_value = len(population) - 1
         # Separate substreams: another probability of one event does not change the other events.
         self._to_value, self._to_cohort = keystream.spawn(1), keystream.spawn(2)
-        self._permanent_noise = ChannelNoise(
-            Channel.permanent(params), keystream.spawn(3), params.k
-        )
+        self._permanent_noise = create_permanent_noise(params, keystream.spawn(3))
         self._report_noise = ChannelNoise(
             Channel.instantaneous(params), keystream.spawn(4), params.k
         )

@@ -65,8 +65,16 @@ class Sets(Encoding):
         check_can_hash(self.params)
 
     def parse_value(self, text: str) -> list[str]:
-        """Convert a text to the set whose only item is the text."""
-        return [text]
+        """Convert a text to a set. Tabs separate the items; the empty text is the empty set."""
+        return text.split("\t")
+
+    def read_items(self, value: object) -> set[str]:
+        """Return the distinct normalized items of a collection, without empty items.
+
+        An item with a lone surrogate cannot be hashed and is left out, too.
+        """
+        texts = (item for item in _read_items(value) if not _has_lone_surrogate(item))
+        return {text for item in texts if (text := normalize(self.params.normalize, item))}
 
     def find_set_bits(self, value: object, cohort: int) -> set[int]:
         """Return the own buckets of a collection of texts. Empty items own no bucket."""

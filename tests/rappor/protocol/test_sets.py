@@ -120,5 +120,6 @@ def test_description_and_counts() -> None:
     encoding = get_encoding(PARAMS)
     assert encoding.description == "a set of up to 2 texts, each hashed to one of 112 buckets"
     assert list(encoding.true_bit_counts) == [2]
-    assert encoding.parse_value("git") == ["git"]
+    assert encoding.parse_value("git\tvim") == ["git", "vim"]
+    assert make_encoder().encode(encoding.parse_value(""), 0) == bytes(PARAMS.n_bytes)
     assert not encoding.is_exclusive
