@@ -1,4 +1,14 @@
-"""The `rappor-server` command."""
+"""Entry point of the `rappor-server` command.
+
+The entry point imports as little as possible, so that a missing extra is named in one sentence. The
+commands themselves import their modules inside of their functions: `rappor-server --help` and shell
+completion would otherwise wait a second for SQLAlchemy and numpy.
+
+- command_group: the group of all commands, and their exit codes
+- setting_options: options for the settings of a collector
+- serve, check, publish, token_commands, database_commands, demo: the commands
+- demo_devices, demo_metrics: devices and metrics of the demo
+"""
 
 from __future__ import annotations
 
@@ -6,11 +16,15 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Without the extra `server`, name the extra and exit with 2."""
+    """Run the command line, and exit.
+
+    Without the extra `server`, the command names the extra and exits with 2.
+    """
     try:
         from rappor_server.cli.command_group import run
     except ModuleNotFoundError as error:
-        # A missing module of our own is a damaged installation and no missing extra.
+        # A missing module of this project is a damaged installation, and not a missing extra. Its
+        # traceback names the module.
         if (error.name or "").startswith("rappor"):
             raise
         from rappor.base.errors import MissingExtraError
@@ -18,7 +32,8 @@ def main() -> None:
         sys.stderr.write(f"rappor-server: {MissingExtraError('server')}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        # The imports take a second. Ctrl-C in this second would print a traceback.
+        # The imports take a second. Ctrl-C in this second would print a traceback. 130 is the
+        # convention of shells for a command that Ctrl-C ended.
         sys.exit(130)
     from rappor.base.streams import run_command
 

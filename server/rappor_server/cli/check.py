@@ -1,4 +1,8 @@
-"""`rappor-server check`: check a registry before it is served."""
+"""`rappor-server check`: check a registry before it is served.
+
+The command reads files only. It needs no database, so a developer can run it before a change of the
+registry is merged. It prints one finding a line, `LEVEL: SENTENCE` (`ingest/registry_check.py`).
+"""
 
 from __future__ import annotations
 

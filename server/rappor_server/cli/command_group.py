@@ -1,4 +1,10 @@
-"""The group of all commands of `rappor-server`, and their exit codes."""
+"""The group of all commands of `rappor-server`, and their exit codes.
+
+A command prints results on standard output. An error is one sentence on standard error, never a
+traceback, because operators run the commands from timers and read the sentence in the journal:
+
+    rappor-server: metrics.toml: it does not exist
+"""
 
 from __future__ import annotations
 
@@ -18,8 +24,11 @@ from rappor_server.cli.serve import serve
 from rappor_server.cli.token_commands import token
 
 _NAME: Final = "rappor-server"
+"""Name of the program in messages and help."""
 _FAILED: Final = 2
+"""Exit code of wrong use, wrong input, and a database that fails."""
 _INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C: 128 plus the number of SIGINT, the convention of shells."""
 
 
 @click.group(
@@ -59,8 +68,13 @@ for command in (demo, serve, check, token, migrate, prune, backup, restore, expo
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code. An error is printed as one sentence."""
+    """Run one command line and return its exit code; print an error as one sentence.
+
+    `arguments` are the words after the name of the program; None takes them from `sys.argv`.
+    """
     try:
+        # In its standalone mode, click would print errors in its own form and exit with its own
+        # codes.
         result = server.main(arguments, prog_name=_NAME, standalone_mode=False)
     except click.exceptions.Abort:
         return _INTERRUPTED
@@ -70,14 +84,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except RapporError as error:
         return _fail(str(error))
     except BrokenPipeError:
-        # The program that read standard output has ended. `run_command` handles this.
+        # The program that read standard output has ended, such as `head`. `run_command` handles the
+        # error. It is an OSError, so it must not reach the next branch.
         raise
     except OSError as error:
+        # A file cannot be read or written: it does not exist, is not allowed, or the disk is full.
         path = f"{error.filename}: " if error.filename else ""
         return _fail(f"{path}{error.strerror or error}")
     return result if isinstance(result, int) else 0
 
 
 def _fail(sentence: str) -> int:
+    """Print a sentence on standard error, and return the exit code of a failure."""
     click.echo(f"{_NAME}: {sentence}", err=True)
     return _FAILED

@@ -1,4 +1,15 @@
-"""Commands that maintain the database: migrate, backup, restore, prune, export."""
+"""Commands that maintain the database: migrate, backup, restore, prune, export.
+
+| command | database     | collectors may run | changes                                 |
+|---------|--------------|--------------------|-----------------------------------------|
+| migrate | older schema | of that version    | the schema; copies an SQLite file first |
+| backup  | any          | yes                | nothing but a new file                  |
+| restore | empty        | no                 | fills the database                      |
+| prune   | any          | yes                | deletes old keys, closes blocks         |
+| export  | any          | yes                | nothing but new files                   |
+
+A timer of systemd runs `prune` and `backup` every day (`packaging/`).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +64,6 @@ def backup(path: Path, **options: Any) -> None:
 
     if path.is_dir():
         path /= f"counts-{utc_today()}.bak"
-
     settings = read_settings(options)
     check_database(settings)
     back_up(settings.database, path)
@@ -80,6 +90,8 @@ def restore(path: Path, **options: Any) -> None:
     settings = read_settings(options)
     restore_database(path, settings.database)
     click.echo("restored")
+    # The backup does not contain what was revoked after it, so the operator has to look at all
+    # tokens that are valid now.
     with open_database(settings) as engine:
         valid = [token.id for token in tokens.list_all(engine) if token.is_valid(utc_today())]
     if valid:
@@ -110,6 +122,8 @@ def prune(*, yes: bool, **options: Any) -> None:
 
     settings = read_settings(options)
     with open_database(settings) as engine:
+        # With a clock that is weeks ahead, the keys of recent uploads would be deleted, and retries
+        # of these uploads would be counted twice.
         if not yes:
             retention.check_clock(engine, utc_today())
         merge_all(engine)
@@ -121,6 +135,8 @@ def prune(*, yes: bool, **options: Any) -> None:
         close_all(engine, rules, earlier_of_clocks(engine, utc_today()))
         with translate_errors(), engine.connect() as db:
             unreadable = count_unreadable(db)
+        # The failed unit tells the operator of uploads that nobody counts. Everything else of the
+        # command is done.
         if unreadable:
             raise StoreError(
                 f"every batch of uploads must be readable, got {unreadable:,} unreadable: see the "
@@ -158,6 +174,8 @@ def export(
 
     if first > last:
         raise click.UsageError(f"--from must not be after --to, got {first:%Y-%m-%d}")
+    # A day that has not ended gets further reports. A later export of the same day would then
+    # contain another number.
     if last.date() >= utc_today():
         raise click.UsageError(f"--to must be a day that has ended (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)

@@ -1,7 +1,13 @@
 """`rappor-server demo`: a collector with eight weeks of simulated reports of three metrics.
 
-The command runs the collector twice. The first run accepts reports, and its clock goes from the
-first day to today within a minute. The second run has the true clock and serves the pages.
+The demo shows the dashboard without real devices. The command runs the collector twice:
+
+1. The first run accepts reports. Its clock goes from the first day to today within a minute.
+   Simulated devices send the reports of each day over HTTP (`demo_devices.py`).
+2. The blocks of all days are closed. The second run has the true clock and serves the pages.
+
+Each run is an ordinary collector in the main thread, because only the main thread receives Ctrl-C.
+What happens beside it (sending reports, printing the link) runs in a second thread.
 """
 
 from __future__ import annotations
@@ -33,9 +39,13 @@ if TYPE_CHECKING:
     from rappor_server.app.serving import Server
 
 _INTERRUPTED = 130
+"""Exit code after Ctrl-C during the simulation: 128 plus the number of SIGINT."""
 _DECODE_SECONDS = 600.0
-"""Longest time of a computation in seconds. A demo on a busy machine should be slow and not
-fail."""
+"""Longest time of one computation, in seconds, ten times the default of a collector. A demo on a
+busy machine should be slow and not fail. A larger value lets a hanging computation hang longer."""
+_POLL_SECONDS = 0.05
+"""Time between two looks at whether the server has started, in seconds. A larger value delays the
+demo."""
 
 
 @click.command(
@@ -97,7 +107,7 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
 def _simulate_reports(settings: Settings, registry: Path) -> bool:
     """Run a collector while simulated devices report every day; return whether all days are done.
 
-    Ctrl-C ends the collector before all days are done.
+    The result is False if Ctrl-C ended the collector before the last day.
     """
     last = utc_today()
     clock = Clock(compute_first_day(last))
@@ -126,7 +136,7 @@ def _simulate_reports(settings: Settings, registry: Path) -> bool:
 
 
 def _serve_pages(settings: Settings, *, open_browser: bool) -> None:
-    """Serve the pages until Ctrl-C, and print a link that signs in once."""
+    """Serve the pages until Ctrl-C; print a link that signs in once, and open it in a browser."""
     link = _create_link(settings)
 
     def print_link(server: Server, url: str) -> None:  # noqa: ARG001 - has a public URL, too
@@ -163,7 +173,7 @@ def _run_collector(
 
         def wait_for_start() -> None:
             while not (server.started or server.should_exit):
-                time.sleep(0.05)
+                time.sleep(_POLL_SECONDS)
             if server.started:
                 on_start(server, url)
 
@@ -177,7 +187,11 @@ def _run_collector(
 
 
 def _create_link(settings: Settings) -> str:
-    """Close the blocks of all ended days, and return the secret of a link that signs in once."""
+    """Close the blocks of all ended days, and return the secret of a link that signs in once.
+
+    The link contains no token: the address stays in the history of the browser, and a link that
+    worked once is worthless there.
+    """
     from rappor_server.app.input_files import read_registries
     from rappor_server.cli.setting_options import open_database
     from rappor_server.operations.closing import close_all

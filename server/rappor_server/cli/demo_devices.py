@@ -1,9 +1,14 @@
 """Simulated devices of the demo: they report to the collector over HTTP, day by day.
 
-The package of the collector cannot encode a report. The devices are therefore runs of `rappor
-simulate`. A start of this command takes a second, mostly for imports, and the demo needs hundreds
-of runs. Two processes import the command once, and then run one command line after another from
-their standard input.
+The collector's package must not be able to encode a report: it never draws noise. The devices are
+therefore runs of the command `rappor simulate`. A start of this command takes a second, mostly for
+imports, and the demo needs hundreds of runs. Two processes (simulators) import the command once,
+and then run one command line after another:
+
+    demo       -> simulator   ["simulate", "theme", "--reports", "400", ...]   JSON, one line
+    simulator  -> demo        output of the command, then "status 0"
+
+The day of the reports is the day of the collector's clock, which `send_reports` moves forward.
 """
 
 from __future__ import annotations
@@ -23,7 +28,8 @@ from rappor_server.base.errors import ConfigError
 from rappor_server.cli.demo_metrics import WEEKS, Stream, write_populations
 
 _PROCESSES: Final = 2
-"""Number of processes that simulate. More processes are faster on a machine with more cores."""
+"""Number of simulators. Two simulators and the collector occupy a laptop. More are faster on a
+machine with more cores, and slower on a machine with fewer."""
 _DAY: Final = datetime.timedelta(days=1)
 _READ_COMMANDS: Final = """\
 import json, sys
@@ -31,12 +37,17 @@ from rappor.cli.app import run
 for line in sys.stdin:
     print("status", run(json.loads(line)), flush=True)
 """
-"""Program of a simulator: it runs each line of standard input as a command line and prints the exit
-code."""
+"""Program of a simulator, for `python -c`. It runs each line of standard input, a JSON list of
+words, as a command line of `rappor`, and prints the exit code."""
 
 
 class Clock:
-    """The present day of the demo's collector. The simulated devices move the day forward."""
+    """The present day of the demo's collector. The simulated devices move the day forward.
+
+    Attributes
+    ----------
+    day : the present day, which the thread of the devices writes and the collector reads
+    """
 
     def __init__(self, day: datetime.date) -> None:
         self.day = day
@@ -90,7 +101,17 @@ def send_reports(
 def _format_command(
     stream: Stream, path: Path, url: str, registry: Path, *, seed: int
 ) -> list[str]:
-    """Return the command line that sends the reports of a stream on one day."""
+    """Return the words of the command line that sends the reports of a stream on one day.
+
+    Parameters
+    ----------
+    stream : devices that report
+    path : CSV of their values and weights
+    url : URL of the collector
+    registry : path of the registry
+    seed : seed of the simulation, another one for each stream and day, so that a demo is the same
+        at every run
+    """
     segment = ["--segment", stream.segment] if stream.segment else []
     return [
         *("simulate", stream.metric, "--registry", str(registry), "--json"),
@@ -106,6 +127,7 @@ def _start_simulators() -> Iterator[Callable[[list[list[str]]], None]]:
     threads = ThreadPoolExecutor(_PROCESSES)
 
     def run(commands: list[list[str]]) -> None:
+        """Distribute command lines over the simulators, and wait for all of them."""
         shares = [commands[number::_PROCESSES] for number in range(_PROCESSES)]
         list(threads.map(_run_commands, processes, shares))
 
@@ -119,6 +141,7 @@ def _start_simulators() -> Iterator[Callable[[list[list[str]]], None]]:
 
 
 def _start_simulator() -> subprocess.Popen[str]:
+    """Start a process that runs command lines from its standard input."""
     return subprocess.Popen(  # noqa: S603 - this interpreter, and a program from this file
         [sys.executable, "-c", _READ_COMMANDS],
         stdin=subprocess.PIPE,
@@ -138,7 +161,7 @@ def _run_commands(process: subprocess.Popen[str], commands: list[list[str]]) -> 
             process.stdin.write(json.dumps(command) + "\n")
             process.stdin.flush()
         except OSError:
-            # The simulator has ended.
+            # The simulator has ended, for example because the memory was full.
             raise _make_failure() from None
         # The command prints its own output before the line with the exit code.
         status = next((line for line in process.stdout if line.startswith("status ")), "")

@@ -1,4 +1,13 @@
-"""Registry of the demo, and the values of its simulated devices in each of eight weeks."""
+"""Registry of the demo, and the values of its simulated devices in each of eight weeks.
+
+Three metrics show what the pages can show:
+
+| metric        | encoding              | reports a day | what the dashboard shows               |
+|---------------|-----------------------|--------------:|----------------------------------------|
+| search_engine | bloom, list in a file |         1,000 | duckduckgo.com rises, google.com falls |
+| editor        | bloom, with parts     |         2,000 | zed appears, which no list contains    |
+| theme         | onehot, two segments  |     2 x 400   | phones turn dark, desktops do not      |
+"""
 
 from __future__ import annotations
 
@@ -10,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 WEEKS: Final = 8
-"""Number of whole weeks of simulated reports. The overview page shows as many; more weeks take
+"""Number of whole weeks of simulated reports. The overview page shows eight weeks. More weeks take
 longer to simulate."""
 
 _REGISTRY: Final = """\
@@ -58,6 +67,8 @@ interval = "week"
 segments = {platform = ["desktop", "phone"]}
 """
 
+# The file of candidates has strings that no device reports (mojeek.com), and lacks one that some
+# devices report (somewhere.example). The pages show both cases.
 _ENGINES: Final = """\
 google.com bing.com duckduckgo.com ecosia.org yahoo.com qwant.com startpage.com brave.com \
 yandex.com baidu.com naver.com ask.com mojeek.com swisscows.com kagi.com"""
@@ -71,10 +82,9 @@ class Stream:
     ----------
     metric : name of the metric
     reports : number of reports on each day
-    weights : relative frequency of each value in the first week. A value outside the categories
-        sets no category.
-    steps : change of a weight from one week to the next
-    segment : segment of the devices, or an empty text
+    weights : relative frequency of each value in the first week, in any unit
+    steps : change of a weight from one week to the next, in the same unit
+    segment : segment of the devices such as "platform=phone", or an empty text
     """
 
     metric: str
@@ -90,7 +100,7 @@ class Stream:
         table.writerow(["value", "weight"])
         for value, first_weight in self.weights.items():
             weight = first_weight + week * self.steps.get(value, 0.0)
-            if weight > 0:
+            if weight > 0:  # a value that falls to 0 is gone
                 table.writerow([value, f"{weight:g}"])
         return text.getvalue()
 

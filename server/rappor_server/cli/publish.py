@@ -1,4 +1,9 @@
-"""`rappor-server publish`: publish the last whole weeks of metrics on a static site."""
+"""`rappor-server publish`: publish the last whole weeks of metrics on a static site.
+
+Edition: a published trend whose address never changes. For each metric, the command closes the
+blocks of ended days, reads the counts that analysts may read, estimates the trend by week and
+writes one edition. A timer of systemd runs it every Monday.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +83,16 @@ def _publish_metric(
     settings: Settings,
     out: Path,
 ) -> str:
-    """Write the edition of one metric; return a line that names its page."""
+    """Write the edition of one metric; return a line for the operator that names its page.
+
+    Parameters
+    ----------
+    engine : the database
+    metric : the metric
+    rules : rules of blocks of all metrics, by name
+    settings : settings of the collector, with the folder of uploaded lists
+    out : folder of the site
+    """
     from rappor.comparison.trend import trend
     from rappor.estimator.error_control import ErrorControl
     from rappor.reporting.site_files import write_edition

@@ -1,4 +1,12 @@
-"""`rappor-server serve`: start a collector from a registry."""
+"""`rappor-server serve`: start a collector from a registry.
+
+The order of the start decides what an operator sees of an error:
+
+    settings and input files   one sentence on standard error, exit code 2
+    logs.configure             from here on, every line is JSON
+    database, sockets          one sentence on standard error, exit code 2
+    start of the collector     the line `start failed` in the log, exit code 3
+"""
 
 from __future__ import annotations
 
@@ -44,6 +52,7 @@ def serve(**options: Any) -> None:
     from rappor_server.base import logs
 
     settings = read_settings(options)
+    # An invalid file must fail at once, and not after a minute of waiting for the database.
     inputs = InputFiles.read(settings, today=utc_today())
     # An invalid setting or file is printed as one sentence. From here on, the process writes JSON.
     logs.configure()
@@ -52,7 +61,14 @@ def serve(**options: Any) -> None:
 
 
 def prepare_database(settings: Settings) -> None:
-    """Wait for the database, and create the tables of an empty database."""
+    """Wait for the database, create the tables of an empty database, and check the schema.
+
+    Raises
+    ------
+    StoreError
+        The database did not respond in time, or has the schema of another version: then an operator
+        must run `rappor-server migrate`, because a migration may take long and copies the database.
+    """
     from rappor_server.app.collector import wait_for_database
     from rappor_server.storage.database import check_schema, is_empty, migrate, open_database
 

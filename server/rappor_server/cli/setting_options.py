@@ -1,8 +1,14 @@
 """Command-line options for the settings of a collector, and the database that they name.
 
 Each field of `Settings` has an option, an environment variable and a key in the TOML file of
-`--config`. click combines the three: a flag wins over the variable, the variable over the file, the
-file over the default.
+`--config`. click combines the three. The first source that has the setting wins:
+
+    flag   --max-reports 500
+    variable   RAPPOR_SERVER_MAX_REPORTS=500
+    file   max_reports = 500
+    default   1000
+
+A mistyped name is an error in all three, because a limit that is silently ignored protects nothing.
 """
 
 from __future__ import annotations
@@ -31,20 +37,30 @@ if TYPE_CHECKING:
 
 
 _PREFIX: Final = "RAPPOR_SERVER_"
+"""Beginning of the names of all environment variables of settings."""
 _CONFIG: Final = f"{_PREFIX}CONFIG"
+"""Variable that names the TOML file of settings. It is not a setting itself."""
 _LINK: Final = re.compile(
     r"SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
-"""Names of the variables that Kubernetes sets for a service, after the prefix and without PORT."""
+"""Pattern of the variables that Kubernetes sets for a service named rappor-server, without the
+prefix. `_is_link` treats the variable PORT by itself, because PORT is also a setting."""
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Settings)}
+"""Field of each setting, by name. Its metadata are the arguments of its option."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Function that adds options to the function of a command."""
 
 
 def _load_config(context: click.Context, _: click.Parameter, path: str | None) -> None:
     """Use the values of a TOML file as defaults of the options.
 
-    click calls this function before it reads the other options, because the option is eager.
+    click calls this function before it reads the other options, because `--config` is eager.
+
+    Raises
+    ------
+    ConfigError
+        The file is not TOML, names no setting, or has a list in place of one value.
     """
     if path is None:
         return
@@ -54,7 +70,8 @@ def _load_config(context: click.Context, _: click.Parameter, path: str | None) -
         raise ConfigError(f"{path} must be TOML: {error}") from None
     for name, value in context.default_map.items():
         _check_name(f"{path}: {name}", name)
-        # click would take a string for a list of characters.
+        # click would take the string "a.toml" for a list of six characters. A default of () marks a
+        # setting that is a list.
         if isinstance(value, list) != (_FIELDS[name].default == ()):
             expected = "one value" if isinstance(value, list) else "a list"
             raise ConfigError(f"{path}: {name} must be {expected}, got {value!r}")
@@ -65,8 +82,8 @@ def _check_name(subject: str, name: str) -> None:
 
     Parameters
     ----------
-    subject : where the name stands, as the message begins
-    name : the name
+    subject : begin of the message, for example "server.toml: prot"
+    name : name in the form of a field of `Settings`
     """
     if name not in _FIELDS:
         similar = difflib.get_close_matches(name, _FIELDS, n=1)
@@ -106,10 +123,10 @@ def add_setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
 
 
 class _SettingOption(Option):
-    """An option whose variable is ignored if Kubernetes set it for a service of the same name."""
+    """Option whose variable is ignored if Kubernetes set the variable for a service."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the text of the variable, or None if there is none."""
+        """Return the text of the variable, or None if it is not set by an operator."""
         is_link = isinstance(self.envvar, str) and _is_link(self.envvar)
         return None if is_link else super().resolve_envvar_value(ctx)
 
@@ -126,7 +143,11 @@ def _is_link(variable: str) -> bool:
 
 
 def _make_option(name: str, *, is_hidden: bool) -> Decorator:
-    """Return the option of one setting."""
+    """Return the option of one setting.
+
+    Three kinds of settings follow from the default: False marks a flag, an empty tuple marks an
+    option that may be repeated, and anything else is an option with one value.
+    """
     field = _FIELDS[name]
     return click.option(
         f"--{name.replace('_', '-')}",
@@ -149,7 +170,7 @@ block depend on the older registries, too."""
 
 
 def _show_all_options(context: click.Context, _: click.Parameter, is_set: bool) -> None:
-    """Print the help with all options, and exit."""
+    """Print the help with all options, and exit. click calls this function for `--help-all`."""
     if is_set:
         for parameter in context.command.params:
             if isinstance(parameter, click.Option):
@@ -184,6 +205,8 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     for variable in os.environ:
         if variable.startswith(_PREFIX) and not (variable == _CONFIG or _is_link(variable)):
             _check_name(variable, variable.removeprefix(_PREFIX).lower())
+    # Every account of a machine can list the flags of all processes. A password there would leak
+    # while the command runs, even if the command fails.
     source = click.get_current_context().get_parameter_source("database")
     is_flag = source is click.core.ParameterSource.COMMANDLINE
     if is_flag and parse_url(options["database"]).password:
@@ -203,7 +226,15 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
 
 @contextlib.contextmanager
 def open_database(settings: Settings) -> Iterator[Engine]:
-    """Yield the database of a collector; raise ConfigError if it does not exist."""
+    """Yield the database of a collector, which must exist and have the schema of this version.
+
+    Raises
+    ------
+    ConfigError
+        The database does not exist or is empty.
+    StoreError
+        The database does not respond, or has the schema of another version.
+    """
     from rappor_server.storage.database import check_schema, open_database
 
     check_database(settings)
@@ -223,8 +254,8 @@ def check_database(settings: Settings) -> None:
     url = parse_url(settings.database)
     fault = "is empty"
     if url.drivername == "sqlite" and not Path(str(url.database)).exists():
-        # The name of the database follows from that of the registry. So a mistyped registry must
-        # be named, not the database that would lie beside it.
+        # The name of the database follows from the name of the registry. After a typing error in
+        # the registry, the message must name the registry, and not a database that nobody named.
         if not Path(settings.registry).exists():
             raise FileError(settings.registry, "it does not exist")
         fault = "does not exist"

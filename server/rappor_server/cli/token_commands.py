@@ -1,4 +1,8 @@
-"""`rappor-server token`: create, list and revoke the read tokens of analysts."""
+"""`rappor-server token`: create, list and revoke the read tokens of analysts.
+
+A token is `rappor.NAME.SECRET`. Lists show its public name, by which an operator revokes it. The
+commands work on the database, while collectors run. A revoked token is refused at the next request.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +58,8 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
     from rappor_server.storage import tokens
 
     settings = read_settings(options)
+    # A token for a mistyped metric would be created and would read nothing. `metric` raises for an
+    # unknown name.
     registry = Registry.load(settings.registry, today=utc_today())
     for name in metrics:
         registry.metric(name)
@@ -64,6 +70,7 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
             expires=expires.date() if expires else None,
             today=utc_today(),
         )
+    # The sentence goes to standard error, so that a script reads only the token.
     click.echo("Save this token. It cannot be shown again.", err=True)
     click.echo(created)
 
@@ -78,6 +85,7 @@ def list_tokens(**options: Any) -> None:
         for row in tokens.list_all(engine):
             metrics = "all metrics"
             if row.metrics is not None:
+                # A token whose row is damaged allows no metric. `create` never makes such a token.
                 metrics = ", ".join(row.metrics) or "damaged"
             state = f"revoked {row.revoked}" if row.revoked else f"until {row.expires or '-'}"
             click.echo(f"{row.id}  {state}  {metrics}")
