@@ -1,4 +1,10 @@
-"""Parser of HTML forms and query strings, with limits, and the check against cross-site forms."""
+"""Parser of HTML forms and query strings, with limits, and the check against cross-site forms.
+
+A form arrives as the body of a POST request in one of two encodings. Forms with a file use
+multipart/form-data; the others use application/x-www-form-urlencoded, which is also the form of a
+query string. `Form` offers typed access to the fields; a wrong field raises ParamsError (422) with
+the name of the field and its range.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +24,20 @@ from rappor_server.base.problems import Problem
 from rappor_server.base.request_limits import BodyAllocation, read_body
 
 MAX_FORM_BYTES: Final = 20_000
-"""Largest size of a form without a file, in bytes. A larger value lets a form use more memory."""
+"""Largest size of a form without a file, in bytes. The longest form has a dozen short fields. A
+larger value lets a form use more memory, and lets its parsing delay uploads for longer."""
 
 _MIN_SHARE, _MAX_SHARE = 0.0001 / 100, 99.9999 / 100
+"""Smallest and largest error rate or confidence level of a form, as shares. The form has per cent.
+Beyond the limits, the quantiles of the computations have no meaning."""
 _URL_ENCODED: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = "multipart/form-data"
 _BODY_SECONDS: Final = 60.0
-"""Longest time in seconds in which a form must arrive. A larger value serves slower networks, and
-lets a slow client keep its memory for longer."""
+"""Longest time in seconds in which a form must arrive: a list of 5 MB at 0.1 MB/s. A larger value
+serves slower networks, and lets a slow client keep its memory for longer."""
 _MAX_FIELDS: Final = 50
-"""Largest number of fields of a form. A larger value lets the parsing of a form take longer."""
+"""Largest number of fields of a form. The longest form has a dozen. A larger value lets the parsing
+of a form take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +46,8 @@ class Form:
 
     Attributes
     ----------
-    fields : text of each field
-    files : contents of each uploaded file that is not empty
+    fields : text of each field, by name. Of several fields with one name, the last one counts.
+    files : contents of each uploaded file that is not empty, by name of the field
     """
 
     fields: Mapping[str, str]
@@ -48,12 +58,15 @@ class Form:
         return self.fields.get(name, "").strip()
 
     def get_share(self, name: str, default: float) -> float:
-        """Return a field in per cent as a share; raise ParamsError if it is out of range."""
+        """Return a field in per cent as a share, or the default if the field is empty.
+
+        Raises ParamsError if the field is not a number, or is out of range. Example: "5" is 0.05.
+        """
         text = self.get_text(name)
         try:
             share = float(text) / 100 if text else default
         except ValueError:
-            share = 0.0  # out of range
+            share = 0.0  # out of range, as is `nan`
         if not _MIN_SHARE <= share <= _MAX_SHARE:
             raise ParamsError(f"{name} must be a number in [0.0001, 99.9999] per cent")
         return share
@@ -61,7 +74,8 @@ class Form:
     def get_whole_number(self, name: str, default: int, *, largest: int) -> int:
         """Return a field as a number in [1, largest]; raise ParamsError if it is out of range."""
         text = self.get_text(name) or f"{default}"
-        # `isdigit` alone accepts digits of other scripts, and `int` accepts very long texts slowly.
+        # `isdigit` accepts digits of other scripts, too, and `int` takes long for very long texts.
+        # 0 is out of range.
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if not 1 <= number <= largest:
             raise ParamsError(f"{name} must be a whole number in [1, {largest:,}]")
@@ -78,7 +92,8 @@ class Form:
 def check_origin(request: Request) -> None:
     """Raise Problem 403 unless a form comes from a page of this site.
 
-    Browsers send Sec-Fetch-Site over HTTPS and to localhost. Over plain HTTP they send only Origin.
+    Browsers send the header Sec-Fetch-Site over HTTPS and to localhost. Over plain HTTP they send
+    only Origin. A request without both headers is refused: no browser sends a form in this way.
     """
     source = request.headers.get("sec-fetch-site") or request.headers.get("origin")
     site_origin = f"{request.url.scheme}://{request.headers.get('host', '')}"
@@ -91,8 +106,8 @@ async def read_form(
 ) -> Form:
     """Read and parse a form.
 
-    The parsing blocks the event loop, so uploads wait for it. Its time grows linearly with the size
-    of the form.
+    The parsing blocks the event loop, and uploads wait during this time. The time grows linearly
+    with the size of the form, which is limited.
 
     Parameters
     ----------
@@ -103,7 +118,8 @@ async def read_form(
     Raises
     ------
     Problem
-        413 if the form is too large, 415 if the body is no form, 422 if the form is malformed
+        413 if the form is too large, 415 if the body is not a form, 422 if the form is malformed,
+        and the other problems of `read_body`
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in (_URL_ENCODED, _MULTIPART):
@@ -118,6 +134,7 @@ async def read_form(
 
 
 def _parse_url_encoded(body: bytes) -> dict[str, str]:
+    """Return the fields of a form without a file; raise Problem 422 if the body is malformed."""
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=_MAX_FIELDS,
@@ -129,8 +146,10 @@ def _parse_url_encoded(body: bytes) -> dict[str, str]:
 
 
 async def _parse_multipart(request: Request, body: bytes) -> Form:
+    """Return the fields and files of a form; raise Problem 422 if the body is malformed."""
+
     async def stream_body() -> AsyncGenerator[bytes, None]:
-        yield body
+        yield body  # Starlette's parser reads a stream; the body has arrived already
 
     parser = MultiPartParser(
         request.headers,
@@ -151,4 +170,5 @@ async def _parse_multipart(request: Request, body: bytes) -> Form:
 
 
 def _make_malformed() -> Problem:
+    """Return the problem of a form that cannot be parsed."""
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the form must be complete and in UTF-8")

@@ -1,4 +1,13 @@
-"""Pages about metrics: the list of all metrics, and of one metric the pages Ask and Health."""
+"""Pages about metrics: the list of all metrics, and the pages Ask and Health of one metric.
+
+| page                           | shows                                                       |
+|--------------------------------|-------------------------------------------------------------|
+| /pages/                        | for each metric its latest result, as a card, and its state |
+| /pages/metrics/NAME/ask        | forms for queries, and uploaded lists of candidates         |
+| /pages/metrics/NAME/health     | reports by day, refusals, overfull cohorts, privacy         |
+
+The health of metrics is read by a worker process, because it may take a second for many metrics.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +33,8 @@ from rappor_server.pages.sessions import Analyst, redirect
 from rappor_server.queries import candidate_lists
 
 _METRICS_PER_PAGE: Final = 24
-"""Number of metrics on one page of the list. A larger value computes more results for one page."""
+"""Number of metrics on one page of the list. With a year of data, a page of 24 metrics takes one to
+two seconds. A larger value reads and computes more for one page."""
 MAX_LIST_FORM_BYTES: Final = 2 * candidate_lists.MOST_BYTES
 """Largest size of the form that uploads a list, in bytes: the longest list, and the encoding of the
 form around it. A larger value lets a form use more memory."""
@@ -38,6 +48,8 @@ async def show_metrics(request: Request, analyst: Analyst) -> Response:
     page = query.get_whole_number("page", 1, largest=max(len(starts), 1))
     end = _METRICS_PER_PAGE * page
     report = await _read_health(request, analyst, readable[end - _METRICS_PER_PAGE : end])
+    # Each row is (health, reason why there is no overview, state of the overview, HTML of the
+    # card). An overview that is still computed has no card; the page then loads itself again.
     cards = []
     for health in report.metrics:
         reason, result = await find_overview(analyst, health)
@@ -64,7 +76,7 @@ async def show_ask(request: Request, analyst: Analyst) -> Response:
 
 
 async def show_health(request: Request, analyst: Analyst) -> Response:
-    """GET /pages/metrics/NAME/health: show reports, refusals and privacy of a metric."""
+    """GET /pages/metrics/NAME/health: show reports, refusals and privacy loss of a metric."""
     metric = analyst.find_metric(request)
     report = await _read_health(request, analyst, [metric])
     return analyst.render(
@@ -80,6 +92,7 @@ async def show_health(request: Request, analyst: Analyst) -> Response:
 async def upload_list(request: Request, analyst: Analyst, form: Form) -> Response:
     """POST /pages/metrics/NAME/lists: store a list of candidates from a file or a text field."""
     metric, collector = analyst.find_metric(request), analyst.collector
+    # The form has a field for a file and a field for text. A file wins.
     text = form.files.get("file") or form.fields.get("text", "").encode()
     if len(text) > candidate_lists.MOST_BYTES:
         raise ParamsError(f"a list must have at most {candidate_lists.MOST_BYTES:,} bytes")
@@ -102,7 +115,7 @@ async def download_list(request: Request, analyst: Analyst) -> Response:
 async def _read_health(
     request: Request, analyst: Analyst, metrics: Sequence[Metric]
 ) -> HealthReport:
-    """Return the health of metrics, computed by a worker process."""
+    """Return the health of metrics, which a worker process reads from the database."""
     collector = analyst.collector
     task = HealthTask(metrics=metrics, today=collector.today())
     report: HealthReport = await await_while_connected(request, collector.readers.run(task))

@@ -1,4 +1,10 @@
-"""The ASGI application of the dashboard: routes, headers, cookies, pages for errors."""
+"""ASGI application of the dashboard: routes, security headers, cookies, and pages for errors.
+
+The application is mounted below /pages of the collector's application (`http/application.py`). An
+endpoint that needs a signed-in person is wrapped into `require_sign_in` or `require_form`, so the
+list of routes shows which pages a stranger can reach: the sign-in page, links that sign in once,
+and static files.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +29,17 @@ from rappor_server.pages.sessions import redirect, render_page, require_form, re
 from rappor_server.storage import visits
 
 PREFIX: Final = "/pages"
+"""Path below which all pages are."""
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'"
 )
+"""Content security policy. A page loads nothing from another site. A script inside of a page does
+not run, so a candidate such as <script> would do nothing even if a template did not escape it."""
 _HEADERS: Final = {
     "Content-Security-Policy": _POLICY,
+    # A window that another site has opened cannot reach the page, and no other site can embed it.
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     # With `no-referrer`, a browser would send "Origin: null" with a form, and `check_origin` would
@@ -38,6 +48,8 @@ _HEADERS: Final = {
     "X-Frame-Options": "DENY",
 }
 _CACHE_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+"""Header of a static file, with a year in seconds. The URL contains a digest of the file, so a new
+version of the file has another URL."""
 
 
 async def redirect_to_home(_: Request) -> Response:
@@ -54,6 +66,7 @@ async def get_static_file(request: Request) -> Response:
 
 
 _RESULT: Final = "/metrics/{name}/{kind}"
+"""Path of a result. KIND is overview, ranking, trend, comparison or segments."""
 ROUTES: Final = (
     Route("/", require_sign_in(metric_pages.show_metrics), methods=["GET"]),
     Route("/sign-in", sessions.show_sign_in, methods=["GET"]),
@@ -114,7 +127,8 @@ class _Sessions:
 class _PagesApplication(Starlette):
     """An application whose responses all have the security headers of pages.
 
-    Middleware would not see the responses to programming errors.
+    The headers are added outside of Starlette's middleware, which does not see the response 500 to
+    a fault of the program.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,16 +151,19 @@ def create_pages() -> Starlette:
 
 
 def attach_collector(app: Starlette, collector: Collector) -> None:
-    """Make the application of the pages show the data of a collector, before the first request.
+    """Connect the application of the pages with an open collector, before the first request.
 
-    The key of the cookies is in the database, which is open only now.
+    The key that signs the cookies is in the database, which is open only now.
     """
     app.state.collector = collector
     app.add_middleware(_Sessions, secret_key=visits.cookie_key(collector.engine))
 
 
 def _render_problem(problem: Problem) -> Response:
-    """Return a problem as a page without a form, because the session is unknown here."""
+    """Return a problem as a page for people.
+
+    The page has no form to sign out, because the session is unknown in an error handler.
+    """
     response = render_page(
         "problem.html",
         status=problem.status,

@@ -1,7 +1,10 @@
-"""Templates of the pages, and the static files that they name.
+"""Templates of the pages (jinja2), and the static files that they name.
 
 The templates escape every text. They also make invisible characters visible, because a candidate
-from an uploaded list may contain any character.
+from an uploaded list may contain any character: two candidates that differ by a zero-width space
+would look the same. HTML of `rappor.reporting` is escaped already, and templates mark it as safe.
+
+Filters of the templates: `number` (1,234), `counted` (3 days), `nats` (2.00), `sentence`, `days`.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ class StaticFile(NamedTuple):
 
     Attributes
     ----------
-    content : the bytes
+    content : bytes of the file
     media_type : media type of the response
-    version : digest of the bytes. It is part of the URL, so browsers may cache the file forever.
+    version : digest of the bytes, 12 hexadecimal digits. It is a part of the URL, so browsers may
+        cache the file for ever.
     """
 
     content: bytes
@@ -37,6 +41,7 @@ class StaticFile(NamedTuple):
 
 
 def _load_file(package: str, path: str) -> StaticFile:
+    """Return a file of an installed package, which may be inside of an archive."""
     content = pkgutil.get_data(package, path)
     assert content is not None
     media_type = "text/css" if path.endswith(".css") else "text/javascript"
@@ -48,7 +53,7 @@ STATIC_FILES: Final[Mapping[str, StaticFile]] = {
     "report.js": _load_file("rappor.reporting", "page.js"),
     "pages.js": _load_file("rappor_server.pages", "static/pages.js"),
 }
-"""All static files by their names. No other file can be requested."""
+"""Static files by the names in their URLs. No other file can be requested, whatever the URL."""
 
 
 def _show_invisible(value: object) -> object:
@@ -73,18 +78,20 @@ def format_days(days: Sequence[datetime.date]) -> str:
 
 
 def _format_static_url(name: str) -> str:
+    """Return the URL of a static file, which contains the digest of the file."""
     return f"/pages/static/{name}?v={STATIC_FILES[name].version}"
 
 
 _TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.PackageLoader(__package__),
     autoescape=True,
-    undefined=jinja2.StrictUndefined,
+    undefined=jinja2.StrictUndefined,  # a mistyped name raises an error, and is not an empty text
     finalize=_show_invisible,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 _TEMPLATES.globals["static"] = _format_static_url
+# Charts can be downloaded as PNG images if the extra `png` is installed.
 _TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
 _TEMPLATES.filters["counted"] = format_count
@@ -94,5 +101,11 @@ _TEMPLATES.filters["days"] = format_days
 
 
 def render_template(template: str, **values: Any) -> str:
-    """Return the HTML of a template."""
+    """Return the HTML of a template.
+
+    Parameters
+    ----------
+    template : name of the file in the folder `templates`
+    values : values of the template by name
+    """
     return _TEMPLATES.get_template(template).render(values)

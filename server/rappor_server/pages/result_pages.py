@@ -1,18 +1,22 @@
 """Pages with results: rankings, trends, comparisons, segments, and the overview of a metric.
 
 How to think about a result. The URL of a page determines its result: metric, kind of the query,
-days, and the digest of an uploaded list. The last day in the URL is closed, so the URL shows the
-same result at any time, also to a colleague. A request whose URL lacks a part, such as the last
-day, is redirected to the complete URL.
+days, and the digest of an uploaded list. The last day in the URL is closed (its reports were moved
+into blocks), so the URL shows the same result at any time, also to a colleague. A request whose URL
+lacks a part, such as the last day, is redirected to the complete URL:
+
+    /pages/metrics/search_engine/ranking?from=2026-11-01
+    /pages/metrics/search_engine/ranking?from=2026-11-01&to=2026-11-28
 
 A result is in one of these states:
 
-    absent     Nobody has requested it since it was last deleted. A request starts the query unless
-               the token has too many queries in progress (429).
-    running    A worker process computes it. The page waits for half a second, then shows the
-               present step and looks again every second.
+    absent     Nobody has requested the result since its files were last deleted. A request starts
+               the query, unless the token has too many queries in progress (429).
+    running    A worker process computes the result. The page waits for half a second, then shows
+               the present step and looks again every second (`static/pages.js`, or a refresh of the
+               page without scripts).
     failed     The page shows the reason, for example too few reports.
-    done       The page and its files are in the folder of results.
+    done       The page and its files are in the folder of results (`queries/result_files.py`).
 """
 
 from __future__ import annotations
@@ -54,18 +58,23 @@ from rappor_server.queries.results import BACKGROUND, ResultState
 from rappor_server.storage.blocks import find_last_day
 
 _NO_STEP: Final = "waiting for a process"
+"""Progress of a query that has not begun, because all worker processes are busy."""
 _WAIT_SECONDS: Final = 0.5
 """Longest time in seconds that a page waits for a result before it shows the progress. A larger
 value shows fewer pages of progress, and keeps the browser waiting."""
 _DEFAULT_ERROR_CONTROL: Final = ErrorControl()
+"""Error rate, method and confidence level of a query whose form leaves them empty."""
 _MAX_SMOOTHED: Final = 400
-"""Largest number of periods that a trend averages. The number of periods of a trend is the same."""
+"""Largest number of periods that each point of a trend adds up. A trend has at most 400 periods, so
+a larger number would change nothing."""
 _MEDIA_TYPES: Final = {
     "html": "text/html", "csv": "text/csv", "json": "application/json",
     "svg": "image/svg+xml", "png": "image/png",
 }  # fmt: skip
+"""Media type of a file by the extension of its name."""
 _DEFAULTS: Final = {"smooth": "1", "level": "5", "correction": "bh", "confidence": "95"}
-"""Values of fields that a complete URL leaves out."""
+"""Default values of fields by name, level and confidence in per cent. A complete URL leaves out a
+field that has its default, so that one result has one URL."""
 _FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "list", "all",
                   "forged", *_DEFAULTS)  # fmt: skip
 """Names of all fields of a URL. A complete URL has the fields in this order."""
@@ -79,9 +88,9 @@ class ResultRequest:
     ----------
     metric : the metric
     query : the query that computes the result
-    path : path of the URL
-    fields : query string of the complete URL
-    last_day : last day of the result
+    path : path of the URL, such as /pages/metrics/search_engine/ranking
+    fields : query string of the complete URL, such as from=2026-11-01&to=2026-11-28
+    last_day : last day of the result, such as 2026-11-28
     """
 
     metric: Metric
@@ -119,14 +128,19 @@ async def show_result(request: Request, analyst: Analyst) -> Response:
         result = await results.find_or_start(
             parsed.query, owner=owner, address=parsed.url, wait=_WAIT_SECONDS
         )
-        # Another request of the token may have started a query between the two statements above.
+        # Another request of the token may have started a query while this one waited for the key of
+        # its query.
         if result is None and not results.may_start(owner):
             return _render_busy(analyst, parsed, owner)
     return await _render_result(analyst, parsed, result)
 
 
 async def get_progress(request: Request, analyst: Analyst) -> Response:
-    """GET /pages/metrics/NAME/KIND/progress: return the present step as JSON, for a script."""
+    """GET /pages/metrics/NAME/KIND/progress: return the present step for a script.
+
+    The response is {"text": "decoding, for 3 seconds", "is_over": false}. With `is_over` the script
+    loads the page again.
+    """
     parsed = await _parse_request(request, analyst)
     result = await analyst.collector.results.find(parsed.query)
     is_over = result is None or result.state != "running"
@@ -134,7 +148,10 @@ async def get_progress(request: Request, analyst: Analyst) -> Response:
 
 
 async def download_file(request: Request, analyst: Analyst) -> Response:
-    """GET /pages/metrics/NAME/KIND/files/FILE: return a file of a result."""
+    """GET /pages/metrics/NAME/KIND/files/FILE: return a file of a result that is done.
+
+    A PNG image is not stored. It is rendered from the SVG file of the same name.
+    """
     parsed = await _parse_request(request, analyst)
     result = await analyst.collector.results.find(parsed.query)
     name = request.path_params["file"]
@@ -144,7 +161,7 @@ async def download_file(request: Request, analyst: Analyst) -> Response:
     if stored_name not in files:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such file: open the result first")
     if suffix == "png":
-        # Images are drawn on request, because few people download them.
+        # A worker process renders the image on request, because few people download images.
         task = PngTask(svg=files[stored_name])
         files[name] = await await_while_connected(request, analyst.collector.readers.run(task))
     return Response(
@@ -176,7 +193,8 @@ async def find_overview(analyst: Analyst, health: MetricHealth) -> tuple[str, Re
         return "No candidates yet: add a list under Ask, and its most common strings appear.", None
     results = analyst.collector.results
     result = await results.find(query)
-    # Queries of people come first: no overview starts while many queries are in progress.
+    # Queries of people come first. While many queries are in progress, the list starts no overview;
+    # the next view of the list tries again.
     if result is None and not results.is_busy:
         result = await results.find_or_start(query, owner=BACKGROUND)
     return "", result
@@ -190,7 +208,11 @@ def decode_page(result: ResultState) -> ResultPage:
 async def _render_result(
     analyst: Analyst, parsed: ResultRequest, result: ResultState | None
 ) -> Response:
-    """Return the page of a result that is running, failed or done."""
+    """Return the page of a result that is running, failed or done.
+
+    `result` is None if the query was stopped just now. The page then shows the progress, and starts
+    the query again when it loads itself.
+    """
     collector, metric = analyst.collector, parsed.metric
     values = {"metric": metric, "parsed": parsed, "tab": parsed.kind}
     if result is None or result.state == "running":
@@ -228,6 +250,9 @@ def _render_busy(analyst: Analyst, parsed: ResultRequest, owner: str) -> Respons
 async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
     """Return the metric, the query and the complete URL of a request.
 
+    The complete URL has the last day, the digest of an uploaded list, no empty field, no field with
+    its default, and a fixed order of fields. Two URLs of one result are therefore equal.
+
     Raises
     ------
     Problem
@@ -245,11 +270,13 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
     fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
     ends = ("to", "to_after") if kind == "comparison" else ("to",)
     for end in ends:
-        # The result of a day that is not closed yet would change.
+        # Reports of a day that is not closed yet may still come, so its result would change. A
+        # later day is replaced by the latest closed day.
         fields[end] = f"{min(parse_day(end, fields.get(end), latest), latest)}"
     source = await collector.find_candidates(metric, fields.get("list", ""))
     if isinstance(source, UploadedList):
-        # Without a digest the newest list is used. Tomorrow the newest list may be another one.
+        # Without a digest the newest list is used. A colleague may upload another list tomorrow,
+        # and the same URL would show another result. The URL therefore names the digest.
         fields["list"] = source.digest
     ordered = {name: fields[name] for name in _FIELDS if name in fields}
     form = Form(ordered, {})
@@ -309,7 +336,7 @@ _QUERY_MAKERS: Final[Mapping[str, Callable[[Subject, Form], PageQuery[Any]]]] = 
     "comparison": _make_comparison,
     "segments": _make_segments,
 }
-"""Functions that make a query from the fields of a URL. The key is the last part of the path."""
+"""Function that makes a query from the fields of a URL, by the last part of the path (KIND)."""
 
 
 def _make_subject(metric: Metric, source: CandidateSource | None, form: Form) -> Subject:
@@ -326,14 +353,18 @@ def _make_subject(metric: Metric, source: CandidateSource | None, form: Form) ->
 
 
 def _parse_range(form: Form, first: str, last: str) -> Range:
-    """Return a range of days. Invalid days raise ParamsError here, before a query is started."""
+    """Return a range of days.
+
+    An invalid day raises ParamsError here, before a query is started: the form shows the reason at
+    once, and the failure is not remembered as the failure of a query.
+    """
     days = Range(first=form.get_text(first) or None, last=form.get_text(last) or None)
     days.parse()
     return days
 
 
 def _format_progress(result: ResultState | None) -> str:
-    """Return the present step of a query and its duration."""
+    """Return the present step of a query and its duration, such as "decoding, for 3 seconds"."""
     if result is None:
         return _NO_STEP
     return f"{result.step or _NO_STEP}, for {max(time.time() - result.began, 0):.0f} seconds"

@@ -1,7 +1,8 @@
 """Signing in and out, and the checks before every page and every form.
 
-How to think about a session. Starlette stores the session of a browser in a signed cookie. The
-session has two entries:
+A person signs in once with a read token. A visit is the time from signing in to signing out, stored
+as a row of the database. How to think about a session: Starlette stores the session of a browser, a
+dict, in a signed cookie. The session has two entries:
 
 - `form` is a random text. Every form of the browser repeats it in a hidden field. A page of another
   site can send a form with the cookie, but cannot read the text.
@@ -16,8 +17,16 @@ The states of a browser, and what changes them:
     signed in    both entries, and the database has the visit and a valid token.
 
 A visit ends when the person signs out, after half an hour without a request, after twelve hours,
-or when its token expires or is revoked. Every request asks the database, so the end holds at once,
-also for copies of the cookie.
+or when its token expires or is revoked. Every request looks up the visit in the database, so the
+end holds at once, also for copies of the cookie.
+
+| attack                                    | defence                                      |
+|-------------------------------------------|----------------------------------------------|
+| a page of another site sends a form       | `check_origin`, and `form` in a hidden field |
+| an attacker plants a session in a browser | signing in clears the session                |
+| a cookie is copied                        | the copy ends with the visit                 |
+| tokens are tried                          | 256 random bits, and 10 failures a minute    |
+| the database is stolen                    | it has hashes of secrets only                |
 """
 
 from __future__ import annotations
@@ -43,24 +52,29 @@ from rappor_server.storage import tokens, visits
 from rappor_server.storage.tokens import Token
 
 HOME: Final = "/pages/"
+"""Path of the list of metrics, which a person sees after signing in."""
 SIGN_IN: Final = "/pages/sign-in"
+"""Path of the page to sign in, to which every other page redirects a stranger."""
 FORM_TOKEN: Final = "form"  # noqa: S105 - the name of a field
 """Name of the hidden field of every form, and of the entry of the session that it repeats."""
 
 _VISIT: Final = "visit"
 """Name of the entry of the session that contains the secret of the visit."""
 _MAX_ATTEMPTS: Final = 10
-"""Largest number of failed attempts to sign in from one address in a minute. A larger value lets a
-stranger use more of the database."""
+"""Largest number of failed attempts to sign in from one address in a minute. It is a convention:
+people mistype a token a few times. A larger value lets a stranger use more of the database."""
 _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked."
+"""Sentence for every token that is not valid. It does not reveal whether the token ever was."""
 _OUT_OF_DATE: Final = "This form belongs to another visit. Load the page again."
+"""Sentence for a form whose hidden field differs from the session, for example after signing in
+again on another tab."""
 
 
 def create_attempt_limit() -> RateLimit:
     """Return the limit of attempts to sign in, for one process.
 
-    All addresses together have no limit. A token has 256 random bits, so nobody can guess one, and
-    a stranger who reached a common limit would lock everybody out.
+    All addresses together have no limit. A token has 256 random bits, so nobody can guess a token,
+    and a stranger who reached a common limit would lock everybody out.
     """
     return RateLimit(_MAX_ATTEMPTS, what="attempts to sign in")
 
@@ -84,7 +98,7 @@ class Analyst:
 
     @property
     def metrics(self) -> list[Metric]:
-        """The metrics that the token allows."""
+        """The metrics of the registry in force that the token allows."""
         registry = self.collector.accepted_params.registry
         return [metric for metric in registry.values() if self.token.allows(metric.name)]
 
@@ -94,7 +108,8 @@ class Analyst:
         for metric in self.metrics:
             if metric.name == name:
                 return metric
-        # The same problem for a metric that does not exist: names of other metrics are not shown.
+        # A metric that does not exist, and a metric that the token does not allow, have the same
+        # problem. Nobody learns the names of other metrics.
         raise Problem(HTTPStatus.NOT_FOUND, "there is no metric of this name that you may read")
 
     def render(self, template: str, **values: Any) -> Response:
@@ -103,10 +118,16 @@ class Analyst:
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+"""Function that responds to a request, as Starlette calls it."""
 
 
 def require_sign_in(show: Callable[[Request, Analyst], Awaitable[Response]]) -> Endpoint:
-    """Return the endpoint of a page. It redirects to the sign-in page unless signed in."""
+    """Return the endpoint of a page, which redirects a person who is not signed in.
+
+    Parameters
+    ----------
+    show : returns the page for a person who is signed in
+    """
 
     async def respond(request: Request) -> Response:
         analyst = await _find_analyst(request)
@@ -120,9 +141,14 @@ def require_form(
     *,
     max_bytes: int = MAX_FORM_BYTES,
 ) -> Endpoint:
-    """Return the endpoint of a form.
+    """Return the endpoint of a form, which redirects a person who is not signed in.
 
-    It raises Problem 403 if the form comes from another site or another session.
+    The endpoint raises Problem 403 if the form comes from another site or another session.
+
+    Parameters
+    ----------
+    handle : does the work of the form, and returns the response
+    max_bytes : largest size of a form with a file
     """
 
     async def respond(request: Request) -> Response:
@@ -150,6 +176,8 @@ async def sign_in(request: Request) -> Response:
     """POST /pages/sign-in: begin a visit with a read token."""
     collector, attempts = _get_collector(request), request.app.state.attempts
     check_origin(request)
+    # The attempt is counted before its result is known. Otherwise a stranger could send many
+    # attempts at the same time, before the first of them has failed.
     attempts.check(_get_address(request))
     with collector.allocate_for_analyst() as allocation:
         form = await read_form(request, allocation)
@@ -164,12 +192,16 @@ async def sign_in(request: Request) -> Response:
     if token is None:
         return _render_sign_in(request, _REFUSED, HTTPStatus.UNAUTHORIZED)
     attempts.take_back(_get_address(request))
+    # A person who signs in again, perhaps with another token, leaves no earlier visit behind.
     await collector.look_up(visits.end, request.session.get(_VISIT, ""))
     return await _begin_visit(request, token.id)
 
 
 async def sign_in_once(request: Request) -> Response:
-    """GET /pages/once/SECRET: begin a visit by a link that works once."""
+    """GET /pages/once/SECRET: begin a visit by a link that works once.
+
+    `rappor-server demo` prints such a link. A link that was used redirects to the sign-in page.
+    """
     collector, attempts = _get_collector(request), request.app.state.attempts
     attempts.check(_get_address(request))
     token_id = await collector.look_up(visits.open_link, request.path_params["secret"])
@@ -182,8 +214,8 @@ async def sign_in_once(request: Request) -> Response:
 async def _begin_visit(request: Request, token_id: str) -> Response:
     """Begin a visit in a new session.
 
-    The session is cleared first. An attacker may have planted a session with a known form token in
-    the browser (session fixation).
+    The session is cleared first. An attacker may have planted a session in the browser whose form
+    token the attacker knows (session fixation).
     """
     visit = await _get_collector(request).look_up(visits.begin, token_id)
     request.session.clear()
@@ -199,7 +231,7 @@ async def sign_out(request: Request, analyst: Analyst, form: Form) -> Response: 
 
 
 def redirect(url: str) -> RedirectResponse:
-    """Return a redirect (303), which the browser follows with GET also after a form."""
+    """Return a redirect (303). The browser follows it with GET, also after a form."""
     return RedirectResponse(url, HTTPStatus.SEE_OTHER.value)
 
 
@@ -212,6 +244,7 @@ def render_page(template: str, *, status: HTTPStatus = HTTPStatus.OK, **values: 
 def _render_sign_in(
     request: Request, problem: str = "", status: HTTPStatus = HTTPStatus.OK
 ) -> Response:
+    """Return the page to sign in, with a sentence about a failed attempt, or an empty text."""
     return render_page(
         "sign_in.html",
         status=status,
@@ -225,10 +258,10 @@ def _render_sign_in(
 async def _find_analyst(request: Request) -> Analyst | None:
     """Return the person who sends a request, or None if the person is not signed in."""
     visit, collector = request.session.get(_VISIT), _get_collector(request)
-    if visit is None:
+    if visit is None:  # the browser is new or anonymous
         return None
     token_id = await collector.look_up(visits.find, visit)
-    if token_id is None:
+    if token_id is None:  # the visit has ended: signed out, idle for too long, or too old
         return None
     token = await collector.look_up(tokens.find, token_id, today=collector.today())
     if token is None:
@@ -241,12 +274,14 @@ async def _find_analyst(request: Request) -> Analyst | None:
 
 def _has_form_token(request: Request, form: Form) -> bool:
     """Return whether the hidden field of a form repeats the text of the session."""
+    # A browser without a session has an empty text. An empty field must not match it.
     expected: str = request.session.get(FORM_TOKEN, "")
     field = form.get_text(FORM_TOKEN)
     return bool(expected) and hmac.compare_digest(expected.encode(), field.encode())
 
 
 def _get_address(request: Request) -> str:
+    """Return the address of the client, or an empty text for a Unix socket."""
     return request.client.host if request.client else ""
 
 

@@ -1,14 +1,24 @@
 """Lists of candidates that analysts upload for a metric, as files.
 
-The files of a metric are in a folder with the metric's name. The name of a file is
-DIGEST.SECONDS.N.SPACED.MARKED.txt: the digest of its text, the time of the upload in seconds since
-1970, the number of candidates, and two numbers of odd candidates (`CandidateList`). The time of the
-last use is the file's time of modification.
+A candidate is a string whose share is estimated. The registry may list the candidates of a metric;
+analysts may upload other lists on the pages. Each list is a file in the folder `lists` of the
+setting `analysis_folder`:
+
+    lists/search_engine/DIGEST.SECONDS.N.SPACED.MARKED.txt
+
+    DIGEST    SHA-256 of the text, 64 hexadecimal digits
+    SECONDS   time of the upload in seconds since 1970
+    N         number of candidates
+    SPACED    number of candidates that begin or end with white space
+    MARKED    number of candidates that begin with a byte-order mark
+
+The numbers are in the name, so that a page shows them without reading the lists. The time of
+modification of the file is the time of its last use.
 
 A list never changes. The address of a result contains the digest, so the same address shows the
 same result to every analyst, although colleagues upload other lists. An analyst cannot delete a
-list, because an address of a colleague may need it. A list is deleted when it has not been used for
-some days, or when it is the least recently used of more than `MOST_LISTS`.
+list, because an address of a colleague may need the list. A list is deleted when it has not been
+used for `list_days`, or when it is the least recently used of more than `MOST_LISTS`.
 """
 
 from __future__ import annotations
@@ -30,19 +40,25 @@ from rappor.candidates.candidates import Candidates
 from rappor_server.base.errors import StoreError
 
 MOST_LISTS: Final = 50
-"""Largest number of lists of one metric. With a larger number the page of a metric gets longer, and
-a metric may take MOST_LISTS * MOST_BYTES of the disk."""
+"""Largest number of lists of one metric. All lists of a metric take at most MOST_LISTS * MOST_BYTES
+= 250 MB of the disk. With a larger number the page of a metric gets longer."""
 
 MOST_BYTES: Final = 5_000_000
-"""Largest size of one list, in bytes. A larger value lets one upload take more memory."""
+"""Largest size of one list, in bytes: 300,000 candidates of 16 bytes. A larger value lets one
+upload take more memory."""
 
 _DAY_SECONDS: Final = 86_400.0
+"""Length of a day in seconds."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+"""Pattern of the digest of a list."""
 _NAME: Final = re.compile(r"([0-9a-f]{64})\.([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)\.txt")
+"""Pattern of the name of a file, whose groups are DIGEST, SECONDS, N, SPACED and MARKED."""
 _SHOWN_CANDIDATES: Final = 3
-"""Number of candidates that a page shows of each list, so that people recognise the list."""
+"""Number of candidates that a page shows of each list, so that people recognise the list. A larger
+number makes the page longer."""
 _SHOWN_BYTES: Final = 200
-"""Bytes of a list that are read for these candidates. A longer candidate is shown cut."""
+"""Number of bytes of a list that are read for these candidates. A longer candidate is shown cut. A
+larger number reads more of each list when the page is opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +66,8 @@ class CandidateList:
     """Description of a list.
 
     Hardly any device reports a candidate that begins or ends with white space, or that begins with
-    a byte-order mark. A page warns of such candidates.
+    a byte-order mark (an invisible character that some editors write). Such a candidate is probably
+    a mistake of the list, and a page warns of it.
 
     Attributes
     ----------
@@ -79,7 +96,7 @@ class CandidateLists:
         Parameters
         ----------
         folder : the folder, with a folder in it for each metric
-        days : number of days after its last use on which a list is deleted
+        days : number of days after its last use on which a list is deleted (setting `list_days`)
         """
         self._folder = folder
         self._days = days
@@ -89,10 +106,10 @@ class CandidateLists:
 
         Parameters
         ----------
-        metric : name of a metric
-        text : the candidates, one a line
+        metric : name of a metric of the registry, which is also a safe name of a folder
+        text : the candidates in UTF-8, one a line
         most : largest number of candidates
-        now : the time of the upload, in seconds since 1970
+        now : the time of the upload, in seconds since 1970; None reads the clock
 
         Raises
         ------
@@ -113,12 +130,14 @@ class CandidateLists:
         path = folder / f"{digest}.{now:.0f}.{numbers}.txt"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Written under another name first: a reader must not find half of a list.
+            # The list is written under another name and then renamed. A reader never finds half of
+            # a list, also if the disk is full or the process is killed.
             part = folder / f"{secrets.token_hex(8)}.part"
             part.touch(mode=0o600)
             part.write_bytes(content)
             os.utime(part, (now, now))
-            # The same text uploaded again is the newest list again.
+            # If the same text was uploaded before, its file is replaced, so that the list is the
+            # newest list again.
             for earlier in folder.glob(f"{digest}.*"):
                 earlier.unlink(missing_ok=True)
             part.replace(path)
@@ -157,11 +176,12 @@ class CandidateLists:
 
     def find(self, metric: str, digest: str) -> Path | None:
         """Return the file of a list and record its use; None if the metric has no such list."""
-        # The digest comes from an address: `../` or `*` must not reach the folder.
+        # The digest comes from the address of a request. `../` would leave the folder, and `*`
+        # would match any list.
         if not _DIGEST.fullmatch(digest):
             return None
         for path in (self._folder / metric).glob(f"{digest}.*"):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # another process has deleted the list just now
                 os.utime(path)
             return path
         return None
@@ -177,7 +197,7 @@ class CandidateLists:
     def delete_unused(self, *, now: float | None = None) -> None:
         """Delete the lists of all metrics whose last use was too many days ago."""
         now = time.time() if now is None else now
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # nobody has uploaded a list yet, or the disk fails
             for folder in self._folder.iterdir():
                 self._delete_unused(folder, now)
 
@@ -186,7 +206,8 @@ class CandidateLists:
         folder = self._folder / metric
         paths = folder.iterdir() if folder.is_dir() else ()
         lists = [(path, match.groups()) for path in paths if (match := _NAME.fullmatch(path.name))]
-        # Of two lists uploaded in the same second, every process must call the same one the newest.
+        # Two lists of the same second are ordered by their digests, so that every process has the
+        # same newest list.
         return sorted(lists, key=lambda row: (-int(row[1][1]), row[1][0]))
 
     def _delete_unused(self, folder: Path, now: float) -> None:

@@ -1,11 +1,19 @@
 """Sources of the candidates of a query: the registry, an uploaded list, or the query itself.
 
+| source             | candidates are in                                 | bytes for the key |
+|--------------------|---------------------------------------------------|-------------------|
+| `CandidatesFile`   | a file that the entry of the metric names         | the whole file    |
+| `InlineCandidates` | the entry of the metric, or the body of a request | the strings       |
+| `UploadedList`     | a list that an analyst has uploaded               | the list's digest |
+
 A source is pickled with its query, and the worker process reads the candidates. Each source has two
 methods:
 
-- `read_contents` returns bytes that change with the candidates, for the key of the query. The bytes
-  are empty if the source cannot be read, so that the query runs and fails with the reason.
-- `read` returns the candidates, or raises DecodeError or NotFoundError.
+- `read_contents` returns bytes that change with the candidates, for the key of the query
+  (`query.py`). The bytes are empty if the source cannot be read. The query then runs, and fails
+  with the reason.
+- `read` returns the candidates in the spelling of the metric's normalizer, or raises DecodeError or
+  NotFoundError.
 """
 
 from __future__ import annotations
@@ -25,7 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatesFile:
-    """The file of candidates that a metric's entry names. `name` is the name in the registry."""
+    """The file of candidates that a metric's entry names.
+
+    Attributes
+    ----------
+    metric : name of the metric
+    name : name of the file in the registry, which messages show
+    path : path of the file, which messages do not show
+    """
 
     metric: str
     name: str
@@ -68,7 +83,14 @@ class InlineCandidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedList:
-    """A list that an analyst uploaded for a metric. `path` is None if the list was deleted."""
+    """A list that an analyst uploaded for a metric.
+
+    Attributes
+    ----------
+    metric : name of the metric
+    digest : SHA-256 of the list, in hexadecimal digits
+    path : file of the list, or None if the list was deleted
+    """
 
     metric: str
     digest: str
@@ -94,7 +116,10 @@ CandidateSource = CandidatesFile | InlineCandidates | UploadedList
 
 
 def _describe_unreadable(file: str, error: FileError) -> DecodeError:
-    """Return the error of a file of candidates without its path."""
+    """Return the error of a file of candidates, without the path.
+
+    Analysts read the error. A path would show them the folders of the server.
+    """
     line = "" if error.line is None else f"line {error.line}: "
     return DecodeError(f"{file} cannot be read: {line}{error.reason}")
 
@@ -114,10 +139,20 @@ def find_registry_candidates(
 def find_candidates(
     metric: Metric, digest: str, *, registry: str, lists: CandidateLists
 ) -> CandidateSource | None:
-    """Return the source of a metric's candidates; None if the metric has no candidates.
+    """Return the source of a metric's candidates, or None if the metric has no candidates.
 
-    The source is the list with the digest, unless the digest is empty. Without a digest it is the
-    registry. If the registry has no candidates, it is the newest uploaded list.
+    The first rule that applies decides:
+
+    1. A digest is given: the uploaded list with this digest, even if it was deleted.
+    2. The registry has candidates of the metric: these.
+    3. The metric has uploaded lists: the newest one.
+
+    Parameters
+    ----------
+    metric : the metric
+    digest : digest of an uploaded list, or an empty text
+    registry : path of the registry, to which the name of a file is relative
+    lists : uploaded lists
     """
     if not digest:
         source = find_registry_candidates(metric, registry=registry)

@@ -1,4 +1,12 @@
-"""Tasks of the API that read released counts, and the state of metrics."""
+"""Tasks of the API that read released counts, and summaries of metrics. They run in `readers`.
+
+| task          | endpoint                     | result                                        |
+|---------------|------------------------------|-----------------------------------------------|
+| `CountsTask`  | GET /v1/metrics/NAME/counts  | counts as bytes of JSON, CSV or Arrow         |
+| `MetricsTask` | GET /v1/metrics              | `MetricsResponse`, which the endpoint encodes |
+
+Neither result is stored: reading takes milliseconds to seconds, and no decoding is needed.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +31,14 @@ from rappor_server.releases.release_json import write_release, write_releases
 from rappor_server.releases.releases import DayReports, Release, ReleaseQuery
 from rappor_server.releases.warning_signs import OverfullCohort, Refusals
 
+# Media types of requests and responses of analysts.
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TEXT: Final = "text/plain"
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
+"""Pattern of the fingerprint of a parameter set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +47,8 @@ class CountsTask:
 
     Attributes
     ----------
+    metric : the metric
+    range : days to read
     params : fingerprint of the only parameter set to read; None for all sets
     media_type : `JSON`, or `CSV` or `ARROW` for the counts of one parameter set
     by : "day", "week" or "month" for counts of each of these periods; None for one sum
@@ -51,7 +63,17 @@ class CountsTask:
     segments: bool = False
 
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
-        """Return the counts in the media type."""
+        """Return the counts in the media type.
+
+        Raises
+        ------
+        NotFoundError
+            `params` is not a fingerprint with released reports (404).
+        ParamsError
+            A day is malformed, or `by` is combined with another media type than JSON (422).
+        DecodeError
+            A table was requested, and the range has several parameter sets (422).
+        """
         report_step("reading")
         # A fingerprint whose reports wait has the same response as a fingerprint without reports.
         # Otherwise a reader would learn when the first report of a rare segment arrives.
@@ -98,6 +120,7 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
+    name, description, owner, expires, min_reports, min_cohort : the entry of the registry
     fingerprints : fingerprints under which reports are accepted by the current registry
     days : number of released reports, by the dates of their windows
     withheld : days with reports that are in no window yet
@@ -119,7 +142,13 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsResponse(msgspec.Struct, frozen=True):
-    """The response of GET /v1/metrics. `refusals` are the refusals of all metrics."""
+    """The response of GET /v1/metrics.
+
+    Attributes
+    ----------
+    metrics : summary of each readable metric, in the order of the registry
+    refusals : numbers of refused reports by day, metric and reason
+    """
 
     metrics: list[MetricSummary]
     refusals: list[Refusals]
@@ -139,6 +168,7 @@ class MetricsTask:
 
 
 def _summarize(engine: Engine, metric: Metric) -> MetricSummary:
+    """Read the summary of one metric from the database."""
     overview = releases.read_overview(engine, metric)
     return MetricSummary(
         name=metric.name,

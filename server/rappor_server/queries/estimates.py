@@ -1,4 +1,9 @@
-"""Query of POST /v1/metrics/NAME/estimates: its body, and its result in one media type."""
+"""Query of POST /v1/metrics/NAME/estimates: its body, and its result in one media type.
+
+The body is a JSON object of `EstimateBody`, or a list of candidates as plain text with the other
+fields in the address. The result is a file of the estimated share of each candidate, the same that
+`rappor decode --json` or `--csv` writes.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.warning_signs import count_released
 
 _Share = Annotated[float, Meta(gt=0, lt=1)]
+"""Number between 0 and 1, both excluded. msgspec refuses any other number in a body."""
 
 
 class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -27,13 +33,15 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
 
     Attributes
     ----------
-    candidates : candidates in place of the registry's
-    first, last : texts of the first and the last day; None for an open end
+    candidates : candidates in place of the candidates of the registry; None uses the registry
+    first, last : texts of the first and the last day (UTC); None for an open end. Their JSON keys
+        are `from` and `to`.
     level : error rate of the detections
-    correction : method that keeps the error rate over all candidates
+    correction : method that controls the error rate over all candidates
     confidence : level of the confidence intervals
     distribution : whether to compute the distribution of all shares, too
-    everything : whether to return all candidates, instead of the detected ones
+    everything : whether to return all candidates, instead of the detected candidates only. Its JSON
+        key is `all`.
     """
 
     candidates: list[str] | None = None
@@ -93,7 +101,8 @@ class EstimatesQuery(Query):
         report_step("hashing candidates")
         candidates = subject.read_candidates()
         report_step("decoding")
-        # The days of the range separately: their differences show how often devices report again.
+        # The days of the range are passed separately. Their differences show how often the same
+        # devices report again, on which the standard errors depend.
         estimates = decode(
             list(release.parts),
             candidates,
@@ -115,7 +124,10 @@ class EstimatesQuery(Query):
         return msgspec.msgpack.encode(result)
 
     def _parse_body(self) -> EstimateBody:
-        """Return the body; ReportError or ParamsError if it is wrong."""
+        """Return the body as a record.
+
+        Raises ReportError if the body is not JSON (400), and ParamsError if a field is wrong (422).
+        """
         if self.fields is None:
             return _parse_json(self.body)
         return msgspec.structs.replace(self.fields, candidates=split_lines(self.body))
@@ -125,7 +137,8 @@ class EstimatesQuery(Query):
         subject = replace(self.subject, error_control=body.error_control)
         if body.candidates is None:
             return subject
-        # The limit of the body's bytes is not enough: a million one-letter candidates fit into it.
+        # The limit of the body's size is not enough: a body of 64 MB has room for 16 million
+        # candidates of one letter.
         if len(body.candidates) > self.max_candidates:
             raise ParamsError(f"candidates must be at most {self.max_candidates:,}")
         return replace(subject, source=InlineCandidates(strings=tuple(body.candidates)))
@@ -137,5 +150,6 @@ def _parse_json(body: bytes) -> EstimateBody:
         return msgspec.json.decode(body, type=EstimateBody)
     except msgspec.ValidationError as error:
         raise ParamsError(f"the body must fit its description: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # deeply nested lists
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Deeply nested lists raise RecursionError.
         raise ReportError("the body must be JSON") from None

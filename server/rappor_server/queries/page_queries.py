@@ -1,12 +1,21 @@
-"""Queries of the dashboard. Each result is a page with charts, and files to download.
+"""Queries of the pages. Each result is a rendered page with charts, and files to download.
+
+| query           | question of the reader                             | computed by `rappor` |
+|-----------------|----------------------------------------------------|----------------------|
+| `OverviewQuery` | How do the last weeks look?                        | `compute_overview`   |
+| `RankingQuery`  | What are the shares in these days?                 | `decode`             |
+| `TrendQuery`    | How do the shares change by day, week or month?    | `trend`              |
+| `CompareQuery`  | What changed between two ranges of days?           | `compare_samples`    |
+| `SegmentsQuery` | How do segments differ?                            | `compare_segments`   |
 
 A query has two steps, both in a worker process:
 
     _read_counts   read the released counts from the database
-    _compute       decode them by the library, and render the page
+    _compute       decode the counts by the library, and render the page
 
 The process of the collector only sends the finished page. Decoding takes seconds and hundreds of
-megabytes, which uploads must not wait for.
+megabytes, and uploads must not wait for it. The modules that decode and draw are imported inside of
+the methods, so that the process of the collector never loads them.
 """
 
 from __future__ import annotations
@@ -45,22 +54,23 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 10_000_000
 """Largest size of a file of a result, in bytes. A larger file is not stored, because the process
-that sends it has uploads to receive, too."""
+that sends the file also receives uploads. A larger value delays them."""
 
 TREND_WEEKS: Final = 8
 """Largest number of whole weeks in the trend of an overview. Each week is decoded by itself, so the
-time of an overview grows with it."""
+time of an overview grows with the number of weeks."""
 
 RANKED_WEEKS: Final = 4
 """Number of the latest whole weeks that the ranking of an overview adds up. More weeks make the
 errors smaller, and the ranking shows a new string later."""
 
 _FIRST_DAYS: Final = 14
-"""Number of days in the overview of a metric that does not have two whole weeks yet."""
+"""Number of days in the overview of a metric that does not have two whole weeks yet. Two whole
+weeks exist after 14 to 20 days. Each day is decoded by itself, so more days take longer."""
 
 _PROGRESS_SECONDS: Final = 0.5
 """Shortest time between two reports of progress, in seconds. Each report is a message between
-processes and wakes the event loop."""
+processes and wakes the event loop. A larger value lets the page of progress lag behind."""
 
 _DAY: Final = datetime.timedelta(days=1)
 
@@ -77,7 +87,7 @@ class ResultPage(msgspec.Struct, frozen=True, kw_only=True):
     html : sections of the page
     card : section for the list of metrics; empty if the query is not an overview
     files : names of the files to download
-    too_large : names of files that were not stored because of `MOST_BYTES`
+    too_large : names of the files that were not stored, because they exceed `MOST_BYTES`
     """
 
     title: str
@@ -114,7 +124,12 @@ class PageQuery(Query, Generic[_Counts]):
 class OverviewQuery(PageQuery[tuple[ReleasedCounts, Release]]):
     """Query for the page of a metric: ranking of the latest weeks, and trend of eight weeks.
 
-    The page of a new metric shows days instead of weeks. `through` is the last day to read.
+    The page of a new metric shows days instead of weeks.
+
+    Attributes
+    ----------
+    subject : metric, candidates and error rates
+    through : last day to read. The days of the page are the whole weeks that end by this day.
     """
 
     subject: Subject
@@ -126,7 +141,7 @@ class OverviewQuery(PageQuery[tuple[ReleasedCounts, Release]]):
         if len(released.periods) > 1:
             first = max(released.last - _DAY * (7 * RANKED_WEEKS - 1), released.periods[0].first)
         else:
-            # One week would be a trend of one point.
+            # The metric is new. One week would be a trend of one point, so days are shown.
             first = self.through - _DAY * (_FIRST_DAYS - 1)
             released = _read_released(
                 engine, self.subject, first, self.through, "day", skip_empty_start=True
@@ -205,7 +220,8 @@ class RankingQuery(PageQuery[Release]):
             progress=progress,
         )
         progress("drawing", 0, None)
-        # The page names its counts by the address and digest that a download of them has.
+        # The page names the counts by the address and the SHA-256 of their download. A reader can
+        # download the counts, and check that the page was computed from them.
         origin = InputFile(
             name=f"/v1/metrics/{self.metric.name}/counts",
             sha256=hashlib.sha256(write_release(counts)).hexdigest(),
@@ -226,7 +242,12 @@ class RankingQuery(PageQuery[Release]):
 class TrendQuery(PageQuery[ReleasedCounts]):
     """Query for the shares of candidates in each day, week or month of a range.
 
-    `smooth` is the number of periods that each point of the trend adds up.
+    Attributes
+    ----------
+    subject : metric, candidates and error rates
+    range : days of the trend
+    by : "day", "week" or "month", the length of a period
+    smooth : number of periods that each point of the trend adds up; 1 smooths nothing
     """
 
     subject: Subject
@@ -260,7 +281,11 @@ class TrendQuery(PageQuery[ReleasedCounts]):
 class CompareQuery(PageQuery[dict[str, list[Counts]]]):
     """Query for the changes of shares between two ranges of days that do not overlap.
 
-    `everything` is whether the files contain all candidates, instead of the detected ones.
+    Attributes
+    ----------
+    subject : metric, candidates and error rates
+    before, after : the two ranges
+    everything : whether the files contain all candidates, instead of the detected candidates only
     """
 
     subject: Subject
@@ -278,7 +303,8 @@ class CompareQuery(PageQuery[dict[str, list[Counts]]]):
         for days in (self.before, self.after):
             released = read_release(engine, self.metric, *days.parse())
             counts = self.subject.require_whole_strings(released.collections)
-            # After the check: an empty release has no days that could name the sample.
+            # The days name the sample. An empty release has no days, and the check has raised
+            # ParamsError for it already.
             samples[_format_days(days, released)] = counts
         return samples
 
@@ -304,7 +330,14 @@ class CompareQuery(PageQuery[dict[str, list[Counts]]]):
 class SegmentsQuery(PageQuery[list[Counts]]):
     """Query for the differences of shares between segments.
 
-    `dimension` is the name of the only dimension to compare; None compares all segments.
+    A segment is a group of devices with the same public properties, such as version and country.
+    Each property is a dimension.
+
+    Attributes
+    ----------
+    subject : metric, candidates and error rates
+    range : days of the counts
+    dimension : name of the only dimension to compare; None compares all segments
     """
 
     subject: Subject
@@ -332,8 +365,11 @@ class SegmentsQuery(PageQuery[list[Counts]]):
 
 
 def read_whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> ReleasedCounts:
-    """Return the released counts of the last whole weeks up to a day, at most `TREND_WEEKS`."""
-    # The last Sunday up to `through`. The days of an unfinished week would look like a decline.
+    """Return the released counts of the last whole weeks up to a day, at most `TREND_WEEKS`.
+
+    A week begins on Monday. The week of `through` is left out unless `through` is a Sunday, because
+    an unfinished week would look like a decline.
+    """
     last = through - _DAY * ((through.weekday() + 1) % 7)
     first = last - _DAY * (7 * TREND_WEEKS - 1)
     return _read_released(engine, subject, first, last, "week", skip_empty_start=True)
@@ -354,7 +390,8 @@ def _read_released(
     the range is replaced by the end of the first or last period that has reports.
     """
     releases = read_releases_by_period(engine, ReleaseQuery(subject.metric, first, last), by)
-    # A period whose reports all wait has no counts. Its days are withheld days of the range.
+    # A period without a release window has no counts. Its days with reports are withheld days of
+    # the range.
     nonempty = [period for period in releases if period.collections]
     if skip_empty_start:
         first = nonempty[0].first if nonempty else first
@@ -391,9 +428,13 @@ def read_whole_strings_by_day(
 def _render_comparison(
     comparison: Comparison, name: str, *, include_all: bool = False
 ) -> QueryResult:
-    """Return the page of a comparison. With `include_all` its files contain all candidates.
+    """Return the page of a comparison.
 
-    `name` is the name of the files, without their extension.
+    Parameters
+    ----------
+    comparison : the comparison
+    name : name of the files, without their extension
+    include_all : whether the files contain all candidates, instead of the detected candidates only
     """
     from rappor.reporting.comparison_page import comparison_content  # noqa: PLC0415 - slow to load
 
@@ -410,7 +451,15 @@ def _render_comparison(
 def _render_page(
     content: Content, *, charts: Mapping[str, Picture], files: Mapping[str, str], card: str = ""
 ) -> QueryResult:
-    """Return the page of a content, with the page itself, its charts and tables as files."""
+    """Return a result: the page, and files with the whole page, its charts and its tables.
+
+    Parameters
+    ----------
+    content : title and sections of the page
+    charts : charts by name, which become NAME.svg
+    files : texts of further files, by name
+    card : section for the list of metrics; empty if the list shows none
+    """
     from rappor.reporting.document import document  # noqa: PLC0415 - slow to load
 
     contents = {"report.html": document(content.title, *content.parts).encode()}

@@ -1,7 +1,14 @@
 """Queries: requests of analysts for results about one metric.
 
-API, pages and programs use the same records, so days and candidates are checked in one way, and a
-range without results has one sentence. A query is pickled and runs in a worker process.
+| query                                                  | result                             |
+|--------------------------------------------------------|------------------------------------|
+| `EstimatesQuery` (API)                                 | one file in JSON, CSV or Arrow     |
+| `OverviewQuery`, `RankingQuery`, `TrendQuery`,         | a page, and files to download with |
+| `CompareQuery`, `SegmentsQuery` (pages)                | its tables and charts              |
+
+All of them derive from `Query` and contain a `Subject`, so days and candidates are checked in one
+way, and a range without results has one sentence. A query is a frozen record. It is pickled and
+runs in a worker process.
 
 Key of a query
 --------------
@@ -13,9 +20,13 @@ is a digest of everything on which the result depends:
     candidates    an operator may edit the file of candidates
     counts        further release windows may form
 
-The query of a page has days whose counters were moved into blocks. The release windows that are
-dated on these days never change. So the days stand for the counts. Other queries override
-`counts_key`.
+The range of a page's query has days whose counters were moved into blocks. The release windows
+(groups of closed blocks) that are dated on these days never change. The days in the repr therefore
+identify the counts. A query with other days overrides `counts_key`.
+
+Example: two analysts open the ranking of the same weeks. Both queries have the same key, and the
+result is computed once. An operator edits the file of candidates: the key changes, and the next
+request computes another result.
 """
 
 from __future__ import annotations
@@ -49,13 +60,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A range of days as the texts of a request; None for an end that the request leaves open."""
+    """A range of days (UTC) as the texts of a request, such as 2026-11-30. Both days are included.
+
+    Attributes
+    ----------
+    first, last : text of the first and the last day; None for an open end
+    """
 
     first: str | None
     last: str | None
 
     def parse(self) -> tuple[datetime.date, datetime.date]:
-        """Return the first and the last day; ParamsError if a text is not a day."""
+        """Return the first and the last day. An open end is the first or last day of the calendar.
+
+        Raises ParamsError if a text is not a day, or the first day is after the last day.
+        """
         first = parse_day("from", self.first, datetime.date.min)
         last = parse_day("to", self.last, datetime.date.max)
         if first > last:
@@ -83,7 +102,15 @@ def parse_day(name: str, text: str | None, default: datetime.date) -> datetime.d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The metric of a query, the source of its candidates, and its error rates."""
+    """The metric of a query, the source of its candidates, and its error rates.
+
+    Attributes
+    ----------
+    metric : entry of the registry
+    source : source of the candidates; None if there are none. It is left out of the repr, because
+        the key of a query contains the candidates themselves.
+    error_control : error rate of the detections, its method, and level of the intervals
+    """
 
     metric: Metric
     source: CandidateSource | None = field(repr=False)
@@ -97,8 +124,12 @@ class Subject:
     def read_candidates(self) -> Candidates | None:
         """Return the candidates; None for an encoding whose bits are categories or buckets.
 
-        Raises ParamsError if the encoding needs candidates and has none, or the reverse, and the
-        errors of the source.
+        Raises
+        ------
+        ParamsError
+            The encoding needs candidates and there are none, or it needs none and there are some.
+        DecodeError, NotFoundError
+            The source cannot be read.
         """
         name, params = self.metric.name, self.metric.params
         if not get_encoding(params).is_hashed:
@@ -115,6 +146,8 @@ class Subject:
         Candidates are whole strings. The counts of a prefix would be decoded as if devices had
         reported strings of three letters.
         """
+        # The whole string is the last part of a metric with parts. A metric without parts has
+        # counts with an empty name of the part.
         whole = {"", *(part.name for part in self.metric.parts[-1:])}
         return [counts for counts in collections if counts.params.part in whole]
 
@@ -130,8 +163,8 @@ class QueryResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    page : a `ResultPage` as MessagePack; empty if the query is not of a page
-    files : content of each file, by name
+    page : a `ResultPage` as MessagePack; empty for the result of a program
+    files : content of each file, by name for a page, by media type for a program
     """
 
     page: bytes
@@ -139,7 +172,11 @@ class QueryResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Query(ABC):
-    """A query of one metric. Its repr contains all of its fields except the candidates."""
+    """A query of one metric.
+
+    Its repr contains all fields except the candidates. The repr is a part of the key, so every
+    field that changes the result must be in it.
+    """
 
     subject: Subject
 
@@ -150,7 +187,10 @@ class Query(ABC):
 
     @abstractmethod
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
-        """Compute the result, and return a `QueryResult` as MessagePack."""
+        """Compute the result, and return a `QueryResult` as MessagePack. Runs in a worker process.
+
+        `report_step` is called with the name of each step, which the page of progress shows.
+        """
 
     def compute_key(self, engine: Engine) -> bytes:
         """Return the key of the query: a digest of everything on which the result depends."""
@@ -164,19 +204,21 @@ class Query(ABC):
         """Return bytes that change with the counts of the query's days.
 
         The days of a page were moved into blocks, and the windows that are dated on them never
-        change, so the days in the repr identify the counts. A metric without a minimum has no
-        windows. The number of its reports identifies its counts, because reports are never deleted.
+        change, so the days in the repr identify the counts, and no further bytes are needed. A
+        metric without a minimum (`min_reports = 0`, a trial) has no windows. The number of its
+        reports identifies its counts, because reports are only added.
         """
         if self.metric.min_reports:
             return b""
         return f"{count_arrived(engine, self.metric.name)}".encode()
 
     def is_current(self, engine: Engine, key: bytes) -> bool:
-        """Return whether the result still belongs to a key that was computed before it.
+        """Return whether a result may be stored under a key that was computed before the result.
 
-        The file of candidates may have been edited while the result was computed. Reports of a
-        metric without a minimum arrive all the time. Its results would never be stored if the
-        number of reports had to be the same before and after the computation.
+        The file of candidates may have been edited during the computation. Then the result belongs
+        to the new candidates and must not be stored. For a metric without a minimum the answer is
+        always yes: its reports arrive all the time, so the key would nearly always have changed,
+        and no result would ever be stored.
         """
         return not self.metric.min_reports or self.compute_key(engine) == key
 
@@ -195,23 +237,25 @@ def hash_parts(parts: Iterable[bytes]) -> bytes:
 
 @functools.cache
 def _digest_installed_program() -> bytes:
+    """Return the digest of the installed library, computed once in a process."""
     return digest_program(Path(rappor.__file__).parent)
 
 
 def digest_program(folder: Path) -> bytes:
     """Return a digest of the version and the files of a program.
 
-    The version alone would not do: a developer edits files without a new version, and the pages
-    would show results of the code before the edit.
+    The version alone would not be enough. A developer edits files without a new version, and the
+    pages would show results of the code before the edit.
     """
     files = sorted(path for kind in ("*.py", "*.css", "*.js") for path in folder.rglob(kind))
     return hash_parts([version("rappor").encode(), *(path.read_bytes() for path in files)])
 
 
 def describe_no_results(metric: Metric) -> str:
-    """Return the sentence for a range without results, without the number of its reports.
+    """Return the sentence for a range without results.
 
-    The number would show each report of a small range as it arrives.
+    The sentence does not contain the number of reports of the range. An analyst who watched this
+    number would see each report of a small range arrive.
     """
     if metric.min_reports:
         reason = (

@@ -1,11 +1,16 @@
 """Results of queries as files, named by the key of the query.
 
-A result is two files: KEY.page contains the page, and KEY.files the files to download. The page is
-written last, so a result with a page is complete. Each file begins with the SHA-256 of its content.
-A file whose digest differs was damaged, or was written by another version. It is deleted, and its
-result is computed again.
+A result is two files in the folder `results` of the setting `analysis_folder`:
 
-The time of a file's last use is its time of modification.
+    KEY.files   SHA-256 of the rest, 32 bytes; then MessagePack: contents of files by name
+    KEY.page    SHA-256 of the rest, 32 bytes; then the page as MessagePack, or nothing
+
+KEY is the key in hexadecimal digits. The page is written last, so a result with a page is complete.
+A file whose digest differs was damaged, or was written by another version. The file is deleted, and
+its result is computed again. The folder is a cache: an operator may delete it at any time.
+
+The time of modification of a file is the time of its last use. The least recently used results are
+deleted first.
 """
 
 from __future__ import annotations
@@ -24,11 +29,15 @@ from rappor_server.queries.query import QueryResult
 
 MOST_BYTES: Final = 256_000_000
 """Largest total size of the stored results, in bytes. Beyond it, the least recently used results
-are deleted. A smaller value makes more pages wait for results that were computed before."""
+are deleted. With a year of data, the results of one page have up to 0.8 MB. A smaller value makes
+more pages wait for results that were computed before."""
 
 _DIGEST_BYTES: Final = 32
+"""Size of a SHA-256 digest in bytes, with which each file begins."""
 _PAGE: Final = "page"
+"""Extension of the file that contains the page."""
 _FILES: Final = "files"
+"""Extension of the file that contains the files to download."""
 
 
 class ResultFiles:
@@ -65,6 +74,7 @@ class ResultFiles:
             raise StoreError(f"the result cannot be kept: {error.strerror}") from None
 
     def _path(self, key: bytes, kind: str) -> Path:
+        """Return the path of a file; `kind` is `_PAGE` or `_FILES`."""
         return self._folder / f"{key.hex()}.{kind}"
 
     def _read(self, path: Path) -> bytes | None:
@@ -92,15 +102,15 @@ class ResultFiles:
 
     def _delete_oldest(self) -> None:
         """Delete the least recently used results, both files of each, beyond the largest size."""
-        sizes: dict[str, int] = {}
-        used: dict[str, float] = {}
+        sizes: dict[str, int] = {}  # bytes of each result, by key
+        used: dict[str, float] = {}  # last use of each result in seconds since 1970, by key
         for path in self._folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process has deleted it
                 status, stem = path.stat(), path.name.partition(".")[0]
                 sizes[stem] = sizes.get(stem, 0) + status.st_size
                 used[stem] = max(used.get(stem, 0.0), status.st_mtime)
-        # The newest result stays even if it is larger than everything that is allowed. Otherwise
-        # its page would be computed again each time that it is opened.
+        # The newest result stays even if it alone is larger than the limit. Otherwise its page
+        # would be computed again each time that it is opened.
         newest = max(used, key=used.__getitem__)
         bytes_left = self._n_bytes
         for stem in sorted(used, key=used.__getitem__, reverse=True):

@@ -2,11 +2,13 @@
 
 Theory of operation
 -------------------
-A result is identified by the key of its query (`query`). It is in one of these states:
+A result is identified by the key of its query (`query.py`). It is in one of these states:
 
-    unknown   ->  running  ->  done      the files are stored (`result_files`)
+    unknown   ->  running  ->  done      the files are stored (`result_files.py`)
                      |
-                     +------>  failed    remembered in memory, for a while
+                     +------>  failed    remembered in memory: 30 seconds, or an hour for a query
+                     |                   that the collector started itself
+                     +------>  unknown   stopped, or the candidates were edited meanwhile
 
 A second request for a running query joins the query in progress. A query is started in one of three
 ways, which differ in the end of the query:
@@ -18,8 +20,9 @@ ways, which differ in the end of the query:
 - The collector computes the overviews of metrics in the background when blocks were closed, one
   after another, so that the first reader in the morning does not wait.
 
-A token may have a limited number of queries in progress. A failure is remembered, or a page that
-reloads itself would run a query that cannot succeed again and again.
+A token may have a limited number of queries in progress (`queries_per_token`). Joining a query that
+another token has started does not count. A failure is remembered, because a page of progress
+reloads itself, and would start a query that cannot succeed again and again.
 
 All methods run in the thread of the event loop. Keys are computed and files are read in threads.
 """
@@ -49,21 +52,26 @@ BACKGROUND: Final = ""
 """Owner of queries that the collector starts itself, in place of the name of a token."""
 
 _MAX_RUNS_IN_BACKGROUND: Final = 2
-"""Number of queries in progress from which on no query is started in the background. A larger
-number makes readers wait while processes compute pages in advance."""
+"""Number of queries in progress from which on no query is started in the background. Two is the
+default number of processes that decode. A larger number makes readers wait while processes compute
+pages in advance."""
 
 FAILED_SECONDS: Final = 30.0
-"""Seconds for which a page shows a failure before its query may run again. With more, a page stays
-wrong for longer after the reason has gone, such as a database that was away."""
+"""Time in seconds for which a page shows a failure before its query may run again. With a larger
+value a page shows the failure for longer after its reason has gone, such as a database that was
+away."""
 
 _BACKGROUND_FAILED_SECONDS: Final = 3600.0
-"""Seconds for which a failed query is not run again in the background."""
+"""Time in seconds for which a failed query is not run again in the background. The background looks
+every 30 seconds, so a query that exceeds its limit would otherwise occupy a process all the time.
+With a larger value, an overview is missing for longer after its reason has gone."""
 
 _MAX_FAILURES: Final = 1000
-"""Largest number of failures in memory. The oldest ones are forgotten first."""
+"""Largest number of failures in memory. The oldest failures are forgotten first, and their queries
+may run again. A larger value uses more memory."""
 
 LookUp = Callable[..., Awaitable[Any]]
-"""A `LookUp` calls a function with the database's engine, in a thread."""
+"""Function that calls another function with the engine of the database, in a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +80,12 @@ class ResultState:
 
     Attributes
     ----------
-    key : key of the query
+    key : key of the query, 32 bytes
     state : "running", "done" or "failed"
     step : the present step of a running query, or the reason of a failed query
     status : HTTP status of a failed query
     began : start of a running query, in seconds since 1970
-    page : page of a finished query; empty if the query is not of a page
+    page : page of a finished query as MessagePack; empty for the result of a program
     """
 
     key: bytes
@@ -97,8 +105,9 @@ class _Run:
     owner : name of the token that started the query, or `BACKGROUND`
     address : address of the page that started the query; empty if a program did
     began : seconds since 1970
-    step : the present step
+    step : the present step; empty before the first step
     n_waiting : number of programs' requests that wait for the result
+    task : task of the event loop that computes and stores the result
     """
 
     owner: str
@@ -111,7 +120,14 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """A failed query: the sentence and HTTP status for its reader, and when it failed."""
+    """A failed query.
+
+    Attributes
+    ----------
+    reason : sentence for the reader
+    status : HTTP status for the reader
+    timestamp : time of the failure, in seconds since 1970
+    """
 
     reason: str
     status: int
@@ -122,14 +138,22 @@ class Results:
     """The results of one process. The methods run in the thread of the event loop."""
 
     def __init__(self, pool: Pool, look_up: LookUp, files: ResultFiles, *, per_owner: int) -> None:
-        """Run queries in a pool, at most `per_owner` of one owner at a time."""
+        """Prepare to run queries.
+
+        Parameters
+        ----------
+        pool : worker processes, which `close` closes
+        look_up : calls a function with the engine of the database, in a thread
+        files : stored results
+        per_owner : largest number of queries in progress that one owner has started
+        """
         self._pool = pool
         self._look_up = look_up
         self._files = files
         self._per_owner = per_owner
-        self._runs: dict[bytes, _Run] = {}
-        self._failures: dict[bytes, _Failure] = {}
-        self._prepared: dict[str, str] = {}
+        self._runs: dict[bytes, _Run] = {}  # queries in progress by key
+        self._failures: dict[bytes, _Failure] = {}  # failed queries by key, the oldest first
+        self._prepared: dict[str, str] = {}  # repr of the last prepared query by name of the metric
 
     @property
     def is_busy(self) -> bool:
@@ -158,8 +182,17 @@ class Results:
     ) -> ResultState | None:
         """Return the state of a page's result, and start the query if the result is unknown.
 
-        A query that is started is given `wait` seconds, so that a quick result needs no page of
-        progress. Returns None if the owner may not start another query.
+        Parameters
+        ----------
+        query : the query
+        owner : name of the token that requests the result, or `BACKGROUND`
+        address : address of the page
+        wait : seconds to wait for a query that was started, so that a quick result needs no page of
+            progress
+
+        Returns
+        -------
+        The state, or None if the owner may not start another query.
         """
         key = await self._look_up(query.compute_key)
         is_background = owner == BACKGROUND
@@ -174,14 +207,16 @@ class Results:
         return await self._find(key)
 
     async def compute(self, query: Query, *, owner: str) -> dict[str, bytes]:
-        """Return the files of a program's result, and wait for the query.
+        """Return the files of a program's result by media type, and wait for the query.
 
         Cancelling this call ends the waiting. The query is stopped if no other program waits.
 
         Raises
         ------
         LimitError
-            The owner may not start another query.
+            The owner may not start another query (429).
+        StoreError
+            The collector is shutting down (503).
 
         Other errors of the query are raised as they are.
         """
@@ -201,7 +236,8 @@ class Results:
             # The shield keeps the query running for other programs when this call is cancelled.
             return (await asyncio.shield(run.task)).files
         except asyncio.CancelledError:
-            # The collector ends and cancelled the query itself; the client is still there.
+            # Two cases: the collector is shutting down and has cancelled the query while the client
+            # is still connected, or the client has disconnected and only this call is cancelled.
             if run.task.cancelled():
                 raise StoreError("the query was stopped") from None
             if run.n_waiting == 1:
@@ -228,7 +264,8 @@ class Results:
             if state is not None and state.key in self._runs:
                 await asyncio.wait({self._runs[state.key].task})
                 state = await self._find(state.key, failed_seconds=_BACKGROUND_FAILED_SECONDS)
-            # The result was stopped, or somebody else started the query again meanwhile.
+            # The query was stopped, or a reader has started the query again in the meantime. The
+            # next call of this method looks again.
             if state is None or state.state == "running":
                 continue
             # A status of 500 or more is a fault of the server, such as a database that is away.
@@ -253,13 +290,14 @@ class Results:
         page = None
         if key not in self._runs:
             page = await asyncio.to_thread(self._files.find, key)
-        # The query may have started while the file was read.
+        # The query may have started while the thread read the file.
         if (run := self._runs.get(key)) is not None:
             return ResultState(key=key, state="running", step=run.step, began=run.began)
         if page is not None:
             return ResultState(key=key, state="done", page=page)
         failure = self._failures.get(key)
-        # The absolute value: after a clock was set back, a failure would last for hours.
+        # The absolute value is for a clock that was set back by hours: the failure would otherwise
+        # be remembered for these hours.
         if failure is None or abs(time.time() - failure.timestamp) > failed_seconds:
             return None
         return ResultState(key=key, state="failed", step=failure.reason, status=failure.status)
@@ -288,15 +326,15 @@ class Results:
         try:
             data = await self._pool.run(query, report_step)
             result = msgspec.msgpack.decode(data, type=QueryResult)
-            # An operator may have edited the candidates while the query ran. The result is of the
-            # new candidates then, and must not be stored under the key of the old ones.
+            # An operator may have edited the file of candidates while the query ran. The result may
+            # be of the new candidates then, and must not be stored under the key of the old ones.
             if await self._look_up(query.is_current, key):
                 await self._save(key, result)
         except RapporError as error:
             self._record_failure(key, error)
             raise
         finally:
-            # After `_stop`, another run may have the same key.
+            # After `_stop`, another run may have the same key. It must stay.
             if self._runs.get(key) is run:
                 del self._runs[key]
         return result
@@ -307,10 +345,12 @@ class Results:
             await asyncio.to_thread(self._files.save, key, result)
         except StoreError as error:
             logs.log_event("result not kept", level=logging.WARNING, reason=str(error))
-            # Without the failure, the page would find nothing and compute the result again.
+            # The page finds no stored result. Without the failure, it would compute the result
+            # again and again while the disk is full.
             self._record_failure(key, error)
 
     def _record_failure(self, key: bytes, error: RapporError) -> None:
+        """Remember a failure, and forget the oldest failures beyond the largest number."""
         problem = convert_error(error)
         while len(self._failures) >= _MAX_FAILURES:
             self._failures.pop(next(iter(self._failures)))

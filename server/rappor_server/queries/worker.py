@@ -1,7 +1,8 @@
 """A pool of worker processes for analysis tasks, each with a limit of time and memory.
 
-A large query must not take threads, memory or time from the reception of uploads, so each task runs
-in a process of its own. A process is reused for the next task. All processes end with their parent.
+A task reads counts or computes estimates for one request. A large task must not take threads,
+memory or time from the reception of uploads, so each task runs in a worker process. A process is
+reused for the next task. All processes end with their parent.
 
     event loop            thread of the pool            worker process
     Pool.run(task)   ->   _Worker.run          ->       _serve: task.run(engine, report_step)
@@ -11,11 +12,11 @@ in a process of its own. A process is reused for the next task. All processes en
 A task ends in one of these ways:
 
 - It returns a result or raises an error. The process waits for the next task.
-- It takes longer than the limit. The thread kills the process.
+- It sends nothing for longer than the limit. The thread kills the process.
+- It reports steps, and takes some seconds longer than the limit in all. The process kills itself.
 - It needs more memory than the limit. The process reports it, or the system kills the process.
 - Its client has gone. The event loop cancels `Pool.run`, and the process is killed.
-- The parent hangs or was killed. The process kills itself after the limit and some seconds more, or
-  finds the pipe closed.
+- The parent hangs or was killed. The process kills itself in the same way, or when the pipe closes.
 
 After a killed process, the next task starts another one.
 """
@@ -47,10 +48,14 @@ ReportStep = Callable[[str], None]
 """Callback for progress: a task calls it with the name of each step that begins."""
 
 _START_SECONDS: Final = 60.0
-"""Longest time that a process may take to start and to import its modules."""
+"""Longest time that a process may take to start and to import its modules, in seconds. The imports
+take about a second. The limit is large for a machine that starts many processes at once; a larger
+value lets an analyst wait longer for the error of a process that never starts."""
 _GRACE_SECONDS: Final = 5.0
-"""Time after the limit at which a process kills itself. The parent kills it first unless the parent
-hangs."""
+"""Time after the limit of a task at which a process kills itself, in seconds. The parent usually
+kills it earlier: as soon as the process has sent nothing for the whole limit. The timer is for a
+parent that hangs, and for a task that reports a step from time to time. A larger value lets such a
+process compute longer."""
 
 
 class Task(Protocol):
@@ -62,7 +67,14 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one task: seconds, and bytes of memory in addition to the memory at its start."""
+    """Limits of one task.
+
+    Attributes
+    ----------
+    seconds : longest duration of a task (setting `decode_seconds`)
+    n_bytes : largest memory of a task in bytes, in addition to the memory of its process at the
+        start (setting `decode_bytes`)
+    """
 
     seconds: float
     n_bytes: int
@@ -70,15 +82,15 @@ class Limits:
     def exceeded_error(self) -> DecodeError:
         """Return the error for a task that exceeded a limit and whose process has ended."""
         return DecodeError(
-            f"an answer must take at most {self.seconds:g} seconds and "
-            f"{self.n_bytes / 1e6:,.0f} MB of memory; ask for less"
+            f"a result must take at most {self.seconds:g} seconds and "
+            f"{self.n_bytes / 1e6:,.0f} MB of memory: request fewer days or candidates"
         )
 
 
 class Pool:
-    """A fixed number of processes.
+    """A fixed number of worker processes. Each runs one task at a time; a bounded number waits.
 
-    Each runs one task at a time; a bounded number of tasks waits.
+    `run`, `stop_idle` and `close` belong to the event loop.
     """
 
     def __init__(
@@ -93,14 +105,22 @@ class Pool:
     ) -> None:
         """Prepare the pool. A process starts with its first task.
 
-        A process imports `module` before the time of its first task is measured.
+        Parameters
+        ----------
+        name : name of the processes and threads
+        database : URL of the database
+        size : number of processes
+        limits : limits of each task
+        max_waiting : largest number of tasks that wait for a process
+        module : module that a process imports before its first task, so that the import does not
+            count towards the time limit
         """
         self._threads = ThreadPoolExecutor(size, thread_name_prefix=name)
         self._max_waiting = max_waiting
         self._n_waiting = 0
         self._workers = [_Worker(name, database, limits, module) for _ in range(size)]
-        # Last in, first out: the process used last has imported its modules, others may be idle
-        # and never start.
+        # Last in, first out: the process that was used last has imported its modules. With few
+        # requests the other processes never start, and need no memory.
         self._free: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
         for worker in self._workers:
             self._free.put_nowait(worker)
@@ -108,18 +128,23 @@ class Pool:
     async def run(self, task: Task, report_step: ReportStep = lambda _: None) -> Any:
         """Return the result of a task. Cancelling the call kills the task's process.
 
+        Parameters
+        ----------
+        task : the task
+        report_step : called in the event loop with the name of each step that begins
+
         Raises
         ------
         StoreError
-            Too many tasks wait; the client may retry.
+            Too many tasks wait (503); the client may retry.
         DecodeError
-            The task exceeded a limit.
+            The task exceeded a limit (422).
 
         Other errors of the task are raised as they are.
         """
-        # Without the limit, a burst of requests would wait longer than any client does.
+        # Without the limit, the last request of a burst would wait longer than any client does.
         if self._free.empty() and self._n_waiting >= self._max_waiting:
-            raise StoreError("too many requests are waiting for an answer")
+            raise StoreError("too many requests are waiting for a result")
         self._n_waiting += 1
         try:
             worker = await self._free.get()
@@ -130,8 +155,9 @@ class Pool:
         def report_from_thread(step: str) -> None:
             loop.call_soon_threadsafe(report_step, step)
 
-        # A cancelled call must not free the worker before its thread has ended. So the thread is
-        # shielded, and its end frees the worker.
+        # A cancelled call must not free the worker before its thread has ended: two threads would
+        # read from one pipe. The thread is therefore shielded from the cancellation, and the end of
+        # the thread frees the worker.
         cancelled = threading.Event()
         result = loop.run_in_executor(
             self._threads, worker.run, task, report_from_thread, cancelled
@@ -146,6 +172,7 @@ class Pool:
             raise
 
     def _release(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
+        """Make a worker available for the next task, after its thread has ended."""
         # Retrieve the exception, or asyncio logs that it was never retrieved.
         if not done.cancelled():
             done.exception()
@@ -154,7 +181,8 @@ class Pool:
     async def stop_idle(self) -> None:
         """End the processes that run no task, and free their memory.
 
-        The next task starts one again.
+        The next task starts a process again. The closer of blocks, which works for some seconds
+        after midnight, uses no memory during the day.
         """
         loop = asyncio.get_running_loop()
         for _ in range(self._free.qsize()):
@@ -180,15 +208,20 @@ class _Worker:
         self._limits = limits
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
+        # The process that `kill` has killed last. Storing a flag would not do: the flag could then
+        # belong to the process that was started after the killed one.
         self._killed: SpawnProcess | None = None
-        """The process that `kill` has killed last. Its successor must not be taken for it."""
 
     def run(self, task: Task, report_step: ReportStep, cancelled: threading.Event) -> Any:
-        """Run a task in the process. Start the process if it is not running."""
+        """Return the result of a task that runs in the process; start the process if needed.
+
+        The calling thread waits on the pipe. If the process has ended, the result is the error of
+        an exceeded limit: a process that the system has killed cannot report the reason.
+        """
         try:
             return self._exchange(task, report_step, cancelled)
         except (EOFError, OSError):
-            # The process has ended without a word: `kill` was called, or the system killed the
+            # The process has ended without a message: `kill` was called, or the system killed the
             # process because of its memory.
             self.end()
             raise self._limits.exceeded_error() from None
@@ -196,12 +229,14 @@ class _Worker:
     def kill(self) -> None:
         """Kill the process and its task; the next task starts another process."""
         if (process := self._process) is not None:
-            self._killed = process  # `is_alive` may stay True for a moment
+            self._killed = process  # `is_alive` may stay True for a moment after the signal
             process.kill()
 
     def _exchange(self, task: Task, report_step: ReportStep, cancelled: threading.Event) -> Any:
+        """Send a task to the process, and receive steps until the result or an error arrives."""
         connection = self._ensure_process()
-        if cancelled.is_set():  # `kill` may have come before there was a process
+        # The client disconnected while the process was starting, when `kill` had nothing to kill.
+        if cancelled.is_set():
             raise StoreError("nobody waits for the result")
         connection.send(task)
         while connection.poll(self._limits.seconds):
@@ -210,10 +245,14 @@ class _Worker:
                 report_step(content)
             elif kind == "error":
                 raise content
-            elif kind == "bytes":  # unpickling would copy them under the GIL
+            elif kind == "bytes":
+                # Unpickling a large result would copy it while the event loop waits for the GIL:
+                # 84 MB once delayed the endpoint of readiness by a third of a second.
                 return connection.recv_bytes()
             else:
                 return content
+        # No message within the limit. Each step restarts the wait here, but not the process's own
+        # timer, which limits the whole task.
         self.end()
         raise self._limits.exceeded_error()
 
@@ -221,17 +260,18 @@ class _Worker:
         """Return the connection to a living process that has imported its modules."""
         if self._connection is not None and self._process is not None:
             is_alive = self._process is not self._killed and self._process.is_alive()
-            # Data before the first request means that the process is ending.
+            # A process sends nothing between two tasks. Readable data therefore means the end of
+            # the pipe: the process is ending.
             if is_alive and not self._connection.poll():
                 return self._connection
             self.end()
         self._connection, other = multiprocessing.Pipe()
         self._process = processes.start(_serve, other, *self._setup)
-        other.close()
+        other.close()  # otherwise the end of the process would not close the pipe
         if not self._connection.poll(_START_SECONDS):
             self.end()
             raise StoreError("the analysis process does not start")
-        self._connection.recv()
+        self._connection.recv()  # "ready": the modules are imported
         return self._connection
 
     def end(self) -> None:
@@ -247,7 +287,16 @@ class _Worker:
 def _serve(
     connection: Connection[Any, Any], name: str, database: str, limits: Limits, module: str | None
 ) -> None:
-    """Run tasks until the parent process has ended."""
+    """Run tasks until the parent process has ended. This is the program of a worker process.
+
+    Parameters
+    ----------
+    connection : end of a pipe. Tasks arrive, and pairs (kind, content) are sent (`_send`)
+    name : name of the process
+    database : URL of the database
+    limits : limits of each task
+    module : module to import before the first task, or None
+    """
     processes.begin(name)
     if module is not None:
         importlib.import_module(module)
@@ -259,19 +308,23 @@ def _serve(
             task: Task = connection.recv()
         except EOFError:  # the parent has ended
             return
-        signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # SIGALRM kills
+        # Without a handler, SIGALRM ends the process.
+        signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)
         try:
-            # Opened with the first task: a database that is away fails the task, and not the start
-            # of the process.
+            # The database is opened with the first task. A database that is away then fails the
+            # task with its own error, and not the start of the process.
             engine = engine or open_checked(database)
             message = ("result", task.run(engine, lambda step: connection.send(("step", step))))
         except MissingExtraError as error:
+            # Unpickling in the parent would call the constructor with the message in place of the
+            # name of the extra, and would compose another message.
             message = ("error", DecodeError(str(error)))
         except RapporError as error:
             message = ("error", error)
         except MemoryError:
             message = ("error", limits.exceeded_error())
-        except Exception as error:  # noqa: BLE001 - a bug must not end the process
+        except Exception as error:  # noqa: BLE001 - a fault of the program must not end the process
+            # Only the name of the class is logged and sent. The message may contain candidates.
             logs.log_event("analysis failed", level=logging.ERROR, kind=type(error).__name__)
             message = ("error", DecodeError(f"the analysis has failed: {type(error).__name__}"))
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -279,7 +332,10 @@ def _serve(
 
 
 def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
-    """Send a result or an error; send bytes without pickling."""
+    """Send a pair (kind, content) to the parent. Bytes follow as a message without pickling.
+
+    Kinds: "step" (name of a step), "result", "error" (an exception), "bytes" (bytes follow).
+    """
     if isinstance(content, bytes):
         connection.send(("bytes", None))
         connection.send_bytes(content)
@@ -288,10 +344,15 @@ def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
 
 
 def _limit_memory(n_bytes: int) -> None:
-    """Limit the address space of the process to its present size plus `n_bytes`, on Linux only."""
+    """Limit the address space of the process to its present size plus `n_bytes`, on Linux only.
+
+    An allocation beyond the limit raises MemoryError. On other systems there is no limit, and a
+    large query may use all memory of the machine.
+    """
     try:
         import resource  # noqa: PLC0415 - not on every system
 
+        # The first field of the file is the size of the address space, in pages.
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except (ImportError, OSError):
         return

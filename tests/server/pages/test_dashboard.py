@@ -109,7 +109,7 @@ def test_health_page(reader: Visitor) -> None:
     """The description is escaped and the days are listed. A missing part has a next step."""
     page = reader.get(f"{HOME}/health").text
     assert "The &lt;b&gt;page&lt;/b&gt; that" in page
-    by_day = tables(page)["Released reports, by the last day of each block, newest first"]
+    by_day = tables(page)["Released reports, by the day of each release window, newest first"]
     assert by_day[1:] == [[str(day), "20,000"] for day in reversed(DAYS)]
     over = reader.get("/pages/metrics/other/health").text
     assert "other: expired" in over
