@@ -74,7 +74,7 @@ from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
 
 ResponseFuture = asyncio.Future[bytes]
-"""Future of the body of the response to one upload."""
+"""Future whose result is the body of the response to one upload."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -573,7 +573,8 @@ def wait_for_database(query: Callable[[], _T], *, seconds: float) -> _T:
     StoreError
         The database did not respond in time.
     SchemaError
-        The schema is of another version. Waiting does not help, so the first attempt raises.
+        The database has the schema of another version. Waiting does not help, so the first attempt
+        raises.
     """
     until = time.monotonic() + seconds
     pause = _FIRST_PAUSE

@@ -37,7 +37,7 @@ from rappor.base.errors import (
 from rappor_server.base.errors import LimitError, NotFoundError, StoreError
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
-"""Error handler of Starlette: returns the response to a request that raised an exception."""
+"""Error handler of Starlette. It returns the response to a request that raised an exception."""
 
 RETRY_SECONDS: Final = 5
 """Value of `Retry-After` after an overload or a failure of the database, in seconds. It is a

@@ -26,9 +26,9 @@ from rappor_server.cli.token_commands import token
 _NAME: Final = "rappor-server"
 """Name of the program in messages and help."""
 _FAILED: Final = 2
-"""Exit code of wrong use, wrong input, and a database that fails."""
+"""Exit code that means wrong use, wrong input, or a database that fails."""
 _INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C: 128 plus the number of SIGINT, the convention of shells."""
+"""Exit code that means Ctrl-C: 128 plus the number of SIGINT, the convention of shells."""
 
 
 @click.group(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rappor_server.app.serving import Server
 
 _INTERRUPTED = 130
-"""Exit code after Ctrl-C during the simulation: 128 plus the number of SIGINT."""
+"""Exit code that means Ctrl-C during the simulation: 128 plus the number of SIGINT."""
 _DECODE_SECONDS = 600.0
 """Longest time of one computation, in seconds, ten times the default of a collector. A demo on a
 busy machine should be slow and not fail. A larger value lets a hanging computation hang longer."""

@@ -37,7 +37,7 @@ from rappor.cli.app import run
 for line in sys.stdin:
     print("status", run(json.loads(line)), flush=True)
 """
-"""Program of a simulator, for `python -c`. It runs each line of standard input, a JSON list of
+"""Program that a simulator runs by `python -c`. It runs each line of standard input, a JSON list of
 words, as a command line of `rappor`, and prints the exit code."""
 
 

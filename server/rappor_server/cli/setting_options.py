@@ -49,7 +49,7 @@ _FIELDS: Final = {field.name: field for field in dataclasses.fields(Settings)}
 """Field of each setting, by name. Its metadata are the arguments of its option."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Function that adds options to the function of a command."""
+"""Such a function adds options to the function of a command."""
 
 
 def _load_config(context: click.Context, _: click.Parameter, path: str | None) -> None:
@@ -163,7 +163,7 @@ def _make_option(name: str, *, is_hidden: bool) -> Decorator:
 
 
 add_database_options = add_setting_options("registry", "database")
-"""Decorator that adds --registry, --database and --config to a command."""
+"""Adds --registry, --database and --config to a command, as a decorator."""
 add_closing_options = add_setting_options("registry", "older", "database")
 """Decorator that adds these options and --older to a command that closes blocks. The rules of a
 block depend on the older registries, too."""

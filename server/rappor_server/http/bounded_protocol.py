@@ -416,7 +416,7 @@ class _PipelineFlowControl(FlowControl):
 
 
 def _make_not_http() -> Problem:
-    """Return the problem 400 for every failure of the parser; the failure itself is not known."""
+    """Return the problem 400, one sentence for every failure of the parser."""
     detail = (
         "requests must be HTTP/1.1 with one Host header, and at most "
         f"{_MAX_PIPELINE} must wait for a response"

@@ -29,7 +29,7 @@ from rappor_server.queries.estimates import EstimateBody
 from rappor_server.releases.release_json import CountsAnswer
 
 _Schema = dict[str, Any]
-"""A JSON object of OpenAPI: a JSON schema, or a part of a description."""
+"""A JSON object that OpenAPI defines: a JSON schema, or a part of a description."""
 
 _STATUSES: Final = {
     200: "The request succeeded.",
@@ -62,11 +62,11 @@ _RECORDS: Final = (
 _, _SCHEMAS = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}")
 
 _STRING: Final[_Schema] = {"type": "string"}
-"""Schema of any text."""
+"""Schema that allows any text."""
 _NUMBER: Final[_Schema] = {"type": ["number", "null"]}
 """Schema of an estimated number. It is null if the data determine no number."""
 _COUNT: Final[_Schema] = {"type": "integer", "minimum": 0}
-"""Schema of a number of reports."""
+"""Schema that allows a number of reports."""
 
 
 def _make_object(properties: _Schema, *, is_closed: bool = True) -> _Schema:
@@ -158,7 +158,7 @@ _NAME_PARAMETER: Final = {
     "required": True,
     "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
 }
-"""Path parameter with the name of a metric."""
+"""Path parameter that contains the name of a metric."""
 _COUNTS_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": schema}
     for name, schema in _SCHEMAS.pop(CountsQuery.__name__)["properties"].items()
@@ -203,13 +203,13 @@ def _add_operation(
 
 
 _PATHS: Final[_Schema] = {}
-"""Operations by path and by method in lower case."""
+"""Maps path and method (in lower case) to the operation."""
 _WITH_TOKEN: Final = {"security": ("token",)}
 """Argument of an operation that needs a read token."""
 _ESTIMATES: Final = _make_content(_make_reference("Estimates")) | _TABLES
-"""Content of a response with estimates, as JSON or as a table."""
+"""Describes a response with estimates, as JSON or as a table."""
 _PLAIN: Final = _make_content(_STRING, TEXT)
-"""Content of a body of plain text."""
+"""Describes a body of plain text."""
 
 _add_operation(
     "POST /v1/reports",

@@ -71,7 +71,7 @@ _MEDIA_TYPES: Final = {
     "html": "text/html", "csv": "text/csv", "json": "application/json",
     "svg": "image/svg+xml", "png": "image/png",
 }  # fmt: skip
-"""Media type of a file by the extension of its name."""
+"""Maps the extension of a file to the media type of its response."""
 _DEFAULTS: Final = {"smooth": "1", "level": "5", "correction": "bh", "confidence": "95"}
 """Default values of fields by name, level and confidence in per cent. A complete URL leaves out a
 field that has its default, so that one result has one URL."""

@@ -56,7 +56,7 @@ HOME: Final = "/pages/"
 SIGN_IN: Final = "/pages/sign-in"
 """Path of the page to sign in, to which every other page redirects a stranger."""
 FORM_TOKEN: Final = "form"  # noqa: S105 - the name of a field
-"""Name of the hidden field of every form, and of the entry of the session that it repeats."""
+"""Name of the entry of the session that every form repeats in a hidden field of this name."""
 
 _VISIT: Final = "visit"
 """Name of the entry of the session that contains the secret of the visit."""
@@ -118,15 +118,17 @@ class Analyst:
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-"""Function that responds to a request, as Starlette calls it."""
+"""Starlette calls such a function for each request."""
 
 
 def require_sign_in(show: Callable[[Request, Analyst], Awaitable[Response]]) -> Endpoint:
-    """Return the endpoint of a page, which redirects a person who is not signed in.
+    """Return the endpoint of a page that only signed-in people see.
+
+    The endpoint redirects everybody else to the sign-in page.
 
     Parameters
     ----------
-    show : returns the page for a person who is signed in
+    show : returns the page of a signed-in person
     """
 
     async def respond(request: Request) -> Response:
@@ -141,9 +143,10 @@ def require_form(
     *,
     max_bytes: int = MAX_FORM_BYTES,
 ) -> Endpoint:
-    """Return the endpoint of a form, which redirects a person who is not signed in.
+    """Return the endpoint of a form that only signed-in people may send.
 
-    The endpoint raises Problem 403 if the form comes from another site or another session.
+    The endpoint redirects everybody else to the sign-in page. It raises Problem 403 if
+    the form comes from another site or another session.
 
     Parameters
     ----------
@@ -256,7 +259,7 @@ def _render_sign_in(
 
 
 async def _find_analyst(request: Request) -> Analyst | None:
-    """Return the person who sends a request, or None if the person is not signed in."""
+    """Return the signed-in sender of a request, or None for anybody else."""
     visit, collector = request.session.get(_VISIT), _get_collector(request)
     if visit is None:  # the browser is new or anonymous
         return None

@@ -48,9 +48,9 @@ MOST_BYTES: Final = 5_000_000
 upload take more memory."""
 
 _DAY_SECONDS: Final = 86_400.0
-"""Length of a day in seconds."""
+"""Converts days to seconds."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-"""Pattern of the digest of a list."""
+"""Pattern that the digest of a list matches."""
 _NAME: Final = re.compile(r"([0-9a-f]{64})\.([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)\.txt")
 """Pattern of the name of a file, whose groups are DIGEST, SECONDS, N, SPACED and MARKED."""
 _SHOWN_CANDIDATES: Final = 3

@@ -38,7 +38,7 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 TEXT: Final = "text/plain"
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
-"""Pattern of the fingerprint of a parameter set."""
+"""Pattern that the fingerprint of a parameter set matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,7 @@ class Subject:
         Raises
         ------
         ParamsError
-            The encoding needs candidates and there are none, or it needs none and there are some.
+            The encoding needs candidates and has none, or it needs no candidates and has some.
         DecodeError, NotFoundError
             The source cannot be read.
         """

@@ -71,7 +71,7 @@ _MAX_FAILURES: Final = 1000
 may run again. A larger value uses more memory."""
 
 LookUp = Callable[..., Awaitable[Any]]
-"""Function that calls another function with the engine of the database, in a thread."""
+"""Such a function calls another function with the engine of the database, in a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +350,7 @@ class Results:
             self._record_failure(key, error)
 
     def _record_failure(self, key: bytes, error: RapporError) -> None:
-        """Remember a failure, and forget the oldest failures beyond the largest number."""
+        """Remember a failure. Beyond the largest number, the oldest failures are forgotten."""
         problem = convert_error(error)
         while len(self._failures) >= _MAX_FAILURES:
             self._failures.pop(next(iter(self._failures)))

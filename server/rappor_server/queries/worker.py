@@ -45,7 +45,7 @@ from rappor_server.base.errors import StoreError
 from rappor_server.storage.database import open_checked
 
 ReportStep = Callable[[str], None]
-"""Callback for progress: a task calls it with the name of each step that begins."""
+"""Callback that shows progress. A task calls it with the name of each step that begins."""
 
 _START_SECONDS: Final = 60.0
 """Longest time that a process may take to start and to import its modules, in seconds. The imports
