@@ -1,6 +1,8 @@
 """Decode counts: estimate the share of every candidate, with standard errors and tests.
 
-`decode` is the sequence of the steps; each step is a module of `rappor.estimator`:
+`decode` is for analysts, commands and the collector. The input is `Counts` and a list of candidate
+strings. The output is the table `Estimates`. `decode` is the sequence of the steps, and each step
+is a module of `rappor.estimator`:
 
     counts --> de-bias --> screen --> select (lasso) --> refit --> test every candidate
                              ^                             |
@@ -9,13 +11,21 @@
 Three kinds of counts take different ways:
 
 - Categories, booleans and buckets have a bit for each value, so a closed form replaces the
-  regression (`closed_form`).
-- Strings have a column of bits for each candidate, and the regression is as drawn above.
-- More candidates than `MOST_ROWS` are read as a stream, several times, and only the best ones have
-  rows in the result.
+  regression (`closed_form`). Every category has a row in the table.
+- Strings have a column of bits for each candidate, and the regression is as drawn above. Every
+  candidate has a row.
+- More candidates than `MOST_ROWS` are read as a stream, several times, and only the best candidates
+  have rows.
 
-All ways end in the same table, `Estimates`, whose rows share one joint covariance. METHOD.md in
-this folder derives the formulas.
+Candidates with the same bits in every cohort (an identifiability group) cannot be distinguished. An
+*entry* is a candidate, or a group: it has one column in the regression, one estimate and one
+p-value. Every member of a group has a row of the table, with the estimate of its entry.
+
+All ways end in the same table, whose rows share one joint covariance. METHOD.md in this folder
+derives the formulas.
+
+Arrays have these axes: n rows of the regression (bits of cohorts), c entries. Estimates, standard
+errors and their squares are shares of all reports.
 """
 
 from __future__ import annotations
@@ -71,7 +81,9 @@ from rappor.protocol.encodings import get_encoding
 
 MOST_ROWS: Final = 1 << 17
 """Largest number of candidates that all have rows. A longer list is read as a stream, and only the
-best candidates have rows: as many as the counts have rows, and 10,000 more."""
+best candidates have rows: as many as the counts have bits of cohorts, and 10,000 more. If the
+number grows, more memory is needed: the hashed bits of 131,072 candidates take 67 MB at 128 cohorts
+and one hash function."""
 
 
 @explain_error_control
@@ -87,36 +99,38 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     complete: bool = False,
     progress: Progress = no_progress,
 ) -> Estimates:
-    """Estimate how many reports contain each candidate.
+    """Estimate the share of the reports with each candidate.
 
     Repeated reports of a device carry less information than reports of different devices. Pass
     `devices` or `reports_per_device` if you know how often devices report. Otherwise the number in
-    the counts is used, or a number estimated from the counts of several days. Without any of these,
-    every report is assumed to come from a different device. `Estimates.assumptions` states the
-    assumption. README.md in this folder explains the statistics.
+    the counts is used, or a number that is estimated from the counts of several days. If the counts
+    have neither, every report is assumed to come from a different device. `Estimates.assumptions`
+    states the assumption. README.md in this folder explains how to read the result.
 
     Parameters
     ----------
     counts : one collection, or several collections under any mixture of parameter sets. Collections
-        of one metric and one parameter set are added, like days on which the same devices may have
-        reported.
+        of one metric and one parameter set are added, because the same devices may have reported in
+        all of them, as on several days.
     candidates : the strings to estimate: a list or column of strings, or `Candidates`. Of more than
-        MOST_ROWS candidates, the best have a row, and all others are counted in
+        `MOST_ROWS` candidates, the best have a row, and all other candidates are counted in
         `Estimates.p_value_counts`. Encodings other than Bloom have fixed categories and take no
         candidates.
-    listed : strings that the metric's entry lists. They are candidates, too. Their rows come first,
-        detected or not. `Estimates.not_listed` is the share of all other strings.
+    listed : strings that the metric's entry in the registry lists. They are candidates, too. Their
+        rows come first, detected or not. `Estimates.not_listed` is the share of all other strings.
     error_control : error rates of detections and intervals. The method "adaptive" is replaced by
         "bh" if strings have few reports. `Estimates.error_control` contains the method that was
         applied.
     distribution : True also estimates the shares of the complete list together
         (`Estimates.posterior_share`).
-    devices, reports_per_device : number of devices behind all reports together, or number of
-        reports per device. At most one of both. Store unequal numbers in
-        `Counts.sum_squared_reports`.
+    devices : number of devices behind all reports together, in [1, number of reports]. Pass at most
+        one of `devices` and `reports_per_device`.
+    reports_per_device : number of reports per device, in [1, number of reports]. If devices have
+        unequal numbers of reports, store them in `Counts.sum_squared_reports` instead.
     complete : True if every value belongs to one of the categories or buckets, so that their shares
         sum to 1. Ignored for strings.
-    progress : function of a stage, the number of finished steps, and the number of all steps.
+    progress : function that `decode` calls with the name of a stage, the number of finished steps,
+        and the number of all steps.
 
     Returns
     -------
@@ -126,8 +140,9 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     Raises
     ------
     DecodeError
-        There are no reports or no candidates, or the collections do not belong together. For a
-        stream also: `distribution` is True, or the candidates cannot be distinguished.
+        There are no reports or no candidates; the collections have different parts, segments,
+        normalizers or categories; a number is outside its range. For more than `MOST_ROWS`
+        candidates also: `distribution` is True, or the candidates have too few different bits.
     FileError
         A file of candidates cannot be read to its end.
     ParamsError
@@ -147,30 +162,35 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     target = debias(
         *add_collections(collections, devices=devices, reports_per_device=reports_per_device)
     )
-    keep = len(target) + 2 * SCREENED
-    most = max(keep, MOST_ROWS)
-    first = normalize_listed(listed, collections)
-    requested = normalize_candidates(candidates, first, collections, most)
+    # A stream keeps one candidate for each row of the regression, the most that can be detected,
+    # and enough candidates for two screenings. A candidate that is not kept although it could be
+    # detected raises an error (`Thresholds.largest`).
+    n_kept = len(target) + 2 * SCREENED
+    most_in_memory = max(n_kept, MOST_ROWS)
+    listed_strings = normalize_listed(listed, collections)
+    requested = normalize_candidates(candidates, listed_strings, collections, most_in_memory)
     if requested is None:
-        return _decode_closed(target, error_control, distribution=distribution, complete=complete)
+        return _decode_categories(
+            target, error_control, distribution=distribution, complete=complete
+        )
     with limit_to_one_thread():
-        if _is_streamed(requested, target, most, distribution=distribution):
+        if _is_streamed(requested, target, most_in_memory, distribution=distribution):
             # Import the stream only here. The import loads the compiler, which categories do not
             # need.
             from rappor.estimator.streamed_design_matrix import StreamedDesign  # noqa: PLC0415
 
-            pool = StreamedDesign(requested, target, keep, n_first=len(first))
-            selection = select_candidates(target, pool, progress)
-            strings = pool.strings
+            stream = StreamedDesign(requested, target, n_kept, n_first=len(listed_strings))
+            selection = select_candidates(target, stream, progress)
+            distinct = stream.strings
         else:
-            strings = DistinctCandidates(requested, target, progress)
+            distinct = DistinctCandidates(requested, target, progress)
             selection = fit_all_if_saturated(
-                target, strings.design, select_candidates(target, strings.design, progress)
+                target, distinct.design, select_candidates(target, distinct.design, progress)
             )
         estimates = _build_string_estimates(
-            target, strings, selection, error_control, distribution=distribution
+            target, distinct, selection, error_control, distribution=distribution
         )
-    return dataclasses.replace(estimates, listed=frozenset(first))
+    return dataclasses.replace(estimates, listed=frozenset(listed_strings))
 
 
 def _check_collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -201,28 +221,41 @@ def _check_collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
 
 
 def normalize_listed(listed: Iterable[str], collections: Sequence[Counts]) -> tuple[str, ...]:
-    """Return the distinct strings of a metric's list, normalised as on the devices."""
+    """Return the distinct strings of a metric's list, normalised as on the devices.
+
+    Parameters
+    ----------
+    listed : the strings of the metric's entry.
+    collections : counts of one metric, whose parameters contain the normalizer.
+    """
     normalizer = collections[0].params.normalize
     return Candidates.from_list(listed, normalize=normalizer).strings
 
 
 def normalize_candidates(
     candidates: Candidates | Iterable[str] | None,
-    first: Sequence[str],
+    listed_strings: Sequence[str],
     collections: Sequence[Counts],
-    most: int,
+    most_in_memory: int,
 ) -> Candidates | None:
     """Normalise candidates as the devices did. Returns None for encodings with fixed categories.
 
     Parameters
     ----------
     candidates : the argument of `decode`.
-    first : normalised strings that come before all other candidates.
+    listed_strings : result of `normalize_listed`. These strings come before all other candidates.
     collections : the counts. All must have one normalizer.
-    most : largest number of candidates that are read into memory.
+    most_in_memory : largest number of candidates that are read into memory. A longer list stays a
+        stream.
+
+    Raises
+    ------
+    DecodeError
+        The counts have several normalizers, the candidates have another normalizer, there are no
+        candidates, or an encoding with fixed categories gets candidates.
     """
     if not all(get_encoding(collection.params).is_hashed for collection in collections):
-        if candidates is not None or first:
+        if candidates is not None or listed_strings:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     normalizers = {collection.params.normalize for collection in collections}
@@ -239,17 +272,18 @@ def normalize_candidates(
             f"candidates must be normalised by {normalizer!r} as on the devices, "
             f"got {candidates.normalize!r}"
         )
-    if first:
-        # Do not normalise these strings again: some normalizers are not idempotent.
-        first_candidates = Candidates.product(first, "", 0, 0, normalize=normalizer)
-        all_candidates = Candidates.chain(first_candidates, candidates)
-        in_memory = (
-            all_candidates.load_into_memory(len(first) + len(candidates))
-            if candidates.is_in_memory
-            else None
-        )
+    if listed_strings:
+        # A product with no further characters is the strings themselves. `from_list` would
+        # normalise them again, and some normalizers are not idempotent.
+        listed_candidates = Candidates.product(listed_strings, "", 0, 0, normalize=normalizer)
+        all_candidates = Candidates.chain(listed_candidates, candidates)
+        in_memory = None
+        # A list in memory stays in memory, even if the listed strings make it exceed the limit.
+        if candidates.is_in_memory:
+            in_memory = all_candidates.load_into_memory(len(listed_strings) + len(candidates))
         candidates = all_candidates if in_memory is None else in_memory
-    if (in_memory := candidates.load_into_memory(most)) is not None:
+    # A file or a product that is short enough is read into memory once, instead of in every pass.
+    if (in_memory := candidates.load_into_memory(most_in_memory)) is not None:
         candidates = in_memory
     if candidates.is_in_memory and len(candidates) == 0:
         raise DecodeError(
@@ -258,89 +292,118 @@ def normalize_candidates(
     return candidates
 
 
-def _is_streamed(listed: Candidates, target: Target, most: int, *, distribution: bool) -> bool:
-    """Return whether the candidates are read as a stream, so that only the best have a row."""
-    if listed.is_in_memory and len(listed) <= most:
+def _is_streamed(
+    requested: Candidates, target: Target, most_in_memory: int, *, distribution: bool
+) -> bool:
+    """Return whether the candidates are read as a stream, so that only the best have a row.
+
+    A long list in memory is streamed, too, unless `distribution` needs all candidates at once, or
+    the bits of its strings could hardly differ (`can_stream`).
+
+    Raises
+    ------
+    DecodeError
+        `distribution` is True, and the candidates do not fit into memory.
+    """
+    if requested.is_in_memory and len(requested) <= most_in_memory:
         return False
     # Import the stream only here. The import loads the compiler, which categories do not need.
     from rappor.estimator.streamed_design_matrix import can_stream  # noqa: PLC0415
 
-    if listed.is_in_memory and (distribution or not can_stream(target, len(listed))):
+    if requested.is_in_memory and (distribution or not can_stream(target, len(requested))):
         return False
     if distribution:
         raise DecodeError(
-            f"distribution needs all candidates at once: of more than {most:,}, those of a list or "
-            "of a file up to 64 MB"
+            f"distribution needs all candidates at once: of more than {most_in_memory:,}, those of "
+            "a list or of a file up to 64 MB"
         )
     return True
 
 
 def _build_string_estimates(
     target: Target,
-    strings: DistinctCandidates,
+    distinct: DistinctCandidates,
     selection: Selection,
-    detection: ErrorControl,
+    error_control: ErrorControl,
     *,
     distribution: bool,
 ) -> Estimates:
-    """Create the table of all candidates, including all members of identifiability groups."""
+    """Build the table of all candidates, including all members of identifiability groups.
+
+    Parameters
+    ----------
+    target : n rows.
+    distinct : the candidates, whose design matrix has one column for each of c entries.
+    selection : the fit, and the estimates of the c entries.
+    error_control, distribution : as in `decode`.
+    """
     tail, p_values = _compute_p_values(target, selection)
-    thresholds = Thresholds(detection.for_ones(_compute_ones_variance(target)), p_values)
-    rows = compute_string_effects(target, strings.design, selection, tail, thresholds)
-    raw = EntryEstimates(
-        names=strings.candidates.strings,
-        entry=strings.entry,
-        group=strings.group,
+    thresholds = Thresholds(error_control.for_ones(_compute_ones_variance(target)), p_values)
+    forgery_effects = compute_string_effects(target, distinct.design, selection, tail, thresholds)
+    entries = EntryEstimates(
+        names=distinct.candidates.strings,
+        entry=distinct.entry,
+        group=distinct.group,
         estimate=selection.estimate,
         std_error=_add_shared_sampling(target, selection.estimate, selection.std_error),
         thresholds=thresholds,
         interval=build_normal_interval(
             selection.estimate,
-            _variance_without_sampling(target, selection),
+            _compute_variance_without_sampling(target, selection),
             tail,
             devices=_count_sampling_devices(target, selection),
         ),
-        covariance=partial(_compute_covariance, target, strings.design, selection),
+        covariance=partial(_compute_covariance, target, distinct.design, selection),
         shares=_estimate_posterior_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
-        breakdown=count_forged_reports(rows, thresholds.detected, target.n_reports),
+        breakdown=count_forged_reports(forgery_effects, thresholds.detected, target.n_reports),
     )
-    return build_estimates(
-        raw, target, _collect_diagnostics(target, strings, selection, thresholds)
-    )
+    findings = _collect_diagnostics(target, distinct, selection, thresholds)
+    return build_estimates(entries, target, findings)
 
 
 def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
-    """Compute the tail of an absent candidate's score, and the p-values of all candidates."""
-    # If the counts contain no information about a candidate, its p-value is 1: there is no evidence
-    # of its presence.
+    """Compute the tail of an absent candidate's z score, and the p-values of all entries."""
+    # If the counts contain no information about a candidate, its z score is 0 and its p-value 1:
+    # there is no evidence of its presence.
     is_identified = np.isfinite(selection.std_error)
     z = np.where(is_identified, selection.estimate / selection.std_error, 0.0)
     if isinstance(selection.fit, ShrunkenFit):
+        # A shrunken fit has no selection that the tail must correct for. The number of patterns of
+        # bits still bounds every p-value.
         tail = build_normal_tail()
         tested = np.maximum(tail.p_values(z), least_p_value(target))
     else:
         tail = compute_null_tail(target, selection.fit)
         tested = compute_p_values(target, selection.fit, z, selection.selected)
-    rows = np.where(is_identified, tested, 1.0)
     return tail, PValues(
-        in_memory=rows, other_counts=selection.other_counts, least_other=selection.least_other
+        in_memory=np.where(is_identified, tested, 1.0),
+        other_counts=selection.other_counts,
+        least_other=selection.least_other,
     )
 
 
 def _collect_diagnostics(
-    target: Target, strings: DistinctCandidates, selection: Selection, thresholds: Thresholds
+    target: Target, distinct: DistinctCandidates, selection: Selection, thresholds: Thresholds
 ) -> dict[str, Any]:
-    """Collect the diagnostics of a decode of strings."""
+    """Collect the diagnostics of a decode of strings, ready for JSON.
+
+    The keys are those of the table "Diagnostics" in README.md of this folder.
+    """
     fit = diagnostics.describe_fit(
         target, selection.fit, selection.std_error, threshold=thresholds.next_threshold
     )
     goodness_of_fit = fit["goodness_of_fit"]
-    misfit = goodness_of_fit["p_value"] < diagnostics.FIT_FALSE_ALARM
-    if misfit and (complete_fit := fit_all_for_test(target, strings.design, selection)) is not None:
+    # A complete list with many rare strings also fits badly, because the selected strings do not
+    # explain the collisions of the rare ones. The fit of all candidates shows if the list is
+    # complete.
+    is_bad_fit = goodness_of_fit["p_value"] < diagnostics.FIT_FALSE_ALARM
+    complete_fit = fit_all_for_test(target, distinct.design, selection) if is_bad_fit else None
+    if complete_fit is not None:
         goodness_of_fit["all_candidates_p_value"] = diagnostics.compute_fit_p_value(
             target, complete_fit
         )
+    selected_columns = distinct.design.columns(selection.selected)
     return {
         **diagnostics.describe_cohorts(target),
         **fit,
@@ -348,104 +411,129 @@ def _collect_diagnostics(
         "undetected_intervals": diagnostics.count_undetected_intervals(
             selection.estimate, selection.std_error, thresholds.detected
         ),
-        "capacity": describe_capacity(
-            target, selection, strings.design.columns(selection.selected), misfit=misfit
-        ),
-        "groups": [list(strings.candidates.select(group).strings) for group in strings.groups],
+        "capacity": describe_capacity(target, selection, selected_columns, misfit=is_bad_fit),
+        "groups": [list(distinct.candidates.select(group).strings) for group in distinct.groups],
     }
 
 
 def _compute_ones_variance(target: Target) -> float:
-    """Compute the variance of the ones at one bit of each cohort, for all devices together."""
+    """Compute the variance of the number of ones at the bits of an absent string, in reports^2.
+
+    An absent string has one bit (per hash function) in each cohort. The devices of all cohorts
+    together send ones at these bits by chance only.
+    """
     pairs = zip(target.counts, target.effective_devices, strict=True)
     return sum(compute_ones_variance(counts.params, float(devices)) for counts, devices in pairs)
 
 
 def _estimate_posterior_shares(target: Target, selection: Selection) -> Floats:
-    """Compute the posterior shares and their standard errors, (2, c)."""
+    """Compute the posterior shares and the roots of their mean squared errors, (2, c)."""
     share, error = estimate_shares(selection.estimate, selection.std_error)
     return np.stack([share, _add_shared_sampling(target, share, error)])
 
 
 def _add_shared_sampling(target: Target, share: Floats, std_error: Floats) -> Floats:
-    """Add the sampling variance that the rows of one string have in common.
-
-    Returns standard errors.
+    """Add the sampling variance that the h bits of one string share. Returns standard errors, (c,).
 
     The devices of a string are spread unevenly over the cohorts. The noise of the rows includes
-    this variance as if each of a string's h bits had different devices. The bits have the same
-    devices, so the mean of h bits lacks (1 - 1/h) of beta (1 - beta) / D, where D is the number of
-    devices: reports divided by reports per device.
+    this sampling variance, but as if each of a string's h bits in a cohort had different devices.
+    The bits have the same devices. With beta the share of the string and D the number of devices
+    (reports divided by reports per device), the variance of the mean of h bits lacks
+
+        (1 - 1/h) beta (1 - beta) / D
+
+    With h = 1 nothing is added. Over several parameter sets, (1 - 1/h) / D is averaged by reports.
     """
-    repeated = sum(
+    missing_reports = sum(
         counts.n_reports * (1 - 1 / counts.params.h) * repetition.reports_per_device
         for counts, repetition in zip(target.counts, target.repetitions, strict=True)
     )
-    inside = np.clip(share, 0.0, 1.0)
-    extra = repeated / target.n_reports * inside * (1 - inside) / target.n_reports
-    return np.sqrt(std_error**2 + extra)
+    clipped_share = np.clip(share, 0.0, 1.0)
+    missing_variance = (
+        missing_reports / target.n_reports * clipped_share * (1 - clipped_share) / target.n_reports
+    )
+    return np.sqrt(std_error**2 + missing_variance)
 
 
-def _variance_without_sampling(target: Target, selection: Selection) -> Floats:
+def _compute_variance_without_sampling(target: Target, selection: Selection) -> Floats:
     """Compute the variance of each estimate, (c,), without the sampling of its own devices.
 
-    The noise of a row includes the sampling of the strings in the fit, and of no other string.
+    Intervals add the sampling variance at their ends instead (`build_normal_interval`). The noise
+    of a row includes the sampling of the strings in the fit, and of no other string. The sampling
+    variance is therefore subtracted for the strings in the fit only.
     """
-    inside = np.clip(selection.estimate, 0.0, 1.0)
-    sampling = inside * (1 - inside)
+    clipped_share = np.clip(selection.estimate, 0.0, 1.0)
+    sampling_variance = clipped_share * (1 - clipped_share)
     variance = selection.std_error**2
     if isinstance(selection.fit, ShrunkenFit):
         fitted = np.flatnonzero(~selection.fit.random.any(axis=0))
     else:
         fitted = selection.selected
     error = _add_shared_sampling(target, selection.estimate, selection.std_error)[fitted]
-    remaining = error**2 - sampling[fitted] / _count_sampling_devices(target, selection)
+    remaining = error**2 - sampling_variance[fitted] / _count_sampling_devices(target, selection)
     variance[fitted] = np.maximum(remaining, 0.0)
     return variance
 
 
 def _count_sampling_devices(target: Target, selection: Selection) -> float:
-    """Compute the number of evenly spread devices with the sampling variance of the rows."""
+    """Compute the number of evenly spread devices that have the sampling variance of the rows.
+
+    With w the weight of a row, k its number of bits and n_j the effective devices of its cohort,
+
+        (sum of w)^2 / sum of k w^2 / n_j
+
+    For equal cohorts and weights this is the effective number of all devices. Uneven cohorts, or
+    rows with little weight, make it smaller.
+    """
     has_reports = target.reports > 0
-    weight, n = (
-        selection.fit.weight[has_reports],
-        (target.reports / target.reports_per_device)[has_reports],
-    )
-    n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.collection_index))[
-        has_reports
-    ]
-    spread = float(np.sum(n_bits * weight**2 / n))
+    weight = selection.fit.weight[has_reports]
+    cohort_devices = (target.reports / target.reports_per_device)[has_reports]
+    rows_by_collection = np.bincount(target.collection_index)
+    n_bits = np.repeat([c.params.k for c in target.counts], rows_by_collection)[has_reports]
+    spread = float(np.sum(n_bits * weight**2 / cohort_devices))
     return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
 
 
 def _compute_covariance(
     target: Target, design: Design, selection: Selection, entries: Integers
 ) -> Floats:
-    """Compute the covariance of the estimates of these candidates, (r, r).
+    """Compute the covariance of the estimates of some entries in one joint fit.
 
-    All of them are in one fit.
+    Entries outside the selection are added to the columns of the fit. Their covariance is then that
+    of coefficients, as for selected entries.
+
+    Parameters
+    ----------
+    target : n rows.
+    design : the columns of all entries.
+    selection : the fit.
+    entries : (r,) int64. Indices of entries.
+
+    Returns
+    -------
+    (r, r) float64. Noise, collisions and sampling of devices.
     """
     if isinstance(selection.fit, ShrunkenFit):
-        noise = selection.fit.covariance_of(entries)
+        covariance = selection.fit.covariance_of(entries)
     else:
         fitted = np.union1d(selection.selected, entries)
-        requested = np.isin(fitted, entries)
+        is_requested = np.isin(fitted, entries)
         is_extended = len(fitted) > len(selection.selected)
         complete_covariance = selection.fit.covariance(
             design.columns(fitted) if is_extended else None
         )
-        noise = complete_covariance[np.ix_(requested, requested)]
-    estimate, diagonal = selection.estimate[entries], np.diag_indices_from(noise)
-    noise[diagonal] = (
-        _add_shared_sampling(target, estimate, np.sqrt(np.maximum(noise[diagonal], 0.0))) ** 2
-    )
-    return add_sampling(noise, estimate, np.array(1 / _count_sampling_devices(target, selection)))
+        covariance = complete_covariance[np.ix_(is_requested, is_requested)]
+    estimate, diagonal = selection.estimate[entries], np.diag_indices_from(covariance)
+    std_error = np.sqrt(np.maximum(covariance[diagonal], 0.0))
+    covariance[diagonal] = _add_shared_sampling(target, estimate, std_error) ** 2
+    per_device = np.array(1 / _count_sampling_devices(target, selection))
+    return add_sampling(covariance, estimate, per_device)
 
 
-def _decode_closed(
-    target: Target, detection: ErrorControl, *, distribution: bool, complete: bool
+def _decode_categories(
+    target: Target, error_control: ErrorControl, *, distribution: bool, complete: bool
 ) -> Estimates:
-    """Decode categories, booleans and buckets by the closed form."""
+    """Decode categories, booleans and buckets by the closed form. Each of k bits is an entry."""
     categories = estimate_categories(target, target.counts[0].params)
     encoding = get_encoding(target.counts[0].params)
     findings = diagnostics.describe_cohorts(target)
@@ -455,10 +543,10 @@ def _decode_closed(
             raise DecodeError("complete must be false for yes or no: a no sets no bit")
         categories = CompleteCategoryEstimates.of(categories)
         findings["complete"] = categories.describe()
-    thresholds = Thresholds(detection, PValues(in_memory=categories.proportions.p_values()))
-    share = categories.shares(exclusive=encoding.is_exclusive)
-    rows = compute_category_effects(target, categories.proportions, thresholds)
-    raw = EntryEstimates(
+    thresholds = Thresholds(error_control, PValues(in_memory=categories.proportions.p_values()))
+    posterior_share = categories.shares(exclusive=encoding.is_exclusive)
+    forgery_effects = compute_category_effects(target, categories.proportions, thresholds)
+    entries = EntryEstimates(
         names=tuple(encoding.category_labels),
         entry=np.arange(len(categories.estimate)),
         group=np.zeros(len(categories.estimate), dtype=np.int64),
@@ -467,7 +555,7 @@ def _decode_closed(
         thresholds=thresholds,
         interval=categories.interval,
         covariance=categories.covariance,
-        shares=np.stack([share, categories.std_error]) if distribution else None,
-        breakdown=count_forged_reports(rows, thresholds.detected, target.n_reports),
+        shares=np.stack([posterior_share, categories.std_error]) if distribution else None,
+        breakdown=count_forged_reports(forgery_effects, thresholds.detected, target.n_reports),
     )
-    return build_estimates(raw, target, findings)
+    return build_estimates(entries, target, findings)

@@ -1,25 +1,49 @@
 """De-bias counts: turn them into the rows of a regression, one row for each bit of a cohort.
 
+The input is one `Counts` for each parameter set and the assumed reports per device. The output is a
+`Target`, which contains the de-biased proportions and computes their variances. All later steps of
+a decode read the target and never the counts.
+
 Theory of operation
 -------------------
-A report has a 1 with probability mu = p* + (q* - p*) theta, and the variance mu (1 - mu). The
-variance has two parts:
+| symbol | meaning | unit |
+|---|---|---|
+| i, j | a bit of a report, a cohort | |
+| c_ij | number of reports of cohort j with a 1 at bit i | reports |
+| N, N_j | number of reports, of one cohort | reports |
+| theta | true proportion: share of the devices whose value sets the bit | share |
+| p, q | probability that a permanent 0, or a permanent 1, is sent as 1 | probability |
+| p*, q* | probability that a true 0, or a true 1, becomes a reported 1 | probability |
+| mu | probability that a report has a 1 at the bit | probability |
+| n_d | number of reports of device d | reports |
+| R | reports per device, averaged over reports: sum over d of n_d^2, divided by N | reports |
+
+A report has a 1 with probability mu = p* + (q* - p*) theta. The de-biased proportion
+
+    y_ij = (c_ij / N_j - p*) / (q* - p*)
+
+therefore has the expectation theta ([EPK14] section 4). It is not clipped to [0, 1], because
+clipped proportions would have biased sums.
+
+*Example.* With p* = .25 and q* = .75, a bit with 300 ones in 1,000 reports has y = (.3 - .25) / .5
+= .1: an estimated tenth of the devices have a value that sets the bit.
+
+One report has the variance mu (1 - mu). The variance has two parts:
 
 - between = (mu - p) (q - mu) is the variance between devices. It comes from the value and the
   permanent response, which is Bernoulli(mu') with mu = p + (q - p) mu'. Hence (q - p)^2 mu' (1 -
   mu') = (mu - p) (q - mu).
 - The remaining variance comes from the instantaneous response, whose coins are new in every report.
 
-Let S be the sum of the squared numbers of reports of the devices, and R = S / N the reports per
-device, averaged over reports. The proportion of ones in N reports has the variance
+The proportion of ones in N reports has the variance
 
     (mu (1 - mu) + (R - 1) between) / N
 
-More devices reduce both parts. More reports per device reduce only the part of the instantaneous
-response.
+Assumption: R is the same in every cohort and for every value. More devices reduce both parts. More
+reports per device reduce only the part of the instantaneous response.
 
-The rows of several collections are stacked. Each collection has its own effective probabilities,
-noise and background. All collections share the proportions of the candidates.
+The rows of several collections (parameter sets) are stacked. Each collection has its own p*, q*,
+noise and background. All collections have the same shares of the candidates.
 """
 
 from __future__ import annotations
@@ -36,8 +60,9 @@ from rappor.counts.counts import Counts
 from rappor.estimator.device_assumptions import Repetition
 
 _FEW_ONES: Final = 9.0
-"""Variance of the ones in a row below which their distribution is not nearly normal. With a mean
-below 12, the upper tail at 3.5 standard deviations is more than six times the normal tail."""
+"""Variance of the number of ones in a row below which the number is not nearly normal. With a mean
+below 12 ones, the upper tail at 3.5 standard deviations is more than six times the normal tail, and
+the taper of the fit would set honest rows aside."""
 
 _TINY: Final = 1e-300
 """Number of devices of an empty cohort. The noise of its rows becomes large, and no division by
@@ -48,20 +73,23 @@ zero occurs."""
 class Target:
     """The de-biased bits of all collections: the n rows of the regression.
 
+    Rows are ordered by collection, then by cohort, then by bit: bit i of cohort j is row j k + i of
+    its collection. There are g collections.
+
     Attributes
     ----------
-    proportions : (n,) float64. (c_ij / N_j - p*) / (q* - p*), unclipped ([EPK14] section 4).
+    proportions : (n,) float64. y: (c_ij / N_j - p*) / (q* - p*), unclipped ([EPK14] section 4).
     reports : (n,) float64. N_j of the row's cohort, 0 for an empty cohort.
-    p_star, q_star : (n,) float64. Effective probabilities of the row.
-    p, q : (n,) float64. Probabilities of the instantaneous response.
+    p_star, q_star : (n,) float64. p* and q* of the row's collection.
+    p, q : (n,) float64. Probabilities of the instantaneous response of the row's collection.
     reports_per_device : (n,) float64. R of the row's collection. It is 1 if every device reports
         once.
-    collection_index : (n,) int64. Index of the row's collection.
-    density : (n,) float64. Share of the rows that a random string sets: the height of the
-        background.
+    collection_index : (n,) int64, increasing. Index of the row's collection.
+    density : (n,) float64. 1 - (1 - 1/k)^h, the probability that a random string sets the row: the
+        height of the background if no candidate is present.
     n_reports : number of reports in all collections.
-    counts : the collections.
-    repetitions : the assumed reports per device of each collection.
+    counts : (g,) the collections.
+    repetitions : (g,) the assumed reports per device of each collection.
     """
 
     proportions: Floats
@@ -82,7 +110,7 @@ class Target:
 
     @property
     def effective_devices(self) -> Floats:
-        """Effective number of devices of each collection, (g,)."""
+        """(g,) float64. N / R: number of devices with one report each and the same variance."""
         per_device = np.array([repetition.reports_per_device for repetition in self.repetitions])
         return np.asarray([counts.n_reports for counts in self.counts] / per_device)
 
@@ -92,33 +120,49 @@ class Target:
         return np.asarray((self.p_star == 0) | (self.q_star == 1))
 
     def compute_noise_variance(self, theta: Floats) -> Floats:
-        """Compute the variance of each row if the true proportions were `theta`.
+        """Compute the variance of each proportion if the true proportions were `theta`.
 
-        Devices are a sample of a population, and the proportion of the population is the estimand.
-        The variance of an estimate for the devices that reported would be a little smaller. Rows of
-        an empty cohort have infinite variance.
+        The variance contains the randomized responses and the sampling of devices: devices are a
+        sample of a population, and the proportion in the population is the estimand. The variance
+        of an estimate for the devices that reported would be a little smaller.
 
         Parameters
         ----------
-        theta : (n,) float64, or a number for all rows.
+        theta : (n,) float64, or a number for all rows. Clipped to [0, 1], because fitted values may
+            lie outside.
+
+        Returns
+        -------
+        (n,) float64, in squared shares. Infinite in cohorts without reports.
         """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
-        variance = mean * (1 - mean) + (self.reports_per_device - 1) * (mean - self.p) * (
-            self.q - mean
+        repeated_part = (self.reports_per_device - 1) * (mean - self.p) * (self.q - mean)
+        report_variance = mean * (1 - mean) + repeated_part
+        # Without false ones (or false zeros), a row without true ones has the variance 0, and its
+        # weight would be infinite. But one more report could differ, so the variance is at least
+        # that of one differing report.
+        single_report = self.reports_per_device / np.maximum(self.reports, 1)
+        report_variance = np.where(
+            self.has_one_sided_noise, np.maximum(report_variance, single_report), report_variance
         )
-        # Without false ones (or zeros), a row without ones has the variance 0. But one more report
-        # could differ, so the variance is at least that of one report.
-        single = self.reports_per_device / np.maximum(self.reports, 1)
-        variance = np.where(self.has_one_sided_noise, np.maximum(variance, single), variance)
-        # Empty cohorts divide by zero; their variance is replaced by infinity.
+        # Empty cohorts divide by zero. Their variance is replaced by infinity.
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.reports > 0, variance / self.reports / gap**2, np.inf)
+            return np.where(self.reports > 0, report_variance / self.reports / gap**2, np.inf)
 
     def compute_device_variance(self, theta: Floats) -> Floats:
-        """Compute the variance of each row that comes from the devices, (n,).
+        """Compute the part of each row's variance that comes from the devices.
 
-        More reports of the same devices do not reduce this part of the variance.
+        The part contains the sampling of devices and their permanent responses. More reports of the
+        same devices do not reduce it.
+
+        Parameters
+        ----------
+        theta : (n,) float64, or a number for all rows. True proportions, clipped to [0, 1].
+
+        Returns
+        -------
+        (n,) float64, in squared shares. Very large in cohorts without reports.
         """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
@@ -126,12 +170,21 @@ class Target:
         return np.asarray((mean - self.p) * (self.q - mean) / devices / gap**2)
 
     def compute_excess(self, fitted: Floats, variance: Floats) -> Floats:
-        """Compute the standardised distance of each row above a fit, (n,).
+        """Compute the distance of each row above a fit, in standard deviations.
 
         In a row with few expected ones the distribution is skewed: a single 1 is many standard
         deviations above the fit without being unusual. The signed root of the binomial deviance
         replaces the distance in such rows. It converges to the normal distance as the expected
         number of ones grows.
+
+        Parameters
+        ----------
+        fitted : (n,) float64. Fitted proportions.
+        variance : (n,) float64. Variance of each row, including collisions.
+
+        Returns
+        -------
+        (n,) float64. Negative below the fit.
         """
         excess = np.asarray((self.proportions - fitted) / np.sqrt(variance))
         gap = self.q_star - self.p_star
@@ -141,10 +194,18 @@ class Target:
         is_sparse &= (mean > 0) & (mean < 1)
         if is_sparse.any():
             mu = mean[is_sparse]
-            n = mu * (1 - mu) / (variance * gap**2)[is_sparse]  # binomial reports of this variance
-            share = np.clip(self.p_star + gap * self.proportions, 0.0, 1.0)[is_sparse]
-            deviance = 2 * n * (special.rel_entr(share, mu) + special.rel_entr(1 - share, 1 - mu))
-            excess[is_sparse] = np.sign(share - mu) * np.sqrt(np.maximum(deviance, 0.0))
+            # Number of independent reports that would have the variance of the row.
+            n = mu * (1 - mu) / (variance * gap**2)[is_sparse]
+            share_of_ones = np.clip(self.p_star + gap * self.proportions, 0.0, 1.0)[is_sparse]
+            deviance = (
+                2
+                * n
+                * (
+                    special.rel_entr(share_of_ones, mu)
+                    + special.rel_entr(1 - share_of_ones, 1 - mu)
+                )
+            )
+            excess[is_sparse] = np.sign(share_of_ones - mu) * np.sqrt(np.maximum(deviance, 0.0))
         return excess
 
 
@@ -153,15 +214,28 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
 
     Parameters
     ----------
-    collections : counts of one or more parameter sets, each with reports.
-    repetitions : the assumed reports per device of each collection.
+    collections : g counts of different parameter sets, each with reports.
+    repetitions : (g,) the assumed reports per device of each collection.
+
+    Examples
+    --------
+    Without noise, de-biased proportions are the proportions of true bits:
+
+    >>> from rappor import Params
+    >>> params = Params(k=4, m=1, f=0.0, p=0.0, q=1.0, insecure=True)
+    >>> counts = Counts(params, [[6, 3, 1, 0]], [10])
+    >>> target = debias([counts], [Repetition(reports_per_device=1.0, source="counts")])
+    >>> target.proportions.tolist()
+    [0.6, 0.3, 0.1, 0.0]
     """
-    sizes = [counts.params.m * counts.params.k for counts in collections]
-    bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])
-    reports = np.repeat(np.concatenate([c.cohort_reports for c in collections]), bits).astype(float)
-    ones = np.concatenate([c.bit_counts.ravel() for c in collections])
+    n_rows = [counts.params.m * counts.params.k for counts in collections]
+    n_bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])
+    cohort_reports = np.concatenate([counts.cohort_reports for counts in collections])
+    reports = np.repeat(cohort_reports, n_bits).astype(float)
+    ones = np.concatenate([counts.bit_counts.ravel() for counts in collections])
+    # Numbers of a collection, repeated in all its rows.
     columns = {
-        name: np.repeat([getattr(c.params, name) for c in collections], sizes)
+        name: np.repeat([getattr(counts.params, name) for counts in collections], n_rows)
         for name in ("p_star", "q_star", "p", "q", "density")
     }
     # An empty cohort has the proportion -p* / (q* - p*). Its infinite noise gives it the weight 0.
@@ -171,10 +245,10 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
         reports=reports,
         **columns,
         reports_per_device=np.repeat(
-            [float(repetition.reports_per_device) for repetition in repetitions], sizes
+            [float(repetition.reports_per_device) for repetition in repetitions], n_rows
         ),
-        collection_index=np.repeat(np.arange(len(sizes)), sizes),
-        n_reports=sum(c.n_reports for c in collections),
+        collection_index=np.repeat(np.arange(len(n_rows)), n_rows),
+        n_reports=sum(counts.n_reports for counts in collections),
         counts=tuple(collections),
         repetitions=tuple(repetitions),
     )

@@ -1,20 +1,36 @@
-"""Select the candidates that enter the regression.
+"""Selection of the candidates that enter the regression, by screening, lasso and refits.
+
+The input is a `Target` (the rows of the regression) and a `CandidatePool` (the columns of all
+candidates). The output is a `Selection`: the selected candidates, their fit, and an estimate with a
+standard error for every candidate in memory. Which candidates are *detected* is decided later, by
+`rappor.decoding.decoder`, over all candidates.
 
 Theory of operation
 -------------------
 A list has thousands of candidates, and the counts have too few rows to fit them all. But few
 candidates have many reports. A frequent candidate outside the fit biases the estimates of all
 candidates that share bits with it. The selection therefore contains every candidate with a
-significant share, and the remaining candidates get one-step estimates from the same fit.
+significant share, and the remaining candidates get one-step estimates from the same fit
+(`rappor.estimator.fit`).
 
 The search repeats three steps until no further candidate is significant:
 
 1. Screening: compute a score for every candidate from the residuals of the current fit. The
-   candidates are processed in blocks, so memory is bounded.
+   candidates are processed in blocks, so memory is bounded. The `SCREENED` best are kept.
 2. Start: in the first round, a non-negative lasso on the screened candidates selects the candidates
    that are beyond doubt.
 3. Refinement: refit, compute a de-biased estimate of every screened candidate, add the significant
    candidates and remove the candidates that are no longer significant.
+
+A z score is an estimate divided by its standard error. A candidate is significant if its p-value
+passes Benjamini-Hochberg among all candidates: at rate `ENTER` to enter, at rate `STAY` to stay.
+
+*For illustration:* 40 of 10,000 candidates are common. Screening keeps the 5,000 best. The lasso
+starts with 25 candidates. The first refit adds 10 candidates, and the second adds 6. The third
+removes one of them, because two later candidates explain its bits. The fourth changes nothing. The
+second screening finds no further candidate: 40 are selected.
+
+Arrays have these axes: n rows of the regression, c screened candidates, s selected candidates.
 """
 
 from __future__ import annotations
@@ -45,16 +61,17 @@ from rappor.estimator.sparse_products import weighted_products
 
 SCREENED: Final = 5000
 """Number of screened candidates per round, in addition to the selected candidates. Their columns
-take 8 MB at 128 cohorts. With 1,000 candidates, 1.4 % fewer strings are detected. A larger number
-costs memory and time."""
+take 8 MB at 128 cohorts. With 1,000 candidates, 1.4 % fewer strings are detected (measured). A
+larger number costs memory and time."""
 
 LASSO_SCREENED: Final = 2000
-"""Largest number of candidates in the lasso. The lasso selects the same candidates with 500."""
+"""Largest number of candidates in the lasso. The lasso selects the same candidates with 500
+(measured). A larger number costs time."""
 
 LASSO_PENALTY: Final = 4.0
 """Penalty of the lasso, in standard errors. Only candidates beyond doubt start the selection, and
 refinement adds the others. A penalty of 3 or 8 changes the number of detected strings by less than
-.2 %."""
+.2 % (measured)."""
 
 ENTER: Final = 0.05
 """False discovery rate [BH95] at which a candidate enters the selection. The rate is the default
@@ -63,33 +80,33 @@ level of the decoder, so every candidate that the decoder detects also has a col
 STAY: Final = 0.10
 """False discovery rate at which a selected candidate stays in the selection. The rate is above
 `ENTER`. With equal rates, candidates near the threshold would enter and leave in turns. With .05 a
-decode takes a third longer."""
+decode takes a third longer (measured)."""
 
 _SCREENINGS: Final = 8
-"""Largest number of screenings. Three screenings are enough for the populations of the benchmarks.
-"""
+"""Largest number of screenings, which limits the time. Three screenings are enough for the
+populations of the benchmarks."""
 
 _REFINEMENTS: Final = 12
-"""Largest number of refinements in one round. With 24 the estimates do not change. With 6 some
-selections have not converged."""
+"""Largest number of refits in one refinement. With 24 the estimates do not change. With 6 some
+selections have not converged (measured)."""
 
-_MOST_SELECTED: Final = 2
+_ROWS_PER_SELECTED: Final = 2
 """Smallest number of rows per selected candidate. With fewer rows, the fit could not estimate the
 variance of its noise."""
 
-_MOST_ENTERING: Final = 16
-"""Smallest number of rows per candidate that enters in one step. With 4 or 64 the number of
-detected strings changes by .1 %."""
+_ROWS_PER_ENTERING: Final = 16
+"""Smallest number of rows per candidate that enters in one refit. With 4 or 64 the number of
+detected strings changes by .1 % (measured)."""
 
-_NEAR: Final = 0.75
+_EXACT_FROM: Final = 0.75
 """Approximate z score above which the exact leverage of a candidate is computed during refinement.
 Lower scores cannot change the selection: candidates that enter, and candidates that are counted
 near the threshold, have scores above 1.1."""
 
-_MOST_USUAL: Final = 0.25
+_MOST_APPROXIMATE: Final = 0.25
 """Largest number of selected candidates, as a share of the rows, at which the information of a
 candidate is approximated by 1 - leverage of its rows. The approximation is used only in a fit of
-many columns."""
+many columns, and is too rough where the selection fills the rows."""
 
 _EDGE: Final = 0.5
 """Half width, in standard errors, of the window around the entry threshold in which scores are
@@ -114,38 +131,39 @@ class Selection(Scores):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Screened:
+class _ScreenedCandidates:
     """The candidates of one round of the selection.
 
     Attributes
     ----------
     target : n rows.
-    columns : (n, s) sparse. Column j contains the rows of candidate j.
-    rows : (n, s) sparse. Absolute values of `columns`.
+    columns : (n, c) sparse. A column contains the rows of a candidate. Entries are 1, or -1 in a
+        column that stands for a falling share (`rappor.comparison.change_regression`).
+    absolute_columns : (n, c) sparse. Absolute values of `columns`.
     n_candidates : number of all candidates, including the candidates that were not screened.
     progress : function that reports the progress.
     """
 
     target: Target
     columns: sparse.csc_array
-    rows: sparse.csc_array
+    absolute_columns: sparse.csc_array
     n_candidates: int
     progress: Progress
 
 
-class _Refined(NamedTuple):
+class _Refinement(NamedTuple):
     """The result of a refinement.
 
     Attributes
     ----------
     fit : the fit with the selected candidates as columns.
-    inside : (s,) bool. True for the screened candidates in the selection.
-    enter : p-value below which a further candidate would enter the selection.
+    is_selected : (c,) bool. True for the screened candidates in the selection.
+    entry_p_value : largest p-value with which a further candidate would enter the selection.
     """
 
     fit: Fit
-    inside: Booleans
-    enter: float
+    is_selected: Booleans
+    entry_p_value: float
 
 
 def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -> Selection:
@@ -158,39 +176,35 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
     target : the rows of the regression, from all collections.
     pool : the candidates, in memory or read from a stream.
     progress : function that reports the progress.
-
-    Returns
-    -------
-    The selected candidates with their fit, and the estimates of all candidates in memory.
     """
-    chosen = np.array([], dtype=np.int64)
-    fit = fit_rows(target, pool.columns(chosen), allow_zero_weights=False)
-    screening = pool.screen(ScreeningTask(target, fit, pool.n_terms), chosen, progress)
+    selected = np.array([], dtype=np.int64)
+    fit = fit_rows(target, pool.columns(selected), allow_zero_weights=False)
+    screening = pool.screen(ScreeningTask(target, fit, pool.n_terms), selected, progress)
     for round_number in range(_SCREENINGS):
         z = screening.estimate / screening.std_error
-        z[np.isin(screening.index, chosen)] = np.inf
-        best = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(chosen)])
+        # Selected candidates stay among the screened ones, however small their one-step score is.
+        z[np.isin(screening.index, selected)] = np.inf
+        best = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(selected)])
         screened_index = screening.index[best]
         columns = pool.columns(screened_index)
-        screened = _Screened(
+        screened = _ScreenedCandidates(
             target=target,
             columns=columns,
-            rows=abs(columns),
+            absolute_columns=abs(columns),
             n_candidates=pool.n_candidates,
             progress=progress,
         )
-        inside = np.isin(screened_index, chosen)
-        # In the first round no row is tapered. A frequent string that the lasso missed lifts its
+        is_selected = np.isin(screened_index, selected)
+        # In the first round no row is set aside. A frequent string that the lasso missed lifts its
         # own rows far above the fit. The taper would set these rows aside, and the string could
         # never enter.
         if round_number == 0:
-            # No row is set aside yet: a string that the lasso missed would lose its own rows.
-            start_refinement = _refine_selection(
+            first_refinement = _refine_selection(
                 screened, fit, select_by_lasso(columns, fit, z[best]), allow_zero_weights=False
             )
-            fit, inside = start_refinement.fit, start_refinement.inside
-        refined = _refine_selection(screened, fit, inside)
-        fit, chosen = refined.fit, screened_index[refined.inside]
+            fit, is_selected = first_refinement.fit, first_refinement.is_selected
+        refinement = _refine_selection(screened, fit, is_selected)
+        fit, selected = refinement.fit, screened_index[refinement.is_selected]
         # All candidates were in the refinement, so no candidate can be missing.
         if len(screened_index) == pool.n_candidates:
             break
@@ -198,18 +212,18 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
         # strings could hide them. Score these candidates again on the final fit. Otherwise a string
         # with a low score in the previous fit would be lost.
         screening = pool.screen(ScreeningTask(target, fit, pool.n_terms), screened_index, progress)
-        missed = ~np.isin(screening.index, screened_index)
-        z = (screening.estimate / screening.std_error)[missed]
+        is_new = ~np.isin(screening.index, screened_index)
+        z = (screening.estimate / screening.std_error)[is_new]
         p_values = compute_null_tail(target, fit, most_values=0).p_values(z)
-        if not np.any(p_values <= refined.enter):
+        if not np.any(p_values <= refinement.entry_p_value):
             break
-    position = np.searchsorted(screening.index, screened_index)
     # The screening used the mean leverage. The candidates of the last round get exact estimates.
-    screening.estimate[position], screening.std_error[position] = _estimate_all(
-        screened.columns, fit, refined.inside
+    refined_index = np.searchsorted(screening.index, screened_index)
+    screening.estimate[refined_index], screening.std_error[refined_index] = _estimate_all(
+        screened.columns, fit, refinement.is_selected
     )
     return Selection(
-        selected=np.searchsorted(screening.index, chosen),
+        selected=np.searchsorted(screening.index, selected),
         fit=fit,
         estimate=screening.estimate,
         std_error=screening.std_error,
@@ -221,23 +235,27 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
 def select_by_lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
     """Select columns with a non-negative lasso.
 
-    Rows are weighted by the inverse variance of their noise, columns are scaled to unit
-    information, and the background is projected out. The penalty therefore counts standard errors.
+    With X the columns, P the projection that removes the columns of the fit, D the square root of
+    the information of each column and e the residual, the lasso minimises
+
+        |W^(1/2) P (e - X D^-1 a)|^2 / 2 + LASSO_PENALTY * sum of a,    a >= 0
+
+    Columns have unit information after the scaling by D, so the penalty counts standard errors.
 
     Few columns are in the solution. The function solves the lasso on the columns whose score
-    exceeds the penalty, computes the scores of all other columns on the remaining residual, and
-    adds the columns whose score exceeds the penalty. When no column is added, the solution
-    satisfies the optimality conditions of the lasso on all columns.
+    exceeds the penalty (the active columns), computes the scores of all other columns on the
+    remaining residual, and adds the columns whose score exceeds the penalty. When no column is
+    added, the solution satisfies the optimality conditions of the lasso on all columns.
 
     Parameters
     ----------
-    columns : (n, s) sparse. The rows of each screened candidate.
-    fit : the current fit. Its weights and its background are used.
-    z : (s,) float64. Scores in standard errors. The `LASSO_SCREENED` largest scores take part.
+    columns : (n, c) sparse. The rows of each screened candidate.
+    fit : the current fit. Its weights, its residual and its columns are used.
+    z : (c,) float64. Scores in standard errors. The `LASSO_SCREENED` largest scores take part.
 
     Returns
     -------
-    (s,) bool, True for the columns with a coefficient above 0.
+    (c,) bool, True for the columns with a coefficient above 0.
     """
     best = np.sort(np.argsort(-z, kind="stable")[:LASSO_SCREENED])
     score, information = fit.scores(columns[:, best])
@@ -248,23 +266,24 @@ def select_by_lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
     best_columns, scale = columns[:, best], np.sqrt(information)
     cross = weighted_products(best_columns, fit.weight, fit.basis)
     remaining_score = score / scale
-    active = np.zeros(len(best), dtype=bool)
+    is_active = np.zeros(len(best), dtype=bool)
     coefficients = np.zeros(len(best))
-    while np.any(entering := ~active & (remaining_score > LASSO_PENALTY)):
-        active |= entering
-        active_columns = best_columns[:, active]
+    while np.any(is_entering := ~is_active & (remaining_score > LASSO_PENALTY)):
+        is_active |= is_entering
+        active_columns = best_columns[:, is_active]
+        # X' P' W P X = X' W X - (X' W B) (B' W B)^-1 (B' W X), with B the columns of the fit.
         gram = weighted_products(active_columns, fit.weight, active_columns.tocsr())
-        gram -= cross[active] @ fit.inverse @ cross[active].T
-        gram /= np.outer(scale[active], scale[active])
-        coefficients[active] = _solve_lasso(gram, score[active] / scale[active])
+        gram -= cross[is_active] @ fit.inverse @ cross[is_active].T
+        gram /= np.outer(scale[is_active], scale[is_active])
+        coefficients[is_active] = _solve_lasso(gram, score[is_active] / scale[is_active])
         weighted_fit = fit.weight * (best_columns @ (coefficients / scale))
         explained_score = best_columns.T @ weighted_fit - cross @ (
             fit.inverse @ (fit.basis.T @ weighted_fit)
         )
         remaining_score = (score - explained_score) / scale
-    chosen = np.zeros(columns.shape[1], dtype=bool)
-    chosen[best] = coefficients > 0
-    return chosen
+    is_in_lasso = np.zeros(columns.shape[1], dtype=bool)
+    is_in_lasso[best] = coefficients > 0
+    return is_in_lasso
 
 
 def _solve_lasso(gram: Floats, score: Floats) -> Floats:
@@ -272,8 +291,12 @@ def _solve_lasso(gram: Floats, score: Floats) -> Floats:
 
     Parameters
     ----------
-    gram : (s, s) float64. Products of the scaled columns.
-    score : (s,) float64. Products of the scaled columns and the residual.
+    gram : (a, a) float64. Products of the scaled active columns. The diagonal is 1.
+    score : (a,) float64. Products of the scaled active columns and the residual.
+
+    Returns
+    -------
+    (a,) float64, in standard errors.
     """
     # Import scikit-learn only here. The import takes a second or more, and closed forms do not use
     # it.
@@ -298,137 +321,169 @@ def _solve_lasso(gram: Floats, score: Floats) -> Floats:
 
 
 def _refine_selection(
-    screened: _Screened, fit: Fit, inside: Booleans, *, allow_zero_weights: bool = True
-) -> _Refined:
-    """Add and remove candidates until the selection no longer changes.
+    screened: _ScreenedCandidates,
+    fit: Fit,
+    is_selected: Booleans,
+    *,
+    allow_zero_weights: bool = True,
+) -> _Refinement:
+    """Refit, add candidates and remove candidates until the selection no longer changes.
 
     Parameters
     ----------
     screened : the candidates of this round.
     fit : the fit to start from.
-    inside : (s,) bool. The selection to start from.
+    is_selected : (c,) bool. The selection to start from.
     allow_zero_weights : as in `fit_rows`. False keeps a positive weight on every row.
     """
     search_degrees, n_backgrounds = 0.0, len(screened.target.counts)
-    coefficients = np.zeros(len(inside))
+    coefficients = np.zeros(len(is_selected))
     for step in range(_REFINEMENTS):
         screened.progress("selecting candidates", step, _REFINEMENTS)
         fit = fit_rows(
             screened.target,
-            screened.columns[:, inside],
+            screened.columns[:, is_selected],
             start=fit,
             initial_coefficients=np.concatenate(
-                [fit.coefficients[:n_backgrounds], coefficients[inside]]
+                [fit.coefficients[:n_backgrounds], coefficients[is_selected]]
             ),
             allow_zero_weights=allow_zero_weights,
             search_degrees=search_degrees,
         )
-        coefficients[inside] = fit.coefficients[n_backgrounds:]
-        z = _compute_z_scores(screened, fit, inside)
+        coefficients[is_selected] = fit.coefficients[n_backgrounds:]
+        z = _compute_z_scores(screened, fit, is_selected)
         p_values = compute_null_tail(screened.target, fit, most_values=0).p_values(z)
+        # Candidates that were not screened count as large p-values: the list is as long as before.
         all_p_values = PValues(in_memory=p_values, n_further=screened.n_candidates - len(p_values))
-        enter, stay = (
+        entry_p_value, stay_p_value = (
             Thresholds(ErrorControl(alpha=rate), all_p_values).largest for rate in (ENTER, STAY)
         )
         n_rows = int((fit.weight > 0).sum())
-        staying = _keep_strongest(inside & (p_values <= stay), z, n_rows // _MOST_SELECTED)
+        is_staying = _keep_strongest(
+            is_selected & (p_values <= stay_p_value), z, n_rows // _ROWS_PER_SELECTED
+        )
         # Few candidates enter at a time. Two strings that share bits may both be significant
         # because of the same reports. After one of them has entered, the other is no longer
         # significant.
-        entering = _keep_strongest(
-            ~inside & (p_values <= enter), z, max(n_rows // _MOST_ENTERING, 1)
+        is_entering = _keep_strongest(
+            ~is_selected & (p_values <= entry_p_value), z, max(n_rows // _ROWS_PER_ENTERING, 1)
         )
-        next_inside = staying | entering
-        search_degrees = _compute_search_degrees(z, p_values <= enter)
+        next_selected = is_staying | is_entering
+        search_degrees = _compute_search_degrees(z, p_values <= entry_p_value)
         # The first step only fits the selection that was passed. Its degrees of freedom of the
         # search were not known yet, so an unchanged selection is not a reason to stop.
-        if step > 0 and np.array_equal(next_inside, inside):
+        if step > 0 and np.array_equal(next_selected, is_selected):
             break
         # After the last step the selection must match the columns of the returned fit.
         if step < _REFINEMENTS - 1:
-            inside = next_inside
-    return _Refined(fit, inside, enter)
+            is_selected = next_selected
+    return _Refinement(fit, is_selected, entry_p_value)
 
 
-def _compute_z_scores(screened: _Screened, fit: Fit, inside: Booleans) -> Floats:
+def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Booleans) -> Floats:
     """Compute the z score of every screened candidate, with the accuracy that the selection needs.
 
     The information of a candidate is approximate in two cases:
 
-    - in a fit of many columns, for all candidates, because exact leverages would need an inverse;
-    - in other fits, for candidates outside the selection with a score below `_NEAR`.
+    - In a fit of many columns, for all candidates, because exact leverages would need an inverse.
+      The approximation is the sum of w (1 - leverage) over the rows of the candidate.
+    - In other fits, for candidates outside the selection with a score below `_EXACT_FROM`.
+
+    Parameters
+    ----------
+    screened : c candidates.
+    fit : the fit of the selected candidates.
+    is_selected : (c,) bool.
 
     Returns
     -------
-    (s,) float64.
+    (c,) float64.
     """
-    columns, row_weight = screened.columns, screened.rows.T @ fit.weight
+    columns, row_weight = screened.columns, screened.absolute_columns.T @ fit.weight
     score = columns.T @ (fit.weight * fit.residual)
-    is_approximate = fit.equations.is_large and fit.n_selected < _MOST_USUAL * len(fit.residual)
+    is_approximate = fit.equations.is_large and fit.n_selected < _MOST_APPROXIMATE * len(
+        fit.residual
+    )
     if is_approximate:
-        information_left = screened.rows.T @ (
-            fit.weight * (1 - fit.equations.compute_leverages(fit.weight))
-        )
+        remaining_weight = fit.weight * (1 - fit.equations.compute_leverages(fit.weight))
+        remaining_information = screened.absolute_columns.T @ remaining_weight
         # The leverage of a row includes the contribution of the selected candidates in it. Add the
         # contribution of the candidate itself, which its own column does not remove.
-        own_leverage = (
-            screened.rows.T @ fit.weight**2 / np.where(row_weight > 0, row_weight, np.inf)
+        candidate_leverage = (
+            screened.absolute_columns.T
+            @ fit.weight**2
+            / np.where(row_weight > 0, row_weight, np.inf)
         )
-        information_left += np.where(inside, own_leverage, 0.0)
-        information = information_left * (1 - information_left / fit.weight.sum())
+        remaining_information += np.where(is_selected, candidate_leverage, 0.0)
+        information = remaining_information * (1 - remaining_information / fit.weight.sum())
     else:
         information = approximate_information(row_weight, fit)
     # A candidate without weighted rows has no information. Its score becomes 0.
-    safe = np.where(information > 0, information, np.inf)
-    z = score / np.sqrt(safe)
+    safe_information = np.where(information > 0, information, np.inf)
+    z = score / np.sqrt(safe_information)
     if is_approximate:
-        z[inside] = fit.coefficients[-fit.n_selected :] * np.sqrt(safe[inside]) * fit.kappa
+        # The residual is orthogonal to selected columns, so their score comes from the coefficient.
+        z[is_selected] = (
+            fit.coefficients[-fit.n_selected :] * np.sqrt(safe_information[is_selected]) * fit.kappa
+        )
         return np.asarray(z)
     estimate, std_error = fit.compute_selected_estimates()
-    z[inside] = estimate / std_error
+    z[is_selected] = estimate / std_error
     # Compute exact scores only where they can change the selection. This saves most of the time.
-    outside = np.flatnonzero(~inside & (z > _NEAR))
-    score, information = fit.scores(columns[:, outside])
+    is_exact = np.flatnonzero(~is_selected & (z > _EXACT_FROM))
+    score, information = fit.scores(columns[:, is_exact])
     largest_information = float(np.max(information, initial=0.0))
     estimate, std_error = estimate_one_step(score, information, fit, largest_information)
-    z[outside] = estimate / std_error
+    z[is_exact] = estimate / std_error
     return np.asarray(z)
 
 
-def _estimate_all(columns: sparse.csc_array, fit: Fit, inside: Booleans) -> tuple[Floats, Floats]:
-    """Compute the coefficient and the standard error of every screened candidate.
+def _estimate_all(
+    columns: sparse.csc_array, fit: Fit, is_selected: Booleans
+) -> tuple[Floats, Floats]:
+    """Compute the estimate and the standard error of every screened candidate, without shortcuts.
 
-    The coefficient of a selected candidate is its fitted coefficient. The coefficient of another
+    The estimate of a selected candidate is its fitted coefficient. The estimate of another
     candidate is the one-step estimate of [ZZ14].
+
+    Returns
+    -------
+    estimate, std_error : (c,) float64 each, as shares.
     """
-    estimate, std_error = np.empty((2, len(inside)))
-    score, information = fit.scores(columns[:, ~inside])
+    estimate, std_error = np.empty((2, len(is_selected)))
+    score, information = fit.scores(columns[:, ~is_selected])
     largest_information = float(np.max(information, initial=0.0))
-    estimate[~inside], std_error[~inside] = estimate_one_step(
+    estimate[~is_selected], std_error[~is_selected] = estimate_one_step(
         score, information, fit, largest_information
     )
-    estimate[inside], std_error[inside] = fit.compute_selected_estimates()
+    estimate[is_selected], std_error[is_selected] = fit.compute_selected_estimates()
     return estimate, std_error
 
 
-def _keep_strongest(candidates: Booleans, z: Floats, most: int) -> Booleans:
-    """Reduce a set of candidates to the `most` candidates with the largest z score."""
-    if candidates.sum() <= most:
-        return candidates
-    kept = np.zeros_like(candidates)
-    kept[np.argsort(np.where(candidates, -z, np.inf), kind="stable")[:most]] = True
-    return kept
+def _keep_strongest(is_member: Booleans, z: Floats, most: int) -> Booleans:
+    """Reduce a set of candidates, (c,) bool, to the `most` members with the largest z scores."""
+    if is_member.sum() <= most:
+        return is_member
+    is_kept = np.zeros_like(is_member)
+    is_kept[np.argsort(np.where(is_member, -z, np.inf), kind="stable")[:most]] = True
+    return is_kept
 
 
-def _compute_search_degrees(z: Floats, entered: Booleans) -> float:
+def _compute_search_degrees(z: Floats, is_significant: Booleans) -> float:
     """Compute the degrees of freedom that the choice of the candidates used.
 
     The degrees of freedom are t times the density of the scores at t, where t is the smallest score
-    that entered. Tibshirani (Statistica Sinica 2015, section 5) derives the formula for the
+    that entered. The density is the number of scores within `_EDGE` of t, because the window is one
+    standard error wide. Tibshirani (Statistica Sinica 2015, section 5) derives the formula for the
     selection of the best subset in an orthogonal design. Random hashing makes the design nearly
     orthogonal.
+
+    Parameters
+    ----------
+    z : (c,) float64. Scores of the screened candidates.
+    is_significant : (c,) bool. True for candidates that may enter.
     """
-    if not entered.any():
+    if not is_significant.any():
         return 0.0
-    threshold = float(z[entered].min())
+    threshold = float(z[is_significant].min())
     return threshold * float(np.sum(np.abs(z - threshold) < _EDGE))
