@@ -2,6 +2,11 @@
 
 The texts contain no formulas. The largest beliefs (how sure an observer can become of the person's
 value) are computed from the registry, so the texts cannot promise more than the parameters hold.
+They are the beliefs of the privacy notice (`rappor.privacy.notice`), also for a value that stays
+the same for a year: a person must not agree to less than `rappor collects` says.
+
+Both texts quote the descriptions of the metrics. So a description should be a phrase without a full
+stop inside, such as "Light or dark appearance".
 """
 
 from __future__ import annotations
@@ -9,10 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rappor.base.sentence_numbers import format_belief
 from rappor.privacy.documents import Document, Section
-from rappor.protocol.loss import epsilon_1, posterior_bound
-from rappor.registry.budget import scope_loss
+from rappor.privacy.notice import describe_certainty
+from rappor.privacy.unchanged_values import compute_unchanged_loss
+from rappor.protocol.loss import epsilon_1
+from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -39,15 +45,25 @@ def write_consent_texts(registry: Registry) -> Document:
 
 
 def _write_short_text(metrics: tuple[Metric, ...]) -> str:
-    topics = "; ".join(metric.description.rstrip(".") for metric in metrics)
+    topics = "; ".join(map(_quote_description, metrics))
     # Case: the loss of a metric has no limit, for example with f = 0 and an epoch that never ends.
     # The text must not promise that values are scrambled.
     if any(math.isinf(scope_loss(metric)) for metric in metrics):
         return f"We record: {topics}. Some of it can be read back. You can stop at any time."
+    # Case: one answer is protected, and the answers of a year together are not. "Nobody can read it
+    # back" would be false for a person whose value stays the same.
+    certainties = {describe_certainty(compute_unchanged_loss(metric).epsilon) for metric in metrics}
+    year = ""
+    if "become almost certain" in certainties:
+        year = " Somebody who links your answers of a whole year can become almost certain."
     return (
-        f"We record: {topics}. It is scrambled on your device so that nobody can read it back with "
-        "certainty. You can say no, and stop at any time."
+        f"We record: {topics}. Your device scrambles each answer so that nobody can read it back "
+        f"with certainty.{year} You can say no, and stop at any time."
     )
+
+
+def _quote_description(metric: Metric) -> str:
+    return f'"{metric.description.rstrip(".")}"'
 
 
 def _write_long_text(metrics: tuple[Metric, ...]) -> Iterator[str]:
@@ -59,8 +75,8 @@ def _write_long_text(metrics: tuple[Metric, ...]) -> Iterator[str]:
     )
     yield from map(_describe_metric, metrics)
     yield (
-        "If your answer stays the same for years, or if you have several devices, a person who "
-        "links all your answers learns more than from one answer."
+        "If you have several devices, somebody who links the answers of all of them learns more "
+        "than from one device."
     )
     yield (
         "The receiver of the answers can see that your device takes part, and can see its network "
@@ -75,23 +91,43 @@ def _write_long_text(metrics: tuple[Metric, ...]) -> Iterator[str]:
 
 
 def _describe_metric(metric: Metric) -> str:
-    """Write a paragraph about one metric, with the largest belief that its reports allow."""
+    """Write a paragraph about one metric, with the largest beliefs that its reports allow."""
     until = f"until {metric.expires}, for {metric.owner}"
-    text = f"{metric.description.rstrip('.')}: at most once a {metric.pace}, {until}."
+    text = f"{_quote_description(metric)}: at most once a {metric.pace}, {until}."
     epsilon_report, epsilon_scope = epsilon_1(metric.params), scope_loss(metric)
     # Case: the loss has no limit. The largest belief would be 100 %, so the text says it plainly.
     if math.isinf(epsilon_scope):
         return f"{text} Your answers to this are not protected: they can be read back."
-    belief_report, belief_scope = (
-        format_belief(posterior_bound(epsilon, 0.5)[1])
-        for epsilon in (epsilon_report, epsilon_scope)
-    )
-    span = "ever" if metric.epoch == "life" else f"in a {metric.epoch}"
     text += (
-        f" Somebody who was half sure what your answer is can be at most {belief_report} sure "
-        f"after one of your answers, and {belief_scope} after all answers that you send {span}."
+        " Somebody who was half sure what your answer is can "
+        f"{describe_certainty(epsilon_report)} after one of your answers"
     )
+    # With one report in an epoch, all answers of the epoch are the one answer above.
+    if most_reports(metric) != 1:
+        span = "ever" if metric.epoch == "life" else f"in a {metric.epoch}"
+        text += f", and {describe_certainty(epsilon_scope)} after all answers that you send {span}"
+    text += f".{_describe_year(metric)}"
     if metric.segments:
         names = ", ".join(dimension.name for dimension in metric.segments)
         text += f" We also record without scrambling: {names}."
     return text
+
+
+def _describe_year(metric: Metric) -> str:
+    """Describe the belief after a year in which the value stays the same; empty without epochs.
+
+    A metric for life repeats one response, so a year reveals no more than its other reports.
+    """
+    if metric.epoch == "life":
+        return ""
+    unchanged = compute_unchanged_loss(metric)
+    text = (
+        " If your answer stays the same for a year, somebody who links all your answers can "
+        f"{describe_certainty(unchanged.epsilon)}"
+    )
+    if unchanged.named is not None:
+        text += (
+            f". Of {unchanged.candidates:,} equally likely answers they can name yours "
+            f"{100 * unchanged.named:.0f} times in 100"
+        )
+    return f"{text}."

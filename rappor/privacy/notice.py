@@ -230,12 +230,22 @@ def describe_belief(epsilon: float) -> str:
     >>> describe_belief(2.0)
     'somebody who was half sure what your answer is can be at most 88.1 % sure'
     """
+    return f"somebody who was half sure what your answer is can {describe_certainty(epsilon)}"
+
+
+def describe_certainty(epsilon: float) -> str:
+    """Return the verb of `describe_belief`: how sure somebody can become who was half sure.
+
+    Examples
+    --------
+    >>> describe_certainty(2.0), describe_certainty(16.0)
+    ('be at most 88.1 % sure', 'become almost certain')
+    """
     _, largest = posterior_bound(epsilon, _EVEN_ODDS)
-    # Rounded to a tenth, a belief above 99.95 % would be printed as 100 %.
-    belief = f"be at most {format_belief(largest)} sure"
     if largest > _NEAR_CERTAINTY:
-        belief = "become almost certain"
-    return f"somebody who was half sure what your answer is can {belief}"
+        # Rounded to a tenth, a belief above 99.95 % would be printed as 100 %.
+        return "become almost certain"
+    return f"be at most {format_belief(largest)} sure"
 
 
 def describe_promise(metric: Metric) -> str:

@@ -64,15 +64,15 @@ candidates = [                  # this list may change at any time
 parts = [{parts}]  # find names that are not listed
 m = {cohorts}"""
 
-_DESCRIPTION: Final = (
-    "Which {what} of {name} are used. Each device answers once a month, with one of its uses on a "
-    "random day. So a share is a share of devices, not of uses. Nothing links two answers."
-)
+_DESCRIPTION: Final = "Which {what} of {name} are used"
+"""Description of the metric. Notices and consent texts quote the description inside sentences of
+their own, so it is one phrase. It once had four sentences, which broke all of these texts."""
 
 _SECTION: Final = """\
 ## Telemetry
 
-Only if you agree, {name} reports which of its {what} are used.
+Only if you agree, {name} reports which of its {what} are used: once a month, one use of
+one random day. So a published share is a share of devices, not of uses.
 Without a yes nothing is computed or sent, and only the answer is kept. The reports have names of
 {what} only, never a value, a file name or an identifier, and a device adds random noise
 before anything leaves.
@@ -232,7 +232,7 @@ def format_registry(
     is_list = devices is not None and devices >= min_devices_for_list() and not host.is_site
     description = _DESCRIPTION.format(name=host.name, what=host.what)
     if METRIC not in host.what:
-        description += f" A {METRIC} is one of these {host.what}."
+        description += f" (a {METRIC} is one of these {host.what})"
     fields = {
         "name": host.name,
         "metric": METRIC,

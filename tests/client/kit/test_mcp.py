@@ -79,8 +79,9 @@ def host(tmp_path: Path) -> Awake:
 def test_a_registry_names_the_tools(host: Awake) -> None:
     """Its description says tools, not commands."""
     metric = Registry.load(host.registry)["command"]
-    assert metric.description.startswith("Which tools of myserver are used.")
-    assert metric.description.endswith("A command is one of these tools.")
+    assert (
+        metric.description == "Which tools of myserver are used (a command is one of these tools)"
+    )
     assert metric.params.categories == ("add", "multiply")
     assert "plugin" not in Path(host.registry).read_text()
 

@@ -14,6 +14,7 @@ from rappor import Registry
 from rappor.privacy.consent_text import write_consent_texts
 from rappor.privacy.documents import Document
 from rappor.privacy.impact_assessment import write_impact_assessment
+from rappor.privacy.notice import privacy_notice
 from rappor.privacy.registry_datasheet import (
     LOGGED_UPLOADS,
     RETRY_DAYS,
@@ -108,12 +109,32 @@ def test_each_risk_has_a_likelihood_and_a_measure() -> None:
 
 
 def test_consent_is_short_and_without_formulas() -> None:
-    """The short text has three sentences, and neither text has an epsilon."""
+    """The short text has four sentences at most, and neither text has an epsilon."""
     short, long = write_consent_texts(load_registry()).sections
-    assert len(short.texts[0].split()) < 45
+    assert len(short.texts[0].split()) < 55
     assert "so that nobody can read it back with certainty" in short.texts[0]
     assert not re.search("epsilon|nats|bits|cohort", " ".join((*short.texts, *long.texts)))
     assert "erases all of it" in " ".join(long.texts)
+
+
+def test_consent_promises_no_more_than_the_notice() -> None:
+    """Where the notice calls an observer almost certain after a year, both texts do, too."""
+    registry = load_registry()
+    short, long = write_consent_texts(registry).sections
+    assert "your answers of a whole year can become almost certain" in short.texts[0]
+    for metric, paragraph in zip(registry.values(), long.texts[1:], strict=False):
+        (in_notice,) = re.findall("stays the same for a year: (.*)", privacy_notice(metric))
+        (in_consent,) = re.findall("stays the same for a year, (.*)", paragraph)
+        assert re.findall(r"become .* certain|\d+ times", in_notice) == re.findall(
+            r"become .* certain|\d+ times", in_consent
+        )
+
+
+def test_a_metric_for_life_has_no_sentence_about_a_year() -> None:
+    """Its reports repeat one response, so a year reveals no more than they do."""
+    page = REGISTRY.partition("[metrics.editor]")[0].replace('epoch = "quarter"', 'epoch = "life"')
+    short, long = write_consent_texts(load_registry(page)).sections
+    assert "year" not in " ".join((*short.texts, *long.texts))
 
 
 def test_an_unprotected_answer_is_not_called_scrambled() -> None:
