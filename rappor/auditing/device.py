@@ -142,18 +142,23 @@ number, a power of 2 or a round number. Faults at other periods are missed.
 """
 
 NOT_EXAMINED: Final = (
-    "Consent: withdrawal, opting out and what they erase.",
-    "Delivery: the bytes, segments and addresses of uploads, retries, logs, and what links these.",
-    "Times: a moment of sending that follows the value a little, on few days, or not by its order.",
-    "Accidents: a full or damaged disk, a process that is killed, a folder that was copied later.",
+    "Consent: withdrawal, opting out, and the data that they erase.",
+    "Delivery: the bytes, segments and addresses of uploads, retries and logs, and what links them.",
+    "Times: a sending time that depends on the value only a little, only on few days, or without "
+    "being earlier or later.",
+    "Accidents: a full or damaged disk, a killed process, a folder that is copied later.",
     "Concurrency: two processes or threads on one device.",
-    "Secrets: one of few bits, as 16, or one that is drawn from a foreseeable set.",
+    "Secrets: a secret of few random bits, such as 16, or from a predictable set.",
     "Dates: a fault at midnight, in an hour without an event, at the end of a year, or much later.",
-    "Many reports: a fault after 1,000, or in one of no fixed place; noise that comes again later.",
-    "Values: others; a file that holds one encrypted or rearranged, or shows it by its size.",
-    "Ledger: wrong nats that are alike for twins, within their bounds.",
-    "Rare faults: as of one value's noise; --command tests many more devices, and measures losses.",
+    "Many reports: a fault after 1,000 reports, or at no fixed period; noise that is repeated "
+    "later than in the next report.",
+    "Values: other values; a file that contains a value encrypted or rearranged, or reveals it by "
+    "its size.",
+    "Ledger: wrong nats that are equal on twins and within their bounds.",
+    "Rare faults: for example missing noise of one value. --command tests many more devices, and "
+    "measures losses.",
 )
+"""Limits of the audit, one sentence each. They are part of `Audit.not_examined`."""
 
 
 def audit_client(
@@ -232,8 +237,8 @@ def _format_missed(missed: Sequence[str], devices: int) -> list[str]:
     if not missed:
         return []
     return [
-        f"Parameters: with their noise, {devices} devices would often miss {'; '.join(missed)}. In "
-        "brackets: the share of audits that would find it."
+        f"Parameters: with the noise of this metric, {devices} devices would often miss these "
+        f"faults: {'; '.join(missed)}. In brackets: the probability that an audit finds the fault."
     ]
 
 

@@ -45,12 +45,13 @@ _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
 """Names of all normalizers except `domain`, which needs an extra to be installed."""
 
 _NOT_EXAMINED: Final = (
-    "Coins: the audit gave fresh ones and did not test the program's own.",
-    "Permanent coins: they follow from the secret; a <= for < there differs once in 2^32 coins.",
-    "Parts: the choice of a device's part was not tested, only the answers for each part.",
-    "Normalizers: domain was not tested, because it depends on a list.",
-    "Clients: epochs, consent, the ledger and uploads are no part of an encoder.",
+    "Coins: the audit passed the fresh coins and did not test the program's own generator.",
+    "Permanent coins: they follow from the secret. A <= in place of < changes one coin of 2^32.",
+    "Parts: the choice of a device's part was not tested, only the outputs for each part.",
+    "Normalizers: domain was not tested, because it depends on a list of public suffixes.",
+    "Clients: epochs, consent, the ledger of losses and uploads are not part of an encoder.",
 )
+"""Limits of the audit, one sentence each. They are `Audit.not_examined`."""
 
 
 def audit_exactly(

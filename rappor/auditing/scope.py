@@ -26,34 +26,45 @@ def list_not_examined(
     `n_reports` reports.
     """
     not_seen = [check.name for check in checks if check.verdict == "not seen"]
-    sentences = [f"Values: {n_values} were asked about; others may be treated differently."]
+    sentences = [f"Values: {n_values} values were sent. Others may be treated differently."]
     if params.k > MAX_WHOLE_BITS:
         sentences.append(
-            "Bits: any two were compared, neighbours and some others by threes; more may depend."
+            "Bits: all pairs were compared, and triples of neighbours and some other triples. "
+            "Dependence among other bits may be missed."
         )
-    smallest, rarest = (
-        _compute_smallest_change(params, trials),
-        _format_rarest_fault(params, trials),
-    )
-    lags = sorted({distance for _, distance in DEVICE_OFFSETS})
+    smallest_change = _compute_smallest_change(params, trials)
+    rarest = _format_rarest_fault(params, trials)
+    lags = sorted({lag for _, lag in DEVICE_OFFSETS})
     sentences += [
-        f"Devices: those asked {', '.join(map(str, lags[:-1]))} or {lags[-1]} places after each "
-        "other were compared; others may share fresh coins.",
-        f"Rare faults: noise that is left out in fewer than one report of {rarest} may be missed.",
-        f"Small faults: a share of ones that is off by less than {smallest:.2g} in"
-        " all bits, as by a <= for <, may be missed; --exact finds it.",
-        f"Reports: a device may change after its first {n_reports}, or with the date."
-        if n_reports > 1
-        else "Reports: a device may change after its first, with the date, or after a restart.",
-        "Secrets: a client may store them badly or draw them from a foreseeable set. They may have "
-        "more random bits than this audit can test, but fewer than 256.",
-        "Generators: a shift register is sought in a encoder's coins if p or q is one half; a "
-        "congruential generator, coins of 16 or 24 bits, and one seeded by the time are not.",
-        "Others: how long an answer takes; other parameters, which may share these coins.",
+        f"Devices: devices {', '.join(map(str, lags[:-1]))} or {lags[-1]} places apart in the "
+        "order of the requests were compared. Others may share fresh coins.",
+        f"Rare faults: missing noise in fewer than one report of {rarest} may be missed.",
+        f"Small faults: a share of ones that deviates by less than {smallest_change:.2g} in all "
+        "bits, for example by <= in place of <, may be missed. --exact finds it.",
+    ]
+    if n_reports > 1:
+        sentences.append(
+            f"Reports: a device may change its behaviour after {n_reports} reports, or with the "
+            "date."
+        )
+    else:
+        sentences.append(
+            "Reports: a device may change its behaviour after one report, with the date, or after "
+            "a restart."
+        )
+    sentences += [
+        "Secrets: a client may store secrets badly or draw them from a predictable set. Secrets "
+        "may have more random bits than this audit can test, but fewer than 256.",
+        "Generators: a shift register is searched in an encoder's coins if p or q is one half. A "
+        "congruential generator, coins of 16 or 24 bits, and a generator that is seeded by the "
+        "time are not searched.",
+        "Others: the time of a response, and other parameters, which may share coins with these.",
     ]
     if not_seen:
         sentences.append(f"Not seen: {', '.join(not_seen)}.")
-    sentences.append("Clients: epochs, consent, the ledger and uploads are no part of an encoder.")
+    sentences.append(
+        "Clients: epochs, consent, the ledger of losses and uploads are not part of an encoder."
+    )
     return tuple(sentences)
 
 

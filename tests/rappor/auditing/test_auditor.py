@@ -371,14 +371,17 @@ def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
 
 
 def test_an_audit_says_what_it_did_not_look_at() -> None:
-    """The values, pairs of bits and reports that it compared, and what it never asks."""
+    """The record lists the compared values and reports, the unseen checks, and other limits."""
     strings = run_audit(create_reference_encoder(SMALL), SMALL, n_reports=3).not_examined
-    asked = len(choose_pairs(SMALL.params)) * 2 + 16 + 3
-    assert strings[0].startswith(f"Values: {asked} were asked about")
-    assert "Reports: a device may change after its first 64, or with the date." in strings
+    n_values = len(choose_pairs(SMALL.params)) * 2 + 16 + 3
+    assert strings[0].startswith(f"Values: {n_values} values were sent.")
+    assert (
+        "Reports: a device may change its behaviour after 64 reports, or with the date." in strings
+    )
     unseen = next(sentence for sentence in strings if sentence.startswith("Not seen: "))
     assert "permanent: same in another spelling" in unseen
     yes = ENCODINGS["boolean"]
     one_bit = run_audit(Sampler(yes.params, lambda: lambda _value: "0"), yes).not_examined
-    assert one_bit[0].startswith("Values: 2 were asked about")
-    assert any("after its first, with the date, or after a restart" in each for each in one_bit)
+    assert one_bit[0].startswith("Values: 2 values were sent.")
+    end = "after one report, with the date, or after a restart."
+    assert any(sentence.endswith(end) for sentence in one_bit)
