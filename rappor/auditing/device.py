@@ -143,7 +143,7 @@ number, a power of 2 or a round number. Faults at other periods are missed.
 
 NOT_EXAMINED: Final = (
     "Consent: withdrawal, opting out, and the data that they erase.",
-    "Delivery: the bytes, segments and addresses of uploads, retries and logs, and what links them.",
+    "Delivery: the bytes, segments and addresses of uploads, retries and logs, and their links.",
     "Times: a sending time that depends on the value only a little, only on few days, or without "
     "being earlier or later.",
     "Accidents: a full or damaged disk, a killed process, a folder that is copied later.",

@@ -22,14 +22,17 @@ _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 """Characters of base64url, in the order of their values."""
 
 _FOREIGN: Final = 64
-"""Value of a byte that is no character of base64url."""
+"""Value in `_DIGITS` of a byte that is not a character of base64url."""
 
 _DIGITS: Final = np.full(256, _FOREIGN, dtype=np.uint8)
 _DIGITS[np.frombuffer(_ALPHABET, dtype=np.uint8)] = np.arange(64, dtype=np.uint8)
+"""(256,) uint8: the 6-bit value of each byte as a character of base64url."""
 
 _LONGEST: Final = 340
-"""Largest number of characters of a report: 255 bytes in base64url. Longer text is not decoded, so
-that one row cannot fill the memory."""
+"""Largest number of characters of a report: 255 bytes in base64url.
+
+Longer text is not decoded, so that one row cannot fill the memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +135,13 @@ def _decode_rows(
     n, n_characters = characters.shape
     digits = _DIGITS[characters]
     is_valid = (digits != _FOREIGN).all(axis=1)
+    # Four characters of 6 bits are three bytes. (n, quartets, 4), filled up with zeros.
     padded = np.zeros((n, -(-n_characters // 4), 4), dtype=np.uint8)
     padded.reshape(n, -1)[:, :n_characters] = digits & 63
-    a, b, c, d = (padded[:, :, i] for i in range(4))
-    decoded = np.stack([a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d], axis=2).reshape(n, -1)
+    first, second, third, fourth = (padded[:, :, i] for i in range(4))
+    decoded = np.stack(
+        [first << 2 | second >> 4, second << 4 | third >> 2, third << 6 | fourth], axis=2
+    ).reshape(n, -1)
     n_bytes = n_characters * 6 // 8
     # The unused bits of the last character must be 0. Otherwise several texts would mean the same
     # bytes.

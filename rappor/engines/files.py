@@ -33,21 +33,23 @@ _KINDS: Final = {
     ".ndjson": "json",
     ".ndjson.gz": "json",
 }
-"""Kind of a file, by the suffix of its name."""
+"""Kind of a file ("parquet", "csv" or "json"), by the suffix of its name."""
 
 TABLES: Final = {
     "_delta_log/*": "Delta Lake",
     ".hoodie/*": "Hudi",
     "metadata/*.metadata.json": "Iceberg",
 }
-"""Files by which a folder is recognised as a table, and the kind of the table."""
+"""Kind of a table, by the pattern of a file in its folder that only such a table has."""
 
 _UPLOAD_KEY: Final = b'"reports"'
-"""Key of an upload, as it stands in a line that is too long to parse."""
+"""Key of an upload, by which a line is recognised that is too long to parse."""
 
 _GLANCE: Final = 1 << 20
-"""Number of bytes of a line that are read to distinguish uploads from rows. A larger number takes
-more memory for a file without line ends."""
+"""Number of bytes of a line that are read to distinguish uploads from rows.
+
+Limits memory for a file without line ends.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +107,8 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
     Raises
     ------
     FileError
-        A path is missing or unreadable, a file is of no known kind, or a pipe or a device, or two
-        names of one file give the file different columns.
+        A path is missing or unreadable, a file has an unknown suffix, or is a pipe or a device, or
+        two names of one file give the file different columns.
     """
     files: dict[tuple[int, int], ReportFile] = {}
     for named_path in paths:
@@ -123,8 +125,8 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
 def status_of(path: Path) -> os.stat_result:
     """Return the status of a file.
 
-    Raises FileError if the file is missing, or if it is a pipe or a device. Those can be read only
-    once, and a checkpoint could not tell whether they have changed.
+    Raises FileError if the file is missing, or if it is a pipe or a device. Pipes and devices can
+    be read only once, and a checkpoint could not decide whether they have changed.
     """
     try:
         status = path.stat()
@@ -173,7 +175,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def is_of_rows(path: str | os.PathLike[str]) -> bool:
-    """Return whether the name of a file has a known suffix."""
+    """Return whether the suffix of a file's name is the suffix of a file of rows."""
     return Path(path).name.lower().endswith(tuple(_KINDS))
 
 

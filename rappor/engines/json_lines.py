@@ -20,8 +20,10 @@ Collection = tuple[str, str]
 """Reports that are added together: name of the metric, and fingerprint."""
 
 _BATCH: Final = 1 << 14
-"""Number of reports of one collection that are stored before they are summed. They take some
-megabytes. A larger number takes more memory and saves little time."""
+"""Number of reports of one collection that are stored before they are summed.
+
+They take some megabytes. A larger number takes more memory and saves little time.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +92,10 @@ class _Tally:
 
     def __init__(self, lookup: ParamsLookup) -> None:
         self._lookup = lookup
+        # Digest of the body of each upload, by the upload's id.
         self._bodies: dict[str, bytes] = {}
         self._params: dict[Collection, Params] = {}
+        # Reports that are not summed yet.
         self._waiting: dict[Collection, list[Report]] = {}
         self._counts: dict[Collection, Counts] = {}
         self._refused: dict[str, Refusal] = {}
@@ -99,6 +103,7 @@ class _Tally:
         self._n_repeated = 0
 
     def add_upload(self, body: bytes, line: int) -> None:
+        """Parse the upload of a line, and add its reports or count the refusal."""
         self._n_uploads += 1
         try:
             if body.startswith(b"["):
@@ -123,7 +128,7 @@ class _Tally:
     def _is_fresh(self, upload_id: str, body: bytes) -> bool:
         """Return whether an upload is new. A retry has the id and the body of an earlier upload.
 
-        Raises ReportError if the id is known and the body is another one.
+        Raises ReportError if an earlier upload had the same id and another body.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         if upload_id not in self._bodies:
@@ -135,6 +140,7 @@ class _Tally:
         return False
 
     def _add_report(self, report: Report | ReportError, line: int) -> None:
+        """Store a report, or count the error of a report that could not be parsed."""
         if isinstance(report, ReportError):
             self._refuse(report, line)
             return
@@ -145,16 +151,19 @@ class _Tally:
             self._sum(collection)
 
     def _refuse(self, error: ReportError, line: int) -> None:
+        """Count a refusal by its message."""
         earlier = self._refused.get(str(error), Refusal(n=0, first_line=line))
         self._refused[str(error)] = Refusal(n=earlier.n + 1, first_line=earlier.first_line)
 
     def _sum(self, collection: Collection) -> None:
+        """Sum the stored reports of a collection."""
         metric, params = collection[0], self._params[collection]
         total = self._counts.get(collection, Counts.zero(params, metric))
         fresh = Counts.from_reports(self._waiting.pop(collection), params, metric)
         self._counts[collection] = total + fresh
 
     def finish(self) -> Aggregation:
+        """Sum the reports that are still stored, and return the result."""
         for collection in list(self._waiting):
             self._sum(collection)
         return Aggregation(

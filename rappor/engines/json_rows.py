@@ -1,4 +1,9 @@
-"""Parser of JSON lines into Arrow tables."""
+"""Parser of JSON lines into Arrow tables, one row in each line.
+
+Arrow's own reader is fast, but it refuses a whole block for one bad line, and it ignores line ends.
+So a block is given to Arrow's reader if each line looks like an object. If the reader fails or
+returns another number of rows, the block is parsed line by line.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,10 @@ import pyarrow.json
 from rappor.engines.labels import NUMBERS, read_numbers
 
 _MOST_DIGITS: Final = 19
-"""Number of digits from which a whole number is too large for any column. Python refuses to convert
-thousands of digits, and int64 has at most 19."""
+"""Number of digits from which a whole number is too large for any column.
+
+Python refuses to convert thousands of digits, and int64 has at most 19.
+"""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """Half of a UTF-16 pair, which JSON can escape and Arrow cannot store."""

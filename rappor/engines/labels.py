@@ -56,7 +56,7 @@ def with_labels(batch: Any, labels: Labels, wanted: Sequence[str]) -> Any:
 
 
 def read_numbers(column: Any) -> Any:
-    """Convert a column of text to int64. Text that is no whole number becomes null.
+    """Convert a column of text to int64. Text that is not a whole number becomes null.
 
     Any spelling of a whole number is read, such as 1e+05. A null is refused later by its reason.
     """

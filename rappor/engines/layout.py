@@ -21,13 +21,13 @@ from typing import Final
 from rappor.base.errors import ReportError
 
 FORMAT: Final = 1
-"""Number of the layout, and of the meaning of its bits."""
+"""Version of the layout, and of the meaning of its bits. Every row contains it."""
 
 COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
-"""Columns that every report has."""
+"""Names of the columns that every report has."""
 
 DAY: Final = "day"
-"""Column that a report may have."""
+"""Name of the column that a report may have."""
 
 REASONS: Final = {
     "malformed": "a line must be a row",
@@ -40,14 +40,16 @@ REASONS: Final = {
     "padding": "bits must be 0 past bit k - 1",
     "popcount": "bits must have exactly one 1, where a report names one bucket",
 }
-"""Reasons for which a row is refused: a word that refusals are counted by, and a sentence. A row
-with several faults is counted by the first of its reasons."""
+"""Reasons for which a row is refused: the word under which refusals are counted, and a sentence.
+
+A row with several faults is counted by the first of its reasons, in this order.
+"""
 
 _RESERVED: Final = frozenset({*COLUMNS, DAY, "reports", "ones", "refused"})
-"""Names that sums have, so that no further column of a report may have them."""
+"""Names of columns of reports and sums. A further column (`by`) must have another name."""
 
 _SHOWN_COLUMNS: Final = 12
-"""Largest number of columns that a message lists."""
+"""Largest number of columns that a message lists. Tables may have thousands."""
 
 _SHOWN_CHARACTERS: Final = 40
 """Largest number of characters of a column's name in a message."""

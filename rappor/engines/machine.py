@@ -1,5 +1,8 @@
 """Aggregation of files on one machine: all cores, bounded memory, and checkpoints.
 
+Input: paths of files and folders, and a registry. Output: the counts of each collection, and the
+number of refused rows by reason (`FileAggregation`).
+
 Threads read parts of files and add them. The loops over bits and pyarrow's readers release the lock
 of the interpreter, so that the threads run on all cores. The memory contains one batch for each
 thread, and the sums.
@@ -45,13 +48,17 @@ from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 
 _STATE: Final = b"rappor.checkpoint"
-"""Key of the list of files in the metadata of a checkpoint, which is a Parquet file."""
+"""Key of the run's state in the metadata of a checkpoint, which is a Parquet file."""
 
 _HASH_BYTES: Final = 32
-"""Number of bytes of the SHA-256 at the end of a checkpoint."""
+"""Number of bytes of the SHA-256 that is appended to the Parquet file of a checkpoint."""
 
 _SECONDS: Final = 10.0
-"""Seconds between two checkpoints. With a larger number an interruption loses more work."""
+"""Default of the seconds between two checkpoints.
+
+With a larger number an interruption loses more work. With a smaller number more time is spent on
+writing.
+"""
 
 Refused = Counter[tuple[str, str, str]]
 """Number of refused rows by metric, params and reason. Metric and params are the texts of the rows,
@@ -92,7 +99,7 @@ class FileAggregation:
         return sum(counts.n_reports for counts in self.counts.values())
 
 
-def aggregate_files(  # noqa: PLR0913 - what a run may be told
+def aggregate_files(  # noqa: PLR0913 - the options of a run
     paths: Iterable[str | os.PathLike[str]],
     registry: Registry,
     *,
@@ -104,8 +111,8 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
 ) -> FileAggregation:
     """Add the reports in files and folders: Parquet, CSV with a header, JSON lines of rows.
 
-    A row that is no report, or not of the metrics and parameters of the registry, is counted by its
-    reason. A file counts once, even if several paths name it.
+    A row is refused if it is not a report, or its metric or parameters are not in the registry.
+    Refused rows are counted by their reason. A file counts once, even if several paths name it.
 
     Parameters
     ----------
@@ -131,8 +138,9 @@ def aggregate_files(  # noqa: PLR0913 - what a run may be told
     Raises
     ------
     FileError
-        If a file is missing, of no known kind, part of a table, not of the kind of its suffix, or
-        lacks a column; or if the checkpoint is of other files, another registry or other columns.
+        If a file is missing, has an unknown suffix or contents that do not match its suffix, is
+        part of a table (Delta Lake, Hudi, Iceberg), or lacks a column. Or if the checkpoint is of
+        other files, another registry or other columns.
     """
     files = find_files(paths)
     check_no_table(files)
@@ -168,8 +176,8 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     Raises
     ------
     FileError
-        If a row is no report of the metric and the parameters (the message names the row, counted
-        from 0), or the file is no Parquet file, or it lacks a column.
+        If a row is not a report of the metric and the parameters (the message contains the number
+        of the row, counted from 0), the file is not Parquet, or a column is missing.
     """
     file = ReportFile.of(Path(path), "parquet", status_of(Path(path)))
     shapes = {(metric, params.fingerprint): Shape.of(params)}
@@ -196,9 +204,10 @@ def _sums_of(batch: Any, shapes: Shapes) -> Sums:
 
 
 def _describe_first_refused(batch: Any, first_row: int, shapes: Shapes) -> str:
-    """Describe the fault of the first row of a batch that is no report.
+    """Describe the fault of the first refused row of a batch.
 
-    The row is found by bisection: the kernel counts refusals, and does not say which row they are.
+    `first_row` is the number of the batch's first row in the file. The refused row is found by
+    bisection, because the kernel only counts refused rows.
     """
     while batch.num_rows > 1:
         half = batch.num_rows // 2
@@ -223,17 +232,21 @@ class _Run:
     def __init__(
         self, shapes: Shapes, by: tuple[str, ...], checkpoint: str | os.PathLike[str] | None
     ) -> None:
+        # Identities of the files whose reports the sums contain.
         self.done: set[tuple[str, int, int]] = set()
+        # First file, in alphabetical order, with each kind of refused row.
         self.first_refused: dict[tuple[str, str, str], str] = {}
         self._shapes = shapes
         self._by = by
         self._checkpoint = checkpoint
+        # Set when the run ends early, so that threads stop reading.
         self._stop = threading.Event()
+        # False while a file is being added: the sums then contain a part of a file.
         self._is_whole = True
         self.sums = self._create_sums()
 
     def resume(self, files: Sequence[ReportFile]) -> None:
-        """Continue from the checkpoint of an earlier run, if there is one.
+        """Continue from the checkpoint of an earlier run, if the file exists.
 
         Raises FileError if the checkpoint is damaged, or of other files or parameters.
         """
@@ -306,9 +319,12 @@ class _Run:
 
         At most `most` parts are in the pool, so that the sums of finished parts do not accumulate.
         """
-        total, n_bytes, saved = sum(file.size for file in files), 0, time.monotonic()
+        n_all_bytes, n_done_bytes = sum(file.size for file in files), 0
+        last_saved = time.monotonic()
         parts = _parts(files)
+        # Parts in the pool, each with the number of parts of its file.
         under_way: dict[Future[Sums], tuple[Chunk, int]] = {}
+        # Sums, and number of summed parts, of files that are not complete.
         unfinished: dict[str, tuple[Sums, int]] = {}
         while True:
             for part, n_parts in itertools.islice(parts, most - len(under_way)):
@@ -323,11 +339,11 @@ class _Run:
                     self._add_file(part.file, summed)
                 else:
                     unfinished[part.file.path] = summed, n_summed + 1
-                n_bytes += part.size
-                progress("adding up reports", n_bytes, total)
-            if time.monotonic() - saved >= seconds:
+                n_done_bytes += part.size
+                progress("adding up reports", n_done_bytes, n_all_bytes)
+            if time.monotonic() - last_saved >= seconds:
                 self.save()
-                saved = time.monotonic()
+                last_saved = time.monotonic()
 
     def _create_sums(self) -> Sums:
         """Return empty sums."""

@@ -82,7 +82,10 @@ def write_parquet(
             kind = pa.binary(packed.shape[1])
             bits = pa.FixedSizeBinaryArray.from_buffers(kind, len(packed), buffers)
             columns = [*repeats, cohorts, bits]
-            arrays = [pa.array(c).cast(t) for c, t in zip(columns, schema.types, strict=True)]
+            arrays = [
+                pa.array(column).cast(kind)
+                for column, kind in zip(columns, schema.types, strict=True)
+            ]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             n_reports += len(packed)
     return n_reports
@@ -99,7 +102,7 @@ def write_parquet_folder(
 ) -> int:
     """Write packed reports into files of one folder, all files or none.
 
-    Two batches are in memory at most. Without any batch the folder has one file without reports.
+    At most two batches are in memory. Without any batch the folder has one file without reports.
 
     Parameters
     ----------
@@ -118,7 +121,7 @@ def write_parquet_folder(
     Raises
     ------
     FileError
-        If the path is no empty folder.
+        If the path exists and is not an empty folder.
     """
     rest = iter(batches)
     n_reports = 0

@@ -1,10 +1,14 @@
 """Readers of files of stored reports: Arrow batches with the columns of `rappor.engines.layout`.
 
+Input: a part of a Parquet, CSV or JSON-lines file. Output: record batches of rows, which the kernel
+(`rappor.engines.sums`) adds up.
+
 Text is read in blocks of whole lines, and a large file is read in parts, so that the memory is
-bounded and all cores have work. A row with a value of a wrong type is passed on, so that the kernel
-(`rappor.engines.sums`) refuses and counts it by its reason. A line that is no row is counted here.
-Two errors refuse the whole file: contents that do not match the suffix of its name, and a missing
-column.
+bounded and all cores have work. Faults have three levels:
+
+- A row with a value of a wrong type is passed on. The kernel refuses the row by its reason.
+- A line that cannot be split into a row ("malformed") is counted here.
+- Contents that do not match the suffix of the file's name, or a missing column, refuse the file.
 """
 
 from __future__ import annotations
@@ -27,14 +31,19 @@ from rappor.engines.labels import NUMBERS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
 
 _ROWS: Final = 1 << 18
-"""Number of rows of a Parquet file that are read at a time. They take 4 MB of bits at k = 128."""
+"""Number of rows of a Parquet file that are read at a time.
+
+Limits memory in every thread: the bits take 4 MB at k = 128.
+"""
 
 _BLOCK: Final = 1 << 24
-"""Number of bytes of text that are read at a time, and the largest length of a line. A larger block
-takes more memory in every thread."""
+"""Number of bytes of text that are read at a time, and the largest length of a line.
+
+Limits memory in every thread.
+"""
 
 _HEAD: Final = 1 << 16
-"""Number of bytes at the beginning of a CSV file that contain the header."""
+"""Number of bytes at the beginning of a CSV file in which the end of the header is searched."""
 
 _CHUNK: Final = 1 << 27
 """Size in bytes above which a file is read in parts. With larger parts, fewer cores have work."""
@@ -76,7 +85,7 @@ def read_part(
     Parameters
     ----------
     part : the part of the file
-    refuse : function that takes a reason and a number of lines that are no rows
+    refuse : function that counts lines that are not rows. It takes a reason and their number.
     by : names of further columns that the batches contain
 
     Raises
@@ -101,7 +110,7 @@ def read_part(
 
 
 def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
-    """Yield batches of a Parquet file. It has no lines that are no rows."""
+    """Yield batches of a Parquet file. `refuse` is not needed, because the file has no lines."""
     del refuse
     with open_parquet(part.file.path) as file:
         names = file.schema_arrow.names
@@ -113,8 +122,10 @@ def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterato
 
 def _groups(file: Any, part: Chunk) -> list[int]:
     """Return the row groups of a Parquet file that begin in a part."""
-    firsts = [file.metadata.row_group(i).column(0) for i in range(file.metadata.num_row_groups)]
-    begins = [each.dictionary_page_offset or each.data_page_offset for each in firsts]
+    first_columns = [
+        file.metadata.row_group(i).column(0) for i in range(file.metadata.num_row_groups)
+    ]
+    begins = [column.dictionary_page_offset or column.data_page_offset for column in first_columns]
     # A damaged footer may name a beginning outside the file. Such a group is assigned to the last
     # part, where reading it fails. Otherwise no part would read it, and its rows would be lost
     # without an error.
@@ -207,7 +218,7 @@ def _parse_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any
 
     Returns
     -------
-    A table of bytes, and the number of lines that are no rows.
+    A table of bytes, and the number of lines that are neither rows nor empty.
     """
     text = block.decode(errors="replace")
     # The reader passes malformed rows as text to `skip`, so the block must be valid UTF-8.
@@ -278,7 +289,8 @@ def _convert_text(name: str, column: Any) -> Any:
         return _view_as_text(column)
     encoded = column.dictionary_encode()
     values = [
-        None if v is None else v.decode(errors="replace") for v in encoded.dictionary.to_pylist()
+        None if value is None else value.decode(errors="replace")
+        for value in encoded.dictionary.to_pylist()
     ]
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(values, pa.string()))
 

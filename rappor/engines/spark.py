@@ -46,30 +46,34 @@ from rappor.engines.shipping import ship
 from rappor.engines.spark_files import Listing, list_files, map_batches
 
 FAILURES: Final = (PySparkException, Py4JError)
-"""Exceptions of Spark: its own, and in classic sessions those of Java."""
+"""Exceptions that Spark raises: PySpark's, and in classic sessions Java's."""
 
 _SHARES: Final = 8
-"""Number of partitions among which the cohorts of one key are divided. More partitions add the sums
-of a large key faster, but each has a table of all cohorts of the key in memory.
+"""Number of partitions among which the cohorts of one key are divided.
+
+More partitions add the sums of a large key faster. But each partition has a table of all cohorts of
+the key in memory.
 """
 
 _CAUSE: Final = re.compile(r"Caused by:|[\w.]+Error: ")
 """Beginning of a line that names a cause in the message of a failure."""
 
 _LONGEST: Final = 1000
-"""Largest number of characters of a message of a failure."""
+"""Largest number of characters of a failure's message. The stack of Java has thousands."""
 
 _ROWS: Final = 1 << 18
-"""Number of rows that Spark passes to the kernel at a time. With Spark's default of 10,000, the
-calls take longer than the kernel.
+"""Number of rows that Spark passes to the kernel at a time.
+
+With Spark's default of 10,000, the calls take longer than the kernel. More rows take more memory.
 """
 
 
 def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> DataFrame:
     """Add the reports of a data frame in one pass.
 
-    A row that is no report, or not of the metrics and parameters of the registry, is counted by its
-    reason in the same pass. The result is lazy, as all data frames of Spark.
+    A row is refused if it is not a report, or its metric or parameters are not in the registry.
+    Refused rows are counted by their reason in the same pass. The result is lazy, as all data
+    frames of Spark: the job runs when the result is read.
 
     Parameters
     ----------
@@ -98,15 +102,21 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     optional = [DAY] if DAY in reports.columns else []
     columns = [*COLUMNS, *optional, *by]
     rows = reports.select(_columns(columns))
-    given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
+    arguments: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     ship(reports.sparkSession)
-    return _add_partitions(map_batches(rows, sum_reports, sum_schema(by), **given), by, given)
+    partial = map_batches(rows, sum_reports, sum_schema(by), **arguments)
+    return _add_partitions(partial, by, arguments)
 
 
-def _add_partitions(partial: DataFrame, by: Sequence[str], given: Mapping[str, Any]) -> DataFrame:
-    """Shuffle the sums of all partitions by their keys, and add them."""
+def _add_partitions(
+    partial: DataFrame, by: Sequence[str], arguments: Mapping[str, Any]
+) -> DataFrame:
+    """Shuffle the sums of all partitions by their keys, and add them.
+
+    `arguments` are the keyword arguments of `rappor.engines.workers.add_sums`.
+    """
     keys = [*_columns(["metric", "params", DAY, *by]), F.col("cohort") % _SHARES]
-    return map_batches(partial.repartition(*keys), add_sums, sum_schema(by), **given)
+    return map_batches(partial.repartition(*keys), add_sums, sum_schema(by), **arguments)
 
 
 def collect_sums(sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> Sums:
@@ -171,25 +181,25 @@ def decode(
     Returns
     -------
     DataFrame
-        The columns metric, params, those of `by`, reports, and of each estimate candidate, count,
-        std_error, share, ci_low, ci_high, p_value and detected. A collection that cannot be decoded
-        has one row, with the reason in `error`.
+        A row for each estimate, with the columns metric, params, the columns of `by`, reports,
+        candidate, count, std_error, share, ci_low, ci_high, p_value and detected. A collection that
+        cannot be decoded has one row, with the reason in `error`.
     """
     ship(sums.sparkSession)
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "registry": registry,
         "candidates": _by_metric(candidates, registry),
         "by": tuple(by),
         "options": options,
     }
 
-    def decoded(key: tuple[Any, ...], table: Any) -> Any:
-        return decode_group(key, table, **given)
+    def decode_collection(key: tuple[Any, ...], table: Any) -> Any:
+        return decode_group(key, table, **arguments)
 
     accepted = _select_columns_of_sums(sums, by).where(F.col("refused").isNull())
     grouped = accepted.groupBy(*_columns(["metric", "params", *by]))
     schema: Any = from_arrow_schema(estimates_schema(by))
-    return grouped.applyInArrow(decoded, schema)
+    return grouped.applyInArrow(decode_collection, schema)
 
 
 @contextlib.contextmanager
@@ -269,8 +279,8 @@ def sum_files(
     Raises
     ------
     FileError
-        If a folder is a table of Delta Lake, Hudi or Iceberg, or a file is of no known kind, or too
-        large to be passed as bytes.
+        If a folder is a table of Delta Lake, Hudi or Iceberg, or a file has an unknown suffix, or
+        is too large to be passed as bytes.
     """
     return _sum_files(session, paths, registry, by)[0]
 
@@ -312,10 +322,10 @@ def _sum_files(
     """Return the sums of files and folders, and the list of the files."""
     ship(session)
     listing = list_files(session, paths)
-    given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
+    arguments: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     frame, read = listing.tasks(session)
-    partial = map_batches(frame, read, sum_schema(by), **given)
-    return _add_partitions(partial, by, given), listing
+    partial = map_batches(frame, read, sum_schema(by), **arguments)
+    return _add_partitions(partial, by, arguments), listing
 
 
 def _by_metric(

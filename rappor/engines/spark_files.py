@@ -64,28 +64,31 @@ from rappor.engines.workers import (
 )
 
 BY_PATH: Final = "the workers open them by their paths"
-"""Description of the way by path, and the value of `Listing.road`."""
+"""Value of `Listing.road` if workers open the files, as the output of the command shows it."""
 
 AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths"
-
-"""Description of the way as bytes, and the value of `Listing.road`."""
+"""Value of `Listing.road` if Spark passes the files as bytes."""
 
 _LARGEST: Final = 1 << 28
-"""Largest size in bytes of a file that Spark passes as a whole. Java and the worker each have two
-copies in memory.
+"""Largest size in bytes of a file that Spark passes as a whole.
+
+Limits memory: Java and the worker each have two copies.
 """
 
 _TASK: Final = 1 << 28
-"""Number of bytes that a task reads at least. They take a second, and the start of a task a quarter
-of a second. Larger tasks leave workers without work.
+"""Smallest number of bytes of a task, if there are so many.
+
+Reading them takes a second, and the start of a task takes a quarter of a second. Larger tasks leave
+workers without work.
 """
 
 _MOST_TASKS: Final = 10_000
 """Largest number of tasks of a job. Spark's driver becomes slow with more."""
 
 _CHECKED: Final = 8
-"""Largest number of tasks that test whether workers see the files. More tasks would test more
-workers, and take longer than reading the files.
+"""Largest number of tasks that test whether workers see the files.
+
+More tasks would test more workers, and take longer than reading the files.
 """
 
 _SIGNS: Final = r"/(_delta_log|\.hoodie)/|/metadata/[^/]*\.metadata\.json$"
@@ -119,31 +122,34 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     Raises FileError as `rappor.engines.spark.sum_files`.
     """
     walked = _walk(session, paths)
-    named = [root for path in paths for root in spell_out(_root(path))]
-    found, addresses = _listed(session, paths)
-    rows = [row for row in found if not is_left_out(path_of(row[0]), named)]
-    every: dict[str, ReportFile] = {}
+    # The paths of the caller without braces and schemes.
+    roots = [root for path in paths for root in spell_out(_root(path))]
+    listed_rows, addresses = _list_by_spark(session, paths)
+    rows = [row for row in listed_rows if not is_left_out(path_of(row[0]), roots)]
+    file_of: dict[str, ReportFile] = {}
     for path, millis, size in rows:
-        if path in every:
+        if path in file_of:
             raise FileError(path, "it changed while it was listed")
         if ":" in path_of(path) and set(path_of(path)) & set(SPECIAL):
             raise FileError(
                 path, f"its path has a colon and one of {SPECIAL}, which Java cannot read"
             )
         # `mtime_ns` contains milliseconds, because Spark lists no smaller unit.
-        every[path] = ReportFile(
+        file_of[path] = ReportFile(
             path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
         )
-    _check_not_hidden(paths, every)
-    _check_addresses(every)
-    _check_no_table(session, list(every))
-    empty = list(_empty_files(addresses, every, named))
-    _check_walked(walked, [*every, *(file.path for file in empty)], paths)
+    _check_not_hidden(paths, file_of)
+    _check_addresses(file_of)
+    _check_no_table(session, list(file_of))
+    empty = list(_empty_files(addresses, file_of, roots))
+    _check_walked(walked, [*file_of, *(file.path for file in empty)], paths)
     local = [row for row in rows if row[0].startswith("file:")]
-    seen = _find_distinct(session, local) if local or not rows else None
-    dropped = set() if seen is None else {path for path, *_ in local}.difference(seen)
-    files = (*(file for path, file in every.items() if path not in dropped), *empty)
-    if seen is not None and len(local) == len(rows):
+    # None if a worker does not see a file.
+    distinct = _find_distinct(session, local) if local or not rows else None
+    # Further links to a file count once.
+    dropped = set() if distinct is None else {path for path, *_ in local}.difference(distinct)
+    files = (*(file for path, file in file_of.items() if path not in dropped), *empty)
+    if distinct is not None and len(local) == len(rows):
         return Listing(files, BY_PATH)
     for file in files:
         if file.size > _LARGEST:
@@ -157,7 +163,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     return Listing(files, AS_BYTES)
 
 
-def _listed(
+def _list_by_spark(
     session: SparkSession, paths: Sequence[str]
 ) -> tuple[list[tuple[Any, ...]], Sequence[str]]:
     """Return path, time and size of the files that Spark lists, and the addresses of all files.
@@ -165,9 +171,9 @@ def _listed(
     Only the addresses contain empty files.
     """
     try:
-        found = _bytes_of(session, paths)
-        rows = found.select("path", _millis(), "length").collect()
-        return sorted(set(map(tuple, rows))), found.inputFiles()
+        frame = _bytes_of(session, paths)
+        rows = frame.select("path", _millis(), "length").collect()
+        return sorted(set(map(tuple, rows))), frame.inputFiles()
     except PySparkException as error:
         _, has_colon, name = str(error).partition("Relative path in absolute URI: ")
         if not has_colon:
@@ -177,16 +183,16 @@ def _listed(
 
 
 def _empty_files(
-    addresses: Sequence[str], known: Container[str], named: Sequence[str]
+    addresses: Sequence[str], known: Container[str], roots: Sequence[str]
 ) -> Iterator[ReportFile]:
-    """Yield the empty files, which Spark reads as no rows.
+    """Yield the empty files. Spark's list of rows does not contain them, only its addresses do.
 
     Raises FileError if the file may not be empty: CSV has a header and Parquet a footer, so an
     empty file of these kinds is an interrupted copy.
     """
     for address in sorted(addresses):
         path = unquote(address).replace("file:///", "file:/", 1)
-        if path in known or is_left_out(path_of(path), named):
+        if path in known or is_left_out(path_of(path), roots):
             continue
         if (kind := kind_of(path)) != "json":
             raise FileError(path, f"it cannot be read as {kind}: it is empty")
@@ -234,10 +240,16 @@ def _check_twins(session: SparkSession, files: Iterable[ReportFile]) -> None:
     Spark does not show links, and workers do not see the files. Two files with equal size, time and
     rows are taken for links, because their reports would be counted twice.
     """
-    alike: dict[tuple[int, int], list[ReportFile]] = defaultdict(list)
+    by_size_and_time: dict[tuple[int, int], list[ReportFile]] = defaultdict(list)
     for file in files:
-        alike[file.size, file.mtime_ns].append(file)
-    suspects = [file for files in alike.values() if len(files) > 1 for file in files if file.size]
+        by_size_and_time[file.size, file.mtime_ns].append(file)
+    suspects = [
+        file
+        for equal_files in by_size_and_time.values()
+        if len(equal_files) > 1
+        for file in equal_files
+        if file.size
+    ]
     if not suspects:
         return
     times = {file.path: file.mtime_ns for file in suspects}
@@ -296,11 +308,13 @@ def _check_walked(walked: Sequence[Any], listed: Sequence[str], paths: Sequence[
     Then the two lists have no file in common, and they are not compared.
     """
     local = {path_of(address) for address in listed if address.startswith("file:")}
-    meant = {_root(path) for path in paths if path.startswith("file:")}
+    # Paths that surely mean local folders: with the scheme, without a scheme if all listed files
+    # are local, and paths below which both lists have a file.
+    local_roots = {_root(path) for path in paths if path.startswith("file:")}
     if len(local) == len(listed):
-        meant |= {_root(path) for path in paths if path.startswith("/")}
-    inside = {row.root for row in walked if row.path in local}
-    rows = [row for row in walked if row.root in meant | inside]
+        local_roots |= {_root(path) for path in paths if path.startswith("/")}
+    common_roots = {row.root for row in walked if row.path in local}
+    rows = [row for row in walked if row.root in local_roots | common_roots]
     _check_faults(rows)
     for row in rows:
         if row.path not in local:
@@ -312,10 +326,13 @@ def _check_walked(walked: Sequence[Any], listed: Sequence[str], paths: Sequence[
 
 
 def map_batches(
-    frame: DataFrame, work: Callable[..., Iterator[Any]], schema: Any, **given: Any
+    frame: DataFrame, work: Callable[..., Iterator[Any]], schema: Any, **arguments: Any
 ) -> DataFrame:
-    """Apply a function of `rappor.engines.workers` to each partition of a data frame."""
-    task = functools.partial(run_task, work=work, **given)
+    """Apply a function of `rappor.engines.workers` to each partition of a data frame.
+
+    `schema` is the Arrow schema of its output, `arguments` are its further arguments.
+    """
+    task = functools.partial(run_task, work=work, **arguments)
     return frame.mapInArrow(task, from_arrow_schema(schema))
 
 
@@ -345,7 +362,7 @@ def _contents(
 ) -> tuple[DataFrame, dict[str, tuple[int, int]]]:
     """Return a row with the bytes of each file, and the listed time and size of each file."""
     listed = {file.path: (file.mtime_ns, file.size) for file in files if file.size}
-    frame = _bytes_of(session, [_escaped(path) for path in listed])
+    frame = _bytes_of(session, [_escape_wildcards(path) for path in listed])
     return frame.select("path", _millis(), "content"), listed
 
 
@@ -355,23 +372,23 @@ def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
     for start, folders in _folders(files).items():
         # One pattern in braces covers all folders in one request. Java drops backslashes within
         # braces, and refuses a colon after a wildcard, so such folders need patterns of their own.
-        plain = {folder for folder in folders if not set(folder) & {*SPECIAL, ":"}}
-        patterns = [f"{start}/{{{','.join(sorted(plain))}}}/{{{signs}}}"] if plain else []
+        simple = {folder for folder in folders if not set(folder) & {*SPECIAL, ":"}}
+        patterns = [f"{start}/{{{','.join(sorted(simple))}}}/{{{signs}}}"] if simple else []
         patterns += [
-            f"{start}/{_escaped(folder)}/{sign.partition('/')[0]}"
-            for folder in sorted(folders - plain)
+            f"{start}/{_escape_wildcards(folder)}/{sign.partition('/')[0]}"
+            for folder in sorted(folders - simple)
             for sign in TABLES
         ]
         for pattern in patterns:
             try:
                 paths = _bytes_of(session, [pattern]).select("path")
-                found = paths.where(F.col("path").rlike(_SIGNS)).head()
+                table_file = paths.where(F.col("path").rlike(_SIGNS)).head()
             except PySparkException as error:
                 if error.getCondition() != "PATH_NOT_FOUND":
                     raise
                 continue
-            if found is not None:
-                _refuse_table(found.path)
+            if table_file is not None:
+                _refuse_table(table_file.path)
 
 
 def _folders(files: Sequence[str]) -> dict[str, set[str]]:
@@ -379,16 +396,16 @@ def _folders(files: Sequence[str]) -> dict[str, set[str]]:
 
     Folders named column=value are left out, because they are partitions of the folder above.
     """
-    found: dict[str, set[str]] = defaultdict(set)
+    folders: dict[str, set[str]] = defaultdict(set)
     for parent in {file.rpartition("/")[0] for file in files}:
         folder = path_of(parent).lstrip("/")
         start = parent.removesuffix(folder).rstrip("/")
         while "=" in folder.rpartition("/")[2]:
             folder = folder.rpartition("/")[0]
         while folder:
-            found[start].add(folder)
+            folders[start].add(folder)
             folder = folder.rpartition("/")[0]
-    return found
+    return folders
 
 
 def _refuse_table(sign: str) -> NoReturn:
@@ -397,6 +414,6 @@ def _refuse_table(sign: str) -> NoReturn:
     refuse_table(*next((folder, kind) for kind, (folder, inside, _) in parts.items() if inside))
 
 
-def _escaped(path: str) -> str:
+def _escape_wildcards(path: str) -> str:
     """Escape the wildcards of a path, so that it matches only itself."""
     return "".join(f"\\{character}" if character in SPECIAL else character for character in path)

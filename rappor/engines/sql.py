@@ -1,5 +1,8 @@
 """SQL statements that count stored reports inside a data warehouse.
 
+For analysts whose reports lie in BigQuery, DuckDB, PostgreSQL, Snowflake or Spark. `count_sql` and
+`refused_sql` return the text of a statement, which the analyst runs.
+
 The table has the columns of `rappor.engines.layout`, with bits as bytes. A statement counts the
 reports of one metric under one parameter set, with k times m sums. The result has m rows in the
 order of the cohorts, and the columns cohort, reports, bit_0, bit_1 and so on. Saved as CSV with a
@@ -155,28 +158,26 @@ def count_sql(params: Params, metric: str, *, dialect: str, table: str = "report
     ParamsError
         If the dialect is unknown, or the database allows fewer columns than k + 2.
     """
-    spelt = _find_dialect(dialect)
-    if params.k + 2 > spelt.max_columns:
+    sql = _find_dialect(dialect)
+    if params.k + 2 > sql.max_columns:
         raise ParamsError(
-            f"k must be in [1, {spelt.max_columns - 2}] for {dialect}, which answers with at most "
-            f"{spelt.max_columns} columns, got {params.k}"
+            f"k must be in [1, {sql.max_columns - 2}] for {dialect}, which answers with at most "
+            f"{sql.max_columns} columns, got {params.k}"
         )
     names = [f"bit_{i}" for i in range(params.k)]
-    sums = [f"SUM({spelt.bit(i, f'byte_{i // 8}')}) AS {name}" for i, name in enumerate(names)]
-    zeros = [
-        f"COALESCE(counted.{name}, 0) AS {spelt.heading(name)}" for name in ["reports", *names]
-    ]
+    sums = [f"SUM({sql.bit(i, f'byte_{i // 8}')}) AS {name}" for i, name in enumerate(names)]
+    zeros = [f"COALESCE(counted.{name}, 0) AS {sql.heading(name)}" for name in ["reports", *names]]
     bits = ["bits"]
-    if spelt.byte is not None:
-        bits = [f"{spelt.byte(i)} AS byte_{i}" for i in range(params.n_bytes)]
-    conditions = "\n    AND ".join(condition for _, condition in _conditions(params, metric, spelt))
+    if sql.byte is not None:
+        bits = [f"{sql.byte(i)} AS byte_{i}" for i in range(params.n_bytes)]
+    conditions = "\n    AND ".join(condition for _, condition in _conditions(params, metric, sql))
     return f"""\
 -- {metric}, params {params.fingerprint}: {params.k} bits, {params.m} cohorts, for {dialect}
 WITH cohorts AS (
-  {spelt.cohorts(params.m)}
+  {sql.cohorts(params.m)}
 ), accepted AS (
   SELECT {", ".join(["cohort", *bits])}
-  FROM {spelt.source(table)}
+  FROM {sql.source(table)}
   WHERE {conditions}
 ), counted AS (
   SELECT cohort, COUNT(*) AS reports,
@@ -184,7 +185,7 @@ WITH cohorts AS (
   FROM accepted
   GROUP BY cohort
 )
-SELECT cohorts.cohort AS {spelt.heading("cohort")},
+SELECT cohorts.cohort AS {sql.heading("cohort")},
   {_join_lines(zeros, "  ")}
 FROM cohorts LEFT JOIN counted ON counted.cohort = cohorts.cohort
 ORDER BY cohorts.cohort;
@@ -210,17 +211,17 @@ def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "repo
     ParamsError
         If the dialect is unknown.
     """
-    spelt = _find_dialect(dialect)
-    name, *checks = _conditions(params, metric, spelt)
+    sql = _find_dialect(dialect)
+    name, *checks = _conditions(params, metric, sql)
     cases = [f"CASE WHEN {condition} THEN NULL ELSE '{reason}' END" for reason, condition in checks]
     return f"""\
 -- {metric}, params {params.fingerprint}: reports by what speaks against them, for {dialect}
-SELECT reason AS {spelt.heading("reason")}, COUNT(*) AS {spelt.heading("reports")}
+SELECT reason AS {sql.heading("reason")}, COUNT(*) AS {sql.heading("reports")}
 FROM (
   SELECT COALESCE(
     {_join_lines([*cases, "'accepted'"])}
   ) AS reason
-  FROM {spelt.source(table)}
+  FROM {sql.source(table)}
   WHERE {name[1]}
 ) AS judged
 GROUP BY reason
@@ -235,7 +236,7 @@ def _find_dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, str]]:
+def _conditions(params: Params, metric: str, sql: Dialect) -> list[tuple[str, str]]:
     """Return the conditions that every report fulfils, each with the reason for a refusal."""
     conditions = [
         # The rules of names allow no character that SQL would have to escape.
@@ -243,17 +244,17 @@ def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, 
         ("format", f"format = {FORMAT}"),
         ("unknown-params", f"params = '{params.fingerprint}'"),
         # A day may be missing. A text that is no date is refused as on one machine.
-        ("day", _describe_day(spelt)),
+        ("day", _describe_day(sql)),
         # A cohort of 3.5, which a column of floating-point numbers may have, is in no sum.
         ("cohort", f"cohort BETWEEN 0 AND {params.m - 1} AND cohort = FLOOR(cohort)"),
-        ("length", f"{spelt.length} = {params.n_bytes}"),
+        ("length", f"{sql.length} = {params.n_bytes}"),
     ]
-    byte = spelt.byte(params.n_bytes - 1) if spelt.byte else ""
-    unused = [f"{spelt.bit(i, byte)} = 0" for i in range(params.k, 8 * params.n_bytes)]
+    byte = sql.byte(params.n_bytes - 1) if sql.byte else ""
+    unused = [f"{sql.bit(i, byte)} = 0" for i in range(params.k, 8 * params.n_bytes)]
     if unused:
         # SQL promises no order of evaluation. Without the CASE a database might read the last byte
         # of bits that are too short.
-        guarded = f"CASE WHEN {spelt.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
+        guarded = f"CASE WHEN {sql.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
         conditions.append(("padding", guarded))
     if params.response.is_exclusive:
         bytes_ = [spelt.byte(i) if spelt.byte else "" for i in range(params.n_bytes)]
@@ -263,9 +264,9 @@ def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, 
     return conditions
 
 
-def _describe_day(spelt: Dialect) -> str:
-    """Write the condition that a day is missing or a date. The year 0 is no year of a date."""
-    is_date = spelt.matches("day_text", _DATE)
+def _describe_day(sql: Dialect) -> str:
+    """Write the condition that a day is missing or a date. A date has no year 0."""
+    is_date = sql.matches("day_text", _DATE)
     return f"(day_text IS NULL OR ({is_date} AND day_text NOT LIKE '0000%'))"
 
 

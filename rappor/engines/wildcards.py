@@ -16,13 +16,19 @@ from rappor.base.errors import FileError
 from rappor.engines.files import is_hidden
 
 SPECIAL: Final = "{}[]*?,\\"
-"""Characters with a special meaning, unless a backslash stands before them."""
+"""Characters that have a special meaning in a path, except after a backslash."""
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
+"""Pattern of braces without braces inside."""
+
 _ESCAPED: Final = re.compile(r"(?<!\\)\{[^}]*\\")
+"""Pattern of a backslash within braces."""
+
 _FIRST: Final = 0xD800
-"""Code of the character that replaces the first special character while braces are expanded. It is
-half of a UTF-16 pair, which no path contains."""
+"""Code of the character that replaces the first special character while braces are expanded.
+
+The code is half of a UTF-16 pair, which no path contains.
+"""
 
 
 def spell_out(path: str) -> list[str]:
@@ -45,12 +51,12 @@ def spell_out(path: str) -> list[str]:
 
 
 def _mark(character: str) -> str:
-    """Replace a special character by its mark, so that it is no wildcard."""
+    """Replace a special character by its mark, so that it is not read as a wildcard."""
     return chr(_FIRST + SPECIAL.index(character)) if character in SPECIAL else character
 
 
 _MARKED: Final = {ord(_mark(character)): glob.escape(character) for character in SPECIAL}
-"""Text by which `glob` writes a special character that is no wildcard, by the code of its mark."""
+"""Text that `glob` reads as the special character itself, by the code of its mark."""
 
 
 def lies_in(path: str, root: str) -> bool:

@@ -28,12 +28,13 @@ from rappor.engines.sums import Shapes, Sums
 from rappor.engines.wildcards import matches
 
 _MOST_CELLS: Final = 1 << 25
-"""Number of integers above which a worker passes its sums on: 256 MB. A larger number takes more
-memory; a smaller one sends the same keys more often.
+"""Number of integers in its sums above which a worker passes the sums on: 256 MB.
+
+A larger number takes more memory. A smaller number sends the same keys more often.
 """
 
 SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
-"""Beginning of an address before its path: a scheme, and possibly a host."""
+"""Pattern of the beginning of an address before its path: a scheme, and possibly a host."""
 
 ESTIMATES: Final = {
     "candidate": pa.string(),
@@ -62,7 +63,7 @@ LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "siz
 """Schema of the files that Spark lists."""
 
 ROOTS: Final = pa.schema([TASKS.field("path")])
-"""Schema of the paths of the caller."""
+"""Schema of the paths that the caller has passed."""
 
 WALKED: Final = pa.schema({"root": pa.string(), "path": pa.string(), "fault": pa.string()})
 """Schema of the files below such a path. `fault` is a sentence if a file cannot be read."""
@@ -76,7 +77,7 @@ DIGESTS: Final = pa.schema({"path": pa.string(), "digest": pa.string()})
 """Schema of the SHA-256 of files that contain rows."""
 
 _CHANGED: Final = "it changed after it was listed, or a worker has another file of this path"
-"""Reason against a file that is not as Spark listed it."""
+"""Reason of the error for a file that differs from Spark's list."""
 
 
 def run_task(
