@@ -1,4 +1,4 @@
-"""The atlas: its cells hold every pair of levels, its judgements are right, and it runs."""
+"""The atlas: its cells cover every pair of levels, its verdicts are right, and it runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL: dict[str, int | str] = {"m": 8, "k": 32, "held": "5 heavy", "absent": 100
 
 @pytest.mark.parametrize("name", ["strings", "answers"])
 def test_every_pair_of_levels_has_a_cell(name: str) -> None:
-    """Of any two factors, but one cohort cannot be uneven."""
+    """Every pair of levels of two factors has a cell, except uneven cohorts with one cohort."""
     factors = atlas.GRIDS[name]
     cells = atlas_cells.build_cells(factors)
     for (one, levels), (other, others) in itertools.combinations(factors.items(), 2):
@@ -32,13 +32,13 @@ def test_every_pair_of_levels_has_a_cell(name: str) -> None:
 
 
 def test_the_grids_are_no_products() -> None:
-    """At the most that a cell may take, all of them take an hour on two cores at most."""
+    """All cells take at most an hour on two cores, if each takes its limit of time."""
     n_cells = sum(len(cells) for cells in atlas_cells.list_cells().values())
     assert n_cells * atlas.SECONDS / 2 <= 3600
 
 
 def runs_of(**numbers: Any) -> list[atlas.Run]:
-    """Return 200 equal runs of which every number is right but for those given."""
+    """Return 200 equal runs without a missed target, except for the passed figures."""
     right = atlas.Run(
         covered=((190, 200), (19, 20), (10, 10)),
         false=(0, 0, 0),
@@ -50,7 +50,7 @@ def runs_of(**numbers: Any) -> list[atlas.Run]:
 
 
 def test_right_numbers_do_not_fail() -> None:
-    """Coverage of 95 %, no false detections, p-values as often as they say."""
+    """Coverage of 95 %, no false detections, and p-values at their nominal rate pass."""
     judged = atlas.judge(SMALL, runs_of())
     assert judged.misses == ()
     assert judged.values["all"] == pytest.approx(0.95)
@@ -74,19 +74,19 @@ def test_right_numbers_do_not_fail() -> None:
     ],
 )
 def test_a_wrong_number_fails_alone(numbers: dict[str, Any], failing: str) -> None:
-    """Coverage too small, detections too false, p-values too often small."""
+    """Low coverage, false detections or frequent small p-values fail, one measure at a time."""
     assert atlas.judge(SMALL, runs_of(**numbers)).misses == (failing,)
 
 
 def test_a_number_within_three_standard_errors_does_not_fail() -> None:
-    """One of twenty runs has a false detection among two: 2.5 %, and one tail event is no rate."""
+    """One false detection of two in one of twenty runs is 2.5 %, and passes, as one tail event."""
     quiet = runs_of()[:19]
     odd = runs_of(false=(1, 1, 1), found=(2, 2, 2), below=(5, 1, 1, 1))[:1]
     assert atlas.judge(SMALL, quiet + odd).misses == ()
 
 
 def test_an_error_or_a_warning_fails_the_cell() -> None:
-    """It is told in the table, whatever the other runs say."""
+    """The table shows the error, whatever the other runs found."""
     judged = atlas.judge(SMALL, [*runs_of(), atlas.Run(raised="RuntimeWarning: divide by zero")])
     (cells, levels) = atlas.describe({"strings": [judged]})
     assert cells.title == "atlas of strings: 1 of 1 cells fail, 0 are foretold to"
@@ -95,7 +95,7 @@ def test_an_error_or_a_warning_fails_the_cell() -> None:
 
 
 def test_answers_that_say_so_foretell_what_they_miss() -> None:
-    """If 19 of 20 do, the number is yellow and the cell does not fail; if fewer do, it is red."""
+    """With 19 of 20 warnings a missed target is yellow and the cell passes, else it is red."""
     low = {"covered": ((76, 200), (19, 20), (10, 10))}
     said, kept = (runs_of(**low, unsure=unsure) for unsure in (True, False))
     foretold = atlas.judge(SMALL, said[:190] + kept[:10])
@@ -107,7 +107,7 @@ def test_answers_that_say_so_foretell_what_they_miss() -> None:
 
 
 def test_what_fails_is_red_and_marked() -> None:
-    """In a terminal by its colour, everywhere by a mark."""
+    """A failing number has a colour in a terminal, and a mark everywhere."""
     table = tables.Table(title="t", columns=("cell", "all"), rows=[["a", tables.Failing(0.38)]])
     assert "\x1b[31m0.38 !\x1b[0m" in table.text(red=True)
     assert "\x1b" not in str(table)
@@ -116,7 +116,7 @@ def test_what_fails_is_red_and_marked() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("reports", atlas_cells.STRINGS["reports a device"])
 def test_a_reduced_atlas_runs(reports: int | str) -> None:
-    """No cell raises or warns, truth and intervals go together, and dependence is no fault."""
+    """No cell raises or warns, estimates match their truth, and dependent p-values do not fail."""
     usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
     strings: dict[str, int | str] = {**usual, **SMALL, "reports a device": reports}
     answers = {name: levels[0] for name, levels in atlas_cells.ANSWERS.items()}
@@ -135,7 +135,7 @@ def test_a_reduced_atlas_runs(reports: int | str) -> None:
 
 
 def test_indistinguishable_candidates_are_one_answer() -> None:
-    """With one cohort of 32 bits, 105 candidates are at most 32 answers, and their truth a sum."""
+    """With one cohort of 32 bits, 105 candidates have at most 32 distinguishable groups."""
     usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
     run = atlas.run_once({**usual, **SMALL, "m": 1, "devices": 10**9}, seed=1)
     assert run.covered[0][1] <= 32
@@ -143,7 +143,7 @@ def test_indistinguishable_candidates_are_one_answer() -> None:
 
 
 def test_the_most_frequent_ones_are_chosen_by_truth_not_by_estimate() -> None:
-    """Of equally frequent strings, those with the largest estimates would seldom cover."""
+    """Among equally frequent strings, the largest estimates would seldom be covered."""
     usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
     cell: dict[str, int | str] = {**usual, **SMALL, "held": "300 equal", "absent": 0, "m": 16}
     tops = np.array([atlas.run_once(cell, seed).covered[1] for seed in range(4)])

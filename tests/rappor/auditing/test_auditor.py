@@ -1,7 +1,7 @@
-"""The audit: correct encoders pass, planted faults are found, and the record says all of it.
+"""The black-box audit: correct encoders pass, planted faults are found, and the record is complete.
 
-A correct encoder is called faulty with probability 1e-9 a check; the level of the loss is set to
-the same here. Planted faults are missed as rarely: beside each stands why.
+A check of a correct encoder finds a fault with probability at most 1e-9. The level of the bounds is
+set to the same value here. A planted fault is missed as rarely: a comment has the reason.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ from rappor.protocol.randomizer import draw_instantaneous_response, draw_system_
     "audited", [*ENCODINGS.values(), metric(k=8, m=64)], ids=[*ENCODINGS, "colliding"]
 )
 def test_shipped_encoder_passes(audited: Metric) -> None:
-    """The short audit of every encoding: no fault, a bound above 0, and none above its claim.
+    """Every encoding passes with bounds above 0 and at most the claim.
 
-    In 64 cohorts of eight bits some pairs collide; a device then repeats its response.
+    In 64 cohorts of eight bits the values of some pairs have equal bits. A device then repeats its
+    permanent response.
     """
     result = run_audit(create_reference_encoder(audited), audited, trials=5000)
     assert result.passed, faults_of(result)
@@ -92,7 +93,7 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
 
 @pytest.mark.slow
 def test_a_lower_claim_is_refuted() -> None:
-    """An encoder with less noise than claimed is found by its loss alone."""
+    """The bounds of the losses find an encoder with less noise than claimed."""
     audited = metric(k=8, f=0.6, p=0.35, q=0.7)
     noisy = metric(k=8, f=0.5, p=0.25, q=0.75)
     result = run_audit(Function(lambda: create_reference_function(noisy)), audited, trials=20_000)
@@ -236,7 +237,7 @@ FAULTS = {
     ],
 )
 def test_planted_fault_is_found(fault: str) -> None:
-    """Each fault is found by the check that is about it."""
+    """The check for the property that the fault violates finds the fault."""
     planted = FAULTS[fault]
     audited, trials, n_reports = planted.audited, planted.trials, planted.n_reports
     result = run_audit(Function(lambda: planted.make(audited)), audited, trials, n_reports)
@@ -248,14 +249,14 @@ def test_planted_fault_is_found(fault: str) -> None:
     [(SMALL, True), (SMALL, False), (G, True), (metric(normalize="casefold"), True)],
 )
 def test_what_faults_are_planted_in_passes(audited: Metric, permanent_seen: bool) -> None:
-    """Without a fault nothing is found."""
+    """The encoder of the planted faults passes without a fault."""
     make = partial(start, audited, permanent_seen=permanent_seen)
     assert run_audit(Function(make), audited).passed
 
 
 @pytest.mark.slow
 def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
-    """The first value of a pair also sets the last bit: an observer of whole reports is sure."""
+    """The first value of a pair also sets the last bit, so a whole report reveals the value."""
     result = run_audit(Function(lambda: telling(FEW_BITS)), FEW_BITS, trials=30_000)
     checks = checks_of(result)
     assert checks["epsilon_1 by a learned rule"].verdict == "fault"
@@ -263,7 +264,7 @@ def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
 
 
 def test_the_rate_of_false_alarms_is_a_sum() -> None:
-    """Each bound has its level, each other check ALARM: below 1 in 200 by far."""
+    """The sum has the level of each bound, and FALSE_ALARM_RATE for each other check."""
     result = audit(
         create_reference_encoder(SMALL), SMALL, trials=1000
     )  # too few for the learned bound
@@ -271,7 +272,7 @@ def test_the_rate_of_false_alarms_is_a_sum() -> None:
 
 
 def test_a_value_without_noise_is_found_if_it_is_named() -> None:
-    """375 devices answer 17 values; two bare reports are enough, none has probability 1e-8."""
+    """375 devices receive 17 values. Two noiseless reports are a fault; none has chance 1e-8."""
     canary = Function(partial(bare_canary, SMALL))
     result = audit(
         canary, SMALL, trials=3000, n_reports=1, values=["canary"], level=FALSE_ALARM_RATE
@@ -282,14 +283,14 @@ def test_a_value_without_noise_is_found_if_it_is_named() -> None:
 
 
 def test_values_of_the_wrong_kind_are_refused() -> None:
-    """The sentence tells type and length."""
+    """The message has the type and the length of the value."""
     yes = ENCODINGS["boolean"]
     with pytest.raises(ReportError, match="a value must be one of"):
         audit(create_reference_encoder(yes), yes, trials=1000, values=["perhaps"])
 
 
 def test_a_mersenne_twister_behind_the_reports_is_found() -> None:
-    """41,000 reports are more than twice its 19,937 bits, whatever its seed."""
+    """41,000 reports are more than twice the 19,937 bits of its state, for every seed."""
     params = metric(k=2, q=0.5).params
     coins = twister(int.from_bytes(os.urandom(4)))
     reports = b"".join(draw_instantaneous_response(b"\3", params, coins) for _ in range(41_000))
@@ -303,7 +304,7 @@ def test_a_mersenne_twister_behind_the_reports_is_found() -> None:
 
 
 def test_a_short_period_of_reports_is_found() -> None:
-    """A generator that starts again after 1,000 coins repeats whole rows of reports."""
+    """A generator with a period of 1,000 coins repeats whole rows of reports."""
     params = metric(k=4).params
     period = cycle(draw_system_coins(1000))
     reports = [
@@ -318,7 +319,7 @@ def test_a_short_period_of_reports_is_found() -> None:
 
 @pytest.mark.parametrize("n", [6, pytest.param(200, marks=pytest.mark.acceptance)])
 def test_random_parameters_give_no_false_alarm(n: int) -> None:
-    """Audits under n random parameter sets of at most 64 bits; a bound too high is a fault."""
+    """Audits under n random parameter sets of at most 64 bits find no fault."""
     rng = np.random.default_rng()
     sets = (draw_random_params(rng) for _ in count())
     small = (params for params in sets if params.k <= 64)
@@ -344,13 +345,13 @@ def test_random_parameters_give_no_false_alarm(n: int) -> None:
 def test_what_cannot_be_audited_is_refused(
     audited: Metric, numbers: dict[str, int], sentence: str
 ) -> None:
-    """Before anybody is asked."""
+    """The error is raised before the first request."""
     with pytest.raises(ParamsError, match=sentence):
         audit(create_reference_encoder(audited), audited, **numbers)  # type: ignore[arg-type]
 
 
 def test_progress_is_told_on_the_way() -> None:
-    """Short reports, which all fit in memory at once, are asked for in blocks too."""
+    """Short reports that all fit in memory are requested in blocks too."""
     audited = metric(k=1, encoding="boolean")
     steps: list[tuple[str, int, int | None]] = []
     never = Sampler(audited.params, lambda: lambda _value: "0")
@@ -359,7 +360,7 @@ def test_progress_is_told_on_the_way() -> None:
 
 
 def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
-    """The sentence of a bound holds the numbers of the record."""
+    """The sentence of a bound has the numbers of the record."""
     check = checks_of(run_audit(create_reference_encoder(SMALL), SMALL))["epsilon_1"]
     assert check.bound is not None
     assert check.claim == epsilon_1(SMALL.params)

@@ -1,4 +1,4 @@
-"""Checks of counts: exact p-values, and a sentence that says what deviates and by how much."""
+"""Checks of counts: exact p-values, and a sentence about the largest deviation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rappor.auditing.check import Case, check_binomial, compute_binomial_p_value
 
 @pytest.mark.parametrize(("n", "probability"), [(1, 0.3), (20, 0.5), (50, 0.01)])
 def test_p_values_are_exact(n: int, probability: float) -> None:
-    """A p-value below any level has at most that probability, summed over all counts."""
+    """The p-value is below a level with at most the level's probability, summed over all counts."""
     counts = np.arange(n + 1)
     distribution, p_values = (
         stats.binom.pmf(counts, n, probability),
@@ -22,7 +22,7 @@ def test_p_values_are_exact(n: int, probability: float) -> None:
 
 
 def test_a_check_says_what_deviates_most() -> None:
-    """The sentence is about the least likely of all counts."""
+    """The sentence describes the least likely count."""
     cases = [Case("bit 7 given true 0", 252, 500, 0.5), Case("bit 8 given true 0", 0, 0, 0.5)]
     check = check_binomial("share of ones", [*cases, Case("bit 119 given true 1", 488, 880, 0.5)])
     assert check.detail == (
@@ -43,13 +43,13 @@ def test_a_check_says_what_deviates_most() -> None:
     ],
 )
 def test_a_share_has_a_digit_more_than_its_standard_error(ones: int, n: int, words: str) -> None:
-    """Large counts differ in their later digits only; a single one is not the largest of any."""
+    """Large counts need more digits. The sentence about a single count has no "largest"."""
     assert (
         check_binomial("share", [Case("both", ones, n, 0.5)]).detail == f"both: {words}, n = {n:,}"
     )
 
 
 def test_nothing_counted_is_not_seen() -> None:
-    """A check whose counts are all empty has no verdict."""
+    """A check without trials has the verdict "not seen"."""
     check = check_binomial("share", [Case("ones", 0, 0, 0.5)])
     assert (check.verdict, check.p_value) == ("not seen", None)

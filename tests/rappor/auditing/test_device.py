@@ -1,4 +1,4 @@
-"""The audit of a client: a correct one passes, and each fault of a device's memory is found."""
+"""The audit of a client: a correct client passes, and each planted fault is found."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ SLOW = ("plain", "parts")
     ],
 )
 def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
-    """A metric of parts; segments.
+    """Metrics with parts, with segments and with one report an epoch pass.
 
-    The list of categories is no value: a device keeps its parameters, whatever its value is.
+    The stored list of categories is not a value: it is the same on every device.
     """
     path = tmp_path / "metrics.toml"
     path.write_text(toml_of(epoch='"month"', **KINDS[kind]))
@@ -142,7 +142,7 @@ LANES: dict[str, Any] = {
     [pytest.param(fault, marks=LANES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
-    """Each by the check that is about it, and the same client without a fault passes."""
+    """The check for the violated property finds the fault. A client without a fault passes."""
     found = audit_client([*CHILD, fault], *declared(tmp_path, "month"), seed=1)
     assert FAULTS[fault] <= faults_of(found)
     assert found.passed == (not fault)
@@ -151,7 +151,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
 @pytest.mark.acceptance
 @pytest.mark.parametrize("fault", STRICT_FAULTS)
 def test_a_planted_fault_is_found_in_three_categories(tmp_path: Path, fault: str) -> None:
-    """Strong noise and few bits take more devices, which the audit chooses by itself."""
+    """Strong noise and few bits need more devices, and the audit chooses their number."""
     path = tmp_path / "metrics.toml"
     three = '["light", "dark", "high contrast"]'
     entry = {"encoding": '"onehot"', "categories": three, "profile": '"strict"'}
@@ -163,14 +163,14 @@ def test_a_planted_fault_is_found_in_three_categories(tmp_path: Path, fault: str
 
 
 def test_a_client_without_reports_does_not_pass(tmp_path: Path) -> None:
-    """Almost nothing can be compared, and that is no pass."""
+    """Most checks are "not seen", and the missing reports are a fault."""
     result = audit_client([*CHILD, "silent"], *declared(tmp_path, "month"), devices=20, seed=1)
     assert faults_of(result) == {"client: every device reports"}
     assert not result.passed
 
 
 def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
-    """Twenty devices with one bit each show no second response; strings show everything."""
+    """Twenty devices with one bit do not show a second response. Strings show every fault."""
     path = tmp_path / "metrics.toml"
     path.write_text(toml_of(epoch='"month"', encoding='"boolean"', profile='"strict"'))
     result = audit_client(CHILD, Registry.load(path).metric("page"), path, devices=20, seed=1)
@@ -198,7 +198,7 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
     ],
 )
 def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, found: set[str]) -> None:
-    """One of the day's events is answered, any of them, at a time that says nothing."""
+    """A correct client reports any event of the interval, at a time independent of the value."""
     interval = "epoch" if "epoch" in fault else "day"
     audited = audit_client([*CHILD, fault], *declared(tmp_path, "month", interval, 0.2), seed=1)
     assert found <= faults_of(audited)
@@ -206,7 +206,7 @@ def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, found: set[
 
 
 def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
-    """Too few devices; and, in one sentence, no answer."""
+    """Too few devices, and a command without output, are errors of one sentence."""
     metric, path = declared(tmp_path, "life")
     with pytest.raises(ReportError, match="must be JSON with the keys waiting and spent"):
         audit_client([sys.executable, "-c", "for _ in open(0): print('{}')"], metric, path)

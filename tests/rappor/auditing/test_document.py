@@ -1,4 +1,4 @@
-"""The page about the audit: its tables, lists and figures are those of the code; examples run."""
+"""The page about the audit: tables, lists and figures equal the code, and examples run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BALANCED = Params.profile("balanced")
 
 
 def test_every_check_is_explained() -> None:
-    """The table names the checks of an audit, each once."""
+    """The table has the name of every check of an audit once."""
     names = [check.name for check in run_audit(create_reference_encoder(SMALL), SMALL).checks]
     table = DOCUMENT.split("| check | question |", maxsplit=1)[1].split("\n\n")[0]
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
@@ -31,7 +31,7 @@ def test_every_check_is_explained() -> None:
 
 @pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 def test_the_table_of_trials_is_what_can_be_reached(profile: str) -> None:
-    """Both losses, for ten thousand, a hundred thousand and a million devices."""
+    """The table has both losses for ten thousand, a hundred thousand and a million devices."""
     params = Params.profile(profile)
     for name, n, claim in (
         ("epsilon_1", 1, epsilon_1(params)),
@@ -43,7 +43,7 @@ def test_the_table_of_trials_is_what_can_be_reached(profile: str) -> None:
 
 
 def test_what_an_audit_does_not_see_is_listed() -> None:
-    """The list is the one of an audit's record, whole and in order."""
+    """The lists of the page equal `Audit.not_examined`."""
     part = DOCUMENT.split("## What it cannot see")[1].split("\n## ")[0]
     listed = re.findall(r"^- (.*)$", part, re.MULTILINE)
     client = DOCUMENT.split("## Audit a client")[1].split("\n## ")[0]
@@ -57,7 +57,7 @@ def test_what_an_audit_does_not_see_is_listed() -> None:
 
 
 def test_figures_of_the_observer_are_computed() -> None:
-    """They are for the profile balanced."""
+    """The figures are for the profile balanced."""
     exposure = inference_attack(BALANCED, reports=[50, 1000], devices=2000, seed=1)
     last = exposure.memoised[-1]
     assert f"{last.true_bits:.1%}" == "78.7%"
@@ -69,7 +69,7 @@ def test_figures_of_the_observer_are_computed() -> None:
 
 @pytest.mark.slow
 def test_the_examples_run() -> None:
-    """One after the other, each prints what is written below it."""
+    """Each example prints the output below it, from top to bottom."""
     example = "\n".join(re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL))
     test = doctest.DocTestParser().get_doctest(example, {}, "auditing", None, None)
     assert len(test.examples) > 20

@@ -1,4 +1,4 @@
-"""The white-box audit: the protocol passes in any language, and each planted fault is named."""
+"""The white-box audit: the protocol passes in any language, and each planted fault is found."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Subject = Callable[[DeviceInputs], DeviceOutputs]
 
 
 def told(value: str, part: str) -> str:
-    """Return what a part tells of a string."""
+    """Return the text that a part reports of a string."""
     return value[: int(part.split(":")[1])] if part.startswith("prefix") else value
 
 
 def second_implementation(question: DeviceInputs) -> DeviceOutputs:
-    """Answer by the reference, of which only the true bits of other encodings are borrowed."""
+    """Encode by the reference of the tests; true bits of other encodings are the package's."""
     secret, metric, epoch, value, params, coins = question
     assert coins is not None
     named = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
@@ -48,7 +48,7 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
 
 
 def test_the_protocol_passes() -> None:
-    """The shipped encoder here and in a process, a second implementation, and no fault."""
+    """The shipped encoder in this process and in another, and a second implementation, pass."""
     process = JsonLines(SMALL.params, [sys.executable, "-m", "rappor.auditing.reference_encoder"])
     for subject in (compute_reference_outputs, process, second_implementation, planted()):
         (check,) = audit_exactly(subject, SMALL, vectors=200).checks
@@ -116,7 +116,7 @@ def planted(
     ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret", *FORCED],
 )
 def test_planted_faults_are_found_and_named(fault: Subject, field: str) -> None:
-    """The first field that differs in any answer is told, with no word about the value."""
+    """The sentence names the first differing field, and never contains the value."""
     bloom = dataclasses.replace(SMALL, params=dataclasses.replace(SMALL.params, m=64))
     (check,) = audit_exactly(fault, bloom, vectors=200).checks
     assert check.verdict == "fault"
@@ -124,7 +124,7 @@ def test_planted_faults_are_found_and_named(fault: Subject, field: str) -> None:
 
 
 def test_answers_of_another_form_are_refused() -> None:
-    """A subject has to answer all four fields."""
+    """Each output must have all four fields."""
     program = "import sys; [print('{\"cohort\": 0}') for _ in sys.stdin]"
     subject = JsonLines(SMALL.params, [sys.executable, "-c", program])
     with pytest.raises(ReportError, match="a report must be"):

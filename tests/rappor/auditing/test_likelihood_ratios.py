@@ -61,7 +61,7 @@ def ratios_of(fault: str, sequence: list[int], first: int, second: int, params: 
 def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
     fault: str, params: Params
 ) -> None:
-    """So exp(-log ratio) is a p-value. It is below 1 where only the fault can give some reports."""
+    """exp(-log ratio) is a p-value. It is below 1 if only the fault can give some reports."""
     for first, second in product((0, 1), repeat=2):
         total = 0.0
         for sequence in SEQUENCES.tolist():
@@ -80,7 +80,7 @@ def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
 
 
 def test_the_expected_quotient_of_a_group_of_devices_is_one() -> None:
-    """For every outcome of three devices with two reports each, two of them in one group."""
+    """All outcomes of three devices with two reports each are enumerated, two in a group."""
     groups, total = np.array([0, 0, 1]), 0.0
     for bits in product((0, 1), repeat=6):
         devices = OnesOf(np.array(bits).reshape(3, 2).sum(axis=1)[:, None], 2)
@@ -94,7 +94,7 @@ def test_the_expected_quotient_of_a_group_of_devices_is_one() -> None:
 
 
 def test_the_likelihood_is_a_distribution() -> None:
-    """Over all sequences of four reports; the p-value of no evidence is 1."""
+    """The likelihoods of all sequences of four reports sum to 1."""
     for truth in TRUTHS:
         groups = OnesOf(SEQUENCES.sum(axis=1)[:, None], 4)
         logs = compute_log_likelihood(groups, truth, PARAMS)
@@ -105,7 +105,7 @@ def test_the_likelihood_is_a_distribution() -> None:
 
 
 def test_predicted_power_is_the_share_of_simulated_audits() -> None:
-    """Of a second permanent response in three categories under strict: 100 devices, 50 twins."""
+    """The fault is a second permanent response in three categories under strict, on 100 devices."""
     metric = Registry.loads(
         toml_of(
             epoch='"month"', encoding='"onehot"', categories='["a", "b", "c"]', profile='"strict"'

@@ -1,4 +1,4 @@
-"""The bound of the loss: sound, exactly as often as said, and as tight as trials allow."""
+"""The lower bound on a loss: exact error rate, and as tight as the trials allow."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_best_rule_of_the_game_reaches_the_loss_exactly(h: int, n: int) -> None:
 
 @pytest.mark.parametrize("n", [5, 40, 300])
 def test_each_frequency_is_bounded_as_often_as_said(n: int) -> None:
-    """Clopper and Pearson's limits miss with at most half the level, summed exactly."""
+    """Clopper and Pearson's limits err with at most half the level, summed exactly."""
     counts = np.arange(n + 1)
     level = 0.02
     alone = np.full(n + 1, n)  # ln of an upper limit of 1 is 0
@@ -77,7 +77,7 @@ def test_each_frequency_is_bounded_as_often_as_said(n: int) -> None:
 
 @pytest.mark.parametrize(("h", "n"), [(1, 1), (2, 1), (1, 2)])
 def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
-    """The probability is summed over all counts of a correct encoder, for every best rule."""
+    """The probability of an excess is summed over all counts, for every best rule."""
     params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
     distribution = enumerate_reports(bytes([(1 << h) - 1]), params, n)
     sides = sorted(sides_of(distribution, params, n).values(), key=lambda pair: -pair[0] / pair[1])
@@ -98,7 +98,7 @@ def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
 
 
 def test_nothing_seen_bounds_nothing() -> None:
-    """Without a right answer the bound is 0, and a certain loss is bounded by the trials alone."""
+    """Without a right guess the bound is 0. A certain loss is bounded by the number of trials."""
     same = np.zeros(1000, dtype=np.int64)
     assert bound_loss(same, same) == 0
     certain = bound_loss(same, same + 1)
@@ -109,7 +109,7 @@ def test_nothing_seen_bounds_nothing() -> None:
 
 @pytest.mark.parametrize("h", [1, 2])
 def test_reach_tends_to_the_claim(h: int) -> None:
-    """With ever more trials the bound of a correct encoder tends to all that is claimed."""
+    """With more trials the bound of a correct encoder approaches the claim."""
     params = Params(k=8, h=h, f=0.5, p=0.25, q=0.75)
     for n, claim in ((1, epsilon_1(params)), (3, epsilon_n(params, 3)), (None, None)):
         limit = epsilon_inf(params) if claim is None else claim

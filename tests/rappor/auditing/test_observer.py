@@ -1,4 +1,4 @@
-"""An observer of many reports: exact against enumeration, published figures, and the bounds."""
+"""The inference attack: exact shares by enumeration, published figures, and the bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIGMAS = 6.2  # of a normal distribution: a false alarm once in 1e9
 
 @pytest.mark.parametrize(("params", "n"), [(PAPER, 207), (BROWSER, 51)])
 def test_published_figures_of_averaging_come_out(params: Params, n: int) -> None:
-    """All 128 permanent bits are known with 99 % after 207 reports, or 51."""
+    """All 128 permanent bits are known with probability .99 after 207 reports, or 51."""
     assert compute_permanent_bits_known(params, n) ** 128 >= 0.99
     assert compute_permanent_bits_known(params, n - 1) ** 128 < 0.99
     assert reports_to_recover(params) == n
@@ -33,7 +33,7 @@ def test_published_figures_of_averaging_come_out(params: Params, n: int) -> None
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_bits_recovered_are_those_of_all_histories(n: int) -> None:
-    """Over every way that coins can fall, the likelier truth of a bit is right this often."""
+    """Enumeration of all coins gives the share of right guesses of a true bit."""
     kept = inference_attack(SMALL, reports=[n], devices=10, candidates=2).memoised[0]
     distributions = []
     for truth in (0, 1):
@@ -46,7 +46,7 @@ def test_bits_recovered_are_those_of_all_histories(n: int) -> None:
 
 
 def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> None:
-    """With p = 0 and q = 1 one report tells every permanent bit, and no more tell more."""
+    """With p = 0 and q = 1 one report reveals every permanent bit, and more add nothing."""
     bare = Params(k=16, f=0.5, p=0, q=1)
     first, later = inference_attack(
         bare, reports=[1, 50], devices=50, candidates=8, seed=3
@@ -75,7 +75,7 @@ def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> No
     ids=lambda params: f"{params.encoding}-{params.h}",
 )
 def test_no_observer_beats_the_bound(params: Params) -> None:
-    """With n reports the share of values named stays below e^eps_n / (C - 1 + e^eps_n)."""
+    """With n reports the share of named values is at most e^eps_n / (C - 1 + e^eps_n)."""
     exposure = inference_attack(params, devices=1000, candidates=50, seed=5)
     for rows in (exposure.memoised, exposure.redrawn):
         for row in rows:
@@ -85,14 +85,14 @@ def test_no_observer_beats_the_bound(params: Params) -> None:
 
 
 def test_boolean_observer_is_as_good_as_it_can_be() -> None:
-    """Of two values it names the share by which the distributions of the bit differ."""
+    """The observer names one of two values as often as (1 + total variation) / 2."""
     params = Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean")
     for row in inference_attack(params, reports=[1, 7, 40], devices=20_000, seed=2).memoised:
         assert abs(row.values - row.true_bits) <= SIGMAS * math.sqrt(0.25 / 20_000)
 
 
 def test_only_the_permanent_response_keeps_values_back() -> None:
-    """After 1,000 reports: without it all that the true bits tell is known, with it a tenth."""
+    """1,000 reports reveal every value that the bits determine, if the response is redrawn."""
     params = Params.profile("balanced")
     exposure = inference_attack(params, devices=1000, seed=1)
     kept, bare = exposure.memoised[-1], exposure.redrawn[-1]
@@ -105,7 +105,7 @@ def test_only_the_permanent_response_keeps_values_back() -> None:
 
 
 def test_ceiling_counts_patterns() -> None:
-    """Candidates that set the same bits share one probability to be named; a seed repeats all."""
+    """Candidates with equal bits share one chance to be named, and a seed repeats the result."""
     bits = {get_encoder(SMALL).encode(f"candidate{number:06}.com", 0) for number in range(10)}
     first, same, other = (
         inference_attack(SMALL, reports=[1], devices=10, candidates=10, seed=seed)
@@ -126,6 +126,6 @@ def test_ceiling_counts_patterns() -> None:
     ],
 )
 def test_observing_checks_its_ranges(numbers: dict[str, Any], sentence: str) -> None:
-    """Numbers outside their range, and reports that do not grow, are refused."""
+    """Numbers outside their range, and numbers of reports that do not increase, are errors."""
     with pytest.raises(ParamsError, match=sentence):
         inference_attack(SMALL, **numbers)

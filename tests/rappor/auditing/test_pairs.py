@@ -1,4 +1,4 @@
-"""The values that an audit asks about."""
+"""The values that an audit sends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rappor.auditing.pairs import TrueBits, choose_pairs
 
 @pytest.mark.parametrize("audited", ENCODINGS.values(), ids=ENCODINGS)
 def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
-    """In every cohort the loss between the two values is the metric's, and every bit is set."""
+    """In every cohort the values of a pair have the loss of the metric, and every bit is set."""
     params = audited.params
     truth = TrueBits(params, [each for pair in choose_pairs(params) for each in pair])
     seen = np.zeros(params.k, dtype=np.bool_)

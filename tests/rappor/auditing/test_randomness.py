@@ -1,4 +1,4 @@
-"""The battery of coins: exact distributions, and generators that it finds."""
+"""Tests of coins: exact distributions, and bad generators that the tests find."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def coin_faults(coins: Callable[[int], Sequence[int]]) -> set[str]:
 
 
 def test_bad_coins_are_found() -> None:
-    """Whatever its seed a Mersenne Twister is a shift register; so are smaller ones.
+    """A Mersenne Twister is found for every seed, and so are smaller shift registers.
 
-    The shipped coins are called faulty with probability below 1e-8.
+    The shipped coins fail with probability below 1e-8.
     """
     assert coin_faults(draw_system_coins) == set()
     assert coin_faults(twister(int.from_bytes(os.urandom(4)))) == {"no shift register"}
@@ -40,7 +40,7 @@ def test_bad_coins_are_found() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 7, 10])
 def test_register_lengths_have_their_exact_distribution(n: int) -> None:
-    """All 2^n sequences: as many need each length as the formula says; shorter ones fail."""
+    """Of all 2^n sequences, the formula gives the number that needs each length."""
     lengths = [compute_shortest_register(bits) for bits in itertools.product((0, 1), repeat=n)]
     for length in range(n + 1):
         below = sum(each <= length for each in lengths) / 2**n
@@ -49,7 +49,7 @@ def test_register_lengths_have_their_exact_distribution(n: int) -> None:
 
 
 def test_shortest_register_is_the_shortest() -> None:
-    """Against all registers of all lengths, for every sequence of 8 bits."""
+    """The result equals an exhaustive search over all registers, for every sequence of 8 bits."""
     for bits in itertools.product((0, 1), repeat=8):
         length = next(
             size

@@ -1,4 +1,4 @@
-"""Subjects: callables and commands under audit, and answers that are none."""
+"""Encoders under test: callables, commands, and outputs that are not reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for line in sys.stdin:
 
 
 def test_a_command_that_answers_in_bits_is_audited() -> None:
-    """A check that needs more than one report of a device says that it has not seen it."""
+    """Checks that need two reports of a device are "not seen"."""
     audited = metric(k=8)
     command = [sys.executable, "-c", ANSWERING, audited.params.to_json()]
     result = run_audit(Command(audited.params, command), audited, trials=4000)
@@ -40,7 +40,7 @@ def test_a_command_that_answers_in_bits_is_audited() -> None:
 
 
 def test_a_plain_callable_is_audited() -> None:
-    """A function from a value to bits, packed or not: the coin-flip survey, right and wrong."""
+    """A function from a value to bits, packed or not, is audited: the survey by coins."""
     audited = metric(k=1, encoding="boolean", f=0.0)
 
     def survey(probability: float) -> Callable[[str], str]:
@@ -64,7 +64,7 @@ for line in sys.stdin:
 
 
 def test_a_command_with_a_constant_seed_repeats() -> None:
-    """Two runs of it print the same reports."""
+    """Two runs of the command print the same reports."""
     audited = metric(k=8)
     command = Command(audited.params, [sys.executable, "-c", SEEDED])
     assert "restart: no repeated reports" in faults_of(run_audit(command, audited))
@@ -86,14 +86,14 @@ def test_a_command_with_a_constant_seed_repeats() -> None:
     ],
 )
 def test_answers_that_are_none_are_refused(program: str, sentence: str) -> None:
-    """The error says what the command should have answered."""
+    """The error describes the required output."""
     audited = metric(k=8)
     with pytest.raises(ReportError, match=sentence):
         audit(Command(audited.params, [sys.executable, "-c", program]), audited, trials=1000)
 
 
 def test_a_command_that_is_none_is_refused() -> None:
-    """A command that does not exist, or cannot be split into words, is refused."""
+    """A command that does not exist, or cannot be split into words, is an error."""
     with pytest.raises(ReportError, match="must start"):
         audit(Command(SMALL.params, ["/no/such/program"]), SMALL, trials=1000)
     for text in ("", "'"):

@@ -1,4 +1,4 @@
-"""What holds in every session of Spark; `test_spark.py` runs this file in a process for each kind.
+"""Tests for every kind of Spark session; `test_spark.py` runs this file in a process for each kind.
 
 SPARK_SESSION is "classic", or the address of a Connect server.
 """
@@ -56,7 +56,7 @@ def session() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Partitions of both metrics on two days: skewed, empty, with rows that are no reports."""
+    """Return partitions of both metrics on two days: skewed, empty, and with refused rows."""
     folder = tmp_path_factory.mktemp("lake")
     for name in METRICS:
         for number, n in enumerate((60_000, 700, 1, 0)):
@@ -79,14 +79,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sums(session: SparkSession, lake: Path, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """The sums of the lake, stored and read again, as a nightly job does."""
+    """Return the sums of the lake, stored and read again, as a nightly job does."""
     path = str(tmp_path_factory.mktemp("sums") / "sums.parquet")
     spark.aggregate(session.read.parquet(str(lake)), METRICS).write.parquet(path)
     return session.read.parquet(path)
 
 
 def test_sums_are_those_of_one_machine(sums: DataFrame, lake: Path) -> None:
-    """Bit for bit, with the same refusals in the same pass, and the same bound on devices."""
+    """Sums, refusals of the same pass, and the bound on squared reports are equal."""
     expected = aggregate_files([lake], METRICS)
     assert spark.collect_sums(sums, METRICS).refused == expected.refused
     assert sum(expected.refused.values()) == 18
@@ -95,7 +95,7 @@ def test_sums_are_those_of_one_machine(sums: DataFrame, lake: Path) -> None:
 
 
 def test_every_key_comes_out_once(sums: DataFrame) -> None:
-    """A row for each metric, params, day and cohort, in columns that SQL can use."""
+    """There is one row for each metric, params, day and cohort, in columns that SQL can use."""
     assert sums.columns == ["metric", "params", "day", "cohort", "reports", "ones", "refused"]
     rows = [row for row in sums.collect() if row.refused is None]
     keys = {(row.metric, row.params, row.day, row.cohort) for row in rows}
@@ -104,19 +104,19 @@ def test_every_key_comes_out_once(sums: DataFrame) -> None:
 
 
 def test_nothing_is_nothing(session: SparkSession, lake: Path) -> None:
-    """No rows are no sums and no error."""
+    """Without rows there are no sums and no error."""
     rows = session.read.parquet(str(lake)).where("metric = 'nothing at all'")
     assert spark.to_counts(spark.aggregate(rows, METRICS), METRICS) == {}
 
 
 def test_a_missing_column_is_named_at_once(session: SparkSession, lake: Path) -> None:
-    """Before any job runs."""
+    """The error is raised before a job runs."""
     with pytest.raises(ReportError, match="it has no column format"):
         spark.aggregate(session.read.parquet(str(lake)).drop("format"), METRICS)
 
 
 def check_paths(session: SparkSession, paths: list[str], road: str) -> None:
-    """Files and folders give what one machine gives, by this road."""
+    """Check that files and folders give the counts of one machine, by this way of reading."""
     local = [path.removeprefix("viewfs://lake") for path in paths]
     expected = aggregate_files(local, METRICS)
     found = spark.aggregate_paths(session, paths, METRICS)
@@ -141,7 +141,7 @@ def write_mixed(folder: Path) -> None:
 
 
 def test_files_are_those_of_one_machine(session: SparkSession, lake: Path, tmp_path: Path) -> None:
-    """Opened by the workers; each counts once, however often it is named."""
+    """Workers open the files, and each file counts once, however often it is named."""
     check_paths(session, [str(lake)], BY_PATH)
     write_mixed(tmp_path)
     (tmp_path / "a link.parquet").symlink_to("more/b.parquet")
@@ -154,7 +154,7 @@ def test_files_are_those_of_one_machine(session: SparkSession, lake: Path, tmp_p
 def test_files_that_workers_do_not_see_come_from_spark(
     session: SparkSession, lake: Path, tmp_path: Path
 ) -> None:
-    """As bytes, from a file system that only Spark knows."""
+    """Files of a file system that only Spark can read are passed as bytes."""
     check_paths(session, [f"viewfs://lake{lake}"], AS_BYTES)
     write_mixed(tmp_path)
     check_paths(session, [f"viewfs://lake{tmp_path}", f"viewfs://lake{tmp_path}/more"], AS_BYTES)
@@ -182,7 +182,7 @@ def test_large_files_are_read_in_parts(session: SparkSession, tmp_path: Path) ->
 
 
 def broken(path: Path) -> None:
-    """Damage a row group of a file whose footer is whole."""
+    """Damage a row group of a file with an intact footer."""
     data = bytearray(path.read_bytes())
     data[8 : len(data) // 2] = bytes(len(data) // 2 - 8)
     path.write_bytes(data)
@@ -190,7 +190,7 @@ def broken(path: Path) -> None:
 
 @pytest.mark.parametrize("root", ["", "viewfs://lake"])
 def test_what_cannot_be_read_is_named(session: SparkSession, tmp_path: Path, root: str) -> None:
-    """One sentence with the file; nothing is left out in silence."""
+    """The error is one sentence with the path, and no file is skipped."""
     write_rows(tmp_path / "a" / "a.parquet", rows_of("page", 5))
     for name, make, reason in (
         ("group.parquet", lambda path: broken(write_rows(path, rows_of("page", 500))), "as [pP]"),
@@ -212,7 +212,7 @@ def write_float(path: Path) -> None:
 
 
 def test_a_path_that_spark_does_not_read_is_named(session: SparkSession, tmp_path: Path) -> None:
-    """A missing one by Spark, what it has no word for by this package: hidden, or a dead link."""
+    """Spark reports a missing path. This package reports hidden paths and broken links."""
     write_rows(tmp_path / "_x.parquet", rows_of("page", 5))
     write_rows(tmp_path / "links" / "x.parquet", rows_of("page", 5))
     (tmp_path / "links" / "_part=1").mkdir()
@@ -227,7 +227,7 @@ def test_a_path_that_spark_does_not_read_is_named(session: SparkSession, tmp_pat
 
 
 def test_what_spark_does_not_list_is_named(session: SparkSession, tmp_path: Path) -> None:
-    """A name that Java cannot read, a link that leads around."""
+    """Names that Java cannot read, and endless links, are errors."""
     folder = tmp_path / "bytes"
     write_rows(folder / "a.parquet", rows_of("page", 5))
     write_rows(folder / "more" / "b.csv", rows_of("page", 5))
@@ -245,7 +245,7 @@ def test_what_spark_does_not_list_is_named(session: SparkSession, tmp_path: Path
 def test_hidden_folders_are_those_of_one_machine(
     session: SparkSession, tmp_path: Path, root: str
 ) -> None:
-    """Spark reads some of them: they are left out, unless they are named."""
+    """Spark reads some hidden folders. They are skipped, unless they are named."""
     write_rows(tmp_path / "a.parquet", rows_of("page", 5))
     write_rows(tmp_path / "_metadata_old" / "b.parquet", rows_of("page", 7))
     write_rows(tmp_path / "_metadata.parquet", rows_of("page", 3))
@@ -255,7 +255,7 @@ def test_hidden_folders_are_those_of_one_machine(
 
 
 def test_a_folder_whose_name_has_a_colon_is_read(session: SparkSession, tmp_path: Path) -> None:
-    """What is before it is no scheme: a file of the same size and time elsewhere is another."""
+    """The text before the colon is not a scheme: the file is distinct from one elsewhere."""
     for seed, folder in enumerate(("t=a:b", "t=b", "a:b")):
         path = write_rows(tmp_path / folder / "x.csv", rows_of("page", 5, seed=seed))
         os.utime(path, (1, 1))
@@ -273,7 +273,7 @@ def test_a_folder_whose_name_has_a_colon_is_read(session: SparkSession, tmp_path
 
 @pytest.mark.parametrize("root", ["", "viewfs://lake"])
 def test_wildcards_pass_no_file_by(session: SparkSession, tmp_path: Path, root: str) -> None:
-    """Hidden names are left out unless they are spelt; then they are counted or refused."""
+    """Hidden names are skipped unless they are spelt out. Then they are counted or refused."""
     names = ("a.csv", "_b.csv", ".c.csv", "_old/d.csv", "more/e.csv", "more/_f.csv", "[g].csv")
     for seed, name in enumerate(names):
         write_rows(tmp_path / name, rows_of("page", 5 + seed, seed=seed))
@@ -295,7 +295,7 @@ def test_wildcards_pass_no_file_by(session: SparkSession, tmp_path: Path, root: 
 
 
 def test_a_file_under_two_addresses_is_named(session: SparkSession, tmp_path: Path) -> None:
-    """As s3:// and s3a:// would be; nor may links, which workers tell and Spark does not."""
+    """One file under s3:// and s3a:// is an error, and so are links among passed files."""
     write_rows(tmp_path / "day=2026-11-01" / "a.parquet", rows_of("page", 5))
     paths = [str(tmp_path), f"viewfs://lake{tmp_path}"]
     with pytest.raises(FileError, match=r"a.parquet: it is .* under another address"):
@@ -323,7 +323,7 @@ def test_a_file_under_two_addresses_is_named(session: SparkSession, tmp_path: Pa
 def test_the_files_of_a_table_are_not_its_rows(
     session: SparkSession, tmp_path: Path, sign: str, kind: str
 ) -> None:
-    """Named as a whole, by a folder in it, or by one above it."""
+    """A table of Delta Lake, Hudi or Iceberg is refused: whole, by a folder in or above it."""
     table = tmp_path / "lake" / "table[1],{a}"
     write_rows(table / "day=2026-11-01" / "a.parquet", rows_of("page", 5))
     (table / sign).parent.mkdir()
@@ -336,7 +336,7 @@ def test_the_files_of_a_table_are_not_its_rows(
 
 @pytest.mark.parametrize("root", ["", "viewfs://lake"])
 def test_a_file_that_changes_is_named(session: SparkSession, tmp_path: Path, root: str) -> None:
-    """Between its listing and its task."""
+    """The file changes between Spark's list and its task."""
     path = write_rows(tmp_path / "a.parquet", rows_of("page", 5))
     sums = spark.sum_files(session, [f"{root}{tmp_path}"], METRICS)
     write_rows(path, rows_of("page", 6))
@@ -346,7 +346,7 @@ def test_a_file_that_changes_is_named(session: SparkSession, tmp_path: Path, roo
 
 
 def test_a_file_that_changes_takes_no_other_road(session: SparkSession, tmp_path: Path) -> None:
-    """Workers that see another state of it do see it."""
+    """Workers that see another version do see the file, so it is not passed as bytes."""
     path = write_rows(tmp_path / "a.parquet", rows_of("page", 5))
     with pytest.raises(spark.FAILURES, match=r"a.parquet: it changed after it was listed"):
         spark_files._find_distinct(session, [(f"file:{path}", 0, 5)])
@@ -381,7 +381,7 @@ def write_odd_json(folder: Path) -> None:
 def test_odd_texts_are_judged_as_on_one_machine(
     write: Callable[[Path], None], n_reports: int, session: SparkSession, tmp_path: Path
 ) -> None:
-    """The same rows are reports, and the others are refused for the same reasons."""
+    """The same rows are reports, and the other rows are refused for the same reasons."""
     folder = tmp_path / write.__name__.replace("write_odd_", "x.")
     folder.mkdir()
     write(folder)
@@ -392,7 +392,7 @@ def test_odd_texts_are_judged_as_on_one_machine(
 
 
 def test_what_the_kernel_says_is_told(session: SparkSession, tmp_path: Path) -> None:
-    """One line, with the reason and not only the place of the failure."""
+    """The message is one line with the reason of the kernel, not only Spark's."""
     rows = [row | {"cohort": 1.5} for row in rows_of("page", 5)]
     frame = session.read.parquet(str(write_rows(tmp_path / "x.parquet", rows)))
     with pytest.raises(spark.FAILURES) as caught:
@@ -401,7 +401,7 @@ def test_what_the_kernel_says_is_told(session: SparkSession, tmp_path: Path) -> 
 
 
 def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_path: Path) -> None:
-    """Each metric and country has the estimates that one machine finds; one has no answer."""
+    """Each metric and country has the estimates of one machine, and one has an error."""
     rows = [
         row | {"country of use": f"c{i % 5}"}
         for name in METRICS
@@ -440,7 +440,7 @@ def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_
 def test_the_statement_for_spark_counts_what_the_kernel_counts(
     session: SparkSession, lake: Path, tmp_path: Path
 ) -> None:
-    """The SQL of a warehouse, run by Spark on all but the large files."""
+    """Spark runs the SQL of a warehouse on all but the large files, with equal counts."""
     paths = [str(path) for path in lake.glob("*.parquet") if not path.name.endswith("-0.parquet")]
     expected = aggregate_files(paths, METRICS).counts
     session.read.parquet(*paths).createOrReplaceTempView("reports")
@@ -456,7 +456,7 @@ def test_the_statement_for_spark_counts_what_the_kernel_counts(
 
 @pytest.fixture(scope="session")
 def large_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """20 million reports in 40 files, half of them in one: skewed."""
+    """Return 20 million reports in 40 files, half of them in one file."""
     folder = tmp_path_factory.mktemp("large")
     for number in range(40):
         name = "theme" if number % 4 else "page"
@@ -467,7 +467,7 @@ def large_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(session: SparkSession, large_lake: Path) -> tuple[dict[Any, Counts], float]:
-    """What a job finds in the large lake, and the seconds that it takes when all is compiled."""
+    """Return the sums of the large lake, and the seconds of a job after compilation."""
     count(session, large_lake)
     start = time.monotonic()
     return count(session, large_lake), time.monotonic() - start
@@ -481,7 +481,7 @@ def count(session: SparkSession, lake: Path) -> dict[Any, Counts]:
 def test_twenty_million_reports_are_those_of_one_machine(
     undisturbed: tuple[dict[Any, Counts], float], large_lake: Path
 ) -> None:
-    """Bit for bit, from many files and a large one."""
+    """Sums of many files and a large file are equal to those of one machine."""
     expected = aggregate_files([large_lake], METRICS)
     assert expected.n_reports == 10_000_000 + 39 * 256_411
     assert undisturbed[0] == expected.counts
@@ -491,7 +491,7 @@ def test_twenty_million_reports_are_those_of_one_machine(
 def test_an_executor_that_is_killed_changes_nothing(
     session: SparkSession, undisturbed: tuple[dict[Any, Counts], float], large_lake: Path
 ) -> None:
-    """In the middle of a job; Spark repeats what it had done."""
+    """An executor is killed in the middle of a job, and Spark repeats its tasks."""
     expected, seconds = undisturbed
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(count, session, large_lake)

@@ -34,7 +34,7 @@ def aggregate(*lines: bytes) -> Aggregation:
 
 
 def test_collections_are_summed_apart() -> None:
-    """One sum for each metric and fingerprint, over all lines."""
+    """Each metric and fingerprint has its own sum over all lines."""
     reports = [
         report(0),
         report(3, b"\x01\x00"),
@@ -54,7 +54,7 @@ def test_collections_are_summed_apart() -> None:
 
 
 def test_many_reports_are_summed_in_batches() -> None:
-    """Sums grow while reports are forgotten, and the rest is not lost at the end."""
+    """Reports are summed and dropped batch by batch, and the last batch is summed at the end."""
     result = aggregate(*(line(i, *[report(i % 4)] * 1000) for i in range(34)))
     (counts,) = result.counts.values()
     assert counts.cohort_reports.tolist() == [9000, 9000, 8000, 8000]
@@ -62,13 +62,13 @@ def test_many_reports_are_summed_in_batches() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    """No lines, and empty ones, are an empty aggregation."""
+    """No lines, and empty lines, give an empty aggregation."""
     result = aggregate(b"\n", b"", b" \r\n")
     assert (result.counts, result.refused, result.n_uploads) == ({}, {}, 0)
 
 
 def test_a_retry_is_counted_once() -> None:
-    """The same upload again adds nothing, wherever it stands."""
+    """A repeated upload adds nothing, at any line."""
     first = line(1, report())
     result = aggregate(first, line(2, report()), first.rstrip(), first)
     assert (result.n_uploads, result.n_repeated, result.n_reports) == (4, 2, 2)
@@ -76,7 +76,7 @@ def test_a_retry_is_counted_once() -> None:
 
 
 def test_a_known_id_with_another_body_is_refused() -> None:
-    """The first body stands."""
+    """The first body with an id is counted, and the second is refused."""
     result = aggregate(line(1, report()), line(1, report(1)))
     reason = "id must be fresh, got a known one with another body"
     assert result.refused == {reason: Refusal(n=1, first_line=2)}
@@ -84,7 +84,7 @@ def test_a_known_id_with_another_body_is_refused() -> None:
 
 
 def test_a_line_that_is_no_upload_stops_nothing() -> None:
-    """It is counted by its reason, with the line where that occurred first."""
+    """The line is counted by its reason, with the number of the first such line."""
     result = aggregate(b"\n", b"{\n", line(1, report()), b"not json\n", b"[]\n", b"\xff\n")
     assert result.n_reports == 1
     assert result.n_uploads == 5
@@ -93,7 +93,7 @@ def test_a_line_that_is_no_upload_stops_nothing() -> None:
 
 
 def test_a_bad_report_does_not_sink_the_others() -> None:
-    """Each refused report is counted by its reason; its neighbours enter the sums."""
+    """A refused report is counted by its reason, and the other reports of the upload are summed."""
     bad = [
         report(4),
         report(bits=b"\x00\x10"),

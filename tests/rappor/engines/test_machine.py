@@ -1,4 +1,4 @@
-"""Files and folders of stored reports on one machine."""
+"""Aggregation of files and folders of stored reports on one machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def aggregate(*paths: Path, **options: Any) -> FileAggregation:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_file_holds_the_same_reports(name: str, tmp_path: Path) -> None:
-    """Parquet, CSV, JSON lines, also compressed."""
+    """Parquet, CSV and JSON lines give the same counts, also compressed."""
     rows = [*rows_of("page", 200), *rows_of("theme", 100)]
     found = aggregate(write_rows(tmp_path / name, rows))
     assert bare(found.counts) == counts_by_hand(rows)
@@ -53,7 +53,7 @@ def test_every_kind_of_file_holds_the_same_reports(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", KINDS)
 def test_folders_give_the_columns_that_files_do_not_have(name: str, tmp_path: Path) -> None:
-    """Partitions by metric and day, as other engines write them; a file's own column stands."""
+    """Folders column=value give the columns metric and day. A column of the file itself wins."""
     rows = []
     for metric in METRICS:
         for day in DAYS:
@@ -69,7 +69,7 @@ def test_folders_give_the_columns_that_files_do_not_have(name: str, tmp_path: Pa
 
 
 def test_marks_of_other_engines_are_left_out(tmp_path: Path) -> None:
-    """Names that begin with a dot or an underscore are no data, nor are drafts of Hadoop."""
+    """Names that begin with a dot or an underscore are skipped, and drafts of Hadoop."""
     write_rows(tmp_path / "x.parquet", rows_of("page", 5))
     for name in ("_SUCCESS", ".x.parquet.crc", "_temporary/y.parquet", ".z/z.csv", "y._COPYING_"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -79,14 +79,14 @@ def test_marks_of_other_engines_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
-    """A file that was moved away is not passed by."""
+    """A link whose file was moved away is an error, not skipped."""
     (tmp_path / "x.parquet").symlink_to("nothing")
     with pytest.raises(FileError, match=r"x\.parquet: No such file"):
         aggregate(tmp_path)
 
 
 def test_a_file_counts_once_however_often_it_is_named(tmp_path: Path) -> None:
-    """By its folder, by itself, by another path, by a link."""
+    """A file counts once if it is named by its folder, by itself, by another path and by a link."""
     path = write_rows(tmp_path / "lake" / "x.parquet", rows_of("page", 5))
     (tmp_path / "lake" / "y.parquet").symlink_to(path)
     (tmp_path / "lake" / "z.parquet").hardlink_to(path)
@@ -96,7 +96,7 @@ def test_a_file_counts_once_however_often_it_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_names_give_it_other_columns_is_refused(tmp_path: Path) -> None:
-    """By a link from another day; which of them is meant, nobody knows."""
+    """A link in the folder of another day would give the file two days."""
     rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
     path = write_rows(tmp_path / "day=2026-11-01" / "x.parquet", rows)
     (tmp_path / "latest").symlink_to("day=2026-11-01")
@@ -106,7 +106,7 @@ def test_a_file_whose_names_give_it_other_columns_is_refused(tmp_path: Path) -> 
 
 
 def test_a_pipe_is_named_and_not_waited_for(tmp_path: Path) -> None:
-    """Its rows could be read only once, and its header is read first."""
+    """A pipe can be read only once, and its header would be read first."""
     os.mkfifo(tmp_path / "x.csv")
     with pytest.raises(FileError, match=r"x.csv: it must be a file, not a pipe"):
         aggregate(tmp_path)
@@ -114,7 +114,7 @@ def test_a_pipe_is_named_and_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sign", ["_delta_log/0.json", ".hoodie/x", "metadata/1.metadata.json"])
 def test_the_files_of_a_table_are_not_its_rows(sign: str, tmp_path: Path) -> None:
-    """Named as a whole, by a folder in it, or by one above it."""
+    """A table of Delta Lake, Hudi or Iceberg is refused: whole, by a folder in or above it."""
     table = tmp_path / "lake" / "table"
     write_rows(table / "day=2026-11-01" / "a.parquet", rows_of("page", 5))
     (table / sign).parent.mkdir()
@@ -125,7 +125,7 @@ def test_the_files_of_a_table_are_not_its_rows(sign: str, tmp_path: Path) -> Non
 
 
 def bad_texts() -> list[Row]:
-    """Rows of text, each with one fault."""
+    """Return rows of text, each with one fault."""
     row = as_text(rows_of("page", 1)[0])
     changes: list[Row] = [
         {"format": 9},
@@ -141,7 +141,7 @@ def bad_texts() -> list[Row]:
 
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl"])
 def test_bad_rows_are_counted_by_their_reason_and_stop_nothing(name: str, tmp_path: Path) -> None:
-    """Faults of values and of lines, each told with the file that has it first."""
+    """Each fault of a value or a line is counted, with the first file that has it."""
     path = write_rows(tmp_path / name, [*map(as_text, rows_of("page", 20)), *bad_texts()])
     junk = b"1,2\n\xff,,,\n" if name == "x.csv" else b'{"a"\n[]\n7\n\xff\n'
     odd = as_text(rows_of("page", 1)[0])
@@ -170,9 +170,9 @@ def test_bad_rows_are_counted_by_their_reason_and_stop_nothing(name: str, tmp_pa
 
 
 def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
-    """JSON that is spread over two lines is no row, nor are two objects on one.
+    """JSON over two lines is malformed, and so are two objects in one line.
 
-    Not even where there are as many objects as lines.
+    The number of objects may equal the number of lines.
     """
     rows = [json.dumps(as_text(row)) for row in rows_of("page", 5)]
     spread = rows[0].replace(", ", ",\n", 1)
@@ -189,7 +189,7 @@ def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_quotation_mark_that_is_never_closed_spoils_its_own_line_only(tmp_path: Path) -> None:
-    """The lines after it are rows; so are lines between empty ones, and quoted values."""
+    """The lines after it are rows. So are lines between empty lines, and quoted values."""
     first, *rows = (",".join(map(str, as_text(row).values())) for row in rows_of("page", 6))
     quoted = ",".join(f'"{value}"' for value in first.split(","))
     header = ",".join(rows_of("page", 1)[0])
@@ -204,7 +204,7 @@ def test_a_quotation_mark_that_is_never_closed_spoils_its_own_line_only(tmp_path
 def test_a_value_of_another_type_is_a_fault_and_not_missing(
     with_junk: bool, tmp_path: Path
 ) -> None:
-    """Also where the folder has a value for what is missing, and whatever stands beside it."""
+    """The label of the folder does not replace a value of a wrong type."""
     row = as_text(rows_of("page", 1)[0])
     changes: list[Row] = [
         {"day": 5},
@@ -247,7 +247,7 @@ NOWHERE = pa.array([1] * N_ROWS, pa.timestamp("us", tz="No/Where"))
     ],
 )
 def test_columns_of_odd_types_are_told(name: str, values: Any, answer: str, tmp_path: Path) -> None:
-    """A column that can hold no report refuses its file by name, a day that is none its rows."""
+    """A wrong type of a column refuses the file. A wrong type of the days refuses the rows."""
     table = pa.Table.from_pylist(rows_of("page", N_ROWS))
     path = tmp_path / "x.parquet"
     pq.write_table(table.set_column(table.schema.names.index(name), name, values), path)
@@ -259,7 +259,7 @@ def test_columns_of_odd_types_are_told(name: str, values: Any, answer: str, tmp_
 
 
 def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path) -> None:
-    """A packed file may be small, and its line larger than memory."""
+    """A line of a small compressed file may be larger than the memory."""
     for name in ("x.csv.gz", "x.jsonl.gz"):
         path = tmp_path / name
         with gzip.open(path, "wb", compresslevel=1) as file:
@@ -271,7 +271,7 @@ def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path) -> None
 
 
 def test_whole_numbers_of_texts_are_ascii_and_short(tmp_path: Path) -> None:
-    """Any other text of a cohort is none, in a file and in the name of a folder."""
+    """Only short ASCII digits are a cohort, in a file and in the name of a folder."""
     row = {k: v for k, v in as_text(rows_of("page", 1)[0]).items() if k != "cohort"}
     for cohort in ("\u00b2", "\u0663", "9" * 30):
         path = write_rows(tmp_path / f"cohort={cohort}" / "x.csv", [row])
@@ -280,7 +280,7 @@ def test_whole_numbers_of_texts_are_ascii_and_short(tmp_path: Path) -> None:
 
 
 def test_a_csv_may_have_a_mark_empty_lines_and_missing_days(tmp_path: Path) -> None:
-    """Whether its lines are read together or, beside a broken one, each by itself."""
+    """The result is the same if all lines are parsed together or, after a bad line, one by one."""
     path = write_rows(
         tmp_path / "x.csv", [as_text(row) | {"day": ""} for row in rows_of("page", 5)]
     )
@@ -295,7 +295,7 @@ def test_a_csv_may_have_a_mark_empty_lines_and_missing_days(tmp_path: Path) -> N
 
 
 def test_names_of_folders_may_be_escaped_or_null(tmp_path: Path) -> None:
-    """As other engines write what no name of a folder can hold."""
+    """Engines escape characters that a folder name cannot contain, and write null as a name."""
     rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
     days = ("%64ay=2026%2D11%2D01", "day=__HIVE_DEFAULT_PARTITION__")
     for name, squares in zip(days, (5, None), strict=True):
@@ -305,7 +305,7 @@ def test_names_of_folders_may_be_escaped_or_null(tmp_path: Path) -> None:
 
 
 def test_files_are_found_in_order_also_behind_links(tmp_path: Path) -> None:
-    """A link to a folder elsewhere is a folder of it."""
+    """A link to a folder elsewhere is searched like a folder."""
     names = [f"{number:02}.csv" for number in range(20)]
     for name in reversed(names):
         write_rows(tmp_path / "elsewhere" / name, rows_of("page", 1))
@@ -316,7 +316,7 @@ def test_files_are_found_in_order_also_behind_links(tmp_path: Path) -> None:
 
 
 def test_a_packed_text_is_told_by_its_name_in_any_case(tmp_path: Path) -> None:
-    """What was damaged in it is an error with its name."""
+    """The suffix .GZ means gzip. A damaged file is an error with its path."""
     path = write_rows(tmp_path / "x.csv.gz", rows_of("page", 300)).rename(tmp_path / "X.CSV.GZ")
     assert aggregate(path).n_reports == 300
     data = bytearray(path.read_bytes())
@@ -327,7 +327,7 @@ def test_a_packed_text_is_told_by_its_name_in_any_case(tmp_path: Path) -> None:
 
 
 def test_folders_that_the_path_leaves_again_give_no_columns(tmp_path: Path) -> None:
-    """In day=2026-11-01/.. there are files of other days."""
+    """The path day=2026-11-01/.. contains files of other days."""
     rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
     write_rows(tmp_path / "x.parquet", rows)
     (tmp_path / "day=2026-11-01").mkdir()
@@ -336,7 +336,7 @@ def test_folders_that_the_path_leaves_again_give_no_columns(tmp_path: Path) -> N
 
 
 def test_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:
-    """Two of them would lead around without end."""
+    """Following two such links would never end."""
     write_rows(tmp_path / "a" / "x.parquet", rows_of("page", 5))
     for name in ("one", "two"):
         (tmp_path / "a" / name).symlink_to(tmp_path)
@@ -345,7 +345,7 @@ def test_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
 def test_lines_of_a_csv_may_end_in_carriage_returns(name: str, tmp_path: Path) -> None:
-    """Excel for the Mac writes them; a file that was joined from two has them in one half."""
+    """Excel for the Mac writes CR. A file joined from two may have CR in one half only."""
     opener = gzip.open if name.endswith(".gz") else open
     path = write_rows(tmp_path / "plain.csv", rows_of("page", 40))
     lines = path.read_bytes().splitlines()
@@ -362,7 +362,7 @@ def test_lines_of_a_csv_may_end_in_carriage_returns(name: str, tmp_path: Path) -
 
 
 def test_lines_are_whole_wherever_blocks_and_parts_end(tmp_path: Path) -> None:
-    """Each line belongs to the part in which it begins; the parts of a file are its lines."""
+    """Each line belongs to the part in which it begins, and no line is lost."""
     from rappor.engines.rows import Chunk, read_part  # noqa: PLC0415  # what is small behind the door
 
     for name in ("x.csv", "x.jsonl", "returns.csv"):
@@ -396,7 +396,7 @@ def test_lines_are_whole_wherever_blocks_and_parts_end(tmp_path: Path) -> None:
 def test_a_file_that_is_not_what_it_says_is_named(
     name: str, data: bytes, reason: str, tmp_path: Path
 ) -> None:
-    """Among others that are right; nothing is left out in silence."""
+    """Contents that do not match the suffix are an error with the path, not skipped."""
     write_rows(tmp_path / "a.parquet", rows_of("page", 5))
     (tmp_path / name).write_bytes(data)
     with pytest.raises(FileError, match=rf"{name}: .*{reason}"):
@@ -404,7 +404,7 @@ def test_a_file_that_is_not_what_it_says_is_named(
 
 
 def test_a_row_group_outside_its_file_is_named(tmp_path: Path) -> None:
-    """A broken footer passes no group by, though it begins in no part."""
+    """A damaged footer with an impossible offset is an error."""
     path = tmp_path / "x.parquet"
     table = pa.Table.from_pylist(rows_of("page", 2000))
     pq.write_table(table, path, row_group_size=1000, use_dictionary=False)
@@ -423,7 +423,7 @@ def _number(value: int) -> bytes:
 
 
 def test_empty_files_are_no_reports(tmp_path: Path) -> None:
-    """An empty day is no error."""
+    """An empty file of JSON lines is a day without reports."""
     pq.write_table(pa.Table.from_pylist(rows_of("page", 1)).slice(0, 0), tmp_path / "x.parquet")
     (tmp_path / "x.csv").write_text("format,metric,params,cohort,bits\n")
     (tmp_path / "x.jsonl").write_text("\n\n")
@@ -432,7 +432,7 @@ def test_empty_files_are_no_reports(tmp_path: Path) -> None:
 
 
 def test_large_files_are_read_in_parts(tmp_path: Path) -> None:
-    """A Parquet file of more than 128 MB: its row groups are shared by threads."""
+    """Threads share the row groups of a Parquet file of more than 128 MB."""
     # Simulated sizes: the file says that it is large, so that its parts are made.
     path = write_packed(tmp_path / "x.parquet", "page", 1000, seed=1)
     table = pq.read_table(path)
@@ -449,7 +449,7 @@ def test_large_files_are_read_in_parts(tmp_path: Path) -> None:
 
 
 def test_several_columns_keep_counts_apart(tmp_path: Path) -> None:
-    """By country, whether the file or its folder says it."""
+    """Counts are separate by country, from a column of the file or from the folder."""
     rows = [row | {"country": "a"} for row in rows_of("page", 5)]
     write_rows(tmp_path / "x.parquet", rows)
     write_rows(tmp_path / "country=b" / "x.csv", rows_of("page", 7))
@@ -458,7 +458,7 @@ def test_several_columns_keep_counts_apart(tmp_path: Path) -> None:
 
 
 def test_progress_tells_bytes(tmp_path: Path) -> None:
-    """Bytes done of bytes in all, up to the end."""
+    """The progress has finished bytes and all bytes, and ends with all bytes."""
     for number in range(3):
         write_packed(tmp_path / f"{number}.parquet", "page", 50, seed=number)
     told: list[tuple[str, int, int | None]] = []
@@ -475,7 +475,7 @@ def lake(folder: Path, n_files: int = 6) -> Path:
 
 
 def test_a_file_that_fails_leaves_a_checkpoint_of_the_others(tmp_path: Path) -> None:
-    """Once the file is gone, the next run goes on and counts nothing twice."""
+    """After the bad file is removed, the next run continues and counts no file twice."""
     folder, checkpoint = lake(tmp_path / "lake"), tmp_path / "c"
     expected = aggregate(folder)
     (folder / "9.parquet").write_bytes(b"junk")
@@ -490,7 +490,7 @@ def test_a_file_that_fails_leaves_a_checkpoint_of_the_others(tmp_path: Path) -> 
 
 
 def test_an_interrupted_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> None:
-    """As a killed one would, whose checkpoint is written as a whole; what it refused is told."""
+    """The checkpoint is written as a whole, and contains the refused rows."""
     folder, checkpoint = lake(tmp_path / "lake", 5), tmp_path / "c"
     write_rows(folder / "0.csv", bad_texts())
     expected = aggregate(folder)
@@ -509,7 +509,7 @@ def test_an_interrupted_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> 
 
 
 def test_a_file_that_changes_while_others_are_read_is_refused(tmp_path: Path) -> None:
-    """Its sums may be of both versions; what was taken before stays in the checkpoint."""
+    """Its sums may mix two versions. Files that were added before stay in the checkpoint."""
     folder = lake(tmp_path / "lake")
 
     def touch(*_: object) -> None:
@@ -521,7 +521,7 @@ def test_a_file_that_changes_while_others_are_read_is_refused(tmp_path: Path) ->
 
 
 def test_checkpoints_are_written_while_it_runs_and_know_files_by_any_name(tmp_path: Path) -> None:
-    """Not only at the end; and the next run may come by a link."""
+    """A checkpoint is also written during the run, and the next run may name a file by a link."""
     folder, checkpoint = lake(tmp_path / "lake"), tmp_path / "c"
     seen: list[bool] = []
     options = {"checkpoint": checkpoint, "seconds": 0}
@@ -532,7 +532,7 @@ def test_checkpoints_are_written_while_it_runs_and_know_files_by_any_name(tmp_pa
 
 
 def test_a_refusal_is_told_with_the_first_file_in_the_order_of_names(tmp_path: Path) -> None:
-    """Whichever file is read first."""
+    """The order in which threads read the files does not matter."""
     for name in ("a.csv", "b.csv"):
         write_rows(tmp_path / name, bad_texts())
     for paths in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
@@ -541,7 +541,7 @@ def test_a_refusal_is_told_with_the_first_file_in_the_order_of_names(tmp_path: P
 
 
 def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
-    """A counted file that has changed or is gone, another registry: each is named."""
+    """A counted file that is changed or missing, or another registry, is an error."""
     folder, checkpoint = lake(tmp_path / "lake", 2), tmp_path / "c"
     aggregate(folder, checkpoint=checkpoint)
     with pytest.raises(FileError, match="c: it is of another registry: delete"):
@@ -559,7 +559,7 @@ def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    """Cut anywhere, or with one bit changed, it adds nothing to the sums."""
+    """A checkpoint that is cut, or has one changed bit, adds nothing to the sums."""
     folder, checkpoint = lake(tmp_path / "lake", 2), tmp_path / "c"
     aggregate(folder, checkpoint=checkpoint)
     data = checkpoint.read_bytes()
@@ -589,7 +589,7 @@ print("resumed", found.n_resumed, flush=True)
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> None:
-    """Killed again and again after a file or two, until it ends."""
+    """The run is killed after every file or two, and started again until it ends."""
     folder, checkpoint = lake(tmp_path / "lake", 5), tmp_path / "c"
     (tmp_path / "m.toml").write_text(REGISTRY)
     command = [sys.executable, "-c", CHILD, str(tmp_path / "m.toml"), str(folder), str(checkpoint)]
@@ -604,7 +604,7 @@ def test_a_killed_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> None:
 
 
 def test_uploads_are_told_from_rows(tmp_path: Path) -> None:
-    """Both are JSON lines: the first object tells."""
+    """Both are JSON lines, and the first object decides."""
     row = write_rows(tmp_path / "rows.jsonl", rows_of("page", 1))
     (tmp_path / "uploads.jsonl").write_text('\n{"v":1,"id":"x","reports":[]}\n')
     (tmp_path / "empty.jsonl").write_text("")
@@ -620,7 +620,7 @@ def test_uploads_are_told_from_rows(tmp_path: Path) -> None:
 
 
 def test_a_packed_text_that_breaks_off_is_named_before_it_is_judged(tmp_path: Path) -> None:
-    """Whether it has rows or uploads is asked first."""
+    """The search for uploads reads the file first, and its error has the path."""
     path = write_rows(tmp_path / "x.jsonl.gz", rows_of("page", 300))
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(FileError, match=r"x.jsonl.gz: it cannot be read as json"):

@@ -1,4 +1,4 @@
-"""Packed reports in Parquet: one layout, summed batch by batch."""
+"""Packed reports in Parquet: the layout of the file, and its sums."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def aggregated(path: Path) -> Counts:
 
 
 def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
-    """Row groups and read batches need not agree."""
+    """Row groups and batches of reading may have different sizes."""
     packed, cohorts = reports(300_001, 4)
     path = written(tmp_path, reports(0, 2), (packed, cohorts))
     assert aggregated(path) == Counts.from_packed(packed, cohorts, PARAMS, "page")
@@ -54,7 +54,7 @@ def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
 
 
 def test_a_bit_that_flips_on_the_disk_is_found(tmp_path: Path) -> None:
-    """Every page has a checksum: no other sum comes of it."""
+    """Every page has a checksum, so a changed bit is an error and no other sum."""
     path = written(tmp_path, reports(1000, 6))
     data = path.read_bytes()
     for column in range(6):
@@ -69,7 +69,7 @@ def test_a_bit_that_flips_on_the_disk_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n_batches", [0, 1, 2, 5])
 def test_a_folder_has_files_of_so_many_batches(tmp_path: Path, n_batches: int) -> None:
-    """Together they are the reports; without any there is one file of none."""
+    """The files together have all reports. Without batches there is one file without reports."""
     batches = [reports(10, seed) for seed in range(n_batches)]
     folder = tmp_path / "reports"
     n_reports = write_parquet_folder(
@@ -83,7 +83,7 @@ def test_a_folder_has_files_of_so_many_batches(tmp_path: Path, n_batches: int) -
 
 
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
-    """Names, types and values are what any other tool expects."""
+    """Names, types and values of the columns are the documented ones."""
     packed, cohorts = reports(3, 5)
     table = pq.read_table(written(tmp_path, (packed, cohorts)))
     text = pa.dictionary(pa.int32(), pa.string())
@@ -98,7 +98,7 @@ def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
 
 
 def write_with(path: Path, **changes: Any) -> Path:
-    """Write three valid reports, some columns changed or, by None, left out."""
+    """Write three valid reports with some columns changed or, by None, left out."""
     columns = {
         "bits": pa.array([b"\x01\x00", b"\x03\x08", b"\x00\x00"], pa.binary(2)),
         "cohort": pa.array([0, 3, 3], pa.int64()),
@@ -130,14 +130,14 @@ def write_with(path: Path, **changes: Any) -> Path:
 def test_a_wrong_row_or_column_is_refused(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    """Nothing is skipped in silence, and the row is told where there is one."""
+    """The error has the number of the first refused row, if there is one."""
     assert aggregated(write_with(tmp_path / "good")).cohort_reports.tolist() == [1, 0, 0, 2]
     with pytest.raises(FileError, match=reason):
         aggregated(write_with(tmp_path / "bad", **changes))
 
 
 def test_a_wrong_file_is_refused_with_its_path(tmp_path: Path) -> None:
-    """One of another collection, a cut or a missing one."""
+    """A file of another collection, a cut file and a missing file are errors with the path."""
     path = written(tmp_path, reports(3, 6))
     with pytest.raises(FileError, match=r"reports.parquet: metric must be 'site'"):
         aggregate_parquet(path, params=PARAMS, metric="site")
@@ -149,7 +149,7 @@ def test_a_wrong_file_is_refused_with_its_path(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
-    """A generator that breaks half-way leaves nothing behind."""
+    """An error of the generator half-way leaves no file."""
     batches = (reports(1 // n, 1) for n in (1, 0))
     with pytest.raises(ZeroDivisionError):
         write_parquet(tmp_path / "x", batches, params=PARAMS, metric="page", day=DAY)

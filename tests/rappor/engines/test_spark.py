@@ -22,7 +22,7 @@ OVER_CONNECT = "sums_are or every_key or missing_column or statement or command"
 def run_suite(
     session: str, env: dict[str, str], *, lane: str = "not acceptance", names: str = ""
 ) -> None:
-    """Run the suite's tests of a lane and of these names in a process of its own."""
+    """Run tests of the suite by their names, in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE]
     command += ["-m", lane, "-k", names]
     command += ["-n", "0", "--timeout", "0"]
@@ -39,7 +39,7 @@ def run_suite(
 
 
 def test_without_spark_the_extra_is_named() -> None:
-    """Importing the engine says what to install."""
+    """Importing the engine raises an error that names the extra to install."""
     program = (
         "import sys\nsys.modules['pyspark'] = None\n"
         "from rappor import MissingExtraError\n"
@@ -52,7 +52,7 @@ def test_without_spark_the_extra_is_named() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_chosen", [False, True])
 def test_local_workers_run_this_interpreter(is_chosen: bool, tmp_path: Path) -> None:
-    """Without an activated environment, unless PYSPARK_PYTHON names another one."""
+    """Local workers run this interpreter, unless PYSPARK_PYTHON names another."""
     need("java")
     need("pyspark")
     program = (

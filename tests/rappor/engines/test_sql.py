@@ -34,7 +34,7 @@ OF_PAGE = [(reason, change) for reason, change in FAULTS if "metric" not in chan
 
 
 def reports() -> list[Row]:
-    """Reports of two metrics, and rows with one fault each."""
+    """Return reports of two metrics, and rows with one fault each."""
     good = rows_of("page", 1)[0]
     bad = [good | change for _, change in FAULTS]
     return [*rows_of("page", 300), *rows_of("theme", 50), *bad]
@@ -82,7 +82,7 @@ def run_by_postgres() -> Iterator[Run]:
 
 @pytest.fixture(scope="module", params=[run_by_duckdb, run_by_postgres], ids=["duckdb", "postgres"])
 def database(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
-    """A database with the reports, and the name of its dialect."""
+    """Yield a database with the reports, and the name of its dialect."""
     with request.param() as run:
         yield request.param.__name__.removeprefix("run_by_"), run
 
@@ -91,7 +91,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
 def test_the_answer_is_what_the_kernel_sums(
     name: str, database: tuple[str, Run], tmp_path: Path
 ) -> None:
-    """Saved as CSV it is read as counts; rows that are no reports are in no sum."""
+    """The result, saved as CSV, is read as counts. Refused rows are in no sum."""
     dialect, run = database
     params = METRICS[name].params
     columns, rows = run(count_sql(params, name, dialect=dialect))
@@ -103,7 +103,7 @@ def test_the_answer_is_what_the_kernel_sums(
 
 
 def test_what_is_left_out_is_counted_by_reason(database: tuple[str, Run]) -> None:
-    """All rows of the metric are told; other metrics are not this statement's business."""
+    """All rows of the metric are counted, and no row of another metric."""
     dialect, run = database
     columns, rows = run(refused_sql(METRICS["page"].params, "page", dialect=dialect))
     assert columns == ["reason", "reports"]
@@ -130,7 +130,7 @@ DAYS = {
 
 
 def test_days_are_read_as_on_one_machine(database: tuple[str, Run], tmp_path: Path) -> None:
-    """A column of texts may hold any text, and a table may have no such column."""
+    """A text column may contain any text as a day, and a table may have no such column."""
     dialect, run = database
     spelt = DIALECTS[dialect]
     rows = " UNION ALL ".join(
@@ -156,7 +156,7 @@ def test_days_are_read_as_on_one_machine(database: tuple[str, Run], tmp_path: Pa
 
 
 def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:
-    """A query selects days or segments before they are counted."""
+    """A query can select days or segments before the reports are counted."""
     dialect, run = database
     table = "(SELECT * FROM reports WHERE cohort = 3) AS chosen"
     statement = count_sql(METRICS["page"].params, "page", dialect=dialect, table=table)
@@ -171,7 +171,7 @@ def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:
 def test_a_parser_of_the_dialect_reads_every_statement(
     dialect: str, write: Callable[..., str], k: int
 ) -> None:
-    """One statement each, with the columns that are promised."""
+    """A parser finds one statement, with the documented columns."""
     params = Params(k=k, m=4, f=0.5, p=0.25, q=0.75) if k > 1 else METRICS["theme"].params
     text = write(params, "page", dialect=dialect, table="warehouse.reports")
     (statement,) = sqlglot.parse(text, dialect=dialect)
@@ -185,7 +185,7 @@ def test_a_parser_of_the_dialect_reads_every_statement(
 
 
 def test_a_wrong_dialect_or_too_many_bits_are_refused() -> None:
-    """PostgreSQL answers with 1664 columns at most."""
+    """A result of PostgreSQL has at most 1,664 columns."""
     with pytest.raises(ParamsError, match=r"dialect must be one of bigquery, duckdb, .* got 'x'"):
         count_sql(METRICS["page"].params, "page", dialect="x")
     wide = Params(k=1663, m=1, f=0.5, p=0.25, q=0.75)
@@ -211,7 +211,7 @@ CREATE MACRO bitand(a, b) AS a & b;
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
 def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) -> None:
-    """Each bit of a report, by expressions whose functions DuckDB is taught; and the cohorts."""
+    """DuckDB runs the expressions of other databases, with their functions defined as macros."""
     spelt, packed = DIALECTS[dialect], bytes([0b00000110, 0b10100001, 0b01011111])
     assert spelt.byte is not None
     bits = [spelt.bit(i, spelt.byte(i // 8)).replace("SUBSTR(", "sub_bytes(") for i in range(24)]
@@ -225,7 +225,7 @@ def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) 
 
 
 def test_a_database_that_changes_the_case_of_names_is_given_quotes() -> None:
-    """Snowflake writes names without quotes in upper case; the answer's columns keep theirs."""
+    """Snowflake changes names without quotes to upper case, so the columns are quoted."""
     params = METRICS["page"].params
     answered = count_sql(params, "page", dialect="snowflake").rpartition("\nSELECT ")[2]
     for name in ("cohort", "reports", *(f"bit_{i}" for i in range(params.k))):

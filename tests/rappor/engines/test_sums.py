@@ -50,14 +50,14 @@ def batch_of(rows: list[Row]) -> Any:
 
 
 def mixed(n: int = 300) -> list[Row]:
-    """Reports of two metrics on two days, in any order."""
+    """Return reports of two metrics on two days, in any order."""
     rows = [row for name in METRICS for day in DAYS for row in rows_of(name, n, day=day)]
     order = np.random.default_rng(1).permutation(len(rows)).tolist()
     return [rows[i] for i in order]
 
 
 def test_sums_are_those_of_a_plain_loop() -> None:
-    """Metrics, days and cohorts in any order, over several batches."""
+    """A plain loop gives the same sums for any order of rows over several batches."""
     rows = mixed()
     sums = summed(batch_of(rows[:500]), batch_of(rows[500:]))
     assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
@@ -66,7 +66,7 @@ def test_sums_are_those_of_a_plain_loop() -> None:
 
 
 def test_more_groups_than_are_summed_densely_are_the_same() -> None:
-    """Where groups and cohorts are many, only those that occur are numbered."""
+    """With many groups and cohorts, only the present cells are numbered, with the same sums."""
     rows = [row | {"country": f"c{i % 700}"} for i, row in enumerate(rows_of("page", 3000))]
     sums = summed(batch_of(rows), by=("country",))
     counts = counts_of(sums, METRICS)
@@ -78,7 +78,7 @@ def test_more_groups_than_are_summed_densely_are_the_same() -> None:
 
 
 def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -> None:
-    """A report a day; one report without a day says nothing."""
+    """A device reports at most once a day. One report without a day removes the bound."""
     days = [row for day in DAYS for row in rows_of("page", 100, day=day)]
     assert (
         counts_of(summed(batch_of(days)), METRICS)["page", FINGERPRINT].sum_squared_reports == 400
@@ -98,7 +98,7 @@ def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -
 
 
 def equivalents(rows: list[Row]) -> dict[str, Any]:
-    """The same reports in other types."""
+    """Return the same reports in other Arrow types."""
     batch = batch_of(rows)
     bits = [row["bits"] for row in rows]
     kinds = {
@@ -137,7 +137,7 @@ def equivalents(rows: list[Row]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", equivalents(rows_of("page", 2)))
 def test_equivalent_types_make_the_same_sums(name: str) -> None:
-    """Free and fixed sizes, views, dictionaries, text, slices, any integers."""
+    """Variable and fixed sizes, views, dictionaries, text, slices and integers are equivalent."""
     rows = rows_of("page", 40)
     counts = counts_of(summed(equivalents(rows)[name]), METRICS)
     assert bare(counts) == counts_by_hand(rows)
@@ -145,7 +145,7 @@ def test_equivalent_types_make_the_same_sums(name: str) -> None:
 
 @pytest.mark.parametrize(("reason", "change"), FAULTS)
 def test_a_row_that_is_no_report_is_counted_by_its_reason(reason: str, change: Row) -> None:
-    """It changes no sum, and its neighbours are counted."""
+    """A refused row changes no sum, and the rows beside it are counted."""
     rows = [*rows_of("page", 5), *rows_of("theme", 5)]
     sums = summed(batch_of([*rows[:3], rows[0] | change, *rows[3:]]))
     assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
@@ -158,7 +158,7 @@ def test_a_row_that_is_no_report_is_counted_by_its_reason(reason: str, change: R
     "text", ["AAAA=", "AAA", "AAAAA", "AA+A", "AA/A", "AA A", "AAAAAA", "", "ÄAA", "A" * 400]
 )
 def test_text_that_is_spelt_otherwise_is_no_report(text: str) -> None:
-    """Padding, another alphabet, another length; in a batch with texts that are right."""
+    """Padding, another alphabet or another length is refused, among valid texts."""
     rows = [as_text(row) for row in rows_of("page", 5)]
     sums = summed(batch_of([*rows, rows[0] | {"bits": text}]))
     assert sums.refused == {("page", FINGERPRINT, "length"): 1}
@@ -169,7 +169,7 @@ def test_text_that_is_spelt_otherwise_is_no_report(text: str) -> None:
     ("text", "data"), [("AA", b"\x00"), ("_w", b"\xff"), ("AB", None), ("Bw", b"\x07"), ("A", None)]
 )
 def test_spare_bits_of_text_must_be_zero(text: str, data: bytes | None) -> None:
-    """One byte is two characters, the second of which has four spare bits."""
+    """One byte is two characters, and the second has four spare bits."""
     theme = as_text(rows_of("theme", 1)[0]) | {"bits": text}
     sums = summed(batch_of([as_text(rows_of("page", 1)[0]), theme]))
     reasons = {key[2] for key in sums.refused}
@@ -190,7 +190,7 @@ def test_spare_bits_of_text_must_be_zero(text: str, data: bytes | None) -> None:
     ],
 )
 def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None:
-    """It is a fault of the table, not of its rows."""
+    """A wrong type of a column is an error of the table, not of its rows."""
     columns: dict[str, Any] = {name: pa.array([v]) for name, v in rows_of("page", 1)[0].items()}
     columns |= change
     batch = pa.record_batch({name: each for name, each in columns.items() if each is not None})
@@ -199,7 +199,7 @@ def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None
 
 
 def test_what_cannot_be_summed_is_refused() -> None:
-    """A missing column or one that is there twice; sums by what reports have; other parameters."""
+    """Missing and repeated columns, reserved names, and sums of other parameters are errors."""
     batch = batch_of(rows_of("page", 1))
     with pytest.raises(ReportError, match="column country must be there once, got"):
         summed(batch, by=("country",))
@@ -214,7 +214,7 @@ def test_what_cannot_be_summed_is_refused() -> None:
 
 
 def test_numbers_keep_sums_apart_as_their_texts_do() -> None:
-    """A column of whole numbers, or of truth, is one of labels."""
+    """A column of integers or booleans gives the same groups as a column of their texts."""
     rows = rows_of("page", 4)
     for values, labels in (([1, 1, 20, None], ["1", "20", None]), ([True, False] * 2, None)):
         sums = summed(
@@ -224,7 +224,7 @@ def test_numbers_keep_sums_apart_as_their_texts_do() -> None:
 
 
 def test_the_longest_report_may_be_text() -> None:
-    """Of 255 bytes, the most that a report has; one byte more is none."""
+    """255 bytes is the longest report, and text of 256 bytes is refused."""
     rows = [
         {"format": 1, "metric": "m", "params": "p", "cohort": 0, "bits": b"\xff" * n}
         for n in (255, 256)
@@ -236,7 +236,7 @@ def test_the_longest_report_may_be_text() -> None:
 
 
 def test_the_counts_are_in_the_order_of_their_names() -> None:
-    """Whatever order the rows have."""
+    """The order of the rows does not matter."""
     rows = [row | {"kind": kind} for kind in "ba" for row in rows_of("page", 2)]
     counts = counts_of(summed(batch_of([*rows_of("theme", 1)])), METRICS)
     assert [key[0] for key in counts] == ["theme"]
@@ -246,7 +246,7 @@ def test_the_counts_are_in_the_order_of_their_names() -> None:
 
 
 def test_bytes_that_are_no_text_are_no_name() -> None:
-    """Some writers and readers of tables do not check; the row is counted like any other."""
+    """Some writers store invalid UTF-8. Such a row is refused like any other row."""
     rows = rows_of("page", 3)
     batch = batch_of(rows)
     names = pa.array([b"page", b"\xa1", b"page"]).view(pa.string())
@@ -256,7 +256,7 @@ def test_bytes_that_are_no_text_are_no_name() -> None:
 
 
 def test_names_of_refused_rows_are_bounded() -> None:
-    """A million fingerprints that nobody knows need no memory; their rows are all counted."""
+    """A million unknown fingerprints need no memory, and all their rows are counted."""
     rows = rows_of("page", 1) * 3000
     bad = [row | {"params": f"{i:04}".ljust(100, "x")} for i, row in enumerate(rows)]
     sums = summed(batch_of(bad), batch_of(bad[:1]))
@@ -268,7 +268,7 @@ def test_names_of_refused_rows_are_bounded() -> None:
 
 
 def test_sums_travel_as_tables() -> None:
-    """What is written as batches and added again, in any order and number, is the same."""
+    """Sums that are written as batches and added again are equal, in any order and division."""
     rows = mixed()
     bad = rows[0] | {"cohort": 99}
     first, second = summed(batch_of(rows[:300])), summed(batch_of([*rows[300:], bad, bad]))
@@ -284,7 +284,7 @@ def test_sums_travel_as_tables() -> None:
 
 
 def test_rows_of_sums_may_repeat_a_key() -> None:
-    """Partitions have the same cohorts; all of them stand in one batch."""
+    """Sums of two partitions have the same keys and cohorts, also within one batch."""
     sums = summed(batch_of(rows_of("page", 50)))
     (batch,) = sums.batches()
     twice = Sums(shapes_of(METRICS))
@@ -297,7 +297,7 @@ def test_rows_of_sums_may_repeat_a_key() -> None:
 def test_a_task_spares_the_next_one_a_look_into_archives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No archive is read again when Python forgets what it found, and imports find them still."""
+    """After a task, invalidating the import caches reads no archive, and imports still work."""
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         for name in ("archived_one", "archived_two"):
             archive.writestr(f"{name}.py", "")
@@ -309,7 +309,7 @@ def test_a_task_spares_the_next_one_a_look_into_archives(
 
 
 def test_the_kernel_needs_numpy_and_pyarrow_and_nothing_else() -> None:
-    """Without compiler and hash the sums of a worker are the same, and nothing else is loaded."""
+    """Without numba and mmh3 the sums of a worker are the same, and no other module is loaded."""
     program = """
 import sys
 

@@ -22,12 +22,12 @@ from rappor.engines.wildcards import is_left_out, lies_in, matches, spell_out
     ],
 )
 def test_braces_and_backslashes_are_spelt_out(path: str, spelt: list[str]) -> None:
-    """Each path that is meant, with wildcards as Python has them."""
+    """Braces become single paths, with wildcards in the syntax of `glob`."""
     assert spell_out(path) == spelt
 
 
 def test_a_backslash_within_braces_is_refused() -> None:
-    """Hadoop drops it where the braces hold a slash, and reads another path."""
+    """Hadoop drops the backslash if the braces contain a slash, and reads another path."""
     with pytest.raises(FileError, match="a backslash within braces"):
         spell_out("/{a/b,\\[c]}")
 
@@ -47,12 +47,12 @@ def test_a_backslash_within_braces_is_refused() -> None:
     ],
 )
 def test_hidden_names_are_left_out_unless_spelt(path: str, roots: list[str], is_out: bool) -> None:
-    """In a folder and behind a wildcard; what lies elsewhere is not judged."""
+    """Hidden names below a folder or a wildcard are skipped. Paths elsewhere are not affected."""
     assert is_left_out(path, roots) == is_out
 
 
 def test_a_machine_finds_what_a_path_means(tmp_path: Path) -> None:
-    """Files, folders and links to nothing, none of them hidden."""
+    """Files, folders and broken links are found, except hidden ones."""
     for name in ("a.csv", "_b.csv", "c[1].csv"):
         (tmp_path / name).touch()
     (tmp_path / "dead").symlink_to("nothing")

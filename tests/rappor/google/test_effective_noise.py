@@ -1,4 +1,4 @@
-"""The noise of google/rappor's clients: f as they round it, by the answers that they recorded."""
+"""The noise of google/rappor's clients: their rounding of f, and their recorded responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def respond(stream: bytes, row: dict[str, Any], bits: int, client: Client) -> in
 
 
 def test_recorded_responses_have_the_noise_that_is_told() -> None:
-    """All vectors of at most 32 bits of the Python client and of the C++ one."""
+    """All vectors of at most 32 bits of the Python and the C++ client have the computed f."""
     rows = [row for row in RECORDED if "python" in row]
     assert len(rows) == 144
     for row in rows:
@@ -45,13 +45,13 @@ def test_recorded_responses_have_the_noise_that_is_told() -> None:
     [(0.0, (0, 0, 0)), (0.5, (64, 64, 64)), (0.3, (39, 38, 38)), (0.45, (58, 57, 58))],
 )
 def test_each_client_rounds_f_in_its_own_way(f: float, levels: tuple[int, int, int]) -> None:
-    """They agree only where 128 f is whole."""
+    """The clients agree only if 128 f is a whole number."""
     for client, level in zip(("python", "cpp", "java"), levels, strict=True):
         assert compute_effective_f(f, client) == level / 128  # type: ignore[arg-type]
 
 
 def test_other_clients_and_numbers_are_refused() -> None:
-    """Each in a sentence that names it."""
+    """The error names the client or the number."""
     with pytest.raises(ParamsError, match="client"):
         compute_effective_f(0.5, "rust")  # type: ignore[arg-type]
     with pytest.raises(ParamsError, match="f must be"):

@@ -1,4 +1,4 @@
-"""Data of google/rappor: its hash layout, its files, and its own collection decoded better."""
+"""Files of google/rappor: hash layout, readers and writers, and its own collection decoded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def md5(cohort: int, value: bytes) -> bytes:
 
 @pytest.mark.parametrize("m", [3, 5000])
 def test_cells_are_those_of_md5(m: int) -> None:
-    """Strings of any length; repeats are dropped."""
+    """Strings of any length are hashed with MD5, and repeated strings are dropped."""
     values = [b"\xe9" * length for length in range(120)]
     params = Params(k=256, h=16, m=m, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     cells = compute_google_cells(values, params).reshape(len(values), m, 16)
@@ -75,21 +75,21 @@ def test_cells_are_those_of_md5(m: int) -> None:
 
 
 def test_their_layout_is_not_offered_to_devices() -> None:
-    """A device refuses to encode under it, and its fingerprint differs from ours."""
+    """A device refuses to encode under the layout, and the fingerprint differs."""
     with pytest.raises(ParamsError, match="layout"):
         get_encoder(PAPER)
     assert PAPER.fingerprint != Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75).fingerprint
 
 
 def test_unknown_layouts_are_refused() -> None:
-    """No layout is guessed for candidates."""
+    """Candidates need a known layout."""
     params = Params(k=8, f=0.5, p=0.25, q=0.75, layout="other")
     with pytest.raises(ParamsError, match="layout must be rappor-1 or google"):
         Candidates.from_list(["a"]).compute_cells(params, 0, 1)
 
 
 def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_coverage() -> None:
-    """On its own data: fewer false strings, smaller total variation, intervals that cover more."""
+    """On its own data: fewer false strings, smaller total variation, and higher coverage."""
     params = files.read_params(GOOGLE / "params.csv")
     assert params == PAPER
     counts = files.read_counts(GOOGLE / "counts.csv", params)
@@ -131,7 +131,7 @@ def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_cove
 def test_what_their_files_cannot_say_is_not_converted(
     params: Params, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another layout and another g are refused before either file is written."""
+    """Another layout and another g are refused before a file is written."""
     ours, theirs = tmp_path / "ours.counts", tmp_path / "theirs"
     theirs.mkdir()
     Counts.zero(params).save(ours)
@@ -144,7 +144,7 @@ def test_what_their_files_cannot_say_is_not_converted(
 def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Written and read again, in any order of cells, it gives the same answer."""
+    """A map that is written and read again gives the same estimates, in any order of cells."""
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     path = tmp_path / "map.csv"
@@ -167,7 +167,7 @@ def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
 
 
 def test_a_repeated_string_of_a_map_is_kept_once(tmp_path: Path) -> None:
-    """The first row counts, and how many others there were is told."""
+    """The first row of a string counts, and the number of further rows is in `n_duplicates`."""
     params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     (tmp_path / "map.csv").write_text("a,1,5\na,2,6\n")
     mapped = files.read_map(tmp_path / "map.csv", params)
@@ -245,7 +245,7 @@ def test_error_control_changes_what_is_detected() -> None:
 def test_absent_candidates_are_not_given_the_mass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Theirs reports 56 of 100 such strings with 55 % of the mass; of one it has no answer."""
+    """google/rappor reports 56 of 100 absent strings with 55 % of the mass."""
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     absent = [f"nobody holds {i}" for i in range(100)]
     found = decode(counts, absent, distribution=True)
@@ -262,7 +262,7 @@ def test_absent_candidates_are_not_given_the_mass(
 
 @pytest.mark.parametrize("name", ["NA", "007", "1e3", "TRUE", ""])
 def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
-    """Theirs crashes for a candidate named NA, and numeric strings lose their leading zeros."""
+    """google/rappor crashes for a candidate NA, and drops leading zeros of numeric strings."""
     params = Params(k=64, h=1, m=8, f=0.25, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     candidates = Candidates.from_list([name, "other", "absent"])
     write_map(tmp_path / "map.csv", candidates, params)
@@ -274,7 +274,7 @@ def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
 
 
 def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None:
-    """Theirs splits the mass of two candidates with equal bits without a word."""
+    """google/rappor splits the mass of two candidates with equal bits silently."""
     params = Params(k=16, h=1, m=2, f=0.25, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     (tmp_path / "map.csv").write_text("a,1,17\nb,1,17\nc,2,18\n")
     ones = np.full((2, 16), 100_000 * params.p_star).astype(np.int64)
@@ -290,7 +290,7 @@ def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None
 def test_command_line_decodes_and_converts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With --format google, decode answers as decode does; convert goes there and back."""
+    """With --format google, decode gives the estimates of `decode`, and convert is reversible."""
     counts, params = str(GOOGLE / "counts.csv"), str(GOOGLE / "params.csv")
     words = ["--format", "google", "--params", params]
     words += ["--candidates", str(GOOGLE / "candidates.txt"), "--json"]
