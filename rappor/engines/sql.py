@@ -257,9 +257,9 @@ def _conditions(params: Params, metric: str, sql: Dialect) -> list[tuple[str, st
         guarded = f"CASE WHEN {sql.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
         conditions.append(("padding", guarded))
     if params.response.is_exclusive:
-        bytes_ = [spelt.byte(i) if spelt.byte else "" for i in range(params.n_bytes)]
-        ones = " + ".join(f"({spelt.bit(i, bytes_[i // 8])})" for i in range(params.k))
-        guarded = f"CASE WHEN {spelt.length} = {params.n_bytes} THEN {ones} END"
+        bytes_ = [sql.byte(i) if sql.byte else "" for i in range(params.n_bytes)]
+        ones = " + ".join(f"({sql.bit(i, bytes_[i // 8])})" for i in range(params.k))
+        guarded = f"CASE WHEN {sql.length} = {params.n_bytes} THEN {ones} END"
         conditions.append(("popcount", f"{guarded} = 1"))
     return conditions
 
