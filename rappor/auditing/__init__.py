@@ -1,4 +1,4 @@
-"""What an encoder really promises, measured from outside, and an observer's attack."""
+"""Audits of encoders and clients, and the inference attack of an observer of many reports."""
 
 from rappor.base.lazy_exports import lazy_exports
 

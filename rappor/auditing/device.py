@@ -199,6 +199,33 @@ def audit_client(
         If `devices` is outside its range.
     ReportError
         If the command fails or writes other lines than described.
+
+    Examples
+    --------
+    The client of this project passes. With the smallest number of devices the audit takes seconds:
+
+    >>> import pathlib, sys, tempfile
+    >>> from rappor import Registry
+    >>> from rappor.auditing import audit_client
+    >>> text = '''
+    ... [budget]
+    ... total = 24
+    ... [metrics.theme]
+    ... description = "Light or dark appearance"
+    ... owner = "design@example.org"
+    ... expires = 2099-12-31
+    ... encoding = "onehot"
+    ... categories = ["light", "dark"]
+    ... profile = "balanced"
+    ... epoch = "quarter"
+    ... '''
+    >>> command = [sys.executable, "-m", "rappor_client.audited"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "metrics.toml")
+    ...     _ = path.write_text(text)
+    ...     metric = Registry.load(path)["theme"]
+    ...     audit_client(command, metric, path, devices=20, seed=1).passed
+    True
     """
     rng = Keystream(seed).generator()
     texts = choose_values(metric, rng)

@@ -2,7 +2,7 @@
 
 Input: a command that represents the client, and the metric under audit. Output: the states of
 simulated devices on each day, for `rappor.auditing.device`, which compares them with a correct
-client. Nothing is judged here.
+client. This module has no check.
 
 *The command.* Each line of its standard input is one run of a program on one device:
 
@@ -28,10 +28,12 @@ their order. One difference is a fault, without any statistics.
 
 *Three groups of devices* take part:
 
-    group                  method           history
+    group                   method          history
     devices with a history  run_histories   up to 13 days in two epochs, with a clock set back
-    choosing devices       choose           16 events in one interval, of which one is reported
-    sending devices        send_many        1,000 intervals, hence 1,000 reports
+    choosing devices        choose          16 events in one interval, of which one is reported
+    sending devices         send_many       1,000 intervals, hence 1,000 reports
+
+Devices with a history and sending devices are twins. Choosing devices are not.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ from rappor.registry.metric import Metric
 EVENTS_TO_CHOOSE: Final = 16
 """Number of events that a choosing device records in one interval.
 
-A correct client reports each with probability 1 / 16. More events show a client that always takes
-the first or the last event more clearly, and a client that forgets old events.
+A correct client reports each event with probability 1 / 16. With more events, a client that always
+takes the first or the last event differs more clearly from a correct client.
 """
 
 _EVENTS_PER_DAY: Final = 2
@@ -92,7 +94,7 @@ fill the memory.
 _BEFORE_THE_END: Final = datetime.timedelta(days=1500)
 """Time before the metric expires at which a history begins.
 
-A device records nothing after the metric expires. Three yearly epochs take 1,096 days at most.
+A device records nothing after the metric expires. Three yearly epochs take at most 1,096 days.
 """
 
 _STEPS: Final[Mapping[str, datetime.timedelta]] = {
@@ -102,13 +104,16 @@ _STEPS: Final[Mapping[str, datetime.timedelta]] = {
 """Time between two events that are both reported, by the interval of the metric."""
 
 _MINUTE: Final = datetime.timedelta(minutes=1)
-"""Time between two events that one run records in one interval, unless the run says otherwise."""
+"""Time between two events of one run, except in the runs of sending devices."""
 
 _RUNS_PER_ORDER: Final = 3
 """Number of days in a row on which the devices run in one order (see `run_histories`)."""
 
 _RANDOM_STRINGS: Final = 4
-"""Number of random strings among the values, in addition to the special values."""
+"""Number of random strings among the values of a string metric, beside the special values.
+
+More values leave fewer devices for each value.
+"""
 
 FIRST_DAY, RESTART_DAY = 0, 1
 """Indices of the day on which devices start, and of the day of their first restart.
@@ -157,9 +162,9 @@ class DeviceState(NamedTuple):
 class Day(NamedTuple):
     """One day of all devices.
 
-    `epoch` counts the epochs of the history from 0. `other` says which twins record another value
-    than on the first day: "" (neither), "second" or "both". `hour` is the hour (UTC) of the first
-    event of the day.
+    `epoch` is the index of the epoch in the history, from 0. `other` names the twins that record
+    another value than on the first day: "" (neither), "second" or "both". `hour` is the hour (UTC)
+    of the first event of the day.
     """
 
     day: datetime.date
@@ -396,7 +401,7 @@ class ClientProgram:
             progress("living through days", number, len(calendar.days))
             # Three days in a row have one order of the devices: a generator that restarts with the
             # process then gives each device the coins of the day before, which a check compares.
-            # The next three days begin with another device: a fault of the first report of a
+            # The next three days begin three devices later: a fault of the first report of a
             # process would otherwise concern one device only.
             order = np.roll(np.arange(n), -3 * (number // _RUNS_PER_ORDER)).tolist()
             lines = [
@@ -422,6 +427,7 @@ class ClientProgram:
         # The event of one more interval ends the last interval, so that its report is finished.
         n_events = MANY_REPORTS + 1
         first = _epoch_after(self.metric, self.metric.expires - _BEFORE_THE_END - step * n_events)
+        # Consecutive values, from a random first one, so that twins have different values.
         values = (rng.integers(0, len(self.texts)) + np.arange(n)) % len(self.texts)
         names = [f"many{number}" for number in range(n)]
         self._open_twins(names, first)
@@ -436,6 +442,7 @@ class ClientProgram:
             for start in range(0, n_events, _EVENTS_PER_RUN)
             for name, value in zip(names, values.tolist(), strict=True)
         ]
+        # The last run of each device returns all its reports, because none was sent.
         days = [first + i * step for i in range(MANY_REPORTS)]
         epochs = np.unique([self.metric.epoch_at(day) for day in days], return_inverse=True)[1]
         return RecordedReports(values, [state.waiting for state in self._run(lines)[-n:]], epochs)
@@ -496,6 +503,7 @@ class ClientProgram:
 
 
 def _noon(day: datetime.date) -> datetime.datetime:
+    """Return noon (UTC) of a day."""
     return datetime.datetime.combine(day, datetime.time(12), datetime.UTC)
 
 

@@ -1,9 +1,9 @@
-"""Counters of a black-box audit: what the audit remembers of the responses of many devices.
+"""Counters of a black-box audit: the statistics of the responses of many devices.
 
 The responses of 100,000 devices do not fit into memory at once. So an audit reads them in blocks of
 devices (`rappor.auditing.queries`). Each counter of this module adds a block and forgets the
 responses. `rappor.auditing.probabilities` then compares the counters with the distributions of a
-correct encoder. The counters themselves judge nothing.
+correct encoder.
 
 Every count is binomial under a correct encoder: a sum of independent events with one known
 probability. So pairs of devices or of bits are chosen such that no device, or no bit of a response,
@@ -65,8 +65,8 @@ Limits memory (k + 6 columns of 2 bytes for each device) and the time of trainin
 _SCORE_BINS: Final = 32
 """Number of bins, with equally many devices, of the absolute score of the classifier.
 
-The bound treats all scores of a bin as one event. More bins resolve the scores better, and leave
-fewer devices in each bin, so that its frequencies are known less well.
+The bound treats all scores of a bin as one event. More bins resolve the scores better. But each bin
+then has fewer devices, and its frequencies have larger errors.
 """
 
 GameKeys = tuple[Integers, Integers]

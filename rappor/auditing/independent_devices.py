@@ -21,8 +21,9 @@ recognised because every one of its responses equals its input. The permanent re
 patterns use independent coins, and so do reports, so the probabilities of the responses of one
 device multiply. They differ from cohort to cohort, because the bits of a value do.
 
-False alarms: each check errs with probability at most `FALSE_ALARM_RATE`. Missed: secrets of more
-random bits than the message of the check says, and faulty devices rarer than it says.
+False alarms: each check errs with probability at most `FALSE_ALARM_RATE`. The message of a check
+states its limits: the largest number of random bits of a secret that it finds, and the rarest
+faulty device ("one of 600").
 """
 
 from __future__ import annotations

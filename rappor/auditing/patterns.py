@@ -3,10 +3,10 @@
 Input: the bits of many devices' first responses with their true bits. Output: one `Check` that
 compares every count with its probability under a correct encoder.
 
-Bits that are independent in pairs may be dependent in threes. An example: bit 3 is the XOR of the
-bits 1 and 2. So sets of s bits are observed. A set shows one of 2^s patterns, and given the set's
-true bits each pattern has a known probability: the product of p*, q*, 1 - p* or 1 - q* over the
-bits. The number of responses with a pattern is then binomial.
+Bits that are independent in pairs may be dependent in threes. For example, bit 3 may be the XOR of
+the bits 1 and 2. So sets of s bits are observed. A set shows one of 2^s patterns. Given the true
+bits of the set, each pattern has a known probability: the product of p*, q*, 1 - p* or 1 - q* over
+the bits. The number of responses with a pattern is then binomial.
 
     bits of a response (k)    sets that are counted
     1 or 2                    none: the check is "not seen"

@@ -71,7 +71,7 @@ surer evidence.
 """
 
 _Pair = tuple[float, float]
-"""Probabilities of a one, given true bit 0 and given true bit 1."""
+"""Probability of a 1 for a true bit 0, and probability of a 1 for a true bit 1."""
 
 
 def check_probabilities(evidence: Evidence, params: Params) -> list[Check]:

@@ -2,7 +2,7 @@
 
 Input: an encoder under test and the values that the audit has chosen. Output: the counters in
 `Evidence`, which `rappor.auditing.probabilities` and `rappor.auditing.lower_bound` turn into
-checks. Nothing is judged here.
+checks. This module has no check.
 
 Words of this module:
 
@@ -164,7 +164,7 @@ class QuerySession:
         """Query one device `n_reports` times for the first value of the first pair.
 
         Returns the (n_reports, k) reports and the (n_reports, k) permanent responses. The permanent
-        responses are None if they are neither revealed nor known.
+        responses are None if the encoder does not reveal them and f is not 0.
         """
         # Without secrets no request can name the device, so each request reaches a new device.
         secret = (

@@ -244,8 +244,8 @@ def check_report_coins(
     is the coin's top bit, and a shift register can be found. For other thresholds only dependence
     over short lags and repetitions are tested.
 
-    `reports` and `permanents` are (n, k) bool, one report a row with its permanent response, or
-    None if the permanent response is not known.
+    `reports` and `permanents` are (n, k) bool: a row is one report, and the permanent response
+    behind it. If either is None, the permanent response is unknown and the checks are "not seen".
     """
     names = [f"own coins: {what}" for what in ("lags", "repetition", "no shift register")]
     if reports is None or permanents is None:

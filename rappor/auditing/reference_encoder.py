@@ -1,8 +1,8 @@
 """The reference encoder: the project's own encoder in the forms that an audit can call.
 
-An audit of an encoder compares with the parameters' claim, and a white-box audit with the outputs
-of this encoder. It exists as a function (`create_reference_function`), as a function of all inputs
-including the coins (`compute_reference_outputs`), and as a command:
+A white-box audit compares an encoder with the outputs of this encoder. A black-box audit can test
+this encoder like any other. The encoder exists as a function (`create_reference_function`), as a
+function of all inputs including the coins (`compute_reference_outputs`), and as a command:
 `python -m rappor.auditing.reference_encoder` reads device inputs from standard input, one JSON
 object a line, and writes the outputs, one JSON object a line. README.md describes the format.
 """
