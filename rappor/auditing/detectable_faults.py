@@ -73,7 +73,8 @@ SENDING_SIZES: Final = (8, 16, 32)
 _TESTS_OF_A_CHECK: Final = 20
 """Assumed number of counts and ratios that a check compares (`tests` in the formula).
 
-The checks compare 5 to 20. More would make the predicted power smaller.
+A daily metric has 3 to 14 in each check of the histories, and 17 in the check of the choice among
+events. A larger number would make the predicted power smaller.
 """
 
 _COUNTS_OF_MANY_REPORTS: Final = 5000

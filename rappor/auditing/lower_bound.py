@@ -11,7 +11,11 @@ would be at least e^-epsilon times as probable, and the guess would be wrong. So
     P(right guess) <= e^epsilon P(wrong guess),    ln(P(right) / P(wrong)) <= epsilon.
 
 The second inequality gives a lower bound on epsilon for every rule. The rule by likelihood ratio
-that names a value only after the most telling responses reaches epsilon.
+reaches epsilon: it names a value only after the responses with the largest ratio of probabilities.
+
+Example: one bit, reported with probability .75 as it is. The rule "name the reported value" is
+right in .75 and wrong in .25 of the trials, and ln(.75 / .25) = 1.0986 nats is the loss. With
+10,000 tested trials the counts are about 7,500 and 2,500, and their limits give a bound of 1.01.
 
 How the rule reads a response: as a *key*, one integer made of four numbers,
 
@@ -30,6 +34,8 @@ frequencies are bounded by the method of Clopper and Pearson (1934), at half the
 The bound exceeds the true loss with probability at most `LEVEL`. The game misses a leak through the
 cohort or through bits that neither value sets: `rappor.auditing.evidence.LearnedDistinguisher`
 looks there. It also misses a leak so rare that the trials do not show it.
+
+[EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014.
 """
 
 from __future__ import annotations
@@ -47,8 +53,8 @@ from rappor.protocol.params import Params
 LEVEL: Final = 1e-4
 """Largest probability that a lower bound exceeds the true loss.
 
-The rate is larger than FALSE_ALARM_RATE: at 1e-9 a bound needs 2.5 times the trials for the same
-distance to the claim.
+The rate is larger than FALSE_ALARM_RATE of the other checks (1e-9), because at 1e-9 a bound needs
+2.5 times the trials for the same distance to the claim.
 """
 
 
