@@ -1,7 +1,12 @@
-"""The command group, its commands and its exit codes.
+"""Command group `rappor`: its commands, the translation of errors into sentences, and exit codes.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted. README.md of this
-folder says more.
+The exit codes:
+
+    code   meaning               example
+    0      done
+    1      the answer is no      no reports, or an audit that found a fault
+    2      wrong use or input    a misspelt option, or a missing file
+    130    interrupted           Ctrl-C
 """
 
 from __future__ import annotations
@@ -36,10 +41,12 @@ from rappor.cli.trying.encode import encode
 from rappor.cli.trying.simulate import simulate
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
-"""Exit codes other than 0."""
+"""Exit codes other than 0. Scripts depend on the numbers. 130 is the convention of shells: 128 and
+the number of SIGINT."""
 
 _NO_ANSWER_ERRORS: Final = (CollectorError, DecodeError, FaultFoundError)
-"""Errors after which the exit code is 1: the command is right, and the answer is no."""
+"""Errors after which the exit code is 1. The command line is right, but the question has no answer,
+or the answer is no."""
 
 
 @command("rappor completion bash > rappor.bash")
@@ -49,7 +56,8 @@ def completion(*, shell: str = argument_field(type=click.Choice(["bash", "zsh", 
     Source it in the start file of the shell, such as ~/.bashrc.
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # click contains these three
+    # click supports exactly the three shells that the argument allows.
+    assert kind is not None
     click.echo(kind(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())
 
 
@@ -61,7 +69,7 @@ STEPS: Final = {
     "Prove": (audit,),
     "More": (trust, sql, convert, completion),
 }
-"""Commands by the headings under which the help page lists them, in the order of work."""
+"""Commands by their heading on the help page. Headings and commands stand in the order of work."""
 
 
 @click.group(
@@ -100,11 +108,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("rappor"):
             raise
-        # A command imports the packages of the extra `analysis` when it runs.
+        # Case: numpy or scipy is missing. A command imports the packages of the extra `analysis`
+        # only when it runs, so that the help works without them.
         return _fail(str(MissingExtraError("analysis")), USAGE)
     except BrokenPipeError:
-        # The reader of standard output has ended, as in `rappor decode ... | head`. `run_command`
-        # ends the process without a message.
+        # Case: the reader of standard output has ended, as in `rappor decode ... | head`.
+        # `run_command` ends the process without a message.
         raise
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""

@@ -1,8 +1,8 @@
-"""Commands whose help shows complete sentences and ends with examples, and groups of commands.
+"""Commands and groups of click whose help pages have complete sentences and examples.
 
 click cuts the summary of a command at 45 characters, has no place for examples, and names similar
-options for every misspelt one. The classes of this module change these three things. The programs
-`rappor` and `rappor-server` share them.
+options for every misspelt option, also if none of them is meant. The classes of this module change
+these three behaviours. The programs `rappor` and `rappor-server` share the classes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ from rappor.cli.options import list_typed_options, with_options
 
 
 class Explained(click.Command):
-    """A command or a group with a complete summary and with examples.
+    """Base class of commands and groups, with a complete summary and with examples.
 
-    The first paragraph of the docstring is the summary. `examples` are command lines as a shell
-    reads them, broken by a backslash where they are long.
+    The first paragraph of the function's docstring is the summary.
+
+    Parameters
+    ----------
+    arguments, options : arguments of click.
+    examples : command lines for a shell. A backslash breaks a long line.
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
@@ -45,10 +49,13 @@ class Explained(click.Command):
 
 
 class Command(Explained):
-    """A command of `rappor`.
+    """Command whose errors name options.
 
-    `hints` names the other command for options that people try here, by the beginning of the
-    option's name.
+    Parameters
+    ----------
+    arguments, options : arguments of click.
+    hints : sentences for unknown options, by the beginning of the option's name. A hint names the
+        command that has the option.
     """
 
     def __init__(
@@ -59,7 +66,7 @@ class Command(Explained):
         self._hints = hints
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line. An unknown option gets its hint if it has one."""
+        """Parse the command line. The error of an unknown option contains its hint."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -72,12 +79,13 @@ class Command(Explained):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. An error of the library names the option instead of the parameter.
 
-        The library says "epsilon_1 must be ...", and the person has typed --epsilon-1.
+        Case: the library raises "epsilon_1 must be ...", and the person has typed --epsilon-1.
         """
         try:
             return super().invoke(ctx)
         except ParamsError as error:
             name, must, rest = str(error).partition(" must be ")
+            # The parameter of the library may have the prefix "n_", as in n_reports.
             typed = list_typed_options()
             flag = typed.get(name) or typed.get(name.removeprefix("n_"))
             if flag is None:
@@ -86,7 +94,15 @@ class Command(Explained):
 
 
 def command(*examples: str, **settings: Any) -> Any:
-    """Return a decorator that makes a command of a function. Its arguments declare the options."""
+    """Return a decorator that turns a function into a command.
+
+    The default values of the function's arguments declare the options (`rappor.cli.options`).
+
+    Parameters
+    ----------
+    examples : command lines for the help page.
+    settings : further arguments of `Command`.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         as_command = click.command(cls=Command, examples=examples, **settings)
@@ -96,7 +112,7 @@ def command(*examples: str, **settings: Any) -> Any:
 
 
 class Group(Explained, click.Group):
-    """A group of commands. An unknown command gets a suggestion."""
+    """Group of commands. The error of an unknown command names a similar command."""
 
     command_class = Command
 
@@ -117,7 +133,7 @@ class Group(Explained, click.Group):
         return list(self.commands) if self._steps else super().list_commands(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of the commands, those of each step under its heading."""
+        """Write the list of the commands under the headings of the steps."""
         if not self._steps:
             super().format_commands(ctx, formatter)
             return
@@ -147,7 +163,8 @@ def show_refusal(error: click.ClickException, program: str) -> None:
     if context is not None:
         usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n"
         click.echo(usage, err=True)
-    if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the help page
+    # The message of NoArgsIsHelpError is the help page, which is no error sentence.
+    if not isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(f"{program}: {error.format_message()}", err=True)
 
 

@@ -1,4 +1,8 @@
-"""Output of commands: texts and tables for people, JSON for scripts, progress of long work."""
+"""Output of commands: texts and tables for people, JSON for scripts, progress of long work.
+
+Results go to standard output. Warnings and progress go to standard error, so that a script can read
+the results.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,12 @@ if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
 
 _WIDTH: Final = 100
-"""Number of columns if standard output is not a terminal."""
+"""Number of columns of a line if standard output is not a terminal. A convention: tables fit, and
+files stay readable."""
 
 _FEW_STEPS: Final = 1000
-"""Smallest number of steps of a stage for which a rate is displayed. A rate of ten files a second
-says little."""
+"""Smallest number of steps of a stage for which the display contains a rate. With fewer steps, the
+remaining time is enough information."""
 
 
 def print_json(record: Any, **more: Any) -> None:
@@ -51,8 +56,9 @@ def width() -> int:
 def print_parts(*parts: str | Table[Any], indent: int = 0) -> None:
     """Print texts and tables, as wide as the terminal, indented by some blanks.
 
-    A list of candidates may contain control characters, or marks that change the reading direction.
-    Texts and tables name these characters, so a terminal does not execute them.
+    Strings of devices and analysts may contain control characters, or marks that change the reading
+    direction. Their pictures or code points are printed instead, so a terminal does not execute
+    them.
     """
     for part in parts:
         if isinstance(part, Table):
@@ -88,10 +94,11 @@ def print_pairs(table: Table[Any]) -> None:
 
 
 def warn_about_candidates(candidates: Candidates | None) -> None:
-    """Write to standard error which candidates were skipped, and which have unusual ends.
+    """Write the numbers of skipped and of suspicious candidates to standard error.
 
-    A name between blanks is another string than the name, and hardly any device reports it. Without
-    the warning, an analyst would conclude that no string of the list is in use.
+    Case: a list whose names have blanks at their ends. A name with a blank is another string than
+    the name, and hardly any device reports it. Without the warning, an analyst would conclude that
+    no string of the list is in use.
     """
     if candidates is None:
         return
@@ -113,7 +120,7 @@ def warn_about_candidates(candidates: Candidates | None) -> None:
 
 
 class _Rate(ProgressColumn):
-    """Column with the number of steps a second."""
+    """Column of the progress display with the number of steps in a second."""
 
     def render(self, task: Task) -> Text:
         """Return the rate, or no text for a stage of few steps."""
@@ -124,15 +131,18 @@ class _Rate(ProgressColumn):
 class Slow:
     """Progress display that appears only on a terminal, and only after a second of work.
 
-    A short command therefore prints nothing but its result, and a script gets no control
-    characters. Call the display with a stage, the number of completed steps, and the number of all
-    steps, which is None if it is unknown.
+    A short command therefore prints only its result, and a script gets no control characters. Call
+    the object with the name of a stage, the number of completed steps, and the number of all steps
+    (None for an unknown number).
     """
 
     def __init__(self, console: Console | None = None, *, after: float = 1.0) -> None:
         """Start the clock.
 
-        The display appears after `after` seconds, by default on standard error.
+        Parameters
+        ----------
+        console : where the display appears; None for standard error.
+        after : number of seconds before the display appears.
         """
         self._console = console or Console(stderr=True)
         self._starts = time.monotonic() + after
@@ -147,6 +157,7 @@ class Slow:
         if self._display is None:
             if not self._console.is_terminal or time.monotonic() < self._starts:
                 return
+            # The display is created at its first use, because a command may end before.
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),

@@ -1,8 +1,9 @@
 """Options that name the parameters which a command examines.
 
-`rappor privacy` and `rappor audit` examine parameters. The command line names them in one of three
-ways: a METRIC of a --registry, a --profile, or the letters one by one. Only a metric has a registry
-and epochs, so some sections and checks exist for a metric only.
+`rappor privacy` and `rappor audit` examine the parameters of reports. The command line names the
+parameters in exactly one of three ways: a METRIC of a --registry, a --profile (named parameters),
+or the letters k, f, g, p and q one by one. Only a metric has a registry and epochs, so some
+sections and checks exist for a metric only.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ _WAYS: Final = (
     {"profile"},
     {"bits", "hashes", "cohorts", "f", "g", "p", "q"},
 )
-"""Arguments of each way to name parameters. A command line has the arguments of one way only."""
+"""Names of the arguments of each way to name parameters. Arguments of two ways contradict each
+other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExaminedParams:
-    """The parameters that a command examines, with their metric and registry if they have one.
+    """Parameters that a command examines, with their metric and registry.
 
     Attributes
     ----------
     params : the parameters.
-    metric : the metric that the command line names, or None.
-    registry : the registry of the metric, or None.
-    registry_path : the path of the registry, or None.
+    metric : the metric that the command line names; None for parameters without a metric.
+    registry : the registry of the metric; None without a metric.
+    registry_path : the path of the registry; None without a metric.
     """
 
     params: Params
@@ -52,7 +54,7 @@ class ExaminedParams:
 
     @property
     def metric_or_placeholder(self) -> Metric:
-        """The metric, or a metric without a meaning that has the parameters."""
+        """The metric. Parameters without a metric get a placeholder, because an audit needs one."""
         return self.metric or Metric(
             name="any",
             params=self.params,
@@ -71,32 +73,40 @@ class _Options:
     registry_path: str | None = registry_option(required=False)
     profile: str | None = option_field(
         PROFILE_NAME,
-        "Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), 2 and 4 "
-        "(balanced), 4 and 6 (low-noise), 4 and 4 (once).",
+        "Named parameters. The privacy loss in nats of one report, and of all reports of a value, "
+        "is 1 and 2 (strict), 2 and 4 (balanced), 4 and 6 (low-noise), 4 and 4 (once).",
     )
     bits: int = option_field("N", "Bits of a report.", type=int, default=128, flags="-k --bits")
     hashes: int = option_field(
-        "N", "Hash functions; each sets one bit of a string.", type=int, default=1
+        "N", "Hash functions. Each sets one bit of the report for a string.", type=int, default=1
     )
     cohorts: int = option_field(
-        "N", "Cohorts; each has its own hash functions.", type=int, default=128
+        "N",
+        "Groups into which devices are divided at random. Each cohort has its own hash functions.",
+        type=int,
+        default=128,
     )
     f: float | None = option_field(
         "PROBABILITY",
-        "Permanent noise: the probability that a permanent bit is random.",
+        "Permanent noise, which a device draws once and repeats: the probability that a bit is "
+        "replaced by a random bit.",
         flags="-f",
     )
     g: float = option_field(
         "PROBABILITY",
-        "Of the bits that -f makes random, the share that becomes 1.",
+        "Permanent noise: the share of the replaced bits that become 1.",
         flags="-g",
         default=0.5,
     )
     p: float | None = option_field(
-        "PROBABILITY", "Probability that a permanent 0 is reported as 1.", flags="-p"
+        "PROBABILITY",
+        "Noise of each report: the probability that a 0 after the permanent noise is sent as 1.",
+        flags="-p",
     )
     q: float | None = option_field(
-        "PROBABILITY", "Probability that a permanent 1 is reported as 1.", flags="-q"
+        "PROBABILITY",
+        "Noise of each report: the probability that a 1 after the permanent noise is sent as 1.",
+        flags="-q",
     )
 
     def read(self) -> ExaminedParams:
@@ -115,7 +125,7 @@ class _Options:
             return ExaminedParams(params=Params.profile(self.profile))
         if self.f is None or self.p is None or self.q is None:
             raise click.UsageError("give METRIC and --registry, or --profile, or -f, -p and -q")
-        # Nobody collects with parameters that are only examined, so they may protect nothing.
+        # `insecure` allows any losses: these parameters are examined, and no device uses them.
         params = Params(
             k=self.bits,
             h=self.hashes,
@@ -130,12 +140,15 @@ class _Options:
 
 
 def examined_params_options() -> Any:
-    """Declare METRIC, --registry, --profile and letters; the command receives ExaminedParams."""
+    """Declare METRIC, --registry, --profile and the letters. The command gets ExaminedParams."""
     return option_group(_Options, then=_Options.read)
 
 
 def _check_one_way() -> None:
-    """Raise a usage error for arguments of several ways, because all but one would be ignored."""
+    """Raise a usage error for arguments of several ways.
+
+    Without the error, the arguments of all ways but one would be ignored silently.
+    """
     typed = list_typed_options().keys()
     if sum(bool(way & typed) for way in _WAYS) > 1:
         raise click.UsageError(

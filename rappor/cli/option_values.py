@@ -11,7 +11,7 @@ from rappor.base.errors import ParamsError
 from rappor.protocol.profiles import PROFILES, get_profile
 
 _RANGE: Final = re.compile(r"(.)-(.)", re.DOTALL)
-"""Pattern of a range of characters, such as a-z."""
+"""Matches a range of characters, such as a-z. The groups are its ends."""
 
 
 class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in late versions only
@@ -20,7 +20,7 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in late
     name = "number"
 
     def __init__(self, least: int | None = None, most: int | None = None) -> None:
-        """Store the range. Without a range, the library checks the number."""
+        """Store the range. None leaves an end open; the library then checks the number."""
         self._least = least
         self._most = most
 
@@ -49,10 +49,11 @@ def _parse_whole(text: str) -> int:
 
 
 NUMBER: Final = WholeNumber()
-"""Type of an option that takes a whole number. The library checks its range."""
+"""Type of an option whose value is a whole number. The library checks the range."""
 
 COUNT: Final = WholeNumber(1, 10**15)
-"""Type of a count: at least 1, and at most 10^15, so that closed forms are exact in binary64."""
+"""Type of an option whose value is a count. It is at least 1, and at most 10^15, because binary64
+represents integers exactly up to 9 * 10^15."""
 
 
 class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late versions only
@@ -68,7 +69,7 @@ class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late ve
 
 
 PROFILE_NAME: Final = ProfileName(list(PROFILES))
-"""Type of an option that takes the name of a profile."""
+"""Type of an option whose value is the name of a profile: named parameters such as "balanced"."""
 
 
 def expand_alphabet(text: str) -> str:

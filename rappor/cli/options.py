@@ -11,8 +11,13 @@ and `with_options` turns the declarations into options of click:
 
 `option_field` declares one option. Its flag follows from the name of the argument: `csv_path`
 becomes --csv. `option_group` declares all options of a dataclass, whose fields are declared in the
-same way, and the function receives the filled record. So several commands share a record, and the
-record checks in `__post_init__` that its options do not contradict each other.
+same way, and the function receives an instance. Several commands can therefore share a dataclass,
+and its `__post_init__` checks that the options do not contradict each other.
+
+A declaration is a field of `dataclasses`. Its metadata contains either
+
+    "option"   the function that builds the option, and "flags", its flags, or
+    "inner"    the declarations of a group by name, and "make", the function of their values.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 
 
 class Option(click.Option):
-    """An option whose default is displayed as people write numbers: 1,000,000 and 1e-9."""
+    """Option whose default is displayed in the usual notation: 1,000,000 and 1e-9."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the flags and the help text, with the default in plain numbers."""
@@ -43,7 +48,8 @@ class Option(click.Option):
         if record is None:
             return None
         text = re.sub(r"\[default: \((.*?)\)(?=[;\]])", r"[default: \1", record[1])
-        if self.name != "port":  # 8,080 is no port
+        # A port is a name made of digits: 8,080 is no port.
+        if self.name != "port":
             text = re.sub(r"(?<=\[default: )[0-9][0-9.e-]*(?=[;\]])", _format_default, text)
         return record[0], text
 
@@ -55,12 +61,13 @@ def _format_default(number: re.Match[str]) -> str:
     try:
         return f"{float(number[0]):g}".replace("e-0", "e-")
     except ValueError:
-        # The default is an address such as 127.0.0.1.
+        # Case: the default is an address such as 127.0.0.1, which begins like a number.
         return number[0]
 
 
 Value: TypeAlias = str | Sequence[str] | click.ParamType  # type: ignore[type-arg]  # generic in late versions only
-"""Type of an option's value: a word for its metavariable, a list of choices, or a type of click."""
+"""Value of an option. A text is its metavariable, such as FILE; a list contains its choices; other
+values are types of click."""
 
 _KINDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("N", "BYTES"), NUMBER),
@@ -68,7 +75,7 @@ _KINDS: Final[dict[str, Any]] = {
     "FILE": click.Path(),
     "DAY": click.DateTime(["%Y-%m-%d"]),
 }
-"""Types of the values, by metavariable. A value with another metavariable is a text."""
+"""Types of click, by metavariable. An option with another metavariable has a text as its value."""
 
 
 def option(flags: str, value: Value, text: str, **settings: Any) -> Any:
@@ -76,7 +83,7 @@ def option(flags: str, value: Value, text: str, **settings: Any) -> Any:
 
     Parameters
     ----------
-    flags : the flags, separated by blanks.
+    flags : the flags, separated by blanks, such as "-k --bits".
     value : type of the value.
     text : help text.
     settings : settings of click. `name` replaces the name that follows from the long flag.
@@ -102,9 +109,14 @@ def flag(flags: str, text: str, *, name: str | None = None) -> Any:
 
 
 def option_field(value: Value, text: str, *, flags: str = "", **settings: Any) -> Any:
-    """Declare an option, as the default of a command's argument or as the field of a record.
+    """Declare an option, as the default of a command's argument or as the field of a dataclass.
 
-    The flag follows from the argument's name unless `flags` contains another flag.
+    Parameters
+    ----------
+    value : type of the value.
+    text : help text.
+    flags : the flags; empty for the flag that follows from the argument's name.
+    settings : settings of click.
     """
     default = () if settings.get("multiple") else settings.get("default")
     build = functools.partial(option, value=value, text=text, **settings)
@@ -124,14 +136,14 @@ def argument_field(**settings: Any) -> Any:
 def option_group(
     record: type[Any], *, then: Callable[[Any], Any] | None = None, **declarations: Any
 ) -> Any:
-    """Declare all options that the fields of a record declare. The command receives the record.
+    """Declare all options that the fields of a dataclass declare. The command gets an instance.
 
     Parameters
     ----------
     record : the dataclass.
-    then : function of the record. If it is given, the command receives its result.
-    declarations : declarations for fields of the record that have none, such as the fields of a
-        record of the library.
+    then : function of the instance. The command gets its result in place of the instance.
+    declarations : declarations of fields that have none, because the dataclass belongs to the
+        library.
     """
     fields = [
         *declarations.items(), *((field.name, field) for field in dataclasses.fields(record))
@@ -146,12 +158,12 @@ def option_group(
 
 
 def _declare(build: Callable[..., Any], flags: str = "", default: Any = None) -> Any:
-    """Return a field whose metadata has the function that builds an option."""
+    """Return a field whose metadata contains the function that builds an option, and the flags."""
     return dataclasses.field(default=default, metadata={"option": build, "flags": flags})
 
 
 def with_options(function: Callable[..., None]) -> Any:
-    """Add the options that the arguments of a command declare, and pass their values."""
+    """Return a function of click that has the options of a command, and passes their values."""
     arguments = inspect.signature(function).parameters.values()
     declarations = {argument.name: argument.default.metadata for argument in arguments}
 
@@ -160,7 +172,7 @@ def with_options(function: Callable[..., None]) -> Any:
         function(**_collect_values(declarations, values))
 
     decorated: Any = call
-    # The decorators of click add an option at the front, so the last option is added first.
+    # A decorator of click adds its option at the front, so the last option is added first.
     for decorate in reversed(list(_build_options(declarations))):
         decorated = decorate(decorated)
     return decorated
@@ -187,7 +199,10 @@ def _collect_values(declarations: Mapping[str, Any], values: Mapping[str, Any]) 
 
 
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Check that a chart can be drawn and saved, before a computation that may take minutes."""
+    """Check that a chart can be drawn and saved.
+
+    The check precedes a computation that may take minutes. Shell completion skips it.
+    """
     if path is not None and not ctx.resilient_parsing:
         from rappor.reporting.charts import check_suffix
 
@@ -199,43 +214,46 @@ def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 
 def _check_folder(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Check that a file can be written, before a computation that may take minutes."""
+    """Check that the folder of a file exists, before a computation that may take minutes."""
     if path is not None and not ctx.resilient_parsing and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no folder {Path(path).parent}", ctx, param)
     return path
 
 
 def registry_option(*, required: bool = True) -> Any:
-    """Declare --registry."""
+    """Declare --registry, the list of all metrics of a program."""
     return option_field(
-        "FILE", "Registry of metrics, a TOML file.", flags="--registry", required=required
+        "FILE",
+        "Registry: a TOML file that lists metrics with their parameters.",
+        flags="--registry",
+        required=required,
     )
 
 
 def metric_argument(*, required: bool = True) -> Any:
-    """Declare METRIC, the name of the metric that a command is about."""
+    """Declare METRIC, the name of a metric in the registry."""
     return argument_field(required=required, metavar="METRIC" if required else "[METRIC]")
 
 
 def metric_option() -> Any:
-    """Declare --metric, for commands whose arguments are files, which usually name their metric."""
+    """Declare --metric, for commands that read files. Most files contain their metric's name."""
     text = "Name of the metric in the registry. Default: the only metric that the files name."
     return option_field("NAME", text, flags="--metric")
 
 
 def json_option() -> Any:
-    """Declare --json."""
+    """Declare --json, for scripts."""
     return flag_field("Print one JSON document instead of text.", flags="--json")
 
 
 def chart_option() -> Any:
-    """Declare --chart."""
+    """Declare --chart, a file with a drawing of the result."""
     text = "Also draw a chart into a file that ends in .svg, .png or .html."
     return option_field("FILE", text, callback=_check_chart)
 
 
 def seed_option() -> Any:
-    """Declare --seed."""
+    """Declare --seed, which makes random results repeatable."""
     text = "Random seed for a repeatable run. Default: a new one for each run."
     return option_field(WholeNumber(0), text)
 
@@ -244,12 +262,17 @@ def detection_options() -> Any:
     """Declare the options of the error control: --level, --correction and --confidence."""
     return option_group(
         ErrorControl,
-        alpha=option_field("SHARE", "Error rate of detection.", default=0.05, flags="--level"),
+        alpha=option_field(
+            "SHARE",
+            "Error rate of detection. --correction says which errors it limits.",
+            default=0.05,
+            flags="--level",
+        ),
         method=option_field(
             CORRECTIONS,
-            "What the level limits: the expected share of false detections (bh; adaptive finds "
-            "more if many candidates are present), or the probability of any false detection "
-            "(bonferroni).",
+            "What --level limits: the expected share of absent strings among the detected strings "
+            "(bh; adaptive detects more if many candidates are present), or the probability of "
+            "one or more false detections (bonferroni).",
             default="bh",
             flags="--correction",
         ),
@@ -258,7 +281,7 @@ def detection_options() -> Any:
 
 
 def list_typed_options() -> dict[str, str]:
-    """Return the flags on the command line, by the names of their arguments."""
+    """Return the flags that the person has typed, by the names of their arguments."""
     context = click.get_current_context()
     return {
         str(param.name): param.opts[0]
@@ -268,7 +291,13 @@ def list_typed_options() -> dict[str, str]:
 
 
 def refuse_options(option: str, *others: str) -> None:
-    """Raise a usage error for arguments that an option would ignore."""
+    """Raise a usage error if the person has typed arguments that an option would ignore.
+
+    Parameters
+    ----------
+    option : the option, such as "--by".
+    others : names of the ignored arguments.
+    """
     typed = [flag for name, flag in list_typed_options().items() if name in others]
     if typed:
         raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
@@ -289,6 +318,6 @@ class Output:
 
 
 def save_chart(record: DisplayedRecord, path: str | None) -> None:
-    """Save a chart of a record, if a path is given."""
+    """Save the chart of a record. Without a path, do nothing."""
     if path is not None:
         record.plot().save(path)

@@ -1,10 +1,13 @@
 """Released counts of a metric: counts of days, weeks or months, and days that are not released yet.
 
-A collector adds reports by day and joins consecutive days into blocks. It releases a block only if
-enough devices have reported, so that no sum shows a single device. `ReleasedCounts` is the response
-of a collector to a request for the counts of a metric. The file format is the JSON of that response
-(`counts_file`), so a response that curl or another program saved can be loaded. `Counts.load_all`
-reads the same file without its days.
+A collector adds reports by day and joins consecutive days of a cohort into blocks. A block is
+closed when it has enough reports. Closed blocks that together have the metric's minimum of reports
+form a release window, once and for good, so that no sum shows a single device. A window is dated by
+the last day of its blocks, and a period contains the windows that are dated inside it.
+
+`ReleasedCounts` is the response of a collector to a request for the counts of a metric. The file
+format is the JSON of that response (`counts_file`), so a response that curl or another program
+saved can be loaded. `Counts.load_all` reads the same file without its days.
 """
 
 from __future__ import annotations
@@ -72,8 +75,7 @@ class ReleasedCounts:
     metric : name of the metric.
     first, last : first and last day of the requested range, both included.
     periods : counts by period, in the order of their days.
-    withheld : days with reports that are not released yet. A day is released when it is over,
-        enough devices of each cohort have reported, and the metric has its minimum of reports.
+    withheld : days with reports that are in no release window yet.
     """
 
     metric: str

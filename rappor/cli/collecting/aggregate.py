@@ -1,4 +1,9 @@
-"""`rappor aggregate`: from uploads or stored reports to counts."""
+"""`rappor aggregate`: adds uploads or stored reports up to counts.
+
+An upload is one request of a device to a collector, a line of JSON with one or more reports. A row
+is one report in a table of Parquet, CSV or JSON lines. Counts are the number of reports and the
+number of ones at each bit, by cohort.
+"""
 
 from __future__ import annotations
 
@@ -32,23 +37,24 @@ if TYPE_CHECKING:
     from rappor.engines.machine import FileAggregation
 
 _COUNTS_FILE: Final = b"RAPPOR COUNTS "
-"""First bytes of a counts file of any version."""
+"""First bytes of a counts file of any version. They reveal a file that is added up already."""
 
 _LINES: Final = 1000
-"""Number of lines between two updates of the progress display."""
+"""Number of lines between two updates of the progress display. More updates would slow down the
+reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedReports:
-    """Refusals of reports for one reason.
+    """Refused reports with one reason.
 
     Attributes
     ----------
     reason : the reason.
-    n : number of reports.
-    first_line : line of the first refusal in a stream of uploads, from 1.
-    first_file : file of the first refusal among files of rows.
-    metric, params : metric and fingerprint that the refused rows contain.
+    n : number of refused reports.
+    first_line : number of the line of the first refused report in a stream of uploads, from 1.
+    first_file : file of the first refused report among files of rows.
+    metric, params : metric and fingerprint of the parameters in the refused rows.
     """
 
     reason: str
@@ -72,26 +78,29 @@ def aggregate(
     ),
     registry_path: str = registry_option(),
     metric_name: str | None = metric_option(),
-    part: str | None = option_field("PART", "A part of the metric, if it has parts."),
+    part: str | None = option_field(
+        "PART", "Part of the string, such as prefix:3, for a metric with parts."
+    ),
     out: str = option_field("FILE", "Counts file to write.", required=True),
     engine: str = option_field(
         ["files", "spark"],
-        "Where reports are added up: on all cores of this machine, or in Apache Spark.",
+        "Where reports are added up: on all cores of this machine (files), or in Apache Spark.",
         default="files",
     ),
     remote: str | None = option_field(
         "URL",
-        "A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
+        "Address of a Spark Connect server, such as sc://localhost, with --engine spark. Default: "
+        "Spark's own settings.",
     ),
     as_json: bool = json_option(),
 ) -> None:
     """Add up uploads or stored reports into counts.
 
     INPUTS are files and folders of reports in Parquet, CSV or JSON lines, or of uploads, one JSON
-    document per line (- is standard input). Rows that are not reports are refused and counted by
-    reason. If there is only one metric, you can omit --metric. After an interruption, run the
-    command again: FILE.checkpoint has the files that are already added up. With --engine spark,
-    INPUTS are paths as Spark reads them.
+    document per line (- is standard input). Rows that are no valid reports are refused and counted
+    by reason. If all reports belong to one metric, you can omit --metric. After an interruption,
+    run the same command again: FILE.checkpoint contains the sums of the files that are already
+    added up. With --engine spark, INPUTS are paths that Spark can read.
     """
     from rappor.engines.json_lines import aggregate_jsonl
 
@@ -149,8 +158,11 @@ def aggregate(
 def _check_out(out: Path, inputs: Sequence[str]) -> None:
     """Check the path of the counts before the reports are read, which may take hours.
 
-    Raises FileError for a path that cannot be written, and for a path inside a folder of the
-    inputs, because the next run would read the counts as reports.
+    Raises
+    ------
+    FileError
+        The path cannot be written, or it lies inside a folder of the inputs. In the second case the
+        next run would read the counts as reports.
     """
     folder = out.absolute().parent
     if not folder.is_dir():
@@ -163,7 +175,7 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
 
 
 def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return the streams of uploads, and the files of rows. A folder may contain both."""
+    """Return the paths of uploads, and the paths of rows. A folder may contain both kinds."""
     from rappor.engines.files import find_files, holds_uploads, is_of_rows
 
     streams: list[str] = []
@@ -181,7 +193,8 @@ def _read_lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
     """Yield every line of every stream, and show how many bytes are read."""
     from rappor.engines.files import is_packed, open_text
 
-    # The size of a packed file or a pipe is unknown, so the display has no total then.
+    # The unpacked size of a packed file is unknown, and so is the size of a pipe. The display then
+    # has no total.
     plain = [path for path in paths if Path(path).is_file() and not is_packed(path)]
     sizes = [Path(path).stat().st_size for path in plain]
     total = sum(sizes) if len(sizes) == len(paths) else None
@@ -203,7 +216,7 @@ def _read_lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
 def _select_counts(
     collections: Sequence[Counts], name: str | None, part: str | None
 ) -> Counts | None:
-    """Return the counts of the requested metric and part, or None if there are no counts."""
+    """Return the counts of the requested metric and part; None without any counts."""
     names = sorted({counts.metric for counts in collections})
     if name is None and len(names) > 1:
         raise MetricError(
@@ -212,7 +225,8 @@ def _select_counts(
     sums: dict[str, Counts] = {}
     for counts in collections:
         if name in (None, counts.metric):
-            # A device may change its segment, so the sum does not know how often devices report.
+            # Segments have parameter sets of their own, so their counts are added without segments.
+            # A device may change its segment, so `+` assumes that the devices may be the same.
             unsegmented = counts.without_segment
             fingerprint = unsegmented.params.fingerprint
             known = sums.get(fingerprint)
@@ -226,7 +240,10 @@ def _select_counts(
 
 
 def _select_part(selected: list[Counts], name: str | None) -> Counts:
-    """Return the counts of the requested part. Parts have different devices, and never add up."""
+    """Return the counts of the requested part.
+
+    Parts have different devices and different bits, so their counts are never added.
+    """
     parts = {counts.params.part: counts for counts in selected}
     got = f"inputs have {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
     if name is None:
@@ -259,7 +276,7 @@ def _list_refusals(
 
 
 def _print_files(rows: FileAggregation) -> None:
-    """Print the number of files that an earlier run added up, and how a cluster read all files."""
+    """Print the number of files that an earlier run added up, and the way of reading in Spark."""
     files = format_count(rows.n_files, "file")
     if rows.n_resumed:
         click.echo(f"{rows.n_resumed:,} of {files} added up by an earlier run")
@@ -274,6 +291,6 @@ def _warn_of_refusals(refusals: tuple[RefusedReports, ...]) -> None:
         if refusal.first_line:
             where = f", first on line {refusal.first_line:,}"
         names = " ".join(filter(None, (refusal.metric, refusal.params)))
-        # Rows are input of strangers, so their names may contain control characters.
+        # Rows are untrusted input, so their names may contain control characters of a terminal.
         labels = f" (of {visible(names)})" if names else ""
         click.echo(f"refused {refusal.n:,}{where}: {refusal.reason}{labels}", err=True)

@@ -1,4 +1,4 @@
-"""`rappor pull`: counts from a collector into a file."""
+"""`rappor pull`: reads the released counts of a metric from a collector and writes a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rappor.counts.released_counts import ReleasedCounts
 
 _NAMED_DAYS: Final = 5
-"""Largest number of unreleased days that a sentence names. Further days are counted."""
+"""Largest number of unreleased days that a sentence names. Further days are counted, so that the
+sentence stays short."""
 
 
 @command(
@@ -48,16 +49,19 @@ def pull(
         default="day",
     ),
     segments: bool = flag_field(
-        "Separate counts for each segment of the metric. Default: one sum."
+        "Separate counts for each segment, a group of devices with the same public properties. "
+        "Default: one sum."
     ),
     path: str = option_field(
         "FILE",
-        "File to write. Every command that takes counts reads it.",
+        "File to write. All commands that take COUNTS read it.",
         required=True,
         flags="--out",
     ),
     token_file: str | None = option_field(
-        "FILE", "File with the read token. Default: the variable RAPPOR_TOKEN."
+        "FILE",
+        "File with the read token, the secret of analysts. Default: the environment variable "
+        "RAPPOR_TOKEN.",
     ),
     as_json: bool = json_option(),
 ) -> None:
@@ -66,12 +70,12 @@ def pull(
     URL is the collector's address for analysts. `rappor decode`, `rappor compare`, all other
     commands that take counts, and Counts.load_all in Python read the file.
 
-    The collector releases reports in windows, so some days are not yet released. The command
-    lists them. Days are kept apart, because they show how often the same devices report. `rappor
-    decode` adds them up, often with smaller errors than one sum has. `rappor trend` compares
-    them.
+    The collector releases reports in windows of several days with enough reports. The command
+    lists the days that are not yet released. Counts are separate for each period, because separate
+    counts bound how often a device reports. `rappor decode` adds the periods, often with smaller
+    errors than one sum has. `rappor trend` compares them.
 
-    A token is never an argument, because others could see it.
+    The read token is never an argument, because other users of the machine could see it.
     """
     from rappor.remote.collector_client import CollectorClient
     from rappor.remote.token import read_token
@@ -112,7 +116,7 @@ def _periods_table(released: ReleasedCounts) -> Table[dict[str, Any]]:
 
 
 def _name_days(days: tuple[datetime.date, ...]) -> str:
-    """Return the first days in words, and the number of the others."""
+    """Name the first days, and count the others."""
     first = ", ".join(str(day) for day in days[:_NAMED_DAYS])
     n_more = len(days) - _NAMED_DAYS
     return first if n_more <= 0 else f"{first} and {format_count(n_more, 'other day')}"

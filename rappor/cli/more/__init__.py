@@ -1,1 +1,1 @@
-"""Commands outside of the steps: comparisons of trust, SQL, and files of google/rappor."""
+"""Commands under the heading "More": comparisons of trust models, SQL, files of google/rappor."""

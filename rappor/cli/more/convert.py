@@ -1,4 +1,4 @@
-"""`rappor convert`: counts from and to the files of google/rappor."""
+"""`rappor convert`: counts from and to the files of google/rappor, Google's implementation."""
 
 from __future__ import annotations
 
@@ -20,19 +20,23 @@ def convert(
     *,
     source: str = argument_field(type=click.Path()),
     params_path: str = option_field(
-        "FILE", "params.csv: read with a .csv SOURCE, written otherwise.", required=True
+        "FILE",
+        "Google's params.csv. It is read if SOURCE ends in .csv, and written otherwise.",
+        required=True,
     ),
     out: str = option_field("FILE", "File to write.", required=True),
     has_reports: bool = flag_field(
-        "SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.", flags="--reports"
+        "SOURCE contains single reports (columns client,cohort,bloom,prr,irr) instead of counts.",
+        flags="--reports",
     ),
     as_json: bool = json_option(),
 ) -> None:
     """Convert counts from and to the files of google/rappor.
 
-    A SOURCE that ends in .csv is theirs: counts.csv, or a reports file with --reports. It
-    becomes a counts file, which `rappor decode` reads without a registry. Any other SOURCE is
-    a counts file, and becomes counts.csv and params.csv; its hash layout must be theirs.
+    A SOURCE that ends in .csv is a file of google/rappor: counts.csv, or a reports file with
+    --reports. It becomes a counts file, which `rappor decode` reads without a registry. Any other
+    SOURCE is a counts file, and becomes counts.csv and params.csv. Its parameters must have the
+    hash layout of google/rappor.
     """
     from rappor.counts.counts import Counts
     from rappor.google import files

@@ -1,4 +1,4 @@
-"""`rappor sql`: the statement that counts stored reports inside a warehouse."""
+"""`rappor sql`: the SQL statement that counts stored reports inside a data warehouse."""
 
 from __future__ import annotations
 
@@ -33,23 +33,26 @@ def sql(
     ),
     table: str = option_field(
         "TABLE",
-        "The table of reports, as written in the statement.",
+        "Table of reports. The statement contains this text after FROM.",
         default="reports",
         flags="--source",
     ),
-    part: str | None = option_field("PART", "A part of the metric, if it has parts."),
-    refused: bool = flag_field("Count refused reports by reason, instead of accepted ones."),
+    part: str | None = option_field(
+        "PART", "Part of the string, such as prefix:3, for a metric with parts."
+    ),
+    refused: bool = flag_field("Count refused reports by reason, instead of accepted reports."),
     as_json: bool = json_option(),
 ) -> None:
     """Print the statement that counts reports in a warehouse.
 
-    The table has the columns format, metric, params, cohort and bits (bytes). The result has the
-    columns cohort, reports, bit_0, bit_1 and so on. Save it as CSV with a header, and
-    Counts.from_csv reads it. The command sends nothing anywhere.
+    The table needs the columns format, metric, params, cohort and bits (bytes). The result has the
+    columns cohort, reports, bit_0, bit_1 and so on. Save the result as CSV with a header: `rappor
+    decode` and Counts.from_csv read it. The command sends nothing anywhere.
     """
     metric = Registry.load(registry_path).metric(metric_name)
     if metric.segments:
-        # The statement has the fingerprint of one parameter set, and each segment has its own.
+        # The statement selects the fingerprint of one parameter set. Each segment has a parameter
+        # set and a fingerprint of its own.
         raise MetricError(f"metric {metric.name!r} has segments: rappor aggregate adds them up")
     params = metric.part_params(_check_part(metric, part))
     write = refused_sql if refused else count_sql
@@ -62,9 +65,9 @@ def sql(
 
 
 def _check_part(metric: Metric, part: str | None) -> str:
-    """Return the name of the part to count, which is empty for a metric without parts.
+    """Return the name of the part to count; an empty text for a metric without parts.
 
-    Parts have different devices and different bits, so they are counted one by one.
+    Parts have different devices and different bits, so each part has counts of its own.
     """
     names = [item.name for item in metric.parts]
     if (part or "") not in (names or [""]):

@@ -1,4 +1,8 @@
-"""`rappor trust`: the errors of local noise, a shuffler and a curator at the same privacy loss."""
+"""`rappor trust`: the errors of local noise, a shuffler and a curator at the same privacy loss.
+
+The three trust models differ in the party that adds the noise: the device (local noise), the device
+and a shuffler that mixes the reports, or a curator who receives the true values.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +24,38 @@ if TYPE_CHECKING:
     from rappor.reporting.charts import ChartGrid
 
 _DRAWN_RUNS: Final = 200
-"""Number of trials of each dot in the chart. More trials bring the dots closer to the lines."""
+"""Number of simulated trials for each dot of the chart. More trials bring the dots closer to the
+lines and take more time."""
 
 _TRIAL_STEP: Final = 6
-"""Every so many points of a curve have a dot with trials. Trials take most of the time."""
+"""Number of points of a curve for each dot with trials. Trials take most of the time, so most
+points have none."""
 
 _TAIL: Final = 0.05
-"""Probability of an error of at least `tail`: once in 20 answers."""
+"""Probability that an error reaches the column "1 in 20". A convention of statistics."""
 
 _PROMISES: Final = ("trusted", "epsilon", "delta", "epsilon_of_collector", "epsilon_10")
-"""Attributes of a model that the output contains."""
+"""Attributes of a trust model that the output contains."""
 
 _DEVICES: Final = [round(10 ** (step / 4)) for step in range(8, 33)]
-"""Numbers of devices at which the chart has points of its curves."""
+"""Numbers of devices at which the curves are computed: 100 to 10^8, four in each decade."""
 
 _EPSILONS: Final = [round(10 ** (step / 12), 4) for step in range(-12, 9)]
-"""Losses at which the chart has points of its curves, in nats."""
+"""Privacy losses at which the curves are computed, in nats: 0.1 to 4.6, twelve in each decade."""
 
 _NOISES: Final = [step / 20 for step in range(1, 20)]
-"""Shares of random answers in a survey at which the chart has points of its curves."""
+"""Shares of random answers in a survey at which the curves are computed: 5 % to 95 %."""
 
 
 class _Point(NamedTuple):
-    """A point on a horizontal axis, with its privacy loss and its number of devices."""
+    """Point on a horizontal axis.
+
+    Attributes
+    ----------
+    x : number on the axis: devices, nats, or share of random answers.
+    epsilon : privacy loss of one answer at the point, in nats.
+    n : number of devices at the point.
+    """
 
     x: float
     epsilon: float
@@ -51,7 +64,7 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Survey:
-    """The yes-or-no question that all models answer."""
+    """Options for the yes-or-no question that all trust models answer."""
 
     epsilon: float = option_field("NATS", "Privacy loss of one answer.", default=1.0)
     devices: int = option_field(COUNT, "Devices that answer.", default=100_000)
@@ -60,13 +73,13 @@ class _Survey:
     )
     delta: float = option_field(
         "PROBABILITY",
-        "Probability that the bounds of shuffling and of Gaussian noise fail.",
+        "Probability with which the bounds of shuffling and of Gaussian noise may fail.",
         default=1e-9,
     )
     beta: float = option_field(
         "PROBABILITY",
-        "In the coin-flip survey, a first coin decides whether a person answers truthfully. If "
-        "not, a second coin answers yes with this probability.",
+        "Coin-flip survey: a first coin decides whether a person answers truthfully. Otherwise a "
+        "second coin answers, with yes at this probability.",
         default=0.25,
     )
 
@@ -89,10 +102,12 @@ def trust(
 ) -> None:
     """Compare local noise, a shuffler and a trusted curator.
 
-    The question is how many devices have a property, at the same epsilon for all models. The models
-    are local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch,
-    and a curator (Laplace, two-sided geometric and Gaussian noise). The command shows errors by
-    formula and by simulation, beside the error that is reached once in 20 trials.
+    All models answer one question, how many devices have a property, at the same privacy loss
+    epsilon. They differ in the party that adds the noise: the device (coin-flip survey, symmetric
+    randomized response, RAPPOR), the device before a shuffler mixes the reports, or a curator who
+    receives the true answers (Laplace, two-sided geometric and Gaussian noise). The command shows
+    the standard error by formula and by simulation, and the error that is reached once in 20
+    answers.
     """
     check_number("share", survey.share, "[0, 1]")
     table = _models_table(_try_models(survey, runs, seed))
@@ -106,15 +121,16 @@ def trust(
 
 
 def _try_models(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, Any]]:
-    """Return the promises and the errors of each model.
+    """Return the privacy losses and the errors of each model, one mapping for each model.
 
-    Losses are in nats: `epsilon` towards readers of the result, `epsilon_of_collector` towards the
+    Losses are in nats: `epsilon` against readers of the result, `epsilon_of_collector` against the
     receiver of the answers, and `epsilon_10` for ten answers. Errors are in devices: `std_error` by
-    formula, `tail` which is reached once in 20 answers at most, and `observed` in trials.
+    formula, `tail` (reached once in 20 answers at most), and `observed` in simulated trials.
     """
     from rappor.trust.trials import try_model
 
     models = trust_models(survey.epsilon, survey.devices, delta=survey.delta, beta=survey.beta)
+    # n_true of the n devices have the property.
     n_true, n, rows = round(survey.share * survey.devices), survey.devices, []
     with Slow() as slow:
         for i, model in enumerate(models):
@@ -149,12 +165,12 @@ def _models_table(rows: Sequence[dict[str, Any]]) -> Table[dict[str, Any]]:
 
 
 def _format_loss(epsilon: float) -> str:
-    """Format a loss towards the collector. A curator's collector receives the true answers."""
+    """Format a loss against the collector. It is infinite if the collector gets true answers."""
     return "the truth" if math.isinf(epsilon) else f"{epsilon:.2f}"
 
 
 def _print(table: Table[dict[str, Any]], survey: _Survey, runs: int) -> None:
-    """Print the question, the table of the models, and what follows from it."""
+    """Print the question, the table of the models, and the conclusions."""
     print_parts(
         f"How many of {survey.devices:,} devices have a property? The truth is "
         f"{round(survey.share * survey.devices):,}. Each answer has epsilon = "
@@ -176,6 +192,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> ChartGrid:
 
     epsilon, n = survey.epsilon, survey.devices
     noise = "random answers in a symmetric survey of that epsilon"
+    # Each chart: its horizontal axis, its title, and the points of its curves.
     panels: list[tuple[Axis, str, list[_Point]]] = [
         (
             Axis(field="x", title="devices", log=True),
@@ -198,6 +215,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> ChartGrid:
         slow("drawing", done, len(panels))
         curves.append(_compute_curves(points, survey, seed))
     rows = [row for lines, _ in curves for row in lines]
+    # Models with equal errors have one line with a common label.
     labels = merge_labels(rows, value="error", series="model")
 
     def add_labels(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

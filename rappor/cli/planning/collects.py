@@ -1,6 +1,7 @@
-"""`rappor collects`: what each metric collects, for the people whose devices report.
+"""`rappor collects`: privacy notices of metrics, for the people whose devices report.
 
-With --json the command prints the sealed registry, which devices in JavaScript load.
+With --json the command prints the sealed registry: the whole registry as JSON with its computed
+fingerprints and notices. The client in JavaScript loads it, because it cannot read TOML.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import format_sealed_json
 
 _WIDTH: Final = 92
-"""Largest number of columns of a line. Longer lines are hard to read."""
+"""Largest number of columns of a printed line. Longer lines of text are hard to read."""
 
 
 @command(
@@ -35,11 +36,11 @@ def collects(
 ) -> None:
     """Say in plain words what each metric collects.
 
-    The text is for the people whose devices report. It says what is collected, by whom, until
-    when, and what protects them. Without METRICS the command describes all metrics of the
-    registry and adds up what they can cost a device.
+    The text is for the people whose devices report. It states the purpose, the owner and the last
+    day of the collection, and the protection of the values. Without METRICS the command describes
+    all metrics of the registry and adds up their privacy losses for a device.
 
-    With --json the command prints the whole registry, sealed, for devices in JavaScript.
+    With --json the command prints the whole registry for devices that run JavaScript.
     """
     today = datetime.datetime.now(datetime.UTC).date()
     registry = Registry.load(registry_path, today=today)
@@ -68,7 +69,7 @@ def _describe_total_loss(registry: Registry) -> str:
 
 
 def _wrap(text: str) -> str:
-    """Break long lines, and indent the lines that continue one."""
+    """Break long lines, and indent their continuations."""
     return "\n".join(
         textwrap.fill(line, _WIDTH, subsequent_indent="    ") for line in text.splitlines()
     )

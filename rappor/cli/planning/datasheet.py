@@ -1,4 +1,4 @@
-"""`rappor datasheet`: documents that a company needs, from the registry."""
+"""`rappor datasheet`: data sheet, impact assessment and consent texts from a registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DOCUMENTS: Final = {
     "dpia": write_impact_assessment,
     "consent": write_consent_texts,
 }
-"""Functions that build a document from a registry, by the values of --paper."""
+"""Functions that write a document from a registry. The keys are the values of --paper."""
 
 
 @command(
@@ -33,23 +33,24 @@ def datasheet(
     registry_path: str = registry_option(),
     paper: str = option_field(
         list(_DOCUMENTS),
-        "The data sheet, the skeleton of a DPIA, or consent texts.",
+        "Document to print: the data sheet, the skeleton of a data protection impact assessment "
+        "(dpia), or texts that ask people for consent.",
         default="datasheet",
     ),
     out: Path | None = option_field(
         "FOLDER",
-        "Write all papers into this folder, as Markdown and HTML.",
+        "Write all three documents into this folder, as Markdown and HTML, instead of printing.",
         type=click.Path(path_type=Path),
     ),
     as_json: bool = json_option(),
 ) -> None:
     """Write a data sheet, a DPIA skeleton and consent texts.
 
-    The data sheet has purpose, owner, unit of privacy, fields on the wire, retention, recipients,
-    losses of a report, an epoch, a year and a value that stays, what links reports, what
-    withdrawal erases, and known limits. Each paper has a version, a hash of its content: the same
-    registry gives the same version. What only people can decide is marked [to be filled in].
-    None of it is legal advice.
+    The data sheet lists purpose and owner of each metric, the data fields of an upload, retention,
+    recipients, privacy losses, properties that link reports, the effect of withdrawal, and known
+    limits. Each document has a version, a hash of its content: the same registry gives the same
+    version. Texts that people have to write are marked [to be filled in]. The documents are no
+    legal advice.
     """
     from rappor.reporting.papers import paper_markdown, paper_page
 

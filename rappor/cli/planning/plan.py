@@ -1,4 +1,4 @@
-"""`rappor plan`: parameters for a privacy budget, and what they will find."""
+"""`rappor plan`: parameters for a privacy budget, and predictions of their detections."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def plan(
     detection: ErrorControl = detection_options(),
     power: float = option_field(
         "PROBABILITY",
-        "Probability with which a string of the smallest share is detected.",
+        "Probability with which a string of the smallest detected share is detected.",
         default=0.8,
     ),
     name: str = option_field(
-        "NAME", "Name of the metric in the printed entry of a registry.", default="my_metric"
+        "NAME", "Name of a new metric in the printed registry entry.", default="my_metric"
     ),
     chart: str | None = chart_option(),
     as_json: bool = json_option(),
@@ -67,13 +67,14 @@ def plan(
     """Choose parameters for a privacy budget before collecting.
 
     Give the budget (--epsilon-1 and --epsilon-inf), a --profile, or a METRIC of a registry, whose
-    parameters are kept unless you give a budget. With --reports or --devices the command computes
-    the smallest share that is detected; with --share it computes the reports that are needed. If
-    devices report again, it also shows what that adds and costs. It prints the registry entry at
-    the end.
+    parameters stay unless you give a budget. With --reports or --devices the command computes the
+    smallest share that is detected. With --share it computes the necessary number of reports. If
+    devices report several times, it also shows how this changes errors and privacy loss. At the
+    end it prints the entry for the registry.
 
-    With --discover the command plans a metric for strings without a list: its parts, their shares
-    of the devices, bits and cohorts. It predicts how many strings `rappor discover` will find.
+    With --discover the command plans a metric for strings without a list of candidates: the parts
+    of the strings, their shares of the devices, bits and cohorts. It predicts how many strings
+    `rappor discover` will find.
     """
     from rappor.planning.metric_plan import adapt_plan, format_entry, write_numbers
     from rappor.planning.repeats import compare_repeats
@@ -84,9 +85,10 @@ def plan(
     question = strings.read_target(
         planned.n_categories, detection, power=power, reports_per_device=reports_per_device
     )
-    # The library has no clock. After a year somebody decides again whether the metric is needed.
+    # The library reads no clock, so the command passes the day. A metric expires after a year, and
+    # people then decide again whether the metric is necessary.
     expires = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
-    terms: dict[str, Any] = {"expires": expires, "epoch": pace.epoch, "interval": pace.interval}
+    calendar: dict[str, Any] = {"expires": expires, "epoch": pace.epoch, "interval": pace.interval}
     if discovery.discover:
         if metric is not None or planned.n_categories is not None or chart is not None:
             raise click.UsageError("--discover plans a new metric of strings, without a chart")
@@ -95,7 +97,7 @@ def plan(
             budget=budget.read_budget_of_discovery(),
             reports=size.count_reports_of_discovery(pace),
         )
-        entry = parts.to_toml(name, **terms)
+        entry = parts.to_toml(name, **calendar)
         if as_json:
             print_json(parts.to_dict(), toml=entry)
         else:
@@ -104,7 +106,7 @@ def plan(
     reports = size.count_reports(pace)
     result = budget.plan(planned, question, reports=reports, share=size.share)
     if metric is None:
-        entry = result.to_toml(name, **terms)
+        entry = result.to_toml(name, **calendar)
     else:
         result = adapt_plan(result, metric, reports=reports)
         entry = format_entry(str(planned.registry_path), metric.name, result.params)
@@ -123,7 +125,7 @@ def plan(
 def _print(
     plan: Plan, pace: CollectionPace, repeats: tuple[RepeatedReports, ...], entry: str
 ) -> None:
-    """Print the summary, repeated reports, a value that stays, other designs, and the entry."""
+    """Print the summary, repeated reports, unchanged values, other designs, and the entry."""
     from rappor.planning.repeats import describe_once
     from rappor.reporting.plan_tables import alternatives_table, plan_table, repeats_table
     from rappor.reporting.privacy_tables import CHOICE_OF_EPOCH, staying_table

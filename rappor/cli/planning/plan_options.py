@@ -1,6 +1,6 @@
-"""Options of `rappor plan`: a record for each group of options.
+"""Options of `rappor plan`: a dataclass for each group of options.
 
-The records read the command line, raise usage errors for options that contradict each other, and
+The dataclasses declare the options, raise usage errors for options that contradict each other, and
 call `rappor.planning`, which computes.
 """
 
@@ -35,18 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedMetric:
-    """The planned encoding with its categories, or a metric of a registry."""
+    """Planned encoding with its categories, or a metric of a registry."""
 
     metric_name: str | None = metric_argument(required=False)
     registry_path: str | None = registry_option(required=False)
     encoding: str | None = option_field(
         [name for name, kind in ENCODINGS.items() if kind.supports_rappor],
-        "How values become bits.  [default: bloom]",
+        "Encoding of a new metric, the rule that turns a value into bits.  [default: bloom, for "
+        "strings]",
     )
     categories: str | None = option_field(
-        "LIST", "Categories, or edges of buckets, separated by commas."
+        "LIST", "Categories of a new metric, or edges of its buckets, separated by commas."
     )
-    write: bool = flag_field("Write the planned numbers into the metric's entry in the registry.")
+    write: bool = flag_field("Write the planned numbers into the entry of METRIC in the registry.")
 
     def __post_init__(self) -> None:
         """Raise a usage error for options that contradict each other."""
@@ -64,7 +65,7 @@ class PlannedMetric:
 
     @property
     def metric(self) -> Metric | None:
-        """The metric of the registry, or None."""
+        """The metric of the registry; None for a new metric."""
         if self.registry_path is None or self.metric_name is None:
             return None
         return Registry.load(self.registry_path).metric(self.metric_name)
@@ -94,16 +95,20 @@ class PlannedMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeOptions:
-    """The number of reports or devices, or the share to detect."""
+    """Options for the size of a collection: reports, devices, or the share to detect."""
 
     reports: int | None = option_field(
-        "N", "Expected reports, such as 1e6. Prints the smallest share detected."
+        "N", "Expected reports of all devices, such as 1e6. Prints the smallest detected share."
     )
     devices: int | None = option_field(
-        COUNT, "Devices instead of reports; see --reports-per-device and --days."
+        COUNT,
+        "Expected devices, in place of --reports. --reports-per-device or --days says how often "
+        "each reports.",
     )
     share: float | None = option_field(
-        "SHARE", "Smallest share to detect (0.01 is 1 %). Prints the reports needed."
+        "SHARE",
+        "Smallest share of the reports to detect (0.01 is 1 %), in place of --reports. Prints the "
+        "necessary number of reports.",
     )
 
     def __post_init__(self) -> None:
@@ -112,7 +117,7 @@ class SizeOptions:
             raise click.UsageError("give either --reports or --devices or --share")
 
     def count_reports(self, pace: CollectionPace) -> int | None:
-        """Return the number of reports of all devices, or None if a share is planned."""
+        """Return the number of reports of all devices; None if --share is present."""
         if self.devices is None:
             return self.reports
         n_reporting = round(pace.share_of_devices * self.devices)
@@ -129,23 +134,27 @@ class SizeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetOptions:
-    """The privacy budget of a plan, or the profile whose power is predicted."""
+    """Options for the privacy budget of a plan, or for a profile whose power is predicted."""
 
-    epsilon_1: float | None = option_field("NATS", "Largest privacy loss of one report.")
+    epsilon_1: float | None = option_field(
+        "NATS",
+        "Largest privacy loss of one report. A loss of 1 nat changes the odds of a guess by a "
+        "factor of 2.7 at most.",
+    )
     epsilon_inf: float | None = option_field(
-        "NATS", "Largest privacy loss of all reports of one value."
+        "NATS", "Largest privacy loss of all reports of one value. At least --epsilon-1."
     )
     profile: str | None = option_field(
-        PROFILE_NAME, "Predict for these named parameters instead of choosing some."
+        PROFILE_NAME, "Predict for these named parameters instead of choosing parameters."
     )
     max_bytes: int | None = option_field("BYTES", "Largest size of the bits of a report.")
     hashes: int | None = option_field(
         WholeNumber(1, MAX_HASHES),
-        f"Consider only designs with N hash functions, 1 to {MAX_HASHES}.",
+        f"Number of hash functions, 1 to {MAX_HASHES}. Default: the best number.",
     )
     symmetric: bool = flag_field(
-        "Consider only designs whose fresh noise changes a 0 and a 1 with the same probability: "
-        "q is 1 - p. Use it to compare with other systems, because other designs detect more."
+        "Choose noise that changes a 0 and a 1 of a report with the same probability (q is 1 - p). "
+        "It detects less than the default, and serves comparisons with other systems."
     )
 
     @property
@@ -200,7 +209,7 @@ class BudgetOptions:
         return self.epsilon_1, self.epsilon_inf
 
     def _fixed_params(self, planned: PlannedMetric) -> Params | None:
-        """Return the parameters of the profile or the metric, or None if a budget chooses them."""
+        """Return the parameters of the profile or the metric; None if a budget determines them."""
         limits = (self.epsilon_1, self.epsilon_inf, self.max_bytes, self.hashes)
         has_budget = any(limit is not None for limit in limits) or self.symmetric
         if self.profile is None:
@@ -215,22 +224,23 @@ class PaceOptions:
     """Options for the number of reports of each device."""
 
     reports_per_device: int | None = option_field(
-        WholeNumber(1, 10**6), "Reports that each device sends.  [default: 1]"
+        WholeNumber(1, 10**6),
+        "Reports that each device sends, all with one permanent noise.  [default: 1]",
     )
     days: int | None = option_field(
         WholeNumber(1, 36_500),
-        "Days of collection, from the first day of an epoch on. A device reports once in each "
-        "interval.",
+        "Days of collection, from the first day of an epoch on, in place of --reports-per-device. "
+        "A device reports once in each interval.",
     )
     interval: str | None = option_field(
         INTERVALS,
-        "Time in which a device reports once.  [default: the metric's, or day; epoch "
-        "where both losses are equal]",
+        "Time in which a device reports once.  [default: the metric's interval, or day; epoch "
+        "if --epsilon-1 and --epsilon-inf are equal]",
     )
     epoch: str | None = option_field(
         list(EPOCHS),
-        "How long a permanent response lasts: life, year, quarter or month.  [default: the "
-        "metric's, or quarter]",
+        "Time for which a device repeats its permanent noise: life, year, quarter or month.  "
+        "[default: the metric's epoch, or quarter]",
         metavar="EPOCH",
     )
 
@@ -245,16 +255,19 @@ class PaceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StringOptions:
-    """The distribution of the strings, and the number of candidates."""
+    """Options for the distribution of the strings, and the number of candidates."""
 
     candidates: int | None = option_field(
-        "N", "Candidate strings that will be tested.  [default: 1,000, or all answers]"
+        "N",
+        "Candidate strings that will be tested.  [default: 1,000; for categories, all categories]",
     )
     zipf: float | None = option_field(
-        "EXPONENT", "Assume shares in proportion to rank^-EXPONENT.  [default: 1]"
+        "EXPONENT",
+        "Assume Zipf's law: the share of the n-th most frequent string is proportional to "
+        "n^-EXPONENT.  [default: 1]",
     )
     table: str | None = option_field(
-        "FILE", "Take the shares from a CSV file with the header value,weight."
+        "FILE", "Take the shares from a CSV file with the header value,weight, in place of --zipf."
     )
 
     def read_target(
@@ -294,8 +307,8 @@ class DiscoveryOptions:
     """Options of a discovery: strings without a list of candidates."""
 
     discover: bool = flag_field(
-        "Plan parts that find strings without a list of candidates. --candidates is then the "
-        "number of strings."
+        "Plan a metric that finds strings without a list of candidates: each device reports a part "
+        "of its string. --candidates is then the assumed number of strings."
     )
     longest: int | None = option_field(
         WholeNumber(2), "Length of the longest string to find, in characters, with --discover."
@@ -314,7 +327,7 @@ class DiscoveryOptions:
     def plan(
         self, question: DetectionTarget, *, budget: tuple[float, float], reports: int
     ) -> DiscoveryPlan:
-        """Choose the parts."""
+        """Choose the parts of strings that devices report."""
         from rappor.planning.discovery_plan import plan_discovery
 
         assert self.longest is not None

@@ -1,4 +1,4 @@
-"""`rappor privacy`: what a metric promises, what remains visible, and what it detects."""
+"""`rappor privacy`: privacy losses and promise of a metric, linking of reports, detection limit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class _Detectable:
 
     Attributes
     ----------
-    devices, candidates : numbers of devices and of candidates.
+    devices : number of devices of a collection.
+    candidates : number of candidates that are tested.
     std_error : standard error of a rare string's count, in reports.
     detection_limit : smallest share that is detected with 80 % probability.
     """
@@ -60,13 +61,15 @@ class _BatchOptions:
     """Options for a shuffled batch."""
 
     shuffled: int | None = option_field(
-        COUNT, "Devices in a shuffled batch, if you have a shuffler. Shows what it would change."
+        COUNT,
+        "Devices in a shuffled batch. Also shows the smaller losses if a shuffler mixes the "
+        "reports of so many devices before anybody sees them.",
     )
     counts_path: str | None = option_field(
-        "FILE", "Counts file whose actual cohorts take the place of --shuffled N."
+        "FILE", "Counts file. Its cohorts take the place of N random devices of --shuffled."
     )
     delta: float = option_field(
-        "PROBABILITY", "Probability with which the bounds of shuffling may fail.", default=1e-9
+        "PROBABILITY", "Probability with which the bounds of --shuffled may fail.", default=1e-9
     )
 
     def read(self, params: Params) -> ShuffledBatch | None:
@@ -105,46 +108,54 @@ def privacy(
     usage: Usage = option_group(
         Usage,
         reports=option_field(
-            COUNT, "For the total loss of one person: reports of each value.", default=10
+            COUNT,
+            "Reports of each value, for the total loss of one person and for --changed.",
+            default=10,
         ),
         values=option_field(
             COUNT,
-            "For the total loss of one person: how many different values each metric reports of "
-            "the person over time. Each new value costs the loss of a value again.",
+            "Different values that a device reports for each metric over time, for the total loss "
+            "of one person. Each new value adds its loss again.",
             default=1,
         ),
         group=option_field(
             COUNT,
-            "People who share their values, such as a family: the last row of the total loss is "
-            "that of all N together.",
+            "People whose devices report the same values, such as a family. The last row of the "
+            "total loss is for all N people together.",
             default=2,
         ),
     ),
     batch_options: _BatchOptions = option_group(_BatchOptions),
     devices: int = option_field(
         COUNT,
-        "Devices of a collection, for the detection limit.",
+        "Devices that send one report each, for the smallest share that is detected.",
         default=1_000_000,
         show_default="1,000,000",
     ),
     candidates: int = option_field(
-        COUNT, "Candidate strings, for the detection limit.", default=1000
+        COUNT,
+        "Candidate strings that are tested, for the smallest share that is detected.",
+        default=1000,
     ),
     changed: str | None = option_field(
-        "FILE", "Registry with the changed metric. Shows what the change costs."
+        "FILE",
+        "Registry with a changed entry of METRIC. Also shows the privacy loss of devices by the "
+        "change.",
     ),
     as_json: bool = json_option(),
     chart: str | None = chart_option(),
 ) -> None:
     """Report what a metric promises, shows and detects.
 
-    Name a METRIC of a registry, a --profile, or the parameters one by one. A registry adds the
-    total loss of one person over all its metrics. All numbers are computed from the effective
-    probabilities of the 32-bit coins.
+    Name a METRIC of a registry, a --profile, or the parameters one by one. The report shows how
+    sure an observer of reports can become of a value, how well reports of one device can be
+    linked, and which share of the devices is detected. A registry adds the total loss of one
+    person over all its metrics. Losses are in nats.
     """
     metric, params = examined.metric, examined.params
     if changed is not None and metric is None:
         raise click.UsageError("--changed needs METRIC and --registry")
+    # The metric after the change of its entry.
     new = None
     if changed is not None and metric is not None:
         new = Registry.load(changed).metric(metric.name)
@@ -155,6 +166,7 @@ def privacy(
         report = privacy_report(
             metric, registry=examined.registry, usage=usage, batch=batch, changed=new
         )
+    # Counts before and after the change have a joint error only if one decode can use both.
     error = None
     if new is not None and can_decode_together(params, new.params):
         error = compute_joint_error(params, new.params, before=devices, after=devices)

@@ -1,4 +1,8 @@
-"""`rappor audit`: the privacy loss of an encoder or a client, measured from outside."""
+"""`rappor audit`: statistical tests of the privacy promise of an encoder or a client.
+
+The audit runs a program as a black box and tests its reports. An encoder turns a value into a
+report. A client is the whole software of a device, which also stores noise over days.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +33,12 @@ if TYPE_CHECKING:
 
 
 _ENCODER_DEVICES: Final = 100_000
-"""Number of devices of an audit of an encoder. More devices bound the loss more tightly."""
+"""Default number of devices of an audit of an encoder. More devices bound the loss more tightly and
+take more time."""
 
 _EXACT_VECTORS: Final = 500
-"""Number of reports that are compared with the protocol."""
+"""Default number of reports that --exact compares with the protocol. One report with a wrong bit is
+a fault, so few reports suffice."""
 
 
 class FaultFoundError(RapporError):
@@ -41,27 +47,29 @@ class FaultFoundError(RapporError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProgramOptions:
-    """Options that name the program under test. By default it is the encoder of this package."""
+    """Options that name the program under test. The default is the encoder of this package."""
 
     command: str | None = option_field(
         "COMMAND", "Audit this program instead of the encoder of this package."
     )
     secret_file_option: str | None = option_field(
         "OPTION",
-        "Option by which --command reads the secret of a device from a file of 32 bytes, such as "
-        "--secret-file. The audit can then ask the same device again, and test what the device "
-        "repeats.",
+        "Name of the option of --command that takes a file with the secret of a device (32 bytes), "
+        "such as --secret-file. The audit can then request several reports of one device, and test "
+        "whether its permanent noise stays the same.",
     )
     questions: bool = flag_field(
         "Send --command a line of JSON for each report, with secret, metric and value, instead of "
-        "a line with the value only. So one process serves many devices and metrics."
+        "a line with the value only. One process can then serve many devices and metrics."
     )
     exact: bool = flag_field(
-        "Send --command also the random coins, and compare its reports with the protocol, bit by "
-        "bit. It reads lines of JSON as with --questions."
+        "Also send --command the random numbers, and compare its reports with the protocol bit by "
+        "bit. The program reads lines of JSON as with --questions."
     )
     client: str | None = option_field(
-        "COMMAND", "Audit what this client program keeps over restarts, days and epochs."
+        "COMMAND",
+        "Audit a client program, the whole software of a device: the noise that it stores over "
+        "restarts, days and epochs.",
     )
 
     def check(self) -> None:
@@ -103,7 +111,9 @@ def audit(
         "FILE", "Also test these values, one per line. Random values are always tested."
     ),
     trials: int | None = option_field(
-        "N", "Number of devices.", show_default="100,000; --exact 500; --client 50 to 400"
+        "N",
+        "Number of simulated devices. More devices prove smaller losses.",
+        show_default="100,000; --exact 500; --client 50 to 400",
     ),
     reports: int = option_field("N", "Reports of each device, up to 100.", default=2),
     seed: int | None = seed_option(),
@@ -118,13 +128,15 @@ def audit(
     in 1e9 audits. The exit code is 1 if a test finds a fault.
 
     A --command reads values from standard input, one value per line, each from a new device. It
-    writes a line for each value: k characters 0 and 1, bit 0 first, or a JSON object. The object
-    has this text as "report", a "cohort", and the "permanent" response if it is known. `rappor
-    encode METRIC - --json` is such a command, and --secret-file is its --secret-file-option.
+    writes a line for each value: the k bits of the report as characters 0 and 1, bit 0 first, or a
+    JSON object. The object contains this text as "report", a "cohort", and optionally the
+    "permanent" response. `rappor encode METRIC - --json` is such a command, and --secret-file is
+    its --secret-file-option.
 
-    With --exact the audit gives the program secret and coins, so that only one report is right.
-    With --client the audit records values on devices in folders: the client of this package is
-    `python -m rappor_client.audited`. The README of rappor/auditing shows the lines of both.
+    With --exact the audit sends secret and random numbers to the program, so that only one report
+    is right. With --client the audit records values on devices in folders: the client of this
+    package is `python -m rappor_client.audited`. The README of rappor/auditing shows the lines
+    that both programs read and write.
     """
     metric = examined.metric_or_placeholder
     program.check()
@@ -185,7 +197,7 @@ def _audit_encoder(
     reports: int,
     seed: int | None,
 ) -> Audit:
-    """Audit an encoder by its reports, and the coins of the encoder of this package."""
+    """Audit an encoder by its reports. The encoder of this package gets tests of its coins, too."""
     from rappor import auditing
     from rappor.protocol.randomizer import draw_system_coins
 
@@ -207,13 +219,13 @@ def _audit_encoder(
 
 
 def _read_values(path: str) -> list[str]:
-    """Read one value from each line. Blanks at the ends of a line belong to the value."""
+    """Read one value from each line. Blanks at the ends of a line are part of the value."""
     lines = (line.removesuffix("\r") for line in read_text(path).split("\n"))
     return [line for line in lines if line]
 
 
 def _print(audit: Audit) -> None:
-    """Print the checks, and what the audit did not examine."""
+    """Print the checks, and the properties that the audit did not examine."""
     from rappor.reporting.checks_table import checks_table
 
     print_parts(

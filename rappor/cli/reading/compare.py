@@ -1,4 +1,4 @@
-"""`rappor compare`: what changed between periods, segments or metrics."""
+"""`rappor compare`: significant differences of shares between periods, segments or metrics."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SampleInputs(CountInputs):
-    """Files of counts that are read as samples."""
+    """Options for files of counts that are compared. A sample is one column of the comparison."""
 
     def read_samples(self) -> tuple[dict[str, list[Counts]], Candidates | None]:
-        """Read the samples by their names, and the candidates if the encoding needs some."""
+        """Read the samples by their names, and the candidates if the encoding hashes strings."""
         samples = self._read_periods() if len(self.paths) == 1 else self._read_files()
         checked = list(samples.values())
         metrics = {counts.metric for sample in checked for counts in sample} - {""}
         if len(metrics) > 1:
-            # Two metrics have two minimums and two lists. The baseline's metric decides.
+            # Case: samples of two metrics, which have two minimums of reports and two lists of
+            # candidates. The metric of the first sample, the baseline, is used.
             checked = checked[:1]
         return samples, self.candidates(*checked)
 
@@ -55,7 +56,11 @@ class _SampleInputs(CountInputs):
         return counts, self.candidates(*samples.values())
 
     def _read_files(self) -> dict[str, list[Counts]]:
-        """Read a sample from each file. Its name is the file's name if no other file has it."""
+        """Read a sample from each file.
+
+        The name of a sample is the name of its file without suffix. Files with the same name in
+        different folders have their paths as names.
+        """
         stems = Counter(Path(path).stem for path in self.paths)
         if len(set(self.paths)) < len(self.paths):
             raise click.UsageError("COUNTS must be different files")
@@ -91,35 +96,37 @@ def compare(
     detection: ErrorControl = detection_options(),
     device_correlation: float | None = option_field(
         "SHARE",
-        "Correlation of the device noise of two samples: 0 if different devices report in both, 1 "
-        "if the same devices report equally often in both. Default: unknown; the standard errors "
-        "then come from the variance of the bits.",
+        "Correlation of the device noise of two samples: 0 if no device reports in both, 1 if the "
+        "same devices report equally often in both. Default: unknown; the standard errors then "
+        "come from the variance of the bits.",
     ),
     baseline: str = option_field(
         ["first", "previous"],
-        "What each sample is compared with: the first one, or the one before it.",
+        "Sample with which each other sample is compared: the first sample, or the sample before "
+        "it.",
         default="first",
     ),
     by: str | None = option_field(
         "PROPERTY",
-        "Compare groups of devices: split counts of segments by this public property, or by all "
-        "properties with 'all'.",
+        "Compare groups of devices: divide counts of segments by this public property, such as "
+        "version, or by all properties with 'all'.",
     ),
     show_all: bool = flag_field(
-        "List all candidates, also those that were not found and did not change.", flags="--all"
+        "List all candidates, also candidates that are not detected and did not change.",
+        flags="--all",
     ),
     output: Output = option_group(Output),
 ) -> None:
     """Show which shares differ between two or more samples.
 
     COUNTS are files as for `rappor decode`, one for each sample: a period, a segment or a metric.
-    The first sample is the baseline of all others, unless --baseline changes that. A file that was
-    pulled by day, week or month has one sample for each.
+    Each other sample is compared with the first sample, unless --baseline changes that. A file
+    that was pulled by day, week or month contains one sample for each.
 
     Differences are estimated bit by bit, so strings that did not change cancel out, even if they
-    are not candidates. Each difference has an interval, and the level limits false changes. A
-    newcomer is detected in a sample but not in the baseline; for a leaver it is the other way
-    round.
+    are not candidates. Each difference has an interval, and --level limits false changes. A
+    newcomer is detected in a sample but not in the baseline, and a leaver in the baseline but not
+    in the sample.
 
     With --by, COUNTS are files of `rappor pull --segments`, for a metric with public properties.
     Each segment is decoded separately and compared with all others together. The command refuses

@@ -13,12 +13,19 @@ if TYPE_CHECKING:
     from rappor.comparison.comparison import Comparison
 
 _STEPS: Final = 20
-"""Largest number of significant steps that are listed, the last ones. A larger number hides the
-footnotes below a long list."""
+"""Largest number of significant steps that are listed. The last steps are listed. A longer list
+would push the changes above it off the screen."""
 
 
 def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) -> None:
-    """Write the requested files, and print the comparison of all or of the selected candidates."""
+    """Write the requested files, and print the comparison.
+
+    Parameters
+    ----------
+    comparison : the comparison.
+    output : the requested files and the format.
+    include_all : True for all candidates. False for candidates that changed or are detected.
+    """
     from rappor.reporting.comparison_tables import changes_of_contrast, list_significant_steps
     from rappor.reporting.footnotes import list_comparison_footnotes
 

@@ -1,13 +1,14 @@
 """Arguments of commands that read counts: files of counts, a registry, and candidates.
 
-Each class is a record of arguments and options (`rappor.cli.options.option_group`):
+Each class is a dataclass of arguments and options (`rappor.cli.options.option_group`):
 
-- `CountInputs`: files of counts, with the metric's candidates or those of a file;
-- `GoogleInputs`: the same for files of google/rappor, which have parameters and maps of their own;
-- `PartInputs`: counts of all parts of a metric in one epoch.
+    class          commands                    input
+    CountInputs    decode, compare, trend      files of counts, and candidates of a file or a metric
+    GoogleInputs   decode --format google      files of google/rappor, with parameters and maps
+    PartInputs     discover                    counts of all parts of a metric in one epoch
 
-The library reads and checks the files. These classes decide which files the command line means, and
-raise usage errors for options that contradict each other.
+The classes choose the files that the command line names, and raise usage errors for options that
+contradict each other. The library reads and checks the files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountInputs:
-    """Files of counts, the registry that contains their metric, and the candidates."""
+    """Options for files of counts, the registry that contains their metric, and the candidates."""
 
     paths: tuple[str, ...] = argument_field(
         nargs=-1, required=True, type=click.Path(), metavar="COUNTS"
@@ -46,8 +47,8 @@ class CountInputs:
     metric_name: str | None = metric_option()
     candidates_path: str | None = option_field(
         "FILE",
-        "Candidate strings, one per line, plain or gzip; - is standard input. Default: those of "
-        "the metric.",
+        "Candidate strings whose shares are estimated, one per line, plain or gzip; - is standard "
+        "input. Default: the candidates of the metric.",
         type=click.Path(allow_dash=True),
     )
 
@@ -59,19 +60,19 @@ class CountInputs:
         return counts
 
     def read_file(self, path: str) -> list[Counts]:
-        """Read the counts of one file, or a CSV table if the command line names the metric."""
+        """Read the counts of one file. A CSV table needs --registry and --metric."""
         from rappor.counts.input_files import read_counts
 
         return read_counts(path, self.named_metric())
 
     def named_metric(self) -> Metric | None:
-        """Return the metric that the command line names together with a registry, or None."""
+        """Return the metric of --metric; None without --registry or without --metric."""
         if self.registry_path is None or self.metric_name is None:
             return None
         return Registry.load(self.registry_path).metric(self.metric_name)
 
     def metric(self, counts: Sequence[Counts]) -> Metric | None:
-        """Return the metric of the registry, by --metric or by the name in the counts."""
+        """Return the metric by --metric or by the name in the counts; None without a registry."""
         from rappor.counts.input_files import find_metric_name
 
         if self.registry_path is None:
@@ -86,7 +87,10 @@ class CountInputs:
         return registry.metric(name)
 
     def add_epoch(self, counts: list[Counts]) -> list[Counts]:
-        """Add the counts of one epoch, if the metric has one report of each device in an epoch."""
+        """Add the counts of each epoch, for a metric whose devices report once in an epoch.
+
+        No device reports twice in an epoch, so the sum has exact errors.
+        """
         from rappor.counts.input_files import list_epochs
         from rappor.estimator.device_assumptions import add_collections_of_epoch
 
@@ -97,7 +101,8 @@ class CountInputs:
     def candidates(self, *samples: list[Counts]) -> Candidates | None:
         """Check the counts of each sample against the registry, and read the candidates.
 
-        Return None if the encoding has a category for every bit.
+        Returns None for an encoding with one bit for each category, because the categories are the
+        candidates.
         """
         from rappor.counts.input_files import check_counts
 
@@ -116,7 +121,7 @@ class CountInputs:
         return None
 
     def listed(self, counts: Sequence[Counts]) -> tuple[str, ...]:
-        """Return the strings that the metric's entry lists."""
+        """Return the strings that the metric's entry lists; an empty tuple without a list."""
         metric = self.metric(counts)
         return () if metric is None else metric.listed
 
@@ -130,7 +135,7 @@ class CountInputs:
         from rappor.counts.input_files import read_days
         from rappor.decoding.estimates_report import InputFile
 
-        # The hashes let a reader of the report check that these files were read.
+        # With the hashes, a reader of the report can check which files were read.
         counts = (
             InputFile(
                 name=path, sha256=hash_file(path), days=" to ".join(map(str, read_days(path)))
@@ -149,7 +154,7 @@ class CountInputs:
         return self.registry_path, self.candidates_path
 
     def _read_candidates(self, params: Params, metric: Metric | None) -> Candidates:
-        """Read the candidates of the entry's list, then the candidates of --candidates."""
+        """Read the listed candidates of the entry, followed by the candidates of --candidates."""
         from rappor.candidates.listed_candidates import add_to_list
 
         if metric is None or not metric.listed:
@@ -187,21 +192,28 @@ class CountInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoogleInputs(CountInputs):
-    """Counts of google/rappor, with their parameters, and candidates or a map; or our counts."""
+    """Options of `rappor decode`: counts of google/rappor, or counts in our own format.
+
+    A map of google/rappor is a CSV file with the bits of each candidate in each cohort.
+    """
 
     file_format: str = option_field(
         ["rappor", "google"],
-        "Format of COUNTS; google is the counts.csv of google/rappor, with --params.",
+        "Format of COUNTS. google stands for the counts.csv of google/rappor, with --params.",
         default="rappor",
         flags="--format",
     )
-    params_path: str | None = option_field("FILE", "params.csv of google/rappor.")
+    params_path: str | None = option_field(
+        "FILE", "The params.csv of google/rappor, with --format google."
+    )
     map_path: str | None = option_field(
-        "FILE", "map.csv of google/rappor, instead of --candidates."
+        "FILE",
+        "The map.csv of google/rappor with the bits of each candidate, instead of --candidates.",
     )
     client: Client | None = option_field(  # noqa: RUF009  # a field
         ["python", "cpp", "java"],
-        "Client of google/rappor that sent the reports; each rounds f in its own way.",
+        "Client of google/rappor that sent the reports. Each rounds the probability f in its own "
+        "way.",
     )
 
     def select_format(self) -> CountInputs:
@@ -224,8 +236,8 @@ class GoogleInputs(CountInputs):
         params = files.read_params(self.params_path, client=self.client)
         return [files.read_counts(path, params) for path in self.paths]
 
-    def metric(self, counts: Sequence[Counts]) -> None:  # the files contain no name
-        """Return None, because files of google/rappor do not belong to a metric of a registry."""
+    def metric(self, counts: Sequence[Counts]) -> None:
+        """Return None, because files of google/rappor contain no name of a metric."""
 
     def candidates(self, *samples: list[Counts]) -> Candidates:
         """Read the candidates, or the map."""
@@ -242,23 +254,26 @@ class GoogleInputs(CountInputs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartInputs(CountInputs):
-    """Counts of all parts of a metric in one epoch."""
+    """Options for the counts of all parts of a metric in one epoch.
+
+    A part is a piece of a string, such as its first three letters, that a device reports.
+    """
 
     candidates_path: str | None = option_field(
         "FILE",
-        "Known strings to test as well, one per line. Default: the metric's candidates.",
+        "Known strings, which are tested as well, one per line. Default: the metric's candidates.",
         flags="--known",
     )
 
     def read_known(self, counts: list[Counts]) -> list[str]:
-        """Check counts of parts, and read the known strings of --known or of the metric."""
+        """Check the counts of the parts, and read the strings of --known or of the metric."""
         from rappor.counts.input_files import check_counts, list_epochs
 
         metric = self.metric(counts)
         if metric is not None:
             check_counts(counts, metric)
-            # A device answers for another part in each epoch, so counts of two epochs would contain
-            # the prefix of one value and the rest of another value.
+            # A device may report another part of another value in the next epoch. The prefixes of
+            # one epoch and the whole strings of another epoch would not belong together.
             if len(epochs := list_epochs(self.paths, metric)) > 1:
                 raise DecodeError(
                     f"counts must be of one epoch of {metric.name}, got days of "
@@ -274,7 +289,7 @@ def read_lines(path: str) -> list[str]:
 
 
 def _check_not_empty(candidates: Candidates, path: str) -> Candidates:
-    """Return the candidates, or raise FileError for a file without any."""
+    """Return the candidates, or raise FileError for a file without a candidate."""
     if candidates.is_in_memory and len(candidates) == 0:
         raise FileError(path, "it has no candidates: write one string per line")
     return candidates

@@ -1,4 +1,4 @@
-"""`rappor decode`: from counts and candidates to estimates."""
+"""`rappor decode`: estimates the share of each candidate from counts."""
 
 from __future__ import annotations
 
@@ -34,36 +34,37 @@ _UNWEIGHTED_OPTIONS: Final = (
     *("sums", "differences", "quantiles", "devices", "reports_per_device", "show_all"),
     *("distribution", "forged", "csv_path", "html_path", "chart"),
 )
-"""Options that weighted totals do not support, because a total has no rows of estimates."""
+"""Names of the arguments that --weights does not support, because a weighted total has no rows of
+estimates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ContrastOptions:
-    """Requested sums and differences of several rows, or of several segments."""
+    """Options for contrasts: sums and differences of several rows, or of several segments."""
 
     sums: tuple[str, ...] = option_field(
         "GROUP",
-        "Also show the share of all candidates in which the regular expression GROUP is "
-        "found, or of those in the file @GROUP, one per line. Choose groups before you see "
-        "the counts. May be given several times.",
+        "Also show the total share of all candidates that match the regular expression GROUP, or "
+        "of the candidates in the file @GROUP, one per line. Choose groups before you see the "
+        "counts. May be repeated.",
         multiple=True,
         flags="--sum",
     )
     differences: tuple[tuple[str, str], ...] = option_field(
         "A B",
-        "Also show the share of candidate A less that of B. May be given several times.",
+        "Also show the share of candidate A minus the share of candidate B. May be repeated.",
         nargs=2,
         multiple=True,
         flags="--difference",
     )
     quantiles: bool = flag_field(
-        "Also show for buckets which part of the numbers is below each edge, their mean and "
-        "quantiles."
+        "For a metric with buckets, also show the share of the numbers below each edge, their mean "
+        "and their quantiles."
     )
     weights_path: str | None = option_field(
         "FILE",
-        "Show weighted totals of the segments in COUNTS. FILE has a segment and its weight in "
-        "each line, such as country=DE,83; the names are those that `rappor compare` shows.",
+        "Show weighted totals of the segments in COUNTS. FILE contains a segment and its weight in "
+        "each line, such as country=DE,83, with the names that `rappor compare` prints.",
     )
 
     def compute(self, estimates: Estimates) -> Iterator[Contrast]:
@@ -105,21 +106,22 @@ def decode(
     detection: ErrorControl = detection_options(),
     devices: float | None = option_field(
         "N",
-        "Number of devices behind all reports, if they reported again. Default: what the counts "
-        "say, or an estimate from several files.",
+        "Number of devices that sent all reports, if they reported several times. Default: the "
+        "number that the counts contain, or an estimate from several files.",
         type=float,
     ),
     reports_per_device: float | None = option_field(
         "N",
-        "Reports of each device, instead of --devices; 1 if no device reported again.",
+        "Number of reports of each device, instead of --devices. 1 if no device reported twice.",
         type=float,
     ),
     show_all: bool = flag_field("Also list undetected candidates.", flags="--all"),
     distribution: bool = flag_field(
-        "Also estimate the distribution: a column of shares that are not negative."
+        "Also estimate the distribution: a column with shares of at least 0."
     ),
     forged: bool = flag_field(
-        "Show how many forged reports would create and hide each row, instead of intervals."
+        "Show the number of forged reports that would create and hide each row, instead of "
+        "intervals."
     ),
     contrasts: _ContrastOptions = option_group(_ContrastOptions),
     output: Output = option_group(Output),
@@ -127,19 +129,20 @@ def decode(
     """Estimate how many reports have each candidate.
 
     COUNTS are one or more files: from `rappor simulate`, `rappor aggregate` or `rappor convert`, or
-    the JSON that a collector returns. Counts with the same parameters are added. Each file is taken
-    for another day, on which the same devices may have reported. If the metric of --registry has
-    interval = "epoch", all files are taken for one epoch, in which no device reports twice, unless
-    the files contain days of several epochs. Counts with different parameters are decoded together.
+    the JSON that a collector returns. Counts with the same parameters are added. The command
+    assumes that each file is another day, on which the same devices may have reported. If the
+    metric of --registry has interval = "epoch", it assumes that all files belong to one epoch, in
+    which no device reports twice, unless the files contain days of several epochs. Counts with
+    different parameters are decoded together.
 
     Nothing in a report proves that a device sent it. --forged shows for each detected row how many
-    forged reports would create it, and how many more would hide it. A row that few reports can
-    create proves little.
+    forged reports would create the row, and how many more would hide it. A row that few reports
+    can create proves little.
 
     The files contain their parameters. --registry adds the metric's candidates and its minimum
-    number of reports. If the metric's entry lists its candidates, these come first, detected or
-    not. Then come the strings of --candidates that are detected, and at the end the share of all
-    strings that are not in the list.
+    number of reports. Candidates that the metric's entry lists come first, detected or not. The
+    detected strings of --candidates follow, and at the end the share of all strings that are not
+    in the list.
     """
     from rappor.decoding.decoder import decode as decode_counts
     from rappor.reporting.text import estimates_text, weighted_text

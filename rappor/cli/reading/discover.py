@@ -1,4 +1,8 @@
-"""`rappor discover`: strings that no list of candidates contains."""
+"""`rappor discover`: finds frequent strings without a list of candidates.
+
+Each device reports one part of its string: a prefix of some length, or the whole string. The
+command tests short prefixes, continues the best of them, and finally tests whole strings.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
     from rappor.discovery.discoveries import DiscoveredStrings, Prefixes
 
 _ROWS: Final = 10
-"""Largest number of unfinished prefixes that are printed. --json has all of them."""
+"""Largest number of unfinished prefixes (prefixes with a larger share than their strings) that are
+printed. The JSON contains all of them."""
 
 
 @command(
@@ -48,22 +53,24 @@ def discover(
     inputs: PartInputs = option_group(PartInputs),
     alphabet: str | None = option_field(
         "CHARACTERS",
-        "Characters of the strings; a-z means all from a to z, a hyphen at either end means "
-        "itself. Default: learned from the first part.",
+        "Characters of the strings. a-z stands for all letters from a to z, and a hyphen at either "
+        "end for itself. Default: the characters that the first part shows.",
     ),
     longest: int | None = option_field(
         WholeNumber(1),
-        "Length of the longest string to look for, in characters. By default, the last "
-        "prefix is continued by as many characters as it is longer than the prefix before it.",
+        "Length of the longest string to find, in characters. Default: as many characters after "
+        "the longest prefix as there are between it and the prefix before it.",
     ),
     keep: int | None = option_field(
         WholeNumber(1),
-        "How many of the most frequent prefixes of each part the search continues. More prefixes "
-        "find rarer strings, and take longer. Default: as many as make 20 million candidates, "
-        "and at least 50.",
+        "Number of the most frequent prefixes of each part that the search continues. More "
+        "prefixes find rarer strings, and take longer. Default: as many as make 20 million "
+        "candidates, and at least 50.",
     ),
     list_path: str | None = option_field(
-        "FILE", "Search this list instead, one string per line, plain or gzip."
+        "FILE",
+        "Instead of parts, search this long list of strings, one per line, plain or gzip, for "
+        "strings that the known strings do not explain.",
     ),
     detection: ErrorControl = detection_options(),
     csv_path: str | None = option_field("FILE", "Also write the strings to a CSV file."),
@@ -72,19 +79,19 @@ def discover(
     """Find strings without a list of candidates, part by part.
 
     COUNTS are files of every part of one metric in one epoch: one file for each part, or the JSON
-    that a collector returns. With --registry the command checks that the days of such an answer
-    are in one epoch.
+    that a collector returns. With --registry the command checks that the days of the JSON are in
+    one epoch.
 
-    The best prefixes of each part are continued in all ways. Only the last test, on the devices
-    that report the whole string, announces strings, and its error rate is over all strings that
-    were tested. The command also shows what cannot be found: the share of reports that no prefix
-    explains, and prefixes with a larger share than their strings.
+    The best prefixes of each part are continued by all combinations of characters. Only the last
+    test, on the devices that report the whole string, detects strings. Its error rate holds over
+    all strings that were tested. The command also shows the limits of the search: the share of
+    reports that no prefix explains, and prefixes with a larger share than their strings.
 
     With --list, COUNTS are files as for `rappor decode`. Known and listed strings are decoded
-    together. The p-values of the listed strings are corrected for the length of the list only. The
+    together. The p-values of the listed strings are corrected for the length of the list. The
     command also shows bits that no known string explains.
 
-    If the metric's entry lists its candidates, these come first, detected or not.
+    Candidates that the metric's entry lists come first, detected or not.
     """
     from rappor.discovery import part_by_part
 
@@ -121,7 +128,7 @@ def discover(
 def _search_list(
     inputs: PartInputs, list_path: str, detection: ErrorControl, *, as_json: bool
 ) -> None:
-    """Search a list for strings that explain what the known strings do not explain."""
+    """Search a list for strings that explain reports that the known strings do not explain."""
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.suggestions import suggest_candidates
 
@@ -130,7 +137,8 @@ def _search_list(
     if known is None:
         raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
     if not known.is_in_memory:
-        # Known strings are decoded together with the list, so all of them must fit into memory.
+        # Case: a file of known strings above 64 MB. The known strings are decoded together with
+        # the list, so all of them must be in memory.
         raise click.UsageError("known strings must be fewer: give the long list as --list")
     listed = Candidates.from_file(list_path, normalize=known.normalize)
     with Slow() as slow:
@@ -193,10 +201,10 @@ def _print(result: DiscoveredStrings) -> None:
 
 
 def _parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
-    """Return the table of the parts: what was tested, detected, and remains unexplained."""
+    """Return the table of the parts: tested, detected and kept prefixes, unallocated share."""
 
     def format_row(name: str, part: Prefixes | Estimates, *numbers: int) -> tuple[str, ...]:
-        # The last part has no prefixes that are continued.
+        # The part of whole strings has no prefixes that are kept and continued.
         kept = ("",) * (4 - len(numbers))
         errors = (part.unallocated, part.unallocated_std_error)
         return (name, *(f"{n:,}" for n in numbers), *kept, *map(format_percent, errors))

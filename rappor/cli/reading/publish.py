@@ -25,7 +25,7 @@ def publish(
     detection: ErrorControl = detection_options(),
     out: str = option_field(
         "FOLDER",
-        "Folder of the site. It is created if needed, and existing files stay.",
+        "Folder of the site. It is created if it does not exist, and existing files stay.",
         type=click.Path(file_okay=False),
         required=True,
     ),
@@ -33,10 +33,10 @@ def publish(
 ) -> None:
     """Write a trend as an edition of a static site.
 
-    COUNTS are files as for `rappor trend`. --registry is required, because the site shows what is
-    collected and what is promised. An edition has charts with intervals, tables, the counts, the
-    candidates and the command that computes its numbers again. Its address is a hash of these and
-    never changes. Publish next week's counts, and they become another edition.
+    COUNTS are files as for `rappor trend`. --registry is required, because the site shows the
+    privacy notice of the metric. An edition contains charts with intervals, tables, the counts,
+    the candidates and the command that computes its numbers again. Its address is a hash of its
+    content and never changes. Next week's counts become another edition.
 
     Everything in the folder is public, including the list of candidates.
     """
@@ -48,7 +48,7 @@ def publish(
     released, candidates = inputs.read_periods()
     registry = Registry.load(inputs.registry_path)
     metric = registry.metric(inputs.metric_name or released.metric)
-    # Counts of a CSV table have no name. The edition needs one.
+    # Case: counts of a CSV table, which contain no metric. The folder of an edition has its name.
     released = dataclasses.replace(released, metric=metric.name)
     with Slow() as slow:
         comparison = trend(

@@ -25,14 +25,14 @@ def trend(
 ) -> None:
     """Show how shares change over days, weeks or months.
 
-    COUNTS are files from `rappor pull`, or the JSON that a collector
-    returns. Several files are joined. Counts from other commands contain no days: give --from.
+    COUNTS are files from `rappor pull`, or the JSON that a collector returns. Several files are
+    joined. Counts from other commands contain no days: give --from.
 
-    Each period is decoded separately. Whether a share changed over the range is decided by a line
-    through all periods, for all candidates together. The first third of the periods, the last
-    third and significant steps between periods are shown beside it. Periods without reports stay
-    visible, and so do changes of the parameters. The command shows the strings that changed, and
-    those that all periods together or at least one period detect.
+    Each period is decoded separately. A line is fitted through all periods of each share, and a
+    test over all candidates decides which lines rise or fall. The command shows the mean shares of
+    the first and of the last third of the periods, and significant steps between periods. Periods
+    without reports and changes of the parameters are marked. The command lists strings that
+    changed, and strings that one period or all periods together detect.
     """
     from rappor.comparison.trend import trend as compute_trend
 

@@ -20,27 +20,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendInputs(CountInputs):
-    """Files of counts, their days, and the length of a period."""
+    """Options for files of counts, their days, and the length of a period."""
 
     by: str | None = option_field(
         ["day", "week", "month"],
-        "Length of a period, at least that of the counts. Default: that of the counts.",
+        "Length of a period, at least the length of the periods in COUNTS. Default: the length in "
+        "COUNTS.",
     )
     first: datetime.datetime | None = option_field(  # noqa: RUF009  # a field
         "DAY",
-        "Day (UTC) of the first file, for files without days. Each further file is of the "
-        "next day, or of the next period of --by.",
+        "First day (UTC) of the first file, for files without days. Each further file belongs to "
+        "the next day, or to the next period of --by.",
         flags="--from",
     )
     smooth: int = option_field(
         WholeNumber(1),
-        "Also estimate each period together with the N - 1 before it.",
+        "Also estimate each period together with the N - 1 periods before it.",
         default=1,
         show_default=False,
     )
 
     def read_periods(self) -> tuple[ReleasedCounts, Candidates | None]:
-        """Read the counts with their days, and the candidates if the encoding needs some."""
+        """Read the counts with their days, and the candidates if the encoding hashes strings."""
         released = self._read_days() if self.first is None else self._assign(self.first.date())
         if not released.n_reports:
             raise DecodeError("counts must have at least 1 report, got 0")

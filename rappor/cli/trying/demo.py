@@ -1,4 +1,7 @@
-"""`rappor demo`: a collection from words to estimates, on English words or on a file of values."""
+"""`rappor demo`: a simulated collection, from values to estimates beside the truth.
+
+The values are English words, or the values of a file.
+"""
 
 from __future__ import annotations
 
@@ -38,28 +41,30 @@ if TYPE_CHECKING:
     from rappor.simulation.population import Population
 
 CANDIDATES: Final = 10_000
-"""Largest number of candidates. They are the most frequent values."""
+"""Largest number of candidates. The candidates are the most frequent values. More candidates take
+more time and detect few words more."""
 
 REPORTS: Final = 1_000_000
-"""Number of devices, each with one report."""
+"""Default number of devices, each with one report. More devices detect rarer words and take
+more time."""
 
 SMALL: Final = 20
-"""Number of values and of candidates of the small demo."""
+"""Number of values, which are also the candidates, of the option --small."""
 
 SMALL_REPORTS: Final = 10_000
-"""Number of devices of the small demo."""
+"""Default number of devices of the option --small."""
 
 _ROWS: Final = 20
-"""Largest number of rows of the table."""
+"""Largest number of rows of the printed table, so that it fits on a screen."""
 
 MOST_COUNTED: Final = 10**8
-"""Largest number of devices that a table of counts may have. The value of each device takes 8 bytes
-of memory."""
+"""Largest sum of a table of counts, in devices. The value of each device takes 8 bytes of memory,
+so the limit is 800 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Demo:
-    """Estimates beside the truth.
+    """Result of the demo: estimates beside the truth.
 
     Attributes
     ----------
@@ -83,9 +88,10 @@ class Demo:
 
     @property
     def n_false(self) -> int:
-        """The number of detected candidates that fewer devices have than one standard error.
+        """The number of false detections.
 
-        So few devices cannot be distinguished from none, so noise alone has detected these.
+        A detection counts as false if fewer devices have the value than one standard error. Such a
+        number of devices cannot be distinguished from 0, so noise alone caused the detection.
         """
         rows = self.estimates.rows(detected_only=True)
         return sum(self.truth.get(row["candidate"], 0) < row["std_error"] for row in rows)
@@ -111,18 +117,23 @@ class Demo:
 )
 def demo(
     *,
-    small: bool = flag_field("Ten thousand devices, each with one of the 20 most frequent words."),
+    small: bool = flag_field(
+        "Simulate ten thousand devices, each with one of the 20 most frequent words."
+    ),
     values_path: str | None = option_field(
         "FILE",
-        "Your own data: one value per line, or CSV with the header value,count or value,weight.",
+        "Use your own data: a file with one value per line, or CSV with the header value,count or "
+        "value,weight.",
     ),
     reports: int | None = option_field(
         WholeNumber(1),
-        "Devices, each with one report.  [default: 1,000,000; 10,000 if --small; or as many as "
-        "--values counts]",
+        "Number of devices, each with one report.  [default: 1,000,000; 10,000 with --small; with "
+        "--values, the number of its values]",
     ),
     profile: str = option_field(
-        PROFILE_NAME, "Named parameters: how much noise.", default="balanced"
+        PROFILE_NAME,
+        "Named parameters, which determine the noise. strict has the most noise.",
+        default="balanced",
     ),
     seed: int | None = seed_option(),
     chart: str | None = chart_option(),
@@ -130,8 +141,9 @@ def demo(
 ) -> None:
     """Simulate a million devices and find their common words.
 
-    Each device has one English word and sends one noisy report. The decoder sees only the sums of
-    the reports and tests 10,000 candidates. The table shows the truth beside each estimate.
+    Each device has one English word and sends one noisy report. The decoder gets only the sums of
+    the reports, and tests 10,000 candidate words. The table shows the true number of devices
+    beside each estimate.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
@@ -168,7 +180,7 @@ def demo(
 
 
 def _select_common_words() -> tuple[Population, None]:
-    """Return a population of the most frequent words, each of which is a candidate."""
+    """Return a population of the most frequent words. All of them are candidates."""
     from rappor.simulation.population import Population, english_words
 
     words = english_words()
@@ -201,8 +213,8 @@ def _read_population(path: str | None) -> tuple[Population, NDArray[np.int64] | 
         needed = "the header must be value,count or value,weight: a value with a comma needs one"
         raise FileError(path, needed, line=1)
     elif separator := next((sign for sign in ";\t" if sign in header), ""):
-        # Spreadsheets of some countries separate columns by semicolons. Each line would become one
-        # value, and the demo would find no word.
+        # Case: spreadsheets of some countries separate columns by semicolons. Without this error,
+        # each line would become one value, and the demo would detect no word.
         name = "semicolons" if separator == ";" else "tabs"
         raise FileError(path, f"its columns are separated by {name}: use commas", line=1)
     else:
@@ -261,7 +273,7 @@ def _most_frequent_values(population: Population) -> list[str]:
 
 
 def _print(result: Demo) -> None:
-    """Print the table of detected words, and sentences about false ones and about privacy."""
+    """Print the table of detected words, and sentences about false detections and privacy."""
     from rappor.reporting.footnotes import format_unallocated
     from rappor.reporting.text import detected_table
 

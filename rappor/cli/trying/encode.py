@@ -1,4 +1,7 @@
-"""`rappor encode`: the true bits, the permanent response and a report of a value."""
+"""`rappor encode`: the true bits, the permanent response and a report of a value.
+
+The command shows each step of a device. It is the only command that prints true bits.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +42,18 @@ _PROCESS_LIST_WARNING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShownEncoding:
-    """A value on its way to a report, as texts of k characters 0 and 1, bit 0 first.
+    """Bits of a value at each step to a report, as texts of k characters 0 and 1, bit 0 first.
 
-    `repr` shows nothing of the record, because the record contains the true bits.
+    The dataclass has no `repr`, because the record contains the true bits and must not reach a log.
 
     Attributes
     ----------
     metric : name of the metric.
-    params : fingerprint of the parameters.
-    cohort : cohort of the device.
-    bits : true bits of the value.
-    permanent : permanent response.
-    report : one report.
+    params : fingerprint (short hash) of the parameters.
+    cohort : number of the cohort that the device drew.
+    bits : true bits of the value, before any noise.
+    permanent : permanent response: the bits after the noise that the device draws once.
+    report : bits of one report, after the noise that every report draws anew.
     """
 
     metric: str
@@ -63,18 +66,18 @@ class ShownEncoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShownBucket:
-    """A value on its way to a report that names one bucket. Buckets count from 0.
+    """Buckets of a value at each step to a report that names one bucket. Buckets count from 0.
 
-    `repr` shows nothing of the record, because the record contains the own buckets.
+    The dataclass has no `repr`, because the own buckets reveal the value and must not reach a log.
 
     Attributes
     ----------
     metric : name of the metric.
-    params : fingerprint of the parameters.
-    cohort : cohort of the device.
-    own : own buckets of the value, ascending.
-    chosen : own buckets after padding or cutting, ascending.
-    bucket : bucket that the report names.
+    params : fingerprint (short hash) of the parameters.
+    cohort : number of the cohort that the device drew.
+    own : own buckets, the buckets of the value before any noise, ascending.
+    chosen : own buckets after padding or cutting to a fixed number, ascending.
+    bucket : bucket that the report names, after the noise.
     """
 
     metric: str
@@ -87,15 +90,18 @@ class ShownBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class _SecretOptions:
-    """Options that name a device's secret. `repr` shows nothing of them."""
+    """Options for the secret of a device: 32 random bytes that determine its permanent noise.
+
+    The dataclass has no `repr`, because a secret must not reach a log.
+    """
 
     secret_hex: str | None = option_field(
         "HEX",
-        "The device's secret, 64 hex digits, for tests only: other users of the machine can "
-        "see it.",
+        "Secret of the device, 64 hex digits, which determines its permanent noise. For tests "
+        "only: other users of the machine can see it.",
     )
     secret_file: str | None = option_field(
-        "FILE", "File of the secret's 32 bytes. Default: a new secret."
+        "FILE", "File with the 32 bytes of the secret. Default: a new random secret."
     )
 
     def read(self) -> bytes:
@@ -109,7 +115,7 @@ class _SecretOptions:
         try:
             return bytes.fromhex(self.secret_hex)
         except ValueError:
-            # The message of the error would contain the secret.
+            # The message of the original error would contain the secret.
             raise ParamsError(
                 f"secret must be {2 * SECRET_BYTES} hex digits, got other text"
             ) from None
@@ -127,18 +133,24 @@ def encode(
     values: tuple[str, ...] = argument_field(nargs=-1, metavar="VALUE"),
     registry_path: str = registry_option(),
     secret_options: _SecretOptions = option_group(_SecretOptions),
-    epoch: str | None = option_field("EPOCH", "Epoch such as 2026-Q4. Default: today's (UTC)."),
+    epoch: str | None = option_field(
+        "EPOCH",
+        "Epoch, the time for which the permanent noise stays, such as 2026-Q4. Default: the epoch "
+        "of today (UTC).",
+    ),
     as_json: bool = json_option(),
 ) -> None:
     """Show what a device would send for a value.
 
-    The command prints cohort, true bits, permanent response and one report of the VALUE for a
-    METRIC of the registry. With the same secret, a second run changes only the report, and nothing
-    where p = 0 and q = 1. If VALUE is -, every line of standard input is a value, and each is
-    answered by a line of JSON.
+    The command prints the steps from the VALUE to a report for a METRIC of the registry: the
+    cohort of the device, the true bits, the permanent response (bits after the permanent noise)
+    and one report. With the same secret, a second run changes only the report, and nothing if
+    p = 0 and q = 1. If VALUE is -, every line of standard input is a value, and the command prints
+    a line of JSON for each.
 
-    A set has any number of values, and the command prints the own buckets of the set, the buckets
-    after padding or cutting, and the bucket that the report names.
+    A set has any number of values. The command then prints its own buckets (the buckets of its
+    values), the buckets after padding or cutting to the fixed size of the metric, and the bucket
+    that the report names.
     """
     if secret_options.secret_hex is not None:
         click.echo(_PROCESS_LIST_WARNING, err=True)
@@ -148,7 +160,7 @@ def encode(
     if epoch is None:
         epoch = metric.epoch_at(today)
     if values == ("-",):
-        # Each line is a device of its own. Without an option it has a new secret.
+        # Each line is a device of its own. Without an option, each device has a new secret.
         for line in sys.stdin:
             read_value = parse_value(metric.params, line.removesuffix("\n"))
             print_json(_encode(metric, read_value, secret_options.read(), epoch))
@@ -209,12 +221,13 @@ def _list_ones(bits: bytes) -> list[int]:
 
 
 def _format_bits(bits: bytes, k: int) -> str:
+    """Return k packed bits as characters 0 and 1, bit 0 first."""
     number = int.from_bytes(bits, "little")
     return "".join("1" if number >> i & 1 else "0" for i in range(k))
 
 
 def _explain(params: Params) -> str:
-    """Return sentences about the parts that leave the device."""
+    """Return sentences about the printed fields that leave a device."""
     if params.response.is_exclusive:
         return (
             "\nOnly metric, params, cohort and bucket leave the device. The bucket stays the same\n"
@@ -222,7 +235,7 @@ def _explain(params: Params) -> str:
         )
     report = "the report is drawn anew each time"
     if not params.has_instantaneous_noise:
-        # p = 0 and q = 1: no fresh noise is added to the permanent response.
+        # Case: p = 0 and q = 1. A report adds no noise of its own to the permanent response.
         report = "and the report shows it as it is"
     return (
         "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"

@@ -1,4 +1,8 @@
-"""`rappor simulate`: counts or reports of many devices."""
+"""`rappor simulate`: draws counts or reports of many simulated devices.
+
+Counts are drawn from their exact distribution, without drawing single reports, so their time does
+not depend on the number of devices. Files of reports and uploads need single reports.
+"""
 
 from __future__ import annotations
 
@@ -40,33 +44,37 @@ if TYPE_CHECKING:
     from rappor.simulation.population import Population
 
 _BLOCK_REPORTS: Final = 1 << 16
-"""Number of reports that are drawn and written at a time. A larger number needs more memory."""
+"""Number of reports that are drawn and written at a time. A larger number needs more memory, and a
+smaller number more calls of numpy."""
 
 _MOST_DAYS: Final = 366
-"""Largest number of days. Devices that come and go are drawn in groups by their first and last day,
-so time and memory grow with the square of the days."""
+"""Largest number of simulated days, a leap year. Devices that come and go are drawn in groups by
+their first and last day, so time and memory grow with the square of the number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SizeOptions:
     """Options for the number of devices and of their reports."""
 
-    reports: int | None = option_field("N", "Reports, each from a different device, such as 1e6.")
+    reports: int | None = option_field(
+        "N", "Number of reports, each from a different device, such as 1e6."
+    )
     devices: int | None = option_field(
-        "N", "Devices instead of reports. With --days, the devices of each day."
+        "N", "Number of devices, instead of --reports. With --days, the devices of each day."
     )
     reports_per_device: int | None = option_field(
-        WholeNumber(1, 10**6), "Reports of each device, with one value and one permanent response."
+        WholeNumber(1, 10**6),
+        "Number of reports of each device, with one value and one permanent noise.",
     )
     days: int | None = option_field(
         WholeNumber(1, _MOST_DAYS),
-        "Days on which each device reports once. Where the metric's interval is an epoch, "
-        "the first day begins one, and a device reports on one drawn day of each epoch. Each day "
-        "has its own file, with its number in the name.",
+        'Number of days on which each device reports once. If the metric has interval = "epoch", '
+        "an epoch begins on the first day, and a device reports on one random day of each epoch. "
+        "Each day has its own file, with its number in the name.",
     )
     churn: float | None = option_field(
         "SHARE",
-        "Share of the devices that are replaced on the next day.  [default: 0]",
+        "Share of the devices that new devices replace from one day to the next.  [default: 0]",
         type=click.FloatRange(0, 1),
     )
 
@@ -88,7 +96,7 @@ class _SizeOptions:
 
     @property
     def n_devices(self) -> int:
-        """The number of devices, or of the devices of each day."""
+        """The number of devices. With --days, the number of devices of each day."""
         return (self.reports if self.devices is None else self.devices) or 0
 
 
@@ -98,15 +106,15 @@ class _TargetOptions:
 
     out: str | None = option_field(
         "FILE",
-        "Counts file to write. A name that ends in .parquet gives reports, one that ends in / "
-        "a folder of such files.",
+        "Counts file to write. For a name that ends in .parquet, a file of single reports; for a "
+        "name that ends in /, a folder of such files.",
     )
     to: str | None = option_field(
-        "URL", "Address of a collector, which gets the reports over HTTP as from devices, today."
+        "URL", "Address of a collector, which gets the reports over HTTP, as if devices sent them."
     )
     allow_http: bool = flag_field(
-        "Send by http, without encryption, to a host name without a dot, such as a service of a "
-        "container network. Whoever can read that network then sees every report. For trials."
+        "Allow http, without encryption, to a host name without a dot, such as a service of a "
+        "container network. Everybody who can read that network then sees every report. For trials."
     )
 
     def __post_init__(self) -> None:
@@ -124,7 +132,7 @@ class _TargetOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeviceGroup:
-    """The devices that answer for one part of the metric, or all devices of a metric without parts.
+    """Devices that report one part of the strings, or all devices of a metric without parts.
 
     Attributes
     ----------
@@ -165,7 +173,8 @@ def simulate(
     size: _SizeOptions = option_group(_SizeOptions),
     segment: tuple[str, ...] = option_field(
         "NAME=VALUE",
-        "A public property that all devices have, of a metric with segments. May be repeated.",
+        "Public property that all simulated devices have, for a metric with segments. May be "
+        "repeated.",
         multiple=True,
     ),
     seed: int | None = seed_option(),
@@ -174,12 +183,13 @@ def simulate(
 ) -> None:
     """Simulate the counts or the reports of many devices.
 
-    Each device draws a value of the population and sends one report, or several with the same value
-    and permanent response. Counts are drawn exactly, take the same time for any number of devices,
-    and include how often devices report. A .parquet file has single reports, one for each device; a
-    folder has files of four million. Files and folders are written completely or not at all. A
-    collector gets single reports too, in uploads of 1,000, and counts them on its own day. For a
-    metric with parts, each part has its own files, with the part in the name.
+    Each device draws a value of the population and sends one report, or several reports with the
+    same value and the same permanent noise. Counts are drawn from their exact distribution, take
+    the same time for any number of devices, and contain how often devices report. A .parquet file
+    contains single reports, one for each device; a folder contains files of four million reports.
+    Files and folders are written completely or not at all. A collector gets single reports, in
+    uploads of 1,000, and counts them on the day of their arrival. For a metric with parts, each
+    part has its own files, with the part in the name.
     """
     from rappor.simulation.population import Population
 
@@ -215,7 +225,10 @@ def simulate(
 
 
 def _select_segment(metric: Metric, pairs: Iterable[str]) -> Metric:
-    """Return the metric of devices with some properties, each NAME=VALUE."""
+    """Return the metric with the parameters of devices that have the given properties.
+
+    `pairs` contains properties in the form NAME=VALUE.
+    """
     properties = {}
     for pair in pairs:
         name, _, properties[name] = pair.partition("=")
@@ -239,7 +252,10 @@ def _split_devices(metric: Metric, size: _SizeOptions, seed: int | None) -> Iter
 def _simulate_counts(
     population: Population, metric: Metric, size: _SizeOptions, groups: Iterable[_DeviceGroup]
 ) -> Iterator[tuple[str, Counts]]:
-    """Yield the counts of each group of devices, or of each group and day, with a suffix."""
+    """Yield the counts of each group of devices and, with --days, of each day.
+
+    The text of a pair becomes a part of the name of the counts file.
+    """
     from rappor.simulation.collection import simulate_counts
     from rappor.simulation.repeated_reports import simulate_days, simulate_repeated
 
@@ -276,7 +292,7 @@ def _simulate_counts(
 
 
 def _save_counts(collections: Iterable[tuple[str, Counts]], out: str) -> Iterator[tuple[str, int]]:
-    """Write each counts to a file named by its suffix. Yield paths and numbers of reports."""
+    """Write each counts to a file. Yield the path and the number of reports of each file."""
     for suffix, counts in collections:
         path = _add_suffix(out, suffix)
         counts.save(path)
@@ -309,8 +325,8 @@ def _send(
 ) -> None:
     """Send the reports of each group, and print the number of accepted reports.
 
-    Raises CollectorError if the collector refused a report, because a simulation whose reports are
-    only counted in part has another population.
+    Raises CollectorError if the collector refused a report. A collection with only a part of the
+    reports would have another population than the simulated population.
     """
     from rappor.remote.bulk_upload import send_reports
     from rappor.remote.http_exchange import HttpExchange
