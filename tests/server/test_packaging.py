@@ -27,6 +27,8 @@ DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
 VALUE = re.compile(r'([a-z]+)!?="([^"]+)"')
 LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
+EVENT = re.compile(r'(?:log_event|_write)\(\s*"([a-z ]+)"')
+"""Call that logs an event. Its group is the text of the event."""
 TIMERS = ("rappor-prune.timer", "rappor-backup.timer", "rappor-publish.timer")
 UNITS = ("rappor-server.service", *(each.replace("timer", "service") for each in TIMERS))
 
@@ -73,6 +75,20 @@ def test_runbook_has_a_section_for_each_alert() -> None:
         assert rule["labels"]["severity"] in ("page", "warn")
         assert rule["annotations"]["summary"]
         assert re.fullmatch(r"[0-9]+[mh]", rule["for"])
+
+
+def test_runbook_explains_each_event_of_the_log() -> None:
+    """The table of events has every text that the collector logs as an event, and no other."""
+    runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `([a-z ]+)` \| (\w+) \|", runbook, re.MULTILINE)
+    # Two events are written without `log_event`, because they have no message.
+    logged = {"library warned", "unexpected error"}
+    for path in (ROOT / "server" / "rappor_server").rglob("*.py"):
+        logged |= set(EVENT.findall(path.read_text(encoding="utf-8")))
+    assert len(logged) > 20
+    assert {event for event, _ in table} == logged
+    assert len(table) == len(logged)
+    assert {level for _, level in table} == {"info", "warning", "error"}
 
 
 def test_panels_do_not_overlap() -> None:
