@@ -1,4 +1,4 @@
-"""Give the workers of a Spark session this package.
+"""Distribution of this package to the workers of a Spark session.
 
 Workers run functions of this package on their rows, so they must be able to import it. The package
 is sent as a .zip file. Other libraries (numpy, mmh3) must be installed on the workers. A local
@@ -25,8 +25,10 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 _SHIPPED: Final = weakref.WeakSet[SparkSession]()
-"""Sessions whose workers have this package already. The references are weak, so a session that has
-ended is freed."""
+"""Sessions whose workers have this package already.
+
+The references are weak, so that a session that has ended is freed.
+"""
 
 
 def ship(session: SparkSession) -> None:

@@ -1,4 +1,8 @@
-"""Conversion between a registry and sums: the known parameter sets, and the resulting Counts."""
+"""Conversion between a registry and the sums of the kernel.
+
+The kernel (`rappor.engines.sums`) knows neither metrics nor parameters. `shapes_of` reduces the
+parameter sets of a registry to shapes before the sums. `counts_of` converts the sums to `Counts`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Paths with wildcards in the syntax of Hadoop: * ? [ab] [^a] {one,other}, and a backslash.
+r"""Paths with wildcards in the syntax of Hadoop: * ? [ab] [^a] {one,other}, and a backslash.
+
+Spark lists files by such paths. This module finds the same files on a machine, so that the two
+lists can be compared (`rappor.engines.spark_files`). Python's `glob` has no braces, writes [^a] as
+[!a], and escapes a character as [*] instead of with a backslash. So `spell_out` translates a path:
+
+    lake/{a,b}/day=*      ->  lake/a/day=*  and  lake/b/day=*
+    lake/[^x]*            ->  lake/[!x]*
+    lake/what\?            ->  lake/what[?]
 
 A wildcard does not match hidden names, as in the search of a folder. A hidden name that the path
 spells out is read.
@@ -34,17 +42,21 @@ The code is half of a UTF-16 pair, which no path contains.
 def spell_out(path: str) -> list[str]:
     """Expand braces, and return the paths with wildcards in the syntax of `glob`.
 
-    Raises FileError for a backslash within braces. Hadoop drops it from some of the paths.
+    Raises FileError for a backslash within braces. Hadoop drops the backslash from some of the
+    paths.
     """
     if _ESCAPED.search(path):
         raise FileError(path, "it has a backslash within braces: name its paths one by one")
-    expanded, rest = [], [re.sub(r"\\(.)", lambda match: _mark(match[1]), path, flags=re.DOTALL)]
-    while rest:
-        pattern = rest.pop(0)
+    # Replace escaped characters by their marks first, so that an escaped brace is not expanded.
+    marked = re.sub(r"\\(.)", lambda match: _mark(match[1]), path, flags=re.DOTALL)
+    expanded, patterns = [], [marked]
+    while patterns:
+        pattern = patterns.pop(0)
         braces = _BRACES.search(pattern)
         if braces:
+            # Braces may be nested: each expansion is searched for braces again.
             start, end = braces.span()
-            rest += [pattern[:start] + part + pattern[end:] for part in braces[1].split(",")]
+            patterns += [pattern[:start] + part + pattern[end:] for part in braces[1].split(",")]
         else:
             expanded.append(pattern.replace("[^", "[!").translate(_MARKED))
     return list(dict.fromkeys(expanded))
@@ -66,18 +78,26 @@ def lies_in(path: str, root: str) -> bool:
 
 
 def is_left_out(path: str, roots: Sequence[str]) -> bool:
-    """Return whether a path lies in some roots, but only by hidden names that none spells out."""
+    """Return whether a path lies below some roots, but only through hidden names.
+
+    A root is a path of `spell_out`. A hidden name leaves the path out if it is below the root, or
+    if a wildcard of the root matches the name. A name that the root spells out does not. The path
+    is left out if every root below which it lies leaves it out.
+    """
     parts = path.split("/")
     if not any(map(is_hidden, parts)):
         return False
-    inside = [root.rstrip("/").split("/") for root in roots if lies_in(path, root)]
-    return bool(inside) and all(
-        any(is_hidden(part) for part in parts[len(names) :])
-        or any(
+    roots_above = [root.rstrip("/").split("/") for root in roots if lies_in(path, root)]
+
+    def hides(names: list[str]) -> bool:
+        """Return whether the root with these names leaves the path out."""
+        is_below = any(is_hidden(part) for part in parts[len(names) :])
+        is_matched = any(
             is_hidden(part) and name[0] in "*?[" for part, name in zip(parts, names, strict=False)
         )
-        for names in inside
-    )
+        return is_below or is_matched
+
+    return bool(roots_above) and all(map(hides, roots_above))
 
 
 def matches(path: str) -> Iterator[str]:
