@@ -78,6 +78,20 @@ def aggregate_jsonl(lines: Iterable[bytes], lookup: ParamsLookup) -> Aggregation
     Returns
     -------
     Aggregation
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> from rappor.engines import aggregate_jsonl
+    >>> from rappor.protocol.wire import Report, Upload
+    >>> params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    >>> report = Report(metric="member", params=params.fingerprint, cohort=0, bits=bytes([1]))
+    >>> line = Upload(id=Upload.new_id(), reports=(report,)).to_json()
+    >>> def look_up(metric, fingerprint):
+    ...     return params if (metric, fingerprint) == ("member", params.fingerprint) else None
+    >>> result = aggregate_jsonl([line, line, b"not JSON"], look_up)
+    >>> result.n_reports, result.n_repeated, sum(refusal.n for refusal in result.refused.values())
+    (1, 1, 1)
     """
     tally = _Tally(lookup)
     for number, line in enumerate(lines, 1):

@@ -141,6 +141,32 @@ def aggregate_files(  # noqa: PLR0913 - the options of a run
         If a file is missing, has an unknown suffix or contents that do not match its suffix, is
         part of a table (Delta Lake, Hudi, Iceberg), or lacks a column. Or if the checkpoint is of
         other files, another registry or other columns.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from rappor import Registry
+    >>> from rappor.engines import aggregate_files
+    >>> registry = Registry.loads('''
+    ... [budget]
+    ... total = 24
+    ... [metrics.member]
+    ... description = "Is a member"
+    ... owner = "survey@example.org"
+    ... expires = 2099-12-31
+    ... encoding = "boolean"
+    ... profile = "balanced"
+    ... epoch = "year"
+    ... ''')
+    >>> fingerprint = registry["member"].fingerprint
+    >>> rows = ["format,metric,params,cohort,bits"]
+    >>> rows += [f"1,member,{params},0,AQ" for params in (fingerprint, "?")]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with pathlib.Path(folder, "reports.csv").open("w") as file:
+    ...         print(*rows, sep=chr(10), file=file)
+    ...     result = aggregate_files([folder], registry)
+    >>> result.n_reports, dict(result.refused)
+    (1, {('member', '?', 'unknown-params'): 1})
     """
     files = find_files(paths)
     check_no_table(files)
@@ -178,6 +204,21 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     FileError
         If a row is not a report of the metric and the parameters (the message contains the number
         of the row, counted from 0), the file is not Parquet, or a column is missing.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from rappor import Params
+    >>> from rappor.engines import aggregate_parquet, write_parquet
+    >>> params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    >>> packed, cohorts = np.array([[1], [0], [1]], dtype=np.uint8), np.zeros(3, dtype=np.int64)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "reports.parquet")
+    ...     _ = write_parquet(path, [(packed, cohorts)], params=params, metric="member")
+    ...     counts = aggregate_parquet(path, params=params, metric="member")
+    >>> counts.bit_counts.tolist(), counts.n_reports
+    ([[2]], 3)
     """
     file = ReportFile.of(Path(path), "parquet", status_of(Path(path)))
     shapes = {(metric, params.fingerprint): Shape.of(params)}

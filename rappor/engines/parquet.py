@@ -55,6 +55,19 @@ def write_parquet(
     ------
     MissingExtraError
         If the extra 'arrow' is not installed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from rappor import Params
+    >>> from rappor.engines import write_parquet
+    >>> params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    >>> packed, cohorts = np.array([[1], [0], [1]], dtype=np.uint8), np.zeros(3, dtype=np.int64)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "reports.parquet")
+    ...     write_parquet(path, [(packed, cohorts)], params=params, metric="member")
+    3
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     text = pa.dictionary(pa.int32(), pa.string())
@@ -122,6 +135,27 @@ def write_parquet_folder(
     ------
     FileError
         If the path exists and is not an empty folder.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from rappor import Params, Population
+    >>> from rappor.engines import write_parquet_folder
+    >>> from rappor.simulation import simulate_reports
+    >>> params, editors = Params.profile("balanced"), Population(["vim", "emacs"], [3, 1])
+    >>> blocks = simulate_reports(editors, params, n_reports=1000, block=400, seed=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lake = pathlib.Path(folder, "lake")
+    ...     n_reports = write_parquet_folder(
+    ...         lake,
+    ...         ((block.packed, block.cohorts) for block in blocks),
+    ...         params=params,
+    ...         metric="editor",
+    ...         batches_a_file=2,
+    ...     )
+    ...     n_files = len(list(lake.iterdir()))
+    >>> n_reports, n_files
+    (1000, 2)
     """
     rest = iter(batches)
     n_reports = 0

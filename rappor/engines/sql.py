@@ -157,6 +157,15 @@ def count_sql(params: Params, metric: str, *, dialect: str, table: str = "report
     ------
     ParamsError
         If the dialect is unknown, or the database allows fewer columns than k + 2.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> from rappor.engines import count_sql
+    >>> params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    >>> statement = count_sql(params, "member", dialect="duckdb", table="reports")
+    >>> print(statement.splitlines()[5])
+      FROM (SELECT CAST(NULL AS VARCHAR(10)) AS day) AS absent CROSS JOIN LATERAL (
     """
     sql = _find_dialect(dialect)
     if params.k + 2 > sql.max_columns:
@@ -210,6 +219,15 @@ def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "repo
     ------
     ParamsError
         If the dialect is unknown.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> from rappor.engines import refused_sql
+    >>> params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    >>> statement = refused_sql(params, "member", dialect="postgres")
+    >>> print(statement.splitlines()[1])
+    SELECT reason AS reason, COUNT(*) AS reports
     """
     sql = _find_dialect(dialect)
     name, *checks = _conditions(params, metric, sql)

@@ -6,7 +6,7 @@ lists can be compared (`rappor.engines.spark_files`). Python's `glob` has no bra
 
     lake/{a,b}/day=*      ->  lake/a/day=*  and  lake/b/day=*
     lake/[^x]*            ->  lake/[!x]*
-    lake/what\?            ->  lake/what[?]
+    lake/what\?           ->  lake/what[?]
 
 A wildcard does not match hidden names, as in the search of a folder. A hidden name that the path
 spells out is read.

@@ -159,6 +159,18 @@ def write_params(path: PathLike, params: Params) -> None:
     ------
     ParamsError
         If g is not .5. The file has no g, so google/rappor would assume .5.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from rappor import Params
+    >>> from rappor.google.files import read_params, write_params
+    >>> params = Params(k=16, h=2, m=8, f=0.5, p=0.25, q=0.75, layout="google")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "params.csv")
+    ...     write_params(path, params)
+    ...     read_params(path) == params
+    True
     """
     _check_forced(params)
     row = [params.k, params.h, params.m, *(f"{x:.10g}" for x in (params.p, params.q, params.f))]

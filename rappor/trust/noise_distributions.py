@@ -181,6 +181,11 @@ class GaussianNoise:
         epsilon : privacy loss in nats.
         delta : probability in (0, 1) with which the loss may exceed epsilon.
         sensitivity : largest change of the count by one person, in devices.
+
+        Examples
+        --------
+        >>> round(GaussianNoise.at(epsilon=1.0, delta=1e-9).sigma, 2)
+        5.5
         """
         check_number("delta", delta, "(0, 1)")
         low, high = 0.0, 1.0
