@@ -87,7 +87,8 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
         assert claim is not None
         assert 0 < bound <= claim, name
     seen = [check.verdict for check in result.checks]
-    k = audited.params.k  # with few bits a device without noise is nothing unusual
+    # With few bits a correct device is often without noise by chance, so more checks are not seen.
+    k = audited.params.k
     assert seen.count("not seen") <= (3 if k > 3 else 5 if k > 1 else 10)
 
 
@@ -132,57 +133,61 @@ FRESH, DEVICES = "report: equal to the permanent response", "other devices: inde
 PAIRS, AGAIN = "permanent: bits independent", "two reports: one permanent response"
 METRIC, BARE = "another metric: independent noise", "permanent: no device without noise"
 
+# Each comment says why the fault is found: the share or count with the fault, the correct share,
+# and their distance in standard deviations. A check finds about 6 to 7 standard deviations.
 FAULTS = {
-    # a true 1 should give a one in .75 of all devices: 1,000 of 1,000 has probability .75^1000
+    # A true 1 gives a permanent 1 on .75 of the devices. 1,000 of 1,000 has probability .75^1000.
     "a set bit is never cleared": Planted(permanent(never_cleared), ONES),
-    # a true 0 should give a one in a quarter of all devices: none has probability .75^968
+    # A true 0 gives a permanent 1 on .25 of the devices. None of 968 has probability .75^968.
     "the last bit is skipped": Planted(permanent(last_bit_skipped), ONES),
-    # true ones fall from q* = .625 to p = .25 in 1,000: 24 standard deviations
+    # A true 1 is reported as 1 with p = .25 instead of q* = .625: 24 standard deviations in 1,000.
     "p is used for q": Planted(fresh(p_for_q), "report: share of ones"),
-    # of 1,000 devices .95 or .75 instead of .55 keep a one: 12 standard deviations
+    # .95 or .75 instead of .55 of 1,000 devices keep a true 1: 12 standard deviations.
     **{each: Planted(permanent(misforced(each)), ONES, G) for each in list(FORCED)[1:]},
-    # 16,000 devices of 128 bits: f/2 moves by 1/256, which is 13 standard deviations; 6.3 are found
+    # f/2 changes by 1/256, 13 standard deviations over 16,000 devices of 128 bits. 6.3 are found.
     "f is off by 1/128": Planted(permanent(f_off), ONES, MANY_BITS, 16_000, 1),
-    # 32 bits come again with probability below (5/8)^32 in each of 1,000 devices
+    # A new response of 32 bits equals the first with probability below (5/8)^32 on each device.
     "redrawn": Planted(permanent(redrawn), "permanent: same when asked again"),
-    # by 30 standard deviations or more
+    # The bits of two reports agree too seldom, by 30 standard deviations or more.
     "redrawn, in reports alone": Planted(permanent(redrawn, seen=False), AGAIN, trials=4000),
-    # zeros agree as often as one bit with itself: .25 for .0625 in 30,000
+    # Both metrics have one response: two permanent bits of a true 0 are both 1 in .25 of 30,000,
+    # instead of .0625.
     "not keyed by metric": Planted(permanent(not_keyed_by_metric), METRIC),
     "not keyed by metric, in reports alone": Planted(
         permanent(not_keyed_by_metric, seen=False), METRIC, trials=4000
     ),
-    # each metric has a cohort of its own; devices with the same bits in both reveal the fault
+    # Each metric has its own cohort. Devices with equal true bits in both cohorts show the fault.
     "not keyed by metric, in cohorts": Planted(
         permanent(not_keyed_by_metric), METRIC, metric(k=32, m=8), 2000
     ),
-    # 1,000 devices are asked for values of two lengths: seven in eight change their cohort
+    # 1,000 devices receive values of two lengths, and 7 of 8 change their cohort.
     "a cohort for each length of the value": Planted(
         cohort_by_length, "cohorts: uniform and fixed", metric(k=32, m=8)
     ),
     "one coin decides on all bits": Planted(permanent(one_coin_for_all), PAIRS),
-    # two zeros are both one in .25 of 1,000 devices, not in .0625: 24 standard deviations
+    # Two bits of true 0 are both 1 on .25 of 1,000 devices, not on .0625: 24 standard deviations.
     "bits 1 and 2, 3 and 4, ... share their permanent coins": Planted(
         permanent(shared_coins), PAIRS
     ),
-    # .28 for .14 of 900 devices, as above: 12 standard deviations, 7.2 are found
+    # The same in reports: .28 instead of .14 of 900 devices, 12 standard deviations. 7.2 are found.
     "bits 0 and 5 share their fresh coin": Planted(
         fresh(far_bits_share), "report: bits independent"
     ),
-    # half of the 64 patterns of three bits, with probability 1/64 or more, never come: e^-47
+    # Half of the 64 patterns of three bits never occur. Each has probability 1/64 or more, so its
+    # absence in 3,000 responses has probability e^-47.
     "three permanent coins have one parity": Planted(
         permanent(three_coins), "permanent: patterns of bits", FEW_BITS, 6000
     ),
-    # 50 of 1,000 responses with probability 1e-4 each; of 3,000 devices 30
+    # 50 of 1,000 responses equal their true bits, and 30 of 3,000. A correct one does with 1e-4.
     "one device of 20 without permanent noise": Planted(permanent(sometimes_bare(0.05)), TRUE),
     "one device of 100": Planted(permanent(sometimes_bare(0.01)), TRUE, trials=3000, n_reports=1),
-    # 100,000 devices: a hundred respond with all 128 true bits, expected less than one
+    # 100 of 100,000 devices respond with all 128 true bits. Fewer than one is expected.
     "one device of 1,000": Planted(
         permanent(sometimes_bare(0.001)), TRUE, BALANCED, 100_000, is_slow=True
     ),
-    # 500 devices answer 8 values in 8 bits: 31 are bare, 2 are enough, expected 5e-6
+    # 500 devices respond to 8 values of 8 bits: 31 have no noise, 2 are a fault, 5e-6 are expected.
     "one device of 16, few bits": Planted(permanent(sometimes_bare(1 / 16)), BARE, FEW_BITS),
-    # 12,500 devices: some 42 have no permanent noise, 3 are enough; 8 bits each
+    # About 42 of 12,500 devices of 8 bits have no permanent noise. 3 are a fault.
     "one device of 300, few bits": Planted(
         permanent(sometimes_bare(1 / 300)), BARE, FEW_BITS, 100_000, is_slow=True
     ),
@@ -193,38 +198,40 @@ FAULTS = {
     "one report of 1,000": Planted(
         fresh(sometimes_unsent(0.001)), FRESH, BALANCED, 100_000, is_slow=True
     ),
-    # one value of 32 in 375: two bare reports are enough, fewer have probability 1e-4
+    # One of 32 values on 375 devices: two noiseless reports are a fault, fewer have chance 1e-4.
     "the empty text has no noise": Planted(empty_bare, TRUE, trials=6000),
     "a text of 257 bytes has no noise": Planted(long_bare, TRUE, trials=6000),
-    # the same 32 bits after each of three restarts
+    # The first report has the same 32 bits after each of three restarts.
     "the first report of a process has no noise": Planted(
         first_bare, "restart: no repeated reports"
     ),
-    # 32 bits of each of 31 devices
+    # The permanent responses of 32 bits change on all 31 long-running devices.
     "each process redraws": Planted(redrawn_by_process, "permanent: same after a restart"),
-    # 62 devices of 127 zeros: both reports one in .141 instead of .188, 10 deviations
+    # 62 devices of 127 true zeros: a bit is 1 in both reports in .141 instead of .188, which is 10
+    # standard deviations.
     "each process redraws, in reports alone": Planted(
         partial(redrawn_by_process, permanent_seen=False), AGAIN, MANY_BITS, 2000, 1
     ),
     "redrawn after 50 reports": Planted(redrawn_after_50, "permanent: same after 64 reports"),
-    # 31 devices have the same 32 bits for both spellings with probability below 1e-100
+    # 31 devices have equal responses of 32 bits to both spellings with probability below 1e-100.
     **{
         f"coins depend on the spelling before {each}": Planted(
             keyed_by_spelling, "permanent: same in another spelling", metric(normalize=each)
         )
         for each in ("nfc", "casefold", "strip", "host")
     },
-    # 500 devices make 30 pairs with one of 4,096 secrets; 3 or more are found
+    # 500 devices with 4,096 possible secrets give 30 pairs with one secret. 3 or more are found.
     "a secret has 12 bits": Planted(twelve_bits, "secrets: devices differ"),
-    # .28 for .14 of 15,000 zeros that are the first and the second device's: far beyond 9
+    # .28 instead of .14 of 15,000 bits that are true 0 on both devices: far more than 9 standard
+    # deviations.
     "two devices in a row share their fresh coins": Planted(shared_by_two_devices, DEVICES),
-    # 3,000 pairs of devices share 31 coins
+    # 3,000 pairs of devices share 31 coins each.
     "devices three places apart share their fresh coins": Planted(
         partial(shared_by_two_devices, apart=3), DEVICES, trials=6000
     ),
-    # the same coins after each start
+    # The coins are the same after each start.
     "a constant seed": Planted(twister_for_system, "restart: no repeated reports"),
-    # with q of one half a report shows top bits; 500 reports tell a register of 32 bits
+    # With q = 1/2 a report shows top bits of coins. 500 reports show a register of 32 bits.
     "a shift register": Planted(xorshift_for_system, "own coins: no shift register", HALF),
 }
 
@@ -336,9 +343,9 @@ def test_random_parameters_give_no_false_alarm(n: int) -> None:
         (SMALL, {"trials": 10**10}, "must be an integer in"),
         (SMALL, {"n_reports": 0}, "must be an integer in"),
         (SMALL, {"n_reports": 101}, "must be an integer in"),
-        # what claims nothing has nothing to be compared with
+        # Parameters with an infinite loss claim nothing that could be compared.
         (metric(f=0.0, p=0.0, insecure=True), {}, "one report reveals the value"),
-        # devices of different parts have different parameters, which no one claim describes
+        # Devices with different parts have different parameters, so there is no single claim.
         (IN_PARTS, {}, "a metric with parts must be audited bit by bit"),
     ],
 )

@@ -56,22 +56,24 @@ def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     found = audit_client(SHIPPED, Registry.load(path).metric("page"), path, devices=20)
     assert found.passed, found.faults
     unseen = [check.name for check in found.checks if check.verdict == "not seen"]
-    # A device that answers once has nothing that repeats, nor has a kind all reasons to be silent.
+    # A device with one report has nothing to repeat, so some checks are not seen.
     assert unseen == [] if kind == "plain" else len(unseen) < 8
 
 
 FORM = "twins: as many reports, of the same form"
 CHOSEN = "client: any event of an interval is chosen"
 
+# The checks that must find each fault. A comment says why the fault is found with 50 devices.
 FAULTS = {
     "": set(),
     "forgets": {"client: one cohort in an epoch"},
-    # 25 devices with another value have 3,175 zeros that are both one in .124, 394; without a
-    # common response 143, with a standard deviation of 12: below 280, but for 1e-20
+    # 25 devices record another value and have 3,175 bits of true 0. With one response a bit is 1 in
+    # two reports in .124 of them, 394. Without one response it is 143, with a standard deviation of
+    # 12: below 280 except with probability 1e-20.
     "no latch": {"client: one permanent response in an epoch"},
     "one epoch": {"client: another epoch is independent"},
     "back": {"client: a clock set back brings no third response"},
-    # 50 devices of 127 zeros have a third permanent response, of another value
+    # 50 devices with 127 bits of true 0 have a third permanent response, of another value.
     "ended epochs forgotten": {"client: a clock set back brings no third response"},
     "silent": {"client: every device reports"},
     "redraws waiting": {"client: finished reports stay as they are"},
@@ -81,33 +83,34 @@ FAULTS = {
     "value compressed": {"folder: no value is in it"},
     "value in base64": {"folder: no value is in it"},
     "cheap": {"client: the ledger counts"},
-    # one cohort for all: (1/128)^12
+    # All devices are in one cohort: probability (1/128)^12.
     "one secret": {"client: devices differ"},
-    # .25 for .124
+    # A bit is 1 in two reports in .25 of the bits of true 0, instead of .124.
     "no fresh coins": {
         "client: one permanent response in an epoch",
         "client: no report comes again",
     },
-    # 50 devices of 127 zeros are the same in both pairs of runs
+    # On 50 devices, 127 bits of true 0 are equal in both pairs of runs.
     "fresh coins repeated by each run": {"client: no coins come again after a restart"},
-    # of 50 devices 13 have two of five repeats in the clear; two are enough
+    # 13 of 50 devices have two noiseless reports among five, which are equal. Two devices are a
+    # fault.
     "fresh coins left out at times": {"client: no report comes again"},
-    # eight devices have some 760 permanent zeros: all show as zeros once in 1e17
+    # Eight devices have about 760 permanent zeros. All are reported as 0 with probability 1e-17.
     "each 1,000th report without fresh coins": {"client: each of 1,000 reports has its noise"},
     "each 100th report without fresh coins": {"client: each of 1,000 reports has its noise"},
-    # each of eight devices repeats its 128 bits once in 350,000
+    # A correct device repeats its 128 bits with probability 1 / 350,000.
     "each 100th report is the one before": {"client: each of 1,000 reports has its noise"},
-    # four devices have 508 zeros: .05 are one, not .21, with a standard deviation of .02
+    # Four devices have 508 bits of true 0: .05 are reported as 1, not .21 +- .02.
     "empty text without permanent noise": {"client: share of ones"},
     "first report in the clear": {"client: no report is the true bits"},
     "empty text in the clear": {"client: no report is the true bits"},
-    # four of eight values are odd, unless all eight are alike, with probability 2^-7
+    # The values of twins differ in being odd (see `audited_child`), except with probability 2^-7.
     "silent once changed": {FORM},
     "odd values twice": {FORM},
     "odd values dropped": {FORM},
     "odd values dropped in the evening": {FORM},
     "cohort by value": {FORM},
-    # half of the values have one length, the others have lengths of their own
+    # Half of the values have one length, and each other value has its own length.
     "cohort by length": {FORM},
     "short": {FORM, "client: reports have the metric's form"},
 }
@@ -134,7 +137,7 @@ LANES: dict[str, Any] = {
     "silent once changed": pytest.mark.slow,
     "first report in the clear": pytest.mark.slow,
 }
-"""Others are for acceptance."""
+"""Marks of the faults that other stages than acceptance run: "" runs always."""
 
 
 @pytest.mark.parametrize(
@@ -188,12 +191,12 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
     [
         pytest.param("", set(), marks=pytest.mark.acceptance),
         pytest.param("no interval", {"client: one report an interval"}, marks=pytest.mark.slow),
-        # of 300 devices 181 tell: 168 of the first event, for 95, with a standard deviation of 7
+        # 181 of 300 reports indicate a value. 168 agree with the first event, for 95 +- 7 expected.
         pytest.param("first event", {CHOSEN}, marks=pytest.mark.slow),
-        # likewise 168 tell of the value that is preferred, for 90
+        # 168 indicate the preferred value, for 90 expected.
         pytest.param("last value", {CHOSEN}, marks=pytest.mark.slow),
         pytest.param("late", {"client: times do not depend on the value"}, marks=pytest.mark.slow),
-        # it answers every day: an epoch again, where the clock is set back
+        # It reports every day, so also again after the clock is set back.
         ("day for epoch", {"client: one report an interval"}),
     ],
 )
