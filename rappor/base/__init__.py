@@ -1,1 +1,1 @@
-"""Errors, checks of arguments, files and text: modules on which all other packages stand."""
+"""Errors, checks of arguments, files and text: modules that all other packages import."""

@@ -1,10 +1,10 @@
-"""Checks of the type of an argument of the public API.
+"""Checks of the types of arguments of the public API.
 
 Without these checks, a mistake such as `trend(counts)` fails deep inside the library, and the
 message is about an attribute that the caller never wrote: "'Counts' object has no attribute
 'periods'". A public function therefore checks the arguments that callers confuse, and raises one
-sentence with the name of the argument, the type that it must have, and the remedy. Arguments
-inside the library are not checked: mypy checks them.
+sentence with the name of the argument, the required type, and the remedy. Private functions have
+no such checks, because mypy checks their callers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _ERROR_CONTROL_FIELDS: Final = ("alpha", "confidence", "level", "method")
-"""Names that callers pass to a function instead of to ErrorControl. `level` is the name of alpha on
-the command line."""
+"""Names of arguments that callers pass to a function although `ErrorControl` has them. `level` is
+the name of alpha on the command line."""
 
 
 def check_type(name: str, value: object, expected: type, remedy: str = "") -> None:
@@ -33,7 +33,7 @@ def check_type(name: str, value: object, expected: type, remedy: str = "") -> No
     name : the name of the argument.
     value : the argument.
     expected : the type that the argument must have.
-    remedy : what the caller should write instead, without a final full stop.
+    remedy : correct code or advice, without a full stop at its end.
 
     Examples
     --------
@@ -49,10 +49,10 @@ def check_type(name: str, value: object, expected: type, remedy: str = "") -> No
 
 
 def explain_error_control(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function with an argument `error_control` explain the keywords of ErrorControl.
+    """Decorate a function with an argument `error_control`, so that it explains wrong keywords.
 
-    `decode(counts, candidates, alpha=0.01)` is the first attempt of most callers. Python's message
-    would be "unexpected keyword argument 'alpha'", without the record that contains alpha.
+    Case: `decode(counts, candidates, alpha=0.01)`, the first attempt of most callers. Python's own
+    message would be "unexpected keyword argument 'alpha'", and would not name `ErrorControl`.
     """
 
     @functools.wraps(function)

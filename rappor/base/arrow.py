@@ -1,4 +1,4 @@
-"""pyarrow, which is an optional library, and Parquet files."""
+"""Import of pyarrow, which is an optional library, and opening of Parquet files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rappor.base.errors import FileError, MissingExtraError
 def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open a Parquet file as a pyarrow.parquet.ParquetFile, for a `with` block.
 
-    Checksums of pages are verified if the file has them.
+    Checksums of pages are verified if the file contains checksums.
 
     Raises
     ------
     FileError
-        The file cannot be read as Parquet, at its opening or within the block.
+        The file cannot be read as Parquet. The error may also come from a read inside the block.
     MissingExtraError
         The extra "arrow" is not installed.
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     try:
-        # pyarrow gets the path. With a Python file object, its threads can read while the
-        # interpreter ends, and the process aborts.
+        # pyarrow gets the path and not a Python file object. Its threads could still read from a
+        # Python file object while the interpreter ends, and the process would abort.
         with parquet.ParquetFile(os.fspath(path), page_checksum_verification=True) as file:
             yield file
     except (OSError, UnicodeEncodeError, pa.ArrowException) as error:
@@ -37,7 +37,7 @@ def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 def load_pyarrow(module: str = "pyarrow") -> ModuleType:
-    """Import pyarrow or one of its modules. Raises MissingExtraError if it is not installed."""
+    """Import pyarrow or one of its modules; raise MissingExtraError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -1,11 +1,17 @@
-"""Files and folders that are written completely or not at all, and text in UTF-8.
+"""Atomic files and folders: a write is complete or has no effect. Also text files in UTF-8.
 
 How to think about it
 ---------------------
 A program may be killed, or a disk may be full, in the middle of a write. A file is therefore
-written under a temporary name in the same folder, flushed to the disk, and renamed. The rename is
-atomic: another process sees the old content or the new content, never a part. At last the folder is
-flushed, because a rename that is not on the disk is lost in a power failure.
+written in four steps, whose order matters:
+
+1. Write the content under a temporary name in the same folder (the draft).
+2. Flush the draft to the disk. Otherwise a power failure could leave an empty file after step 3.
+3. Rename the draft. The rename is atomic: another process sees the old content or the new content,
+   and never a part.
+4. Flush the folder to the disk. Otherwise a power failure could undo the rename.
+
+If a step fails, the old file stays, and the draft is deleted.
 """
 
 from __future__ import annotations
@@ -23,19 +29,20 @@ from typing import BinaryIO, Final
 from rappor.base.errors import FileError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a full disk, a used quota and a file that exceeds the limit. They name no file."""
+"""Error numbers of a full disk, a used quota and a file that is too large. The system reports these
+errors without the name of the file, so the module adds it."""
 
 
 @contextlib.contextmanager
 def replace_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a new binary file that replaces `path` at the end of the block.
+    """Open a new binary file that replaces `path` at the end of a `with` block.
 
-    If the block raises, the old file stays as it was.
+    If the block raises an error, the old file stays unchanged.
 
     Parameters
     ----------
     path : path of the file.
-    mode : permissions of the file, before the process's mask is applied.
+    mode : permissions of the file, from which the process's umask removes some.
 
     Raises
     ------
@@ -44,7 +51,7 @@ def replace_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator
     """
     with open_draft(path, mode=mode) as file:
         yield file
-        # Without the flush, a power failure after the rename could leave an empty file.
+        # The flush must precede the rename (step 2 of the module).
         flush_and_close(file)
         Path(file.name).replace(path)
     sync_folder(Path(path).parent)
@@ -52,13 +59,13 @@ def replace_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator
 
 @contextlib.contextmanager
 def create_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Create a folder under a temporary name, and rename it at the end of the block.
+    """Create a folder under a temporary name, and rename it at the end of a `with` block.
 
-    If the block raises, the folder and its content are deleted.
+    If the block raises an error, the folder and its content are deleted.
 
     Parameters
     ----------
-    folder : path of the new folder. An empty folder may have the path before.
+    folder : path of the new folder. An existing empty folder with this path is replaced.
 
     Yields
     ------
@@ -78,7 +85,7 @@ def create_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield draft
         sync_folder(draft)
-        # Another process may have created the folder while the block ran.
+        # Case: another process has created the folder while the block ran.
         _check_vacant(target)
         if target.exists():
             target.rmdir()
@@ -90,10 +97,11 @@ def create_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait for the exclusive lock of a folder, and release the lock at the end of the block.
+    """Wait for the exclusive lock of a folder, and release the lock at the end of a `with` block.
 
-    The lock excludes only processes that use this function. The system releases it when the process
-    ends, also by a kill. Without POSIX locks the function does nothing.
+    The lock excludes only processes that use this function. The operating system releases it when
+    the process ends, also after a kill. On Windows, which has no POSIX locks, the function does
+    nothing.
     """
     if os.name != "posix":
         yield
@@ -109,30 +117,31 @@ def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _check_vacant(target: Path) -> None:
-    """Raise FileError unless the path is free or an empty folder."""
+    """Raise FileError unless nothing or an empty folder has the path."""
     if target.is_dir() and not any(target.iterdir()):
         return
-    # `exists` is false for a symbolic link to nothing.
+    # Case: a symbolic link whose target does not exist. `exists` returns False for it.
     if target.exists() or target.is_symlink():
         raise FileError(target, "it is there already: give a new folder, or an empty one")
 
 
 @contextlib.contextmanager
 def open_draft(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a new binary file with a temporary name in the folder of `path`.
+    """Open a new binary file with a temporary name in the folder of `path`, the draft.
 
-    The draft is deleted at the end of the block, unless the block renamed it.
+    The draft is deleted at the end of the `with` block, unless the block has renamed it.
 
     Raises
     ------
     FileExistsError
         A folder, a device or a pipe has the path, or the path is in /dev.
     OSError
-        The draft cannot be written. The error names `path`, not the draft, which the user never
-        chose.
+        The draft cannot be written. The error contains `path` and not the name of the draft, which
+        the user never chose.
     """
     target = Path(path)
-    # Renaming a draft to /dev/null would replace the device for the whole system.
+    # Case: the user passes /dev/null. Renaming a draft would replace the device for the whole
+    # system.
     if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
         reason = "it must be a file, or the name of a new one"
         raise FileExistsError(errno.EEXIST, reason, os.fspath(path))
@@ -149,14 +158,14 @@ def open_draft(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[B
 
 
 def flush_and_close(file: BinaryIO) -> None:
-    """Write a file to the disk, and close it."""
+    """Write the buffers of a file to the disk, and close the file."""
     file.flush()
     os.fsync(file.fileno())
     file.close()
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk. Windows cannot open folders, and does nothing."""
+    """Write the names in a folder to the disk. Windows cannot open folders, so it is left out."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -180,7 +189,7 @@ def hash_file(path: str | os.PathLike[str]) -> str:
 def save_text(text: str, path: str | os.PathLike[str] | None) -> str:
     """Write a text to a file if `path` is not None, and return the text.
 
-    Line ends are written as they are, also on Windows.
+    Line ends are written unchanged, also on Windows.
     """
     if path is not None:
         Path(path).write_text(text, encoding="utf-8", newline="")
@@ -211,11 +220,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def is_utf_16(data: bytes) -> bool:
     """Return whether bytes are probably UTF-16, by the byte-order mark or by many zero bytes.
 
-    In UTF-16 every Latin letter has a zero byte beside it. Without a mark, such bytes are valid
-    UTF-8, too, in which a zero byte is a character that almost no text contains. Windows programs
-    save "Unicode" as UTF-16.
+    Case: a Windows program saved a text as "Unicode", which is UTF-16. Every Latin letter then has
+    a zero byte beside it. Without a byte-order mark, such bytes are also valid UTF-8, in which a
+    zero byte is a character that almost no text contains.
     """
     has_mark = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    # A third of zero bytes, because some letters of a text may not be Latin.
     return has_mark or data.count(0) * 3 > len(data)
 
 

@@ -1,8 +1,8 @@
-"""Records with a picture for notebooks, a chart, and a table for other libraries.
+"""Records with an HTML view for notebooks, a chart, and a table for other libraries.
 
-`rappor.reporting` draws records and imports their classes. A record must not import
-`rappor.reporting` in turn. A record therefore contains only the name of its renderer, and this
-module imports the renderer when somebody looks at the record.
+`rappor.reporting` renders records and imports their classes, so the classes must not import
+`rappor.reporting`. A class therefore contains only the name of its renderer. This module imports
+the renderer when a notebook, or a call of `plot`, needs it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from rappor.base.errors import MissingExtraError
 
 
 class DisplayedRecord:
-    """A record with a picture, a chart and a table.
+    """Base class of records with an HTML view, a chart and a table.
 
-    A subclass sets `_renderer` and defines `_table`. With `_renderer = "plan"`, the picture is
-    `rappor.reporting.notebook.plan_html` and the chart is `rappor.reporting.plots.plan_plot`.
+    A subclass sets `_renderer` and defines `_table`. With `_renderer = "plan"`, the HTML view is
+    the result of `rappor.reporting.notebook.plan_html`, and the chart is the result of
+    `rappor.reporting.plots.plan_plot`.
     """
 
     __slots__ = ()
@@ -30,11 +31,15 @@ class DisplayedRecord:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """Return the picture that a notebook shows."""
+        """Return the HTML view. Jupyter calls this method."""
         return str(call_renderer("notebook", f"{self._renderer}_html", self))
 
     def plot(self, **options: Any) -> Any:
         """Draw the chart of the record.
+
+        Parameters
+        ----------
+        options : options of the renderer, such as `top` for estimates.
 
         Returns
         -------
@@ -57,15 +62,17 @@ class DisplayedRecord:
 
 def call_renderer(module: str, function: str, *arguments: Any, **options: Any) -> Any:
     """Import a module of `rappor.reporting`, and call one of its functions."""
-    # A name that does not exist is a mistake in a record, so AttributeError is not caught.
+    # AttributeError is not caught: a name that does not exist is a fault of the record's class.
     return getattr(importlib.import_module(f"rappor.reporting.{module}"), function)(
         *arguments, **options
     )
 
 
 def _load_library(name: str, *, extra: str = "") -> Any:
-    """Import a library. Without `extra`, no extra contains the library: users install it."""
-    # The import waits until a table is requested: these libraries take a second to load.
+    """Import a library at the first request of a table, because it takes a second to load.
+
+    `extra` is the extra of this distribution that contains the library; empty if no extra does.
+    """
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -5,12 +5,13 @@ RapporError                          root of the tree; its message is one senten
 |-- ReportError (ValueError)         bytes are not a report, or a value is not of its metric's kind
 |-- DecodeError                      a question has no answer: no reports, no candidates, p* = q*
 |-- MetricError (ValueError)         a registry entry is wrong, expired or unknown
-|-- FileError                        a file is not what it says: path, line, reason
-|-- CollectorError                   a collector cannot be reached, or refuses: status
-`-- MissingExtraError (ImportError)  an optional library is not installed: name of the extra
+|-- FileError                        a file cannot be read, or has another format than expected
+|-- CollectorError                   a collector cannot be reached, or refuses a request
+`-- MissingExtraError (ImportError)  an optional library is not installed
 
-No message contains a recorded value, its bits, its permanent response or a secret. Messages about a
-value contain its type and its length only.
+A recorded value is a value of a device. No message contains a recorded value, its bits, its
+permanent response (the bits after the permanent noise) or a secret. Messages about a recorded value
+contain only its type and its length.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ParamsError(RapporError, ValueError):
 
 
 class ReportError(RapporError, ValueError):
-    """Raised if bytes are not a report, or if a value is not of its metric's kind.
+    """Raised if bytes are not a report, or if a value has the wrong type for its metric.
 
     Parameters
     ----------
@@ -48,12 +49,12 @@ class MetricError(RapporError, ValueError):
 
 
 class FileError(RapporError):
-    """Raised if a file cannot be read, or does not have the form that its name promises.
+    """Raised if a file cannot be read, or has another format than expected.
 
     Parameters
     ----------
     path : path of the file.
-    reason : what is wrong, one sentence without the path.
+    reason : the fault in one sentence, without the path.
     line : number of the line, from 1; None if the reason concerns the whole file.
     """
 

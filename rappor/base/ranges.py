@@ -1,7 +1,8 @@
-"""Checks of numbers and names, with one sentence for each error.
+"""Range checks of numbers and names. Each check raises an error with one sentence.
 
-An interval is a text in mathematical notation, such as "[0, 1)" or "(0, infinity)", and the message
-contains the text. NaN is in no interval, and True and False are not numbers.
+The sentence has the form "NAME must be CONSTRAINT, got VALUE". An interval is a text in
+mathematical notation, such as "[0, 1)" or "(0, infinity)", and the sentence contains the text. NaN
+is in no interval. True and False are not numbers, although Python's bool is a subclass of int.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Final, NamedTuple, NoReturn
 from rappor.base.errors import ParamsError, RapporError
 
 _LONGEST: Final = 200
-"""Largest number of characters of a refused value in a message."""
+"""Largest number of characters of a refused value in a message, so that the message stays short. A
+value of a registry may be a long text."""
 
 LARGEST_WEIGHT: Final = 1e100
-"""Largest absolute weight in a sum of shares. The square of a weight times any variance then stays
-a finite number."""
+"""Largest absolute weight in a sum of shares. Variances contain the square of a weight, which is
+then at most 1e200 and far from the largest float, 1.8e308."""
 
 
 class _Interval(NamedTuple):
+    """Interval of numbers. Each end is included or excluded."""
+
     low: float
     high: float
     includes_low: bool
@@ -44,7 +48,7 @@ def check_number(
     Traceback (most recent call last):
     rappor.base.errors.ParamsError: share must be a number in (0, 1], got 2
     """
-    # True is an int to Python. `sampling_rate = true` in TOML would become 1.
+    # Case: `sampling_rate = true` in TOML. True is an int in Python and would become 1.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or value not in _parse_interval(interval):
         _refuse(error, name, f"a number in {interval}", value)
@@ -55,8 +59,8 @@ def check_weights(
 ) -> None:
     """Raise `error` unless all values are finite numbers with finite squares, and one is not 0.
 
-    A sum with an infinite weight is not a number. A sum with all weights 0 would be 0 without an
-    error.
+    A sum with an infinite weight is not a number. A sum in which all weights are 0 has the
+    estimate 0 and the standard error 0, which nobody intends.
     """
     import numbers  # noqa: PLC0415 - a device has no weights, and starts faster without it
 
@@ -66,7 +70,8 @@ def check_weights(
         if not is_number or not abs(value) <= LARGEST_WEIGHT:  # type: ignore[arg-type]
             _refuse(error, name, f"finite numbers of at most {LARGEST_WEIGHT:g}", value)
         largest = max(largest, abs(float(value)))  # type: ignore[arg-type]
-    # The square of a smaller number underflows to 0, and standard errors would divide by it.
+    # The square of a smaller weight underflows to 0. Tests divide by the standard error, which
+    # would be 0.
     if largest < 1 / LARGEST_WEIGHT:
         least = f"numbers of which at least one is {1 / LARGEST_WEIGHT:g} or more from 0"
         _refuse(error, name, least, largest)
@@ -87,7 +92,7 @@ def check_integer(
 
 
 def read_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """Convert a count to int. The count may be an integer of numpy, or a whole float as 1e6.
+    """Convert a count to int. The count may be an integer of numpy, or a whole float such as 1e6.
 
     Raises
     ------
@@ -97,7 +102,7 @@ def read_count(name: str, value: object, least: int = 1, most: int | None = None
     import numbers  # noqa: PLC0415 - a device reads no data frame, and starts faster without it
 
     is_float = isinstance(value, float) and value.is_integer()
-    # Integers of numpy are no int to Python.
+    # Integers of numpy are not instances of int.
     is_foreign = isinstance(value, numbers.Integral) and not isinstance(value, int)
     whole = int(value) if is_float or is_foreign else value  # type: ignore[call-overload]
     check_integer(name, whole, least, most)
@@ -122,20 +127,24 @@ def format_value(value: object) -> str:
     try:
         text = repr(value)
     except (RecursionError, ValueError):
-        # A table that contains itself, or an integer with more than 4,300 digits.
+        # Two cases: a list that contains itself, and an integer with more than 4,300 digits, which
+        # Python refuses to print.
         return f"a value of type {type(value).__name__} that is too large to show"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
 
 
 def _is_between(value: int, least: int, most: int | None) -> bool:
+    """Return whether an integer is in [least, most]. None stands for no upper end."""
     return least <= value and (most is None or value <= most)
 
 
 @functools.cache
 def _parse_interval(interval: str) -> _Interval:
+    """Parse an interval such as "[0, 1)" or "(0, infinity)"."""
     low, high = interval[1:-1].split(", ")
     return _Interval(float(low), float(high), interval[0] == "[", interval[-1] == "]")
 
 
 def _refuse(error: type[RapporError], name: str, expected: str, value: object) -> NoReturn:
+    """Raise `error` with the sentence of the module."""
     raise error(f"{name} must be {expected}, got {format_value(value)}")

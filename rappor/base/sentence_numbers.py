@@ -1,4 +1,7 @@
-"""Numbers in sentences: a count with its noun, and a belief in per cent."""
+"""Numbers in sentences: a count with its noun, and a belief in per cent.
+
+A belief is the probability that an observer assigns to a value of a device.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ def format_count(n: int, noun: str) -> str:
 
 
 def format_belief(belief: float) -> str:
-    """Format a belief in per cent, rounded up, because a bound that is promised must hold.
+    """Format an upper bound of a belief in per cent, rounded up, so that the printed bound holds.
 
-    The belief is rounded to a tenth of a per cent, and near certainty to a thousandth, so that
-    99.97 % does not become 100 %.
+    The belief is rounded to a tenth of a per cent. Above 99.9 % it is rounded to a thousandth, so
+    that 99.97 % does not become 100 %.
 
     Examples
     --------

@@ -1,14 +1,17 @@
-"""Standard output and standard error of every command, on terminals, pipes, files and nothing.
+"""Safe standard streams of commands: output to terminals, pipes, files and closed streams.
 
 Four conditions of the environment would otherwise end a command with a traceback or a wrong exit
 code:
 
-- The encoding of a terminal or pipe, such as latin-1 or cp437, lacks most characters.
-- A stream is closed before the program starts (`>&-`). Python's `sys.stdout` is None then.
-- The reader of a pipe ends while the program writes (`| head`).
-- The disk is full.
+- The encoding of a terminal or pipe, such as latin-1 or cp437, lacks most characters. Missing
+  characters are escaped.
+- A stream is closed before the program starts (`>&-`), and Python sets `sys.stdout` to None. Text
+  for the stream is discarded.
+- The reader of a pipe ends while the program writes (`| head`). The exit code is 141, without a
+  message.
+- The disk is full. The command writes one sentence, and the exit code is 2.
 
-None of these may look like exit code 1, which means "no" for several commands.
+None of the four conditions may look like exit code 1, which means "no" for several commands.
 """
 
 from __future__ import annotations
@@ -21,11 +24,12 @@ from pathlib import Path
 from typing import Final
 
 PIPE_CLOSED: Final = 141
-"""Exit code if the reader of standard output has ended: 128 + 13, as for a process that SIGPIPE
-ended."""
+"""Exit code if the reader of standard output has ended. Shells report 128 and the number of the
+signal, and SIGPIPE has the number 13."""
 
 _FAILED: Final = 2
-"""Exit code of a failure, such as a full disk."""
+"""Exit code after a failure of the environment, such as a full disk. It equals the exit code of
+wrong input."""
 
 
 def run_command(name: str, run: Callable[[], int]) -> int:
@@ -42,10 +46,11 @@ def run_command(name: str, run: Callable[[], int]) -> int:
         try:
             return run()
         finally:
-            # The interpreter would flush at its end, where a failure becomes a traceback.
+            # The interpreter flushes at its end as well, but a failure there becomes a traceback.
             sys.stdout.flush()
     except SystemExit:
-        # If the pipe is closed, click replaces standard output and raises SystemExit(1).
+        # Case: click has found the pipe closed. It replaces standard output and raises
+        # SystemExit(1), which would look like the answer "no".
         if sys.stdout is output:
             raise
         sys.stdout = output
@@ -60,7 +65,7 @@ def run_command(name: str, run: Callable[[], int]) -> int:
 
 
 def prepare_streams() -> None:
-    """Make standard output and standard error accept every text.
+    """Prepare standard output and standard error, so that writing any text raises no error.
 
     Characters that the encoding lacks are escaped. Text for a closed stream is discarded.
     """
@@ -70,12 +75,13 @@ def prepare_streams() -> None:
             # The file stays open until the process ends, because any code may write to the stream.
             stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, stream_name, stream)
-        # Streams of tests and notebooks are not text wrappers.
+        # Case: tests and notebooks replace the streams by objects without `reconfigure`.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _end_without_reader() -> int:
+    """Discard the remaining output, and return the exit code for a closed pipe."""
     _discard_output()
     return PIPE_CLOSED
 

@@ -1,9 +1,9 @@
-"""Lines and whole numbers in files that people and other programs write.
+"""Lines and whole numbers in text files of people and of other programs.
 
-Python's own functions treat more characters as special than files do. `str.splitlines` ends a line
-at U+2028, U+0085 and six other characters, `str.strip` removes U+00A0 and U+3000, and `int` reads
-`1_000` and digits of other scripts. In a list of strings, each of these characters is part of a
-string.
+Python's own functions treat more characters as special than text files do. `str.splitlines` ends a
+line at U+2028, U+0085 and six other characters, `str.strip` removes U+00A0 and U+3000, and `int`
+accepts `1_000` and digits of other scripts. In a list of candidate strings, each of these
+characters is part of a string, so the functions here treat only ASCII characters as special.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ WHITE_SPACE: Final = " \t\n\r\x0b\x0c"
 """The white space of ASCII. Readers strip no other characters from a line."""
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
+"""Matches a line end: CR LF, CR or LF."""
+
 _NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
-"""A decimal number as R, spreadsheets and data frames write counts: 12, 12.0, 1e+05, 2.5E6."""
+"""Matches a decimal number in the notations of R, spreadsheets and data frames: 12, 12.0, 1e+05,
+2.5E6. At most 40 digits, because Python takes quadratic time for millions of digits."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -28,13 +31,16 @@ def split_lines(text: str) -> list[str]:
     >>> split_lines("a\r\nb\n")
     ['a', 'b']
     """
-    # A text that ends with a line end has an empty piece after it, which is no line.
+    # If the text ends with a line end, the last piece is empty and is no line.
     lines = _LINE_END.split(text)
     return lines if lines[-1] else lines[:-1]
 
 
 def split_filled_lines(text: str) -> list[str]:
-    """Split a text into lines, without the lines that have only white space. Strips nothing."""
+    """Split a text into lines, and drop lines that contain only white space.
+
+    White space at the ends of other lines stays.
+    """
     return [line for line in split_lines(text) if line.strip(WHITE_SPACE)]
 
 
@@ -54,7 +60,7 @@ def read_whole_number(text: str) -> int:
     match = _NUMBER.fullmatch(text.strip(WHITE_SPACE))
     if match is None:
         raise ValueError("it is no number")
-    # A float would round large counts.
+    # A float would round counts above 2^53.
     number = Decimal(match[0])
     if number >= 1 << 63 or number != int(number):
         raise ValueError("it is no whole number below 2^63")

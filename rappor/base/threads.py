@@ -1,4 +1,7 @@
-"""A safe start of a thread inside a host program, also while the program ends."""
+"""Safe start of a thread inside a host program, also while the program ends.
+
+The client of a device is a library inside a host program and must never make the program hang.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import threading
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread, or raise at once if no thread can start any more.
+    """Start a thread, or raise an error at once if no thread can start any more.
 
     Raises
     ------
     RuntimeError
         The process is at its limit of threads, or the interpreter is shutting down.
     """
-    # `Thread.start` waits until the thread runs. While the interpreter shuts down, Python 3.11
-    # never runs the thread, so `start` waits forever and the program hangs at its end. Later
-    # versions raise RuntimeError themselves.
+    # Case: the interpreter of Python 3.11 shuts down. `Thread.start` waits until the thread runs,
+    # which never happens then, so the program would hang at its end. Later versions of Python raise
+    # RuntimeError themselves.
     if sys.is_finalizing():
         raise RuntimeError("the interpreter is shutting down")
     thread.start()

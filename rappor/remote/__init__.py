@@ -1,1 +1,1 @@
-"""Access to a collector over HTTPS: released counts for analysts, and uploads of tools."""
+"""Access to a collector over HTTPS: released counts for analysts, and uploads for tools."""

@@ -1,7 +1,8 @@
-"""Upload of reports of many devices, for tools that act for all these devices.
+"""Bulk upload: sends the reports of many simulated devices to a collector.
 
-A device sends one report in an upload, because an upload links its reports. A simulator has no
-devices to protect, so it sends many reports in an upload.
+An upload is one request with an id and one or more reports. A device sends one report in an upload,
+because the collector sees that the reports of an upload belong together. A simulation has no people
+to protect, so it sends many reports in an upload, which is faster.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ from rappor.protocol.wire import Report, Upload
 from rappor.remote.http_exchange import Exchange, HttpRequest, HttpResponse, read_problem
 
 REPORTS_PER_UPLOAD: Final = 1000
-"""Largest number of reports in an upload: the default limit of a collector, which refuses more."""
+"""Largest number of reports in an upload. It is the default limit of a collector, which refuses
+longer uploads."""
 
 _ATTEMPTS: Final = 5
-"""Attempts to send an upload. The pauses between them are 0.4, 0.8, 1.6 and 3.2 seconds."""
+"""Largest number of attempts to send an upload. The pauses between the attempts are 0.4, 0.8, 1.6
+and 3.2 seconds, enough for the restart of a collector."""
 
 _SECONDS: Final = 60.0
-"""Time limit of one attempt, in seconds."""
+"""Time limit of one attempt, in seconds. An upload of 1,000 reports is small, so a longer attempt
+has failed."""
 
+# Status codes of HTTP. A collector responds 503 if it has more requests than it can handle.
 _OK: Final = 200
 _BUSY: Final = 503
 
@@ -40,23 +45,23 @@ def send_reports(
 
     Parameters
     ----------
-    transport : sends requests to the collector.
-    reports : the reports. They are read as they are sent.
-    sleep : waits a number of seconds between two attempts.
+    transport : function that sends a request to the collector.
+    reports : the reports. They are read one upload at a time.
+    sleep : function that waits a number of seconds between two attempts.
 
     Returns
     -------
-    The number of reports by status: "accepted", or the reason of a refusal.
+    Number of reports by status. A status is "accepted", or the reason of a refusal.
 
     Raises
     ------
     CollectorError
-        The collector refuses an upload, or five attempts failed. The collector has counted the
-        earlier uploads.
+        The collector refused an upload, or five attempts failed. The collector has counted the
+        uploads before.
     """
     statuses: Counter[str] = Counter()
     remaining = iter(reports)
-    # Reports are read as they are sent, so that millions of them need no memory.
+    # One upload at a time is in memory, so millions of reports need little memory.
     while batch := tuple(itertools.islice(remaining, REPORTS_PER_UPLOAD)):
         body = Upload(id=Upload.new_id(), reports=batch).to_json()
         statuses.update(_read_statuses(_send_upload(transport, body, sleep), len(batch)))
@@ -77,7 +82,8 @@ def _send_upload(transport: Exchange, body: bytes, sleep: Callable[[float], None
         seconds=_SECONDS,
     )
     for attempt in range(1, _ATTEMPTS + 1):
-        # The collector may be down, or may have closed the connection after it counted the upload.
+        # Two cases of CollectorError: the collector does not run, or it has counted the upload and
+        # the connection ended before its response arrived.
         try:
             response = transport(request)
         except CollectorError:
@@ -86,7 +92,7 @@ def _send_upload(transport: Exchange, body: bytes, sleep: Callable[[float], None
         else:
             if response.status == _OK:
                 return response
-            # A refusal would be the same again. A busy collector (503) asks for another attempt.
+            # Any other status is a refusal, which a second attempt would not change.
             if response.status != _BUSY or attempt == _ATTEMPTS:
                 raise read_problem(response)
         sleep(0.2 * 2**attempt)
@@ -94,13 +100,14 @@ def _send_upload(transport: Exchange, body: bytes, sleep: Callable[[float], None
 
 
 def _read_statuses(response: HttpResponse, n: int) -> list[str]:
-    """Return the status of each of n reports. For a refused report it is the reason."""
+    """Return the status of each of n reports: "accepted", or the reason of a refusal."""
     try:
         rows = json.loads(response.body)["reports"]
         statuses = [str(row.get("reason") or row["status"]) for row in rows]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         statuses = []
-    # A response without a status for each report is from another server or another version.
+    # Case: another server, or a collector of another version. Its response has no status for each
+    # report.
     if len(statuses) != n:
         raise CollectorError("the collector's response has no status for each report")
     return statuses

@@ -1,4 +1,8 @@
-"""`CollectorClient`: an analyst's access to metrics, released counts and estimates."""
+"""Analyst's client of a collector: metrics, released counts and estimates.
+
+A collector receives reports of devices and adds them to counts. It releases counts in windows: days
+that together have enough reports. An analyst reads released counts with a read token.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +27,22 @@ from rappor.remote.http_exchange import (
 from rappor.remote.token import check_token
 
 _SECONDS: Final = 300.0
-"""Time limit of one exchange in seconds. A collector limits the computation of an estimate to a
-minute, and a request may wait in its queue before."""
+"""Time limit of one exchange, in seconds. A collector limits the computation of an estimate to a
+minute, and a request may wait in the queue of the collector before."""
 
 _OK: Final = 200
+"""Status code of HTTP that a successful response has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayReports:
-    """Number of released reports in the windows that are dated on a day."""
+    """Number of released reports in the windows that are dated on a day.
+
+    Attributes
+    ----------
+    day : the day (UTC).
+    reports : number of reports.
+    """
 
     day: datetime.date
     reports: int
@@ -39,14 +50,16 @@ class DayReports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMetric:
-    """A metric of a collector, and its released reports.
+    """Metric of a collector, and its released reports.
 
     Attributes
     ----------
     name, description, owner, expires : as in the registry.
-    fingerprints : fingerprints of the parameters under which devices report now.
-    min_reports, min_cohort : smallest numbers of reports that the collector releases.
-    days : number of released reports by day.
+    fingerprints : fingerprints (short hashes) of the parameters under which devices report now.
+    min_reports : smallest number of reports that the collector releases together.
+    min_cohort : smallest ratio of the reports of a cohort to the reports of one device, at which
+        the collector releases the cohort.
+    days : numbers of released reports by day.
     withheld : days with reports that are not yet released.
     """
 
@@ -67,25 +80,25 @@ class RemoteMetric:
 
 
 class CollectorClient:
-    """An analyst's client of a collector. Every method sends one request.
+    """Analyst's client of a collector. Every method sends one request.
+
+    Every method raises CollectorError if the collector cannot be reached or refuses the request.
 
     Parameters
     ----------
     url : the collector's address for analysts: https, or http to the same machine.
     token : read token that `rappor-server token create` printed.
         `rappor.remote.token.read_token` reads it from a file or the environment.
-    transport : sends requests; by default the standard library.
+    transport : function that sends a request; None for HTTPS by the standard library.
 
     Raises
     ------
     ParamsError
         The address or the token has a wrong form. No request is sent.
 
-    Every method raises CollectorError if the collector cannot be reached or refuses.
-
     Examples
     --------
-    A collector that is replaced by a function:
+    A function takes the place of the collector here:
 
     >>> from rappor.remote.http_exchange import HttpResponse
     >>> def transport(request):
@@ -106,7 +119,7 @@ class CollectorClient:
         self._transport = transport or HttpExchange(url)
 
     def __repr__(self) -> str:
-        """Name the transport, without the token."""
+        """Return a text with the transport, and without the token, which must not reach a log."""
         return f"Collector({self._transport!r})"
 
     def metrics(self) -> tuple[RemoteMetric, ...]:
@@ -115,7 +128,7 @@ class CollectorClient:
         try:
             return tuple(_parse_metric(entry) for entry in document["metrics"])
         except (KeyError, TypeError, ValueError):
-            # Another server can respond with JSON of another form, under the same path.
+            # Case: another server, which responds with JSON of another form under the same path.
             raise _wrong_server() from None
 
     def counts(
@@ -135,7 +148,12 @@ class CollectorClient:
         first, last : first and last day (UTC), both included; None for all days.
         by : "day", "week" (from Monday on) or "month" for counts of each period; None for the sum
             of all days.
-        segments : whether each segment has separate counts, whose parameters name the segment.
+        segments : True for separate counts of each segment, a group of devices with the same public
+            properties. The parameters of the counts contain the segment.
+
+        Returns
+        -------
+        ReleasedCounts, with one period for each day, week or month, or one for the whole range.
 
         Raises
         ------
@@ -165,8 +183,8 @@ class CollectorClient:
         """Let the collector estimate the share of each candidate, and wait for the result.
 
         An interrupted wait closes the connection, which cancels the computation.
-        `decode(collector.counts(...).collections, ...)` computes the same estimates here, as a
-        record with charts and a page.
+        `decode(collector.counts(...).collections, ...)` computes the same estimates on this
+        machine, as a record with charts and a page.
 
         Parameters
         ----------
@@ -217,6 +235,10 @@ class CollectorClient:
         body : the body in bytes.
         headers : further headers.
 
+        Returns
+        -------
+        The response.
+
         Raises
         ------
         CollectorError
@@ -232,34 +254,38 @@ class CollectorClient:
                 seconds=_SECONDS,
             )
         )
-        # A redirect, too, is an error here: following it would send the token elsewhere.
+        # A redirect is an error as well. Following it would send the token to another address.
         if response.status != expected:
             raise read_problem(response)
         return response
 
 
 def _metric_path(metric: str) -> str:
+    """Return the path of a metric."""
     if not isinstance(metric, str) or not metric:
         raise ParamsError("metric must be the name of a metric")
-    # A slash in a name must not become a part of the path.
+    # `safe=""` also encodes a slash, which would otherwise begin another part of the path.
     return f"/v1/metrics/{quote(metric, safe='')}"
 
 
 def _format_days(first: datetime.date | None, last: datetime.date | None) -> dict[str, str]:
+    """Return the parameters of a request for a range of days. An open end has no parameter."""
     bounds = {"from": first, "to": last}
     return {name: day.isoformat() for name, day in bounds.items() if day is not None}
 
 
 def _check_strings(candidates: Iterable[str]) -> list[str]:
+    """Return the candidates as a list, or raise ParamsError."""
     listed = [candidates] if isinstance(candidates, str) else list(candidates)
-    # A single string would be read as a list of its letters.
+    # Case: a single string in place of a list. Its letters would become candidates.
     if isinstance(candidates, str) or not all(isinstance(string, str) for string in listed):
         raise ParamsError("candidates must be a list of strings")
     return listed
 
 
 def _parse_document(response: HttpResponse) -> dict[str, Any]:
-    # A login page of a proxy is a response with status 200 that is not JSON.
+    """Parse the JSON object of a response, or raise CollectorError."""
+    # Case: the login page of a proxy, a response with status 200 that is not JSON.
     try:
         document = json.loads(response.body)
     except (ValueError, RecursionError):
@@ -270,6 +296,7 @@ def _parse_document(response: HttpResponse) -> dict[str, Any]:
 
 
 def _parse_metric(entry: Any) -> RemoteMetric:
+    """Parse a metric of the collector's list; raise KeyError, TypeError or ValueError."""
     return RemoteMetric(
         name=str(entry["name"]),
         description=str(entry["description"]),
@@ -287,4 +314,5 @@ def _parse_metric(entry: Any) -> RemoteMetric:
 
 
 def _wrong_server() -> CollectorError:
+    """Return the error for a response that no collector sends."""
     return CollectorError("the response is not from a collector: is the address right?")

@@ -1,7 +1,9 @@
-"""One HTTPS request to a collector and its response, by the standard library.
+"""HTTPS exchange with a collector: one request and its response, by the standard library.
 
-The module is imported by the collector's clients only: importing it takes longer than importing all
-modules of a device.
+The module defends against four dangers of a foreign or hostile server: a response that fills the
+memory, a response that never ends, a redirect that carries the token to another host, and text that
+controls a terminal. Only clients of a collector import it, because its import takes longer than the
+import of all modules of a device.
 """
 
 from __future__ import annotations
@@ -28,33 +30,36 @@ from urllib.request import (
 from rappor.base.errors import CollectorError, ParamsError
 
 MOST_BYTES: Final = 1 << 29
-"""Largest response in bytes, so that a wrong server cannot fill the memory. The counts of a year of
-days with 1,024 cohorts of 128 bits have less than half of this size."""
+"""Largest response in bytes: 512 MiB. The limit keeps a wrong server from filling the memory. The
+counts of a year of days with 1,024 cohorts of 128 bits have less than half of this size."""
 
 _CHUNK: Final = 1 << 16
-"""Bytes that are read at a time. The time limit is checked after each chunk."""
+"""Number of bytes that are read at a time: 64 KiB. The limits of length and time are checked after
+each chunk."""
 
 _LONGEST_DETAIL: Final = 500
-"""Largest number of characters of a server's text in a message."""
+"""Largest number of characters of a server's text in a message. The error documents of a collector
+are shorter."""
 
 _SINGLE_LABEL: Final = re.compile(r"[a-z][a-z0-9_-]*")
-"""Host names without a dot, as services of a container network have them. Names of the compose file
-may contain underscores."""
+"""Matches a host name without a dot, the form of the services of a container network. Names in a
+compose file may contain underscores."""
+
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-"""Hosts to which http is allowed: the bytes do not leave the machine."""
+"""Hosts to which http is always allowed, because the bytes do not leave the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request to a collector.
+    """Request to a collector.
 
     Attributes
     ----------
-    method : such as "GET".
+    method : method of HTTP, such as "GET".
     path : path with the query, after the collector's address.
     headers : headers by name. `repr` leaves them out, because they contain the token.
     body : the body in bytes; None without a body.
-    seconds : time limit of the whole exchange.
+    seconds : time limit of the whole exchange, in seconds.
     """
 
     method: str
@@ -66,7 +71,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """The response of a collector.
+    """Response of a collector.
 
     Attributes
     ----------
@@ -81,19 +86,21 @@ class HttpResponse:
 
 
 Exchange = Callable[[HttpRequest], HttpResponse]
-"""Sends a request and returns the response, whatever its status is. Raises CollectorError if no
-response arrives."""
+"""Type of a function that sends a request and returns the response, whatever its status is. It
+raises CollectorError if no response arrives."""
 
 
 class HttpExchange:
-    """Sends requests to one collector, through the system's proxies, without following redirects.
+    """Transport of requests to one collector over HTTPS.
+
+    Requests pass through the proxies of the system. Redirects are not followed.
 
     Parameters
     ----------
     url : address of the collector: https, or http to the same machine.
     most_bytes : largest response in bytes.
-    allow_http : whether http is also allowed to a host name without a dot, such as the name of a
-        service in a network of containers. Whoever can read that network reads the requests.
+    allow_http : True to allow http to a host name without a dot, such as the name of a service in a
+        network of containers. Everybody who can read that network can read the requests.
 
     Raises
     ------
@@ -108,7 +115,7 @@ class HttpExchange:
         self._most_bytes = most_bytes
 
     def __repr__(self) -> str:
-        """Name the host."""
+        """Return a text with the host."""
         return f"HttpExchange({self._base.hostname!r})"
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
@@ -128,15 +135,15 @@ class HttpExchange:
             try:
                 response = self._opener.open(sent, timeout=request.seconds)
             except HTTPError as error:
-                # A status other than 2xx is a response like any other.
+                # urllib raises an error for a status other than 2xx, which is a response, too.
                 response = error
             with response:
                 body = self._read_body(response, end)
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 return HttpResponse(status=int(response.status), headers=headers, body=body)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # ValueError: a header of the response cannot be parsed. The traceback is dropped,
-            # because it could show the request with its token.
+            # Case ValueError: a header of the response cannot be parsed. `from None` drops the
+            # original traceback, because it could show the request with its token.
             reason = getattr(error, "reason", None) or error
             raise CollectorError(
                 f"the collector was not reached: {_make_printable(reason)}"
@@ -145,8 +152,9 @@ class HttpExchange:
     def _read_body(self, response: IO[bytes], end: float) -> bytes:
         """Read the body of a response, within the limits of length and time.
 
-        The timeout of a socket limits each read. A server that sends one byte in each timeout
-        would hold the program for ever, so the whole exchange has a limit, too.
+        Case: a server that sends one byte before each timeout of the socket. The timeout limits
+        each read only, so the whole exchange needs a limit, `end`, in seconds of the monotonic
+        clock.
         """
         parts: list[bytes] = []
         size = 0
@@ -168,7 +176,7 @@ def read_problem(response: HttpResponse) -> CollectorError:
     try:
         detail = json.loads(response.body)["detail"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        # A proxy or another server may respond with any text.
+        # Case: a proxy or another server, which may respond with any text.
         detail = "it gave no reason"
     return CollectorError(
         f"the collector responded {response.status}: {_make_printable(detail)}",
@@ -177,7 +185,10 @@ def read_problem(response: HttpResponse) -> CollectorError:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Treats a redirect as a response. Following it would send the token to another host."""
+    """Handler that returns a redirect as the response.
+
+    Following the redirect would send the token to another host.
+    """
 
     def redirect_request(self, *_: object) -> None:
         """Return no request, so that the redirect is not followed."""
@@ -185,7 +196,9 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def _build_opener(base: SplitResult) -> OpenerDirector:
-    # A request to the same machine must not pass through a proxy on another machine.
+    """Build the object of urllib that sends requests."""
+    # An http request stays on the machine or in a container network. Without this branch it would
+    # pass through a proxy on another machine.
     if base.scheme == "http":
         return build_opener(ProxyHandler({}), _NoRedirect)
     return build_opener(HTTPSHandler(context=ssl.create_default_context()), _NoRedirect)
@@ -193,7 +206,8 @@ def _build_opener(base: SplitResult) -> OpenerDirector:
 
 def _parse_address(url: str, *, allow_http: bool) -> SplitResult:
     """Parse and check the address of a collector."""
-    # A line end in an address would be a header of the request.
+    # Case: a line break in the address. The rest of the address would become a header of the
+    # request.
     if not isinstance(url, str) or not all("!" <= letter <= "~" for letter in url):
         raise ParamsError("url must be an https address in ASCII without spaces")
     try:
@@ -213,15 +227,15 @@ def _parse_address(url: str, *, allow_http: bool) -> SplitResult:
         or (parts.scheme == "http" and _is_near(str(parts.hostname), allow_http=allow_http))
     )
     if not is_allowed:
-        # "127.0.0.1:8080" has no scheme: the most frequent mistake. The address itself is not
-        # repeated, because it may contain a password.
+        # The most frequent mistake is an address without a scheme, such as "127.0.0.1:8080". The
+        # message does not contain the address, because it may contain a password.
         scheme = url.partition("://")[0] if "://" in url else "no scheme"
         raise ParamsError(
             f"url must be an https address (http only to localhost), got {scheme}: write for "
             "example http://127.0.0.1:8080, and reach a collector on another machine by TLS or "
             "by a tunnel"
         )
-    # A password in an address would appear in messages and logs.
+    # Case: a password in the address. It would appear in messages and logs.
     if "@" in parts.netloc or "?" in url or "#" in url:
         raise ParamsError("url must have no user name, ? or #; give the token separately")
     return parts._replace(path=parts.path.rstrip("/"))
@@ -233,14 +247,15 @@ def _is_near(host: str, *, allow_http: bool) -> bool:
     Requests to the same machine do not leave it. A name without a dot is not a public domain: the
     network of the containers resolves it, if `allow_http` accepts such a network.
     """
-    # A number is no name: http://134744072 and http://0x8080808 are the public address 8.8.8.8.
+    # Case: a public address in another notation. http://134744072 and http://0x8080808 are the
+    # address 8.8.8.8, so the name must begin with a letter.
     return host in _LOOPBACK or (allow_http and _SINGLE_LABEL.fullmatch(host) is not None)
 
 
 def _make_printable(reason: object) -> str:
-    """Turn the text of a server into one line of printable characters, for a terminal.
+    """Convert the text of a server to one line of printable characters.
 
-    Control characters of a foreign text could change what the terminal shows.
+    Control characters of a foreign text could hide or change text on a terminal.
     """
     text = "".join(letter if letter.isprintable() else " " for letter in str(reason))
     return " ".join(text.split())[:_LONGEST_DETAIL] or type(reason).__name__

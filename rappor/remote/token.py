@@ -1,7 +1,7 @@
-"""The read token of an analyst: read from a file or from the environment.
+"""Read token of an analyst: reads the token from a file or from the environment.
 
-A token never comes from a command line, because other users of a machine see the arguments of every
-process.
+A read token is the secret with which an analyst reads released counts. A command line never
+contains a token, because other users of a machine see the arguments of every process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ VARIABLE: Final = "RAPPOR_TOKEN"
 """Name of the environment variable that contains the token."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""Matches a token. Its characters are safe in an HTTP header: no space and no line break."""
 
 
 def read_token(
@@ -27,8 +28,12 @@ def read_token(
 
     Parameters
     ----------
-    path : path of a file that contains the token only; None for the environment variable.
-    environment : the environment variables.
+    path : path of a file that contains only the token; None for the environment variable.
+    environment : the environment variables by name.
+
+    Returns
+    -------
+    The token.
 
     Raises
     ------
@@ -43,7 +48,7 @@ def read_token(
     'analyst.6f1c'
     """
     if path is not None:
-        # An editor ends the file with a line end.
+        # Editors end a file with a line break, which is no part of the token.
         text = read_text(path).strip()
         if not _TOKEN.fullmatch(text):
             raise FileError(path, "it must have one token and nothing else")
