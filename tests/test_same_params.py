@@ -53,7 +53,7 @@ def of_profile(name: str, params: Params) -> str:
     return "\n".join([*lines, f'profile = "{name}"'])
 
 
-LETTERS = {f"{letter} = " for letter in "khmfgpq"}
+LETTERS = {f"{letter} = " for letter in "khmfgpq"} | {"keep", "item"}
 
 
 def noise(params: Params) -> tuple[float, ...]:
@@ -62,6 +62,8 @@ def noise(params: Params) -> tuple[float, ...]:
 
 def typed(params: Params) -> Params:
     """Make parameters from the decimals that are written of them."""
+    if params.keep is not None:
+        return dataclasses.replace(params, keep=float(format_probability(params.keep)))
     f, g = map(float, format_forced_probabilities(params))
     p, q = float(format_probability(params.p)), float(format_probability(params.q))
     return dataclasses.replace(params, f=f, g=g, p=p, q=q)
@@ -90,9 +92,16 @@ def planned(name: str, params: Params) -> Params:
     return plan.params_of_profile(name)
 
 
+def change_noise(params: Params) -> Params:
+    """Return the same parameters with other noise of the same mechanism."""
+    if params.keep is not None:
+        return dataclasses.replace(params, keep=0.25)
+    return dataclasses.replace(params, f=0.5, g=0.3)
+
+
 def replaced(params: Params) -> Params:
     """Write the numbers into an entry that has others."""
-    other = entry(dataclasses.replace(params, f=0.5, g=0.3))
+    other = entry(change_noise(params))
     text = other.replace("total = ", "total = inf  # ")
     return Registry.loads(replace_numbers(text, "page", params))["page"].params
 
@@ -108,7 +117,7 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
     "an entry": lambda _, params: Registry.loads(entry(params))["page"].params,
     "a profile": lambda name, params: Registry.loads(of_profile(name, params))["page"].params,
     "other numbers": lambda _, params: replaced(params),
-    "a plan's": lambda _, params: apply_numbers(dataclasses.replace(params, f=0.5, g=0.5), params),
+    "a plan's": lambda _, params: apply_numbers(change_noise(params), params),
     "a plan": lambda name, params: in_calendar_of(params, planned(name, params)),
     "a segment": lambda _, params: params.with_segment((("version", "1"),)).without_segment,
     "sealed": lambda _, params: sealed(params),

@@ -55,13 +55,15 @@ class ExaminedParams:
     @property
     def metric_or_placeholder(self) -> Metric:
         """The metric. Parameters without a metric get a placeholder, because an audit needs one."""
+        is_once = self.params.response.needs_interval_epoch
         return self.metric or Metric(
             name="any",
             params=self.params,
             description="-",
             owner="-",
             expires=datetime.date.max,
-            epoch="life",
+            epoch="quarter" if is_once else "life",
+            interval="epoch" if is_once else "day",
         )
 
 

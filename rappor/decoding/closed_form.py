@@ -4,10 +4,18 @@ No regression is needed.
 
 Theory of operation
 -------------------
-Every bit has its own noise, so the estimates b are independent except for the sampling of devices:
-a device has one category, and no other. The covariance V of the estimates is the sum of the noise
-and the covariance of a multinomial sample. Values outside all categories form one more cell, 1 -
-sum b, which is free and carries no information about the others.
+Let mu_i = p* + (q* - p*) theta_i be the probability that bit i of a report is 1. The covariance V
+of the estimates b of N devices has the diagonal mu_i (1 - mu_i) / (N (q* - p*)^2). For two
+categories:
+
+    mechanism                          V_il
+    RAPPOR's responses                 -theta_i theta_l / N
+    generalized randomized response    -mu_i mu_l / (N (q* - p*)^2)
+
+Under RAPPOR every bit has its own noise, so only the sampling of devices connects two categories: a
+device has one category, and no other. Under generalized randomized response a report names one
+bucket, and no other. Values outside all categories form one more cell, 1 - sum b, which is free and
+carries no information about the others.
 
 In a complete metric there is no such cell, and the shares sum to 1. Generalised least squares then
 give (Rao, Linear statistical inference, 4a)
@@ -29,7 +37,6 @@ from scipy import special
 
 from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Floats, Integers
-from rappor.decoding.contrasts import add_sampling
 from rappor.estimator.debias import Target
 from rappor.estimator.fit import LEAST_NOISE
 from rappor.estimator.proportion_tests import Proportions
@@ -47,6 +54,7 @@ class CategoryEstimates:
         parameter sets, and its standard error at that proportion.
     weight : (g, k) float64. Weight of each collection in that mean.
     devices : (g,) float64. Effective number of devices of each collection.
+    params : parameters of each collection.
     proportions : the counts, for tests and intervals.
     """
 
@@ -54,6 +62,7 @@ class CategoryEstimates:
     std_error: Floats
     weight: Floats
     devices: Floats
+    params: tuple[Params, ...]
     proportions: Proportions
 
     def shares(self, *, exclusive: bool) -> Floats:
@@ -75,16 +84,19 @@ class CategoryEstimates:
         return self.proportions.interval(error)
 
     def covariance(self, entries: Integers) -> Floats:
-        """Compute the covariance of the shares of some categories, (r, r).
-
-        A device has one category.
-        """
-        weight = self.weight[:, entries]
-        return add_sampling(
-            np.diag(self.std_error[entries] ** 2),
-            self.estimate[entries],
-            (weight / self.devices[:, None]).T @ weight,
-        )
+        """Compute the covariance of the shares of some categories, (r, r)."""
+        share = np.clip(self.estimate[entries], 0.0, 1.0)
+        covariance = np.zeros((len(entries), len(entries)))
+        # A collection has the same covariance for one device, divided by its number of devices.
+        for params, weight, devices in zip(
+            self.params, self.weight[:, entries], self.devices, strict=True
+        ):
+            gap = params.q_star - params.p_star
+            mean = params.p_star + gap * share
+            one_report = params.response.compute_covariance(mean[:, None], mean[None, :])
+            covariance += np.outer(weight, weight) * one_report / (devices * gap**2)
+        np.fill_diagonal(covariance, self.std_error[entries] ** 2)
+        return covariance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,6 +128,7 @@ class CompleteCategoryEstimates(CategoryEstimates):
             std_error=np.sqrt(np.maximum(joint_covariance.diagonal(), 0.0)),
             weight=unconstrained.weight,
             devices=unconstrained.devices,
+            params=unconstrained.params,
             proportions=unconstrained.proportions,
             unconstrained=unconstrained,
             joint_covariance=joint_covariance,
@@ -163,7 +176,8 @@ def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
         # Bit i of two collections with different categories has different meanings.
         if not get_encoding(params).has_same_categories(counts.params):
             raise DecodeError("counts must share one encoding and its categories")
-    shape = (len(target.counts), params.k)
+    n_categories = len(get_encoding(params).category_labels)
+    shape = (len(target.counts), n_categories)
     proportions = target.proportions.reshape(shape)
     at_zero = target.compute_noise_variance(np.zeros(len(target))).reshape(shape)
     # The noise depends on the shares, so the mean is computed twice: first with the noise at 0,
@@ -175,13 +189,14 @@ def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
         name: getattr(target, name).reshape(shape)[:, :1]
         for name in ("reports", "reports_per_device", "p_star", "q_star", "p", "q")
     }
-    ones = np.concatenate([counts.bit_counts for counts in target.counts]).astype(float)
+    ones = np.concatenate([counts.bit_counts[:, :n_categories] for counts in target.counts])
     return CategoryEstimates(
         estimate=estimate,
         std_error=std_error,
         weight=weight,
         devices=target.effective_devices,
-        proportions=Proportions(ones=ones, **columns),
+        params=tuple(counts.params for counts in target.counts),
+        proportions=Proportions(ones=ones.astype(float), **columns),
     )
 
 

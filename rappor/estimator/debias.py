@@ -42,6 +42,9 @@ The proportion of ones in N reports has the variance
 Assumption: R is the same in every cohort and for every value. More devices reduce both parts. More
 reports per device reduce only the part of the instantaneous response.
 
+Reports of generalized randomized response name one bucket. Each of their bits follows the same
+formulas, with p = 0 and q = 1: a device repeats its whole report.
+
 The rows of several collections (parameter sets) are stacked. Each collection has its own p*, q*,
 noise and background. All collections have the same shares of the candidates.
 """
@@ -58,6 +61,7 @@ from scipy import special
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.counts import Counts
 from rappor.estimator.device_assumptions import Repetition
+from rappor.protocol.params import Params
 
 _FEW_ONES: Final = 9.0
 """Variance of the number of ones in a row below which the number is not nearly normal. With a mean
@@ -209,6 +213,15 @@ class Target:
         return excess
 
 
+def _count_row_bits(params: Params) -> int:
+    """Return the number of bits of a report that are rows.
+
+    The bucket for values outside all categories is no row: the proportions of all buckets sum to 1,
+    so its proportion is 1 less the sum of the others.
+    """
+    return params.k - params.has_other_bucket
+
+
 def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> Target:
     """Stack collections as the rows of one regression.
 
@@ -228,11 +241,12 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
     >>> target.proportions.tolist()
     [0.6, 0.3, 0.1, 0.0]
     """
-    n_rows = [counts.params.m * counts.params.k for counts in collections]
-    n_bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])
+    tables = [counts.bit_counts[:, : _count_row_bits(counts.params)] for counts in collections]
+    n_rows = [table.size for table in tables]
+    n_bits = np.concatenate([np.full(len(table), table.shape[1]) for table in tables])
     cohort_reports = np.concatenate([counts.cohort_reports for counts in collections])
     reports = np.repeat(cohort_reports, n_bits).astype(float)
-    ones = np.concatenate([counts.bit_counts.ravel() for counts in collections])
+    ones = np.concatenate([table.ravel() for table in tables])
     # Numbers of a collection, repeated in all its rows.
     columns = {
         name: np.repeat([getattr(counts.params, name) for counts in collections], n_rows)

@@ -30,7 +30,7 @@ DESCRIPTION: Final = "say here, for the people concerned, what is collected"
 OWNER: Final = "you@example.org"
 """Placeholder of the owner in a new entry. The author of the entry replaces it."""
 
-_PLANNED_KEYS: Final = ("profile", *LETTERS)
+_PLANNED_KEYS: Final = ("profile", *LETTERS, "items", "keep")
 """Keys of an entry that a plan replaces. Encoding, categories and all other keys stay. A profile is
 a name for the numbers, so it is replaced, too."""
 
@@ -107,7 +107,14 @@ def format_params_lines(params: Params) -> list[str]:
 def _format_numbers(params: Params) -> list[str]:
     """Return the lines of dimensions and noise, with the losses as comments."""
     # Only strings have dimensions. The categories of other encodings determine k.
-    letters = "khm" if get_encoding(params).is_hashed else ""
+    is_hashed = get_encoding(params).is_hashed
+    if params.keep is not None:
+        letters = ("k", "m", "items") if is_hashed else ()
+        return [
+            *(f"{letter} = {getattr(params, letter)}" for letter in letters),
+            f"keep = {format_probability(params.keep)}  # epsilon_1 {loss.epsilon_1(params):.4f}",
+        ]
+    letters = ("k", "h", "m") if is_hashed else ()
     f, g = format_forced_probabilities(params)
     return [
         *(f"{letter} = {getattr(params, letter)}" for letter in letters),
@@ -191,7 +198,8 @@ def _replace_lines(text: str, name: str, params: Params) -> _ChangedLines:
 
 def apply_numbers(params: Params, planned: Params) -> Params:
     """Return parameters with the planned dimensions and noise, and all other fields unchanged."""
-    numbers = {letter: getattr(planned, letter) for letter in LETTERS}
+    # Parameters of one mechanism have values without an effect for the letters of the other one.
+    numbers = {letter: getattr(planned, letter) for letter in (*LETTERS, "items", "keep")}
     return dataclasses.replace(params, **numbers, insecure=True)
 
 

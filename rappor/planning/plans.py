@@ -22,7 +22,7 @@ from rappor.privacy.small_cohorts import CohortFilling
 from rappor.privacy.unchanged_values import list_unchanged_losses
 from rappor.protocol import loss
 from rappor.protocol.encodings import get_encoding
-from rappor.protocol.params import LETTERS, Params
+from rappor.protocol.params import Params
 from rappor.registry.metric import MIN_COHORT, Metric
 
 ERROR_REMEDIES: Final = {
@@ -166,9 +166,10 @@ class Plan(DisplayedRecord):
             (other.name, other.params, other.excess, other.share) for other in self.alternatives
         ]
         rows = [("this plan", self.params, self.excess, self.share), *designs]
+        letters = list(dict.fromkeys(letter for _, params, *_ in rows for letter in params.letters))
         return {
             "name": [name for name, *_ in rows],
-            **{letter: [getattr(params, letter) for _, params, *_ in rows] for letter in LETTERS},
+            **{letter: [getattr(params, letter) for _, params, *_ in rows] for letter in letters},
             "excess": [excess for *_, excess, _ in rows],
             "share": [share for *_, share in rows],
         }
@@ -281,5 +282,5 @@ def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[t
 
 
 def _letters_of(params: Params) -> dict[str, float]:
-    """Return the numbers of the parameters by their letter: k, h, m, f, g, p and q."""
-    return {letter: getattr(params, letter) for letter in LETTERS}
+    """Return the numbers of the parameters by their letter, such as k, h, m, f, g, p and q."""
+    return params.letters

@@ -139,7 +139,7 @@ def _describe_noise(params: Params) -> str:
     # noise would be false comfort.
     if math.isinf(epsilon_1(params)):
         return ""
-    return " The device flips some of its bits at random before it sends a report."
+    return f" {params.response.description}"
 
 
 def _describe_sampling(metric: Metric) -> str:

@@ -57,7 +57,12 @@ from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 from rappor.protocol.encodings.sets import DEFAULT_ITEMS, MAX_ITEMS
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import check_part_name
-from rappor.protocol.profiles import compute_keep_threshold, compute_set_buckets, get_profile
+from rappor.protocol.profiles import (
+    MAX_GRR_CATEGORIES,
+    compute_keep_threshold,
+    compute_set_buckets,
+    get_profile,
+)
 from rappor.protocol.responses import Response, get_response, get_response_class
 from rappor.protocol.responses.rappor_response import RapporResponse, compute_noise
 from rappor.protocol.segments import Segment, check_segment
@@ -74,10 +79,10 @@ MAX_COHORTS: Final = 65536
 """Largest number of cohorts, m. Collectors keep counts for each cohort, so it bounds their
 memory."""
 
-LETTERS: Final = RapporResponse.letters
+LETTERS: Final = (*RapporResponse.dimensions, *RapporResponse.probabilities)
 """Names of the numbers of a parameter set of RAPPOR: its dimensions, then its noise."""
 
-NOISE_LETTERS: Final = LETTERS[3:]
+NOISE_LETTERS: Final = RapporResponse.probabilities
 """Names of the probabilities of a parameter set of RAPPOR."""
 
 EPOCHS: Final = ("life", "year", "quarter", "month")
@@ -226,13 +231,23 @@ class Params:
             "categories": categories,
             "normalize": normalize,
         }
-        if encoding_class.supports_rappor:
+        if not (profile.supports_grr and encoding_class.supports_grr):
+            if not encoding_class.supports_rappor:
+                raise ParamsError(f"profile must be once for encoding {encoding}, got {name!r}")
             noise = compute_noise(*profile.select_thresholds(k))
             return cls(k=128 if k is None else k, m=m, **noise, **values)
-        if not profile.supports_grr:
-            raise ParamsError(f"profile must be once for encoding {encoding}, got {name!r}")
-        check_integer("items", items, 1, MAX_ITEMS)
-        k = compute_set_buckets(profile.epsilon_1, items)
+        if encoding_class.has_category_values and len(categories) > MAX_GRR_CATEGORIES:
+            raise ParamsError(
+                f"categories must number at most {MAX_GRR_CATEGORIES} under the profile {name}, "
+                f"got {len(categories)}: candidates of encoding bloom have the smaller variance"
+            )
+        if encoding_class.supports_items:
+            check_integer("items", items, 1, MAX_ITEMS)
+            k = compute_set_buckets(profile.epsilon_1, items)
+        else:
+            assert k is not None
+            # One bucket more is for values outside the categories.
+            k, items = k + 1, 1
         keep = compute_keep_threshold(profile.epsilon_1, k, items) / ONE
         return cls(k=k, m=m, items=items, keep=keep, **values)
 
@@ -244,7 +259,9 @@ class Params:
     @property
     def letters(self) -> dict[str, int | float]:
         """The numbers of the parameter set by name: dimensions, then probabilities."""
-        return {letter: getattr(self, letter) for letter in self.response.letters}
+        response = self.response
+        names = (*response.dimensions, *response.probabilities)
+        return {name: getattr(self, name) for name in names}
 
     @property
     def has_other_bucket(self) -> bool:

@@ -10,11 +10,11 @@ import json
 import math
 from typing import Any, Final
 
-from rappor.protocol.params import LETTERS, Params
+from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
-_LETTERS: Final = ("encoding", *LETTERS, "p_star", "q_star", "fingerprint")
-"""Attributes of `Params` that JSON contains. The fingerprint is a short hash of the parameters."""
+_EFFECTIVE: Final = ("p_star", "q_star", "fingerprint")
+"""Properties of a parameter set in JSON, after its encoding and its letters."""
 
 
 def to_json_text(record: Any, **more: Any) -> str:
@@ -58,7 +58,8 @@ def _entries(name: str, value: Any) -> dict[str, Any]:
     A field with parameters or with a metric becomes several entries.
     """
     if isinstance(value, Params):
-        return {letter: getattr(value, letter) for letter in _LETTERS}
+        effective = {name: getattr(value, name) for name in _EFFECTIVE}
+        return {"encoding": value.encoding, **value.letters, **effective}
     if isinstance(value, Metric):
         return {"metric": value.name, "params": value.fingerprint}
     return {name: to_json_value(value)}

@@ -17,7 +17,7 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
 from rappor.planning.plans import Plan
 from rappor.privacy.assessment import PrivacyReport
-from rappor.protocol.params import NOISE_LETTERS, Params
+from rappor.protocol.params import Params
 from rappor.reporting.checks_table import checks_table
 from rappor.reporting.comparison_tables import changes_table
 from rappor.reporting.footnotes import list_comparison_footnotes, list_footnotes
@@ -92,9 +92,10 @@ def _build_output(
 
 def _list_letters(params: Params) -> tuple[tuple[str, str], ...]:
     """Return the names and values of parameters for a table."""
+    dimensions, noise = params.response.dimensions, params.response.probabilities
     return (
         ("encoding", params.encoding),
-        ("k, h, m", f"{params.k:,}, {params.h}, {params.m:,}"),
-        ("f, g, p, q", ", ".join(f"{getattr(params, letter):.6g}" for letter in NOISE_LETTERS)),
+        (", ".join(dimensions), ", ".join(f"{getattr(params, name):,}" for name in dimensions)),
+        (", ".join(noise), ", ".join(f"{getattr(params, name):.6g}" for name in noise)),
         ("fingerprint", params.fingerprint),
     )

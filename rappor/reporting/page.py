@@ -46,6 +46,14 @@ from rappor.reporting.numbers import (
 from rappor.reporting.plots import draw_estimates, select_interval
 from rappor.reporting.tables import Column, Table, table_of_cells, table_of_pairs
 
+_DIMENSION_NAMES: Final = {
+    "k": "bits k",
+    "h": "hashes h",
+    "m": "cohorts m",
+    "items": "own buckets n",
+}
+"""Name of each whole number of a parameter set in the table of a collection."""
+
 _MOST_GRIDS: Final = 3
 """Largest number of parameter sets whose residuals are drawn. Each grid has up to 64 x 64 squares,
 so more grids make a larger file."""
@@ -227,14 +235,17 @@ def _build_question(result: EstimatesReport) -> Markup:
 def _params_table(part: CollectionReport) -> Table[Any]:
     """Return the table of one parameter set and its privacy losses."""
     collected, params = part.summary, part.params
+    dimensions, noise = params.response.dimensions, params.response.probabilities
     one, repeated, any_number = part.losses
     n_repeated = format_count(repeated.reports or 0, "report")
     return table_of_pairs(
         f"Metric {collected.metric or 'without a name'} under parameters {params.fingerprint}",
         (
             ("encoding", f"{params.encoding}, normalizer {params.normalize}"),
-            ("bits k, hashes h, cohorts m", f"{params.k:,}, {params.h}, {params.m:,}"),
-            ("noise f, g, p, q", f"{params.f:g}, {params.g:g}, {params.p:g}, {params.q:g}"),
+            (", ".join(_DIMENSION_NAMES[letter] for letter in dimensions),
+             ", ".join(f"{getattr(params, letter):,}" for letter in dimensions)),
+            (f"noise {', '.join(noise)}",
+             ", ".join(f"{getattr(params, letter):g}" for letter in noise)),
             ("a bit is 1 with probability", f"p* = {params.p_star:.5g} if its true bit is 0, "
              f"q* = {params.q_star:.5g} if it is 1"),
             ("reports", f"{collected.n_reports:,}"),

@@ -74,7 +74,13 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
     """Return the table of other designs with the same privacy loss."""
 
     def column_of_letter(title: str, letter: str) -> Column[Alternative]:
-        return Column(title, lambda design: f"{getattr(design.params, letter):.4f}")
+        def format_letter(design: Alternative) -> str:
+            # Generalized randomized response has none of the probabilities f, g, p and q.
+            if letter in NOISE_LETTERS and letter not in design.params.letters:
+                return "-"
+            return f"{getattr(design.params, letter):.4f}"
+
+        return Column(title, format_letter)
 
     letters = {
         **dict(zip(NOISE_LETTERS, NOISE_LETTERS, strict=True)),
@@ -146,7 +152,9 @@ def _list_params(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield pairs of a name and a value about the parameters and their privacy losses."""
     params = plan.params
     # Other encodings have no hash functions and one cohort, so h and m are left out.
-    letters = LETTERS if get_encoding(params).is_hashed else ("k", *NOISE_LETTERS)
+    letters = tuple(params.letters)
+    if not get_encoding(params).is_hashed:
+        letters = tuple(letter for letter in letters if letter not in ("h", "m", "items"))
     yield "encoding", params.encoding
     yield "parameters", _format_letters(params, letters)
     for name in PROFILES:
@@ -248,9 +256,9 @@ def _format_devices(plan: Plan) -> str:
 def _has_noise_of_profile(params: Params, name: str) -> bool:
     """Return whether a profile has the same noise, in the digits of the output."""
     profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
-    return all(
-        abs(getattr(params, letter) - getattr(profile, letter)) < _SAME_NOISE
-        for letter in NOISE_LETTERS
+    letters = params.response.probabilities
+    return letters == profile.response.probabilities and all(
+        abs(getattr(params, letter) - getattr(profile, letter)) < _SAME_NOISE for letter in letters
     )
 
 

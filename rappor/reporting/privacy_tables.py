@@ -15,7 +15,7 @@ from rappor.privacy.assessment import Loss, PersonLoss, ShuffledLoss, Shuffling
 from rappor.privacy.parameter_changes import EntryChange
 from rappor.privacy.report_linkage import Linkability
 from rappor.privacy.unchanged_values import UnchangedValueLoss
-from rappor.protocol.params import LETTERS, Params
+from rappor.protocol.params import Params
 from rappor.reporting.numbers import (
     format_even_odds,
     format_largest_belief,
@@ -37,7 +37,7 @@ CHOICE_OF_EPOCH: Final = (
 
 def format_params(params: Params) -> str:
     """Format a parameter set on two lines."""
-    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in LETTERS)
+    letters = ", ".join(f"{letter} = {value:.6g}" for letter, value in params.letters.items())
     return (
         f"{params.encoding}, {letters}\n"
         f"p* = {params.p_star:.6f}, q* = {params.q_star:.6f}, fingerprint {params.fingerprint}"

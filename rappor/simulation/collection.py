@@ -113,6 +113,7 @@ def simulate(
         The encoding cannot encode a value of the population.
     """
     n_reports = read_count("n_reports", n_reports, 0, MOST_DEVICES)
+    _check_order(population, params)
     if get_encoding(params).supports_items:
         return _simulate_sets(population, params, n_reports, seed, metric)
     sampler = DeviceSampler(population, params)

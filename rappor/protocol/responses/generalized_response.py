@@ -56,7 +56,8 @@ bit."""
 class GeneralizedResponse(Response):
     """Generalized randomized response: a report names one bucket, often one of the own buckets."""
 
-    letters: ClassVar[tuple[str, ...]] = ("k", "m", "items", "keep")
+    dimensions: ClassVar[tuple[str, ...]] = ("k", "m", "items")
+    probabilities: ClassVar[tuple[str, ...]] = ("keep",)
     coin_label: ClassVar[bytes] = b"rappor/1/grr\0"
     is_exclusive: ClassVar[bool] = True
     needs_interval_epoch: ClassVar[bool] = True

@@ -57,7 +57,8 @@ class Noise(TypedDict):
 class RapporResponse(Response):
     """Permanent and instantaneous response of [EPK14], with separate probabilities of 0 and 1."""
 
-    letters: ClassVar[tuple[str, ...]] = ("k", "h", "m", "f", "g", "p", "q")
+    dimensions: ClassVar[tuple[str, ...]] = ("k", "h", "m")
+    probabilities: ClassVar[tuple[str, ...]] = ("f", "g", "p", "q")
     keys_of_reports_only: ClassVar[tuple[str, ...]] = ("p", "q", "segment", "interval", "epoch")
     coin_label: ClassVar[bytes] = b"rappor/1/permanent\0"
 

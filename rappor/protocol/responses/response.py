@@ -66,8 +66,11 @@ class Response(ABC):
 
     params: ResponseParams
 
-    letters: ClassVar[tuple[str, ...]]
-    """Names of the numbers of a parameter set: its dimensions, then its probabilities."""
+    dimensions: ClassVar[tuple[str, ...]]
+    """Names of the whole numbers of a parameter set."""
+
+    probabilities: ClassVar[tuple[str, ...]]
+    """Names of the probabilities of a parameter set."""
 
     keys_of_reports_only: ClassVar[tuple[str, ...]] = ("segment", "interval", "epoch")
     """Keys of the canonical JSON that do not change the permanent response. The permanent
@@ -143,14 +146,20 @@ class Response(ABC):
             sets have one permanent fingerprint.
         """
 
-    def compute_covariance(self, first: float, second: float) -> float:
-        """Return the covariance of two different bits of one report.
+    def compute_covariance(self, first: Any, second: Any) -> Any:
+        """Return the covariance of two different bits in the report of a random device.
+
+        The value of a device sets at most one of the two bits, as categories do. If each bit has
+        noise of its own, the bits depend on each other through the value only, and the covariance
+        is -(mu_1 - p*) (mu_2 - p*). If a report has exactly one 1, it is -mu_1 mu_2.
 
         Parameters
         ----------
-        first, second : probabilities that each of the two bits is 1.
+        first, second : probabilities mu_1 and mu_2 that the bits are 1; numbers, or arrays that
+            numpy multiplies.
         """
-        return -first * second if self.is_exclusive else 0.0
+        independent = 0.0 if self.is_exclusive else self.p_star
+        return -(first - independent) * (second - independent)
 
     @property
     @abstractmethod

@@ -12,6 +12,7 @@ from rappor.base.errors import DecodeError
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.protocol.params import Params
+from rappor.simulation import Population, simulate_counts
 
 YES_OR_NO = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
@@ -146,3 +147,68 @@ def test_closed_forms_pool_by_inverse_variance() -> None:
     variances = [0.4 * 0.6 / 10_000 / 0.25, error_at(0.45, 10_000) ** 2]
     expected = 1 / math.sqrt(sum(1 / variance for variance in variances))
     assert estimates.std_error[0] == pytest.approx(expected, rel=1e-6)
+
+
+def make_bucket_counts(shares: list[float], n: int, seed: int = 1) -> Counts:
+    """Simulate one report of each device under the profile once, with categories a, b, ..."""
+    names = tuple("abcdefgh"[: len(shares)])
+    params = Params.profile("once", encoding="onehot", categories=names)
+    population = Population([*names, "unlisted"], [*shares, 1 - sum(shares)])
+    return simulate_counts(population, params, n_reports=n, seed=seed)
+
+
+def test_reports_of_one_bucket_are_inverted_with_their_covariance() -> None:
+    """The bucket of other values is no category; its share is 1 less the sum of the others."""
+    counts = make_bucket_counts([0.5, 0.2, 0.02], 10_000)
+    params = counts.params
+    estimates = decode(counts)
+    assert estimates.candidates == ("a", "b", "c")
+    gap = params.q_star - params.p_star
+    proportions = counts.bit_counts[0] / 10_000
+    assert estimates.share == pytest.approx((proportions[:3] - params.p_star) / gap)
+    mean = params.p_star + gap * np.clip(estimates.share, 0, 1)
+    assert estimates.std_error == pytest.approx(np.sqrt(mean * (1 - mean) / 10_000) / gap)
+    weights = np.array([[1, 1, 1], [1, -1, 0]])
+    sums, covariance = estimates.covariance.compute_contrasts(np.arange(3), weights)
+    expected = (np.diag(mean) - np.outer(mean, mean)) / (10_000 * gap**2)
+    assert covariance == pytest.approx(weights @ expected @ weights.T)
+    # The bucket of other values has the same estimate and the same error as the rest.
+    other = (proportions[3] - params.p_star) / gap
+    assert 1 - sums[0] == pytest.approx(other)
+    variance = proportions[3] * (1 - proportions[3]) / (10_000 * gap**2)
+    assert covariance[0, 0] == pytest.approx(variance)
+
+
+def test_intervals_of_one_bucket_cover_shares_sums_and_differences() -> None:
+    """Over 300 collections, 95 % intervals cover; bounds are binomial at 1e-9."""
+    shares = [0.5, 0.2, 0.05, 0.0]
+    weights = np.array([[1, 1, 0, 0], [1, -1, 0, 0], [1, 1, 1, 1]])
+    n_covered = np.zeros(len(shares) + len(weights))
+    for seed in range(300):
+        estimates = decode(make_bucket_counts(shares, 400, seed))
+        n_covered[:4] += (estimates.ci_low <= shares) & (shares <= estimates.ci_high)
+        sums, covariance = estimates.covariance.compute_contrasts(np.arange(4), weights)
+        errors = np.abs(sums - weights @ shares) / np.sqrt(covariance.diagonal())
+        n_covered[4:] += errors < 1.96
+    # The bound is 255 of 300. Standard errors that are 40 % too small would cover 228.
+    assert (n_covered >= stats.binom.ppf(1e-9, 300, 0.945)).all()
+
+
+def test_collections_of_bits_and_of_buckets_are_pooled() -> None:
+    """A metric that changed its profile has both kinds of reports of the same categories."""
+    names = ("a", "b", "c")
+    buckets = make_bucket_counts([0.5, 0.3, 0.1], 20_000)
+    bits = Params.profile("balanced", encoding="onehot", categories=names)
+    population = Population([*names, "unlisted"], [0.5, 0.3, 0.1, 0.1])
+    daily = simulate_counts(population, bits, n_reports=20_000, seed=2)
+    pooled, alone = decode([buckets, daily]), decode(buckets)
+    assert (pooled.std_error < alone.std_error).all()
+    assert np.abs(pooled.share - np.array([0.5, 0.3, 0.1])).max() < 6 * pooled.std_error.max()
+
+
+def test_a_complete_metric_of_buckets_sums_to_one() -> None:
+    """Without other values the constraint makes every error smaller."""
+    counts = make_bucket_counts([0.6, 0.3, 0.1], 5_000)
+    free, complete = decode(counts), decode(counts, complete=True)
+    assert complete.share.sum() == pytest.approx(1)
+    assert (complete.std_error < free.std_error).all()

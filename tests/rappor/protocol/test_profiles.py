@@ -20,7 +20,7 @@ bit."""
 SHAPES = [
     ("bloom", 0),
     ("boolean", 0),
-    *(("onehot", k) for k in (2, 3, 12, 24, 25, 1000)),
+    *(("onehot", k) for k in (2, 3, 12, 24, 25, 128)),
     *(("buckets", k) for k in (1, 2, 11, 23)),
 ]
 
@@ -35,6 +35,9 @@ def test_the_promises() -> None:
     assert {n: (p.epsilon_1, p.epsilon_inf) for n, p in PROFILES.items()} == PROMISES
     once = Params.profile("once")
     assert (once.p, once.q) == (0, 1)
+    assert Params.profile("balanced", encoding="onehot", categories=tuple("abc")).keep is None
+    for encoding in ("onehot", "buckets"):
+        assert make_params("once", encoding, 3).response.is_exclusive
     for name in PROMISES:
         params = Params.profile(name, normalize="host")
         assert (params.k, params.h, params.m, params.normalize) == (128, 1, 128, "host")
@@ -54,13 +57,12 @@ def test_every_encoding_keeps_the_promise(name: str, encoding: str, n: int) -> N
 def test_the_table_is_what_the_planner_chooses(name: str) -> None:
     """Categories equal the planner's choice; strings are within 1.3 % of its best variance."""
     profile, budget = PROFILES[name], Budget(*PROMISES[name])
-    shaped = [("onehot", k) for k in range(2, 26)] + [("boolean", 0)]
-    rows = [*profile.categories, profile.strings, profile.boolean]
+    shaped = [("onehot", k) for k in range(2, 2 + len(profile.categories))] + [("boolean", 0)]
+    rows = [*profile.categories, profile.boolean]
     for (encoding, k), row in zip(shaped, rows, strict=True):
-        if row != profile.strings:
-            planned = choose_category_noise(budget, encoding, tuple(map(str, range(k))))
-            chosen = (planned.t_1, planned.t_0, planned.t_p, planned.t_q)
-            assert max(abs(a - b) for a, b in zip(row, chosen, strict=True)) <= ROUNDING
+        planned = choose_category_noise(budget, encoding, tuple(map(str, range(k))))
+        chosen = (planned.t_1, planned.t_0, planned.t_p, planned.t_q)
+        assert max(abs(a - b) for a, b in zip(row, chosen, strict=True)) <= ROUNDING
     highs = {
         "strict": (0.5, 0.55),
         "balanced": (0.5, 0.6),
@@ -76,6 +78,24 @@ def test_the_table_is_what_the_planner_chooses(name: str) -> None:
     searched = choose_noise(*PROMISES[name])
     for variance, best in zip(compute_variances(params), compute_variances(searched), strict=True):
         assert best * (1 - 1e-6) <= variance <= 1.013 * best
+
+
+@pytest.mark.parametrize(
+    ("k", "t"), [(2, 4067311411), (3, 3996696098), (8, 3677461735), (24, 2928851392)]
+)
+def test_categories_once_an_epoch(k: int, t: int) -> None:
+    """The thresholds never change, and buckets have the same ones as categories."""
+    params = make_params("once", "onehot", k)
+    assert (params.k, params.keep) == (k + 1, t / 2**32)
+    assert make_params("once", "buckets", k - 1).keep == params.keep
+
+
+def test_too_many_categories_once_an_epoch() -> None:
+    """The refusal names the encoding that is better."""
+    make_params("once", "onehot", 128)
+    with pytest.raises(ParamsError, match=r"at most 128 under the profile once, got 129: .* bloom"):
+        make_params("once", "onehot", 129)
+    make_params("strict", "onehot", 129)
 
 
 def compute_variances(params: Params) -> list[float]:
