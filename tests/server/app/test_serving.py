@@ -1,4 +1,7 @@
-"""A running server: addresses, reloads, TLS, headers, log, a late database, several units."""
+"""A running server: addresses, reloads, TLS, headers, log, a late database, several units.
+
+Each test starts `rappor-server serve` as a process, and uses it over HTTP and by signals.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ from programs import run_python, until
 from sockets import certificate
 
 OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
+"""A valid registry that differs from the registry of the tests, to which a reload changes."""
 OPERATORS = ("/metrics", "/readyz", "/v1/metrics", "/v1/metrics/page/counts")
+"""Paths that only the admin address serves, if there is one."""
 
 
 def reload(running: Running) -> None:
@@ -83,6 +88,7 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
         assert send("simsim").json()["stop"] == {"page": last}
         stopped = running.post(upload_of(), Authorization="Bearer simsim").json()["reports"]
         assert stopped == [{"status": "refused", "reason": "stopped"}]
+        # Two invalid files: without a key, and with one name twice. Both keys stay valid.
         for wrong in ("", "old sesame\nold simsim\n"):
             keys.write_text(wrong)
             reload(running)
@@ -90,6 +96,7 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
         figures = running.get("/metrics").text
         assert 'rappor_key_uploads_total{key="new"}' in figures
         assert len(running.events("reload refused")) == 2
+        # The secret is in no message of a refusal and in no label of Prometheus.
         assert "sesame" not in running.log.read_text() + figures
 
 
@@ -141,6 +148,7 @@ def test_reload_reads_a_renewed_certificate(tmp_path: Path) -> None:
         reload(running)
         assert fetch_certificate(running.port, cert) != first
         assert plain_http.get(f"{running.admin_url}/healthz").text == "alive\n"
+        # A client without TLS breaks the handshake. The log contains nothing that it has sent.
         with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\nHost: telltale\r\n\r\n")
             stranger.recv(1000)
@@ -173,11 +181,13 @@ def test_stalled_handshakes_are_limited(tmp_path: Path, bound: str) -> None:
     with serving_file(tmp_path, *files, *limits, admin=free_port()) as running:
         target, bully = ("127.0.0.1", running.port), ("127.0.0.2", 0)
         stalled = [socket.create_connection(target, 30, bully) for _ in range(20)]
+        # The connection beyond the limit is closed at once, without a response.
         with socket.create_connection(target, 30, bully) as surplus:
             assert surplus.recv(100) == b""
+        # The limit of one source leaves room for other sources; the limit of all does not.
         if bound == "max_source_connections":
             assert fetch_certificate(running.port, cert)
-        for connection in stalled:
+        for connection in stalled:  # each ends after 1.5 seconds
             assert connection.recv(100) == b""
             connection.close()
         with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
@@ -193,7 +203,10 @@ def test_stalled_handshakes_are_limited(tmp_path: Path, bound: str) -> None:
 
 
 def test_no_http_feature_writes_addresses_or_queries_to_the_log(tmp_path: Path) -> None:
-    """Upgrades, CONNECT, invalid requests and invalid lengths leave no address and no query."""
+    """Upgrades, CONNECT, invalid requests and invalid lengths leave no address and no query.
+
+    uvicorn and its parser would log some of these requests with their text.
+    """
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     heads = (
@@ -271,7 +284,10 @@ def test_security_headers_etag_and_cors(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_unusual_text_never_reaches_the_database(tmp_path: Path, database: str) -> None:
-    """NUL and other unusual characters get a status 4xx. PostgreSQL would fail for NUL."""
+    """NUL and other unusual characters get a status 4xx.
+
+    PostgreSQL raises an error for NUL, which would be a status 5xx.
+    """
     with serving(tmp_path, database) as running:
         token = make_token(database)
         counts = "/v1/metrics/page/counts"
@@ -321,6 +337,7 @@ def test_start_fails_with_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+# Starts the server without the checks that the command makes before it, on an empty database.
 STARTED = """
 import sys
 from rappor_server.base import logs
@@ -346,6 +363,7 @@ def test_late_failure_of_a_start_is_logged(tmp_path: Path) -> None:
     assert not [event for event in events if event["event"] == "collector listening"]
 
 
+# Starts an application whose collector raises an error that no code expects.
 BROKEN = """
 import asyncio
 from rappor_server.app.settings import Settings
@@ -397,6 +415,7 @@ def test_several_units_on_one_database(tmp_path: Path, database: str) -> None:
             (folder := tmp_path / name).mkdir()
             flags = ("--suspicious", "accept")
             units.append(stack.enter_context(serving(folder, database, *flags)))
+        # Both units get all uploads. Each upload counts once.
         bodies = [upload_of() for _ in range(20)]
         for unit in units:
             assert {unit.post(body).status_code for body in bodies} == {200}

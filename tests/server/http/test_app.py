@@ -1,4 +1,8 @@
-"""HTTP endpoints of a running collector, on both databases."""
+"""HTTP endpoints of a running collector, on both databases.
+
+The tests follow the readers of the interface: devices (uploads), analysts (counts and estimates),
+operators (health, failures of the database), and a thief of log and database (privacy).
+"""
 
 from __future__ import annotations
 
@@ -88,13 +92,14 @@ def test_bad_bodies_are_counted_by_their_reason(collector: Running) -> None:
         refusals = collector.get("/v1/metrics", token).json()["refusals"]
         return {row["reason"]: row["number"] for row in refusals}
 
+    # Refusals are written by the next commit, and read by another process.
     until(lambda: len(read_refusals()) == 5)
     assert read_refusals() == {
-        "bad-request": 1,
+        "bad-request": 1,  # a body that is not gzip
         "malformed": 2,
         "too-many": 1,
         "request-entity-too-large": 1,
-        "unsupported-media-type": 2,
+        "unsupported-media-type": 2,  # another media type, another encoding
     }
 
 
@@ -187,6 +192,7 @@ def test_query_parameters_are_checked(shared: tuple[Running, str]) -> None:
 
 
 _NEEDS = "needs 5 reports from days that have ended and cohorts with 2 reports, and has fewer"
+"""Ends the message for a metric with `min_reports = 5` and `min_cohort = 2`."""
 
 
 def test_message_for_a_range_without_results(shared: tuple[Running, str]) -> None:
@@ -267,6 +273,7 @@ def test_uploads_get_503_while_the_inbox_hangs(tmp_path: Path) -> None:
         assert running.post(upload_of()).status_code == 200
         body = upload_of()
         with lock_file(tmp_path / "counts.sqlite3-inbox"):
+            # Each of these uploads waits for half a second and gets 503.
             for upload in (body, upload_of(), upload_of()):
                 response = running.post(upload)
                 problem = check_problem(response, 503)
@@ -277,9 +284,11 @@ def test_uploads_get_503_while_the_inbox_hangs(tmp_path: Path) -> None:
                 check_problem(running.get("/readyz"), 503)
                 time.sleep(0.2)
             assert running.get("/healthz").status_code == 200
+            # Late uploads leave the queue, or they would fill it.
             until(lambda: "rappor_queue_uploads 0.0" in running.get("/metrics").text)
             assert len(running.events("database failing")) == 1
         until(lambda: running.get("/readyz").status_code == 200)
+        # The inbox is another file than the database, so a lock on the database stops merges only.
         with lock_file(tmp_path / "counts.sqlite3"):
             assert running.post(body).status_code == 200
             assert running.get("/readyz").status_code == 200
@@ -353,7 +362,7 @@ def test_no_address_header_or_id_is_stored_or_logged(tmp_path: Path, database: s
             )
         running.get("/v1/metrics", "telltale-token", **headers)
         running.get("/telltale-path", "", **headers)
-        time.sleep(1.5)
+        time.sleep(1.5)  # the collector merges a second after the last upload
         log = running.log.read_text()
         running.process.send_signal(signal.SIGTERM)
         running.process.wait(30)
@@ -370,6 +379,7 @@ def test_no_address_header_or_id_is_stored_or_logged(tmp_path: Path, database: s
 
 
 OTHER = Params(k=16, m=4, f=0.5, p=0.2, q=0.8)
+"""Parameters under which no metric of the registry accepts reports."""
 
 
 def dump_database(database: str, folder: Path) -> bytes:

@@ -1,4 +1,8 @@
-"""Clients that read their responses slowly, and pipelined requests."""
+"""Slow readers, pipelined requests and Host headers, without a network.
+
+The tests call the protocol and its monitor directly. Over a socket, the buffers of the operating
+system would decide when the collector notices something (`test_hostile.py` tests that, too).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ from uvicorn.server import ServerState
 
 
 class FakeConnection:
-    """A connection with a settable number of unsent bytes, which records a reset."""
+    """Stand-in for a protocol, with a settable number of unsent bytes. It records a reset.
+
+    `cycle` stands for the newest request. A new object means that a new request has begun.
+    """
 
     def __init__(self) -> None:
         self.pipeline: list[object] = []
@@ -37,16 +44,19 @@ class FakeConnection:
 def test_a_client_must_read_a_kilobyte_per_second() -> None:
     """A slower client is reset at the second look. A new response restarts the observation."""
     slow, steady, busy, _ = connections = [FakeConnection() for _ in range(4)]
+    # Between two looks, 10 seconds apart, a client must read 10,000 bytes.
     monitor = SlowReaderMonitor(connections, seconds=10)
     slow.unread = steady.unread = busy.unread = 100_000
     monitor.reset_slow()
     assert not any(connection.is_reset for connection in connections)
     slow.unread -= 9_999
     steady.unread -= 10_000
+    # The client has read its response and requested another one, which is longer.
     busy.unread += 100_000
     busy.cycle = object()
     monitor.reset_slow()
     assert [connection.is_reset for connection in connections] == [True, False, False, False]
+    # A client that has read everything is not observed. Later bytes are a first look again.
     steady.unread = 0
     monitor.reset_slow()
     steady.unread = 100_000
@@ -103,13 +113,16 @@ class Connection(asyncio.Transport):
     ("head", "status"),
     [
         (b"GET / HTTP/1.1\r\nHost: a\r\n", b"200 OK"),
-        (b"GET / HTTP/1.0\r\n", b"200 OK"),
+        (b"GET / HTTP/1.0\r\n", b"200 OK"),  # HTTP/1.0 needs no Host header
         (b"GET / HTTP/1.1\r\n", b"400 Bad Request"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n", b"400 Bad Request"),
     ],
 )
 async def test_a_request_of_http_1_1_has_one_host(head: bytes, status: bytes) -> None:
-    """RFC 9112, section 3.2. A proxy could choose another one of two hosts."""
+    """A request without a Host header, or with two of them, gets 400 (RFC 9112, section 3.2).
+
+    Of two Host headers, a proxy may use one and the collector the other.
+    """
     connection = Connection(PlainTextResponse("yes"))
     connection.receive(head + b"\r\n")
     await become(lambda: connection.sent.startswith(b"HTTP/1.1 " + status))
@@ -118,7 +131,10 @@ async def test_a_request_of_http_1_1_has_one_host(head: bytes, status: bytes) ->
 
 @pytest.mark.anyio
 async def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
-    """The socket is read again when the waiting request has its turn."""
+    """The socket is read again when the waiting request has its turn.
+
+    The first packet contains a whole request, and a second one whose body is incomplete.
+    """
     length = 150_000
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
     has_read, may_answer = asyncio.Event(), asyncio.Event()
@@ -133,6 +149,7 @@ async def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
     connection = Connection(app)
     connection.receive(head % 3 + b"abc" + head % length + bytes(100_000))
     await has_read.wait()
+    # The first request is in progress, so the second one waits in the pipeline.
     assert not connection.is_read()
     may_answer.set()
     await become(connection.is_read)

@@ -1,4 +1,9 @@
-"""Hostile clients: slow, oversized, compressed or malformed requests, and floods."""
+"""Hostile clients: slow, oversized, compressed or malformed requests, and floods.
+
+Each test attacks a real collector over a real socket with one kind of client. It then checks what
+the client gets, what the attack costs (memory, connections), and that an honest upload still gets
+200. Most tests share one collector, so the last of them also shows that it has survived all others.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +31,19 @@ from programs import until
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+"""Begins the head of an upload. Tests add further headers and the blank line."""
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+"""Begins the head of a request without a body. Tests add the blank line."""
 LIMIT_SECONDS = 1.5
+"""Limits the time of a head or a body in seconds. With the default of 15 seconds the tests would
+take a minute; a smaller value fails on a busy machine."""
 SIZES = (200, 2_000, 20_000, 200_000)
+"""Sizes that `costly` makes hostile uploads of, in bytes."""
 REFUSED = "rappor_refused_connections_total"
+"""Counts refused connections by the reached limit, in Prometheus."""
 BULLY, OTHER = "127.0.0.2", "127.0.0.3"
+"""Addresses of two sources on this machine. 127.0.0.1 is a trusted proxy by default, which has no
+limit, so a test of the limit needs other addresses."""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +79,8 @@ def send_slowly(running: Running, first: bytes, then: bytes) -> bytes:
             return received
 
 
+# Name, bytes sent at once, and bytes sent every 0.1 seconds. The last two send a complete request
+# first, so a response arrives before the connection ends.
 SLOW_HEADS = {
     "nothing at all": (b"", b""),
     "blank lines": (b"", b"\r\n"),
@@ -102,6 +117,7 @@ def test_slow_bodies_get_408(running: Running) -> None:
 
 def test_endless_headers_and_trailers_use_no_memory(tmp_path: Path) -> None:
     """Endless heads and trailers are disconnected by size, long before the limit of time."""
+    # A body of one chunk "{" and the last chunk of length 0. Trailers may follow.
     in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
     with serving_file(tmp_path, "--body-seconds", "60") as running:
         before = measure_memory(running)
@@ -110,6 +126,8 @@ def test_endless_headers_and_trailers_use_no_memory(tmp_path: Path) -> None:
             (in_chunks + b"X-Long: ", b"a" * 65536),
             (in_chunks, b"a: b\r\n" * 9000),
         ):
+            # The limit is 16 KB. The buffers of the operating system take a few megabytes more
+            # before the sender notices the end of the connection.
             assert send_flood(running, first, line=line, max_bytes=256 * MEBIBYTE) < 64 * MEBIBYTE
         assert measure_memory(running) - before < 16 * MEBIBYTE
         assert running.post(upload_of()).status_code == 200
@@ -142,15 +160,15 @@ def test_oversized_bodies_get_413(running: Running) -> None:
     assert post(running, b" " * 1_000_001).status_code == 413
     chunk = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
     for head, then in (
-        (b"Content-Length: 99999999999", b""),
-        (b"Transfer-Encoding: chunked", chunk),
+        (b"Content-Length: 99999999999", b""),  # refused before any byte of the body
+        (b"Transfer-Encoding: chunked", chunk),  # refused by the fourth chunk of 256 KB
     ):
         assert send_slowly(running, HEAD + head + b"\r\n\r\n", then).startswith(b"HTTP/1.1 413")
 
 
 def test_gzip_bombs_use_no_memory(running: Running) -> None:
     """Twenty bodies of less than a megabyte that unpack to 18 GiB get 413 and use no memory."""
-    bomb = bomb_of(bytes(1), 900)
+    bomb = bomb_of(bytes(1), 900)  # 900 MiB of zero bytes
     assert len(bomb) < 1_000_000
     assert post(running, bomb, Content_Encoding="gzip").status_code == 413
     before = measure_memory(running)
@@ -163,6 +181,8 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
     """Incomplete bodies beyond the budget get 503 with Retry-After. Their end frees memory."""
     flags = ("--max-bodies", "1000000", "--body-seconds", "60")
     with serving_file(tmp_path, *flags) as running:
+        # Eight senders of 200,000 bytes each exceed the budget of 1,000,000. None of them sends the
+        # rest of its body, so each keeps its memory.
         half = HEAD + b"Content-Length: 300000\r\n\r\n" + b" " * 200_000
         with ThreadPoolExecutor(8) as pool:
             senders = [connect(running) for _ in range(8)]
@@ -172,7 +192,7 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
                 selector.register(sender, selectors.EVENT_READ)
             ready = selector.select(30)
             assert ready
-            (first, _), *_ = ready
+            (first, _), *_ = ready  # a refused sender; the others get nothing yet
             assert isinstance(first.fileobj, socket.socket)
             refused = first.fileobj.recv(65536)
             assert refused.startswith(b"HTTP/1.1 503")
@@ -180,6 +200,7 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
             assert plain_http.get(f"{running.url}/healthz", timeout=30).status_code == 200
             for sender in senders:
                 sender.close()
+        # An upload of 900 reports needs most of the budget, so all memory must be free again.
         until(lambda: running.post(upload_of(*[report_of()] * 900)).status_code == 200)
 
 
@@ -240,7 +261,7 @@ def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
     upload = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with serving_file(tmp_path, *flags, admin=free_port()) as running:
         bully = [connect(running, BULLY) for _ in range(40)]
-        for connection in bully[:4]:
+        for connection in bully[:4]:  # of the eight accepted connections, four begin a head
             connection.sendall(HEAD)
         refused = [read_response(connection.makefile("rb"))[0] for connection in bully[8:]]
         assert refused == [429] * 32
@@ -249,7 +270,7 @@ def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
         assert f'\n{REFUSED}{{bound="max_source_connections"}} 32.0\n' in counters
         for connection in bully:
             connection.close()
-        until(lambda: send_from(running, BULLY, upload) == 200)
+        until(lambda: send_from(running, BULLY, upload) == 200)  # closed connections make room
         proxy = [connect(running, "127.0.0.1") for _ in range(40)]
         for connection in proxy:
             connection.sendall(upload)
@@ -257,6 +278,8 @@ def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
             connection.close()
 
 
+# `bully` holds memory, `same` is another address of its source, and `other` is another source. In
+# the second case all three come through a proxy, which names their IPv6 addresses.
 @pytest.mark.parametrize(
     ("bully", "same", "other", "forwarded"),
     [
@@ -273,6 +296,8 @@ def test_incomplete_bodies_of_one_source_leave_memory_for_others(
     """
     flags = ("--max-bodies", "1000000", "--body-seconds", "60")
     bodies = upload_of(*[report_of()] * 900)
+    # The first two addresses differ after the first 64 bits only: 2001:db8:0:0::1 and
+    # 2001:db8:0:0:9::2 are one source. The third one is another source.
     first, second, third = (
         (forwarded % address if forwarded else b"") for address in (b"0::1", b"0:9::2", b"1::1")
     )
@@ -292,6 +317,7 @@ def test_clients_that_do_not_read_are_disconnected(tmp_path: Path) -> None:
         serving_file(tmp_path, *flags, registry=long) as running,
         contextlib.ExitStack() as clients,
     ):
+        # Four clients use up all connections. Nothing else can connect until they are reset.
         for _ in range(4):
             client = clients.enter_context(connect_small_buffer(running))
             client.sendall(b"GET /v1/registry HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -313,6 +339,7 @@ def test_pipelined_requests_are_limited(running: Running) -> None:
     with connect(running) as sender:
         sender.sendall(request * 1000)
         responses = sender.makefile("rb")
+        # One request is in progress, 16 wait in the pipeline, and one more is too many.
         statuses = [read_response(responses)[0] for _ in range(18)]
         assert statuses == [200] * 17 + [400]
         assert is_closed_by_peer(sender)
@@ -334,10 +361,13 @@ def test_invalid_bytes_get_400_after_previous_responses(running: Running) -> Non
     whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
     in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     for broken, statuses in (
+        # Complete uploads, then garbage: the last upload's response is the last one.
         (whole + b"\x00\x01\r\n\r\n", [200]),
         (whole * 3 + b"nonsense\r\n\r\n", [200] * 3),
+        # A head is complete and its body is broken: the request itself gets 400.
         (whole + in_chunks + b"nonsense\r\n", [200, 400]),
         (in_chunks + b"nonsense\r\n", [400]),
+        # No request at all.
         (b"nonsense\r\n\r\n", [400]),
     ):
         with connect(running) as sender, sender.makefile("rb") as responses:
@@ -353,6 +383,8 @@ def test_request_for_another_protocol_ends_the_connection(running: Running) -> N
     for protocol in (b"websocket", b"h2c"):
         upgrade = b"Connection: Upgrade\r\nUpgrade: %s\r\n" % protocol
         length = b"Content-Length: %d\r\n\r\n" % len(whole)
+        # The body of the first request is a complete upload. It must not be parsed as the next
+        # request, whether it comes in the same packet or in another one.
         for head, status in ((HEAD + upgrade + length, 400), (GET + upgrade + b"\r\n", 200)):
             for parts in ((head + whole,), (head, whole)):
                 with connect(running) as sender:
@@ -368,6 +400,7 @@ def test_request_for_another_protocol_ends_the_connection(running: Running) -> N
 def test_half_closed_connection_gets_its_responses(running: Running) -> None:
     """A client may close its sending half after its uploads."""
     upload = upload_of()
+    # White space around a length is allowed (RFC 9112).
     whole = HEAD + b"Content-Length:  %d  \r\n\r\n" % len(upload) + upload
     with connect(running) as sender:
         sender.sendall(whole * 3)
@@ -423,13 +456,13 @@ def read_response(responses: BinaryIO, *, has_body: bool = True) -> tuple[int, b
     ("body", "headers", "status"),
     [
         (b"", {}, 400),
-        (b"\xff\xfe", {}, 400),
+        (b"\xff\xfe", {}, 400),  # not UTF-8
         (b"[" * 900_000, {}, 400),
         (b'{"v":' + b"9" * 900_000 + b"}", {}, 400),
-        (gzip.compress(upload_of())[:-1], {"Content_Encoding": "gzip"}, 400),
-        (gzip.compress(upload_of()) + b"x", {"Content_Encoding": "gzip"}, 400),
-        (gzip.compress(upload_of()) * 2, {"Content_Encoding": "gzip"}, 400),
-        (zlib.compress(upload_of()), {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(upload_of())[:-1], {"Content_Encoding": "gzip"}, 400),  # truncated
+        (gzip.compress(upload_of()) + b"x", {"Content_Encoding": "gzip"}, 400),  # garbage behind it
+        (gzip.compress(upload_of()) * 2, {"Content_Encoding": "gzip"}, 400),  # two streams
+        (zlib.compress(upload_of()), {"Content_Encoding": "gzip"}, 400),  # another format
         (gzip.compress(upload_of()), {"Content_Encoding": "gzip"}, 200),
     ],
 )
@@ -456,6 +489,7 @@ def test_the_collector_works_after_all_other_tests(running: Running) -> None:
 
 
 N_SENDERS = 8
+"""Number of connections that send hostile uploads at the same time."""
 
 
 @pytest.mark.acceptance
@@ -463,6 +497,8 @@ N_SENDERS = 8
 def test_twenty_thousand_hostile_requests_get_responses(tmp_path: Path) -> None:
     """No response is 5xx, each error is a problem, and the memory stays bounded."""
     rng = seeded(3)
+    # A fifth of the bodies is compressed. `mutated` changes honest uploads at random, and `costly`
+    # makes uploads that are expensive to parse.
     bodies = itertools.chain(mutated(rng, 19_800), *(costly(n).values() for n in SIZES * 2))
     requests = [(body, rng.random() < 0.2) for body in bodies]
     assert len(requests) >= 20_000

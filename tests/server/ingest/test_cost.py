@@ -1,6 +1,9 @@
 """Cost of the parsing of hostile uploads, in function calls and bytes of memory.
 
-Calls and bytes are the same on every machine. The benchmark `reading` measures seconds.
+A body of four kilobytes once stopped the collector for minutes. The tests therefore compare the
+cost of each hostile upload with the cost of an honest upload of the same size, and search for more
+expensive uploads by hill climbing. Calls and bytes are the same on every machine. The benchmark
+`reading` measures seconds.
 """
 
 from __future__ import annotations
@@ -26,11 +29,13 @@ from rappor.base.errors import ReportError
 from rappor.protocol.wire import Report, decode_base64url, parse_upload
 
 MAX_REPORTS: Final = 1000
+"""Limits the reports of an upload, as by default."""
 TIMES: Final = 20
-"""Largest ratio of the calls of a hostile upload to those of an honest upload of its size. A larger
-value accepts slower parsing."""
+"""Limits the ratio of the calls of a hostile upload to the calls of an honest upload of its size. A
+larger value accepts slower parsing."""
 REST: Final = 500
-"""Calls that each upload may make in addition. HTTP and the commit of an upload make more."""
+"""Limits the calls that each upload may make in addition. HTTP and the commit of an upload make
+more calls."""
 SIZES: Final = (200, 2_000, 20_000, 200_000, 1_000_000)
 
 
@@ -48,6 +53,7 @@ def count_calls(body: bytes) -> int:
     """Return the number of function calls of the parsing of a body, including C functions."""
     n = 0
 
+    # Python calls the profile function at each call, return and exception.
     def count(_: Any, event: str, __: Any) -> None:
         nonlocal n
         n += event in ("call", "c_call")
@@ -72,6 +78,7 @@ def measure_peak(body: bytes) -> int:
 
 def make_honest_upload(n_bytes: int) -> bytes:
     """Return an honest upload of at most `n_bytes` bytes, with at least one report."""
+    # An upper bound on the bytes of a report and its comma. An upload without reports has 50 bytes.
     n_one = len(upload_of()) - 41
     return upload_of(*[report_of()] * max(1, min(MAX_REPORTS, (n_bytes - 41) // n_one)))
 
@@ -91,7 +98,10 @@ def test_hostile_uploads_have_limited_calls(n_bytes: int) -> None:
 
 @pytest.mark.parametrize("n_bytes", [20, 2_000, 20_000])
 def test_compressed_uploads_have_limited_calls(n_bytes: int) -> None:
-    """The limit for a compressed upload is that of an honest upload of its compressed size."""
+    """The limit for a compressed upload is the limit of an honest upload of its compressed size.
+
+    An upload may unpack to ten times its size.
+    """
     calls = {name: count_calls(body) for name, body in costly(10 * n_bytes).items()}
     bound = compute_max_calls(n_bytes)
     assert {name: n for name, n in calls.items() if n > bound} == {}
@@ -114,7 +124,11 @@ def test_million_entries_are_refused_by_their_number() -> None:
 def search_costly_entry(
     rng: random.Random, n_bytes: int, n_steps: int, *, cost: Callable[[bytes], int] = count_calls
 ) -> bytes:
-    """Return the entry whose repetition is the most expensive body that a hill climb finds."""
+    """Return the entry whose repetition is the most expensive body that a hill climb finds.
+
+    Each step changes the best entry at up to four places, or begins anew in one of five steps.
+    """
+    # Pieces of reports, of other JSON values, of escapes, and of long texts.
     parts = [
         b'{"metric":"page"',
         b',"params":"' + b"0" * 16,
