@@ -1,10 +1,10 @@
 """Limits on the cost of requests: size and duration of a body, memory of all bodies, rate.
 
-The endpoints use the four parts of this module in this order:
+An upload passes the four parts of this module in this order:
 
-    RateLimit.check      429 if the source has sent too many requests in this minute
-    BodyBudget.allocate  an empty share of the memory for bodies
-    read_body            413 too large, 408 too slow, 503 or 429 no memory
+    BodyBudget.allocate  opens an empty share of the memory for bodies
+    RateLimit.check      429 if the source has sent too many uploads in this minute
+    read_body            413 if the body is too large, 408 if it is late, 503 or 429 without memory
     decompress           413 if a gzip body unpacks to too many bytes
 
 The memory for request bodies works like an allocator with a fixed total:
