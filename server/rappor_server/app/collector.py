@@ -181,10 +181,12 @@ class Collector:
         """
         self.settings = settings
         self.today = today
+        # Checks and limits of requests.
         self.suspicious = Suspicious(settings.suspicious)
         self.rate_limit = RateLimit(settings.rate)
         self.body_budget = BodyBudget(settings.max_bodies, proxies=settings.proxies)
         self.health = Health()
+        # Computations for analysts. The processes of a pool start with their first tasks.
         self.readers = _create_pool(
             settings, "rappor-reader", settings.readers, module="rappor_server.queries.counts"
         )
@@ -204,17 +206,18 @@ class Collector:
         )
         # Probes have a thread of their own. Queries to a hanging database block the other threads.
         self._probe_thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-probe")
+        # The state of uploads.
         self._loop = asyncio.get_running_loop()
         # Uploads of the current turn of the event loop, which the writer does not have yet.
         self._new_uploads: list[tuple[Submission, ResponseFuture]] = []
         # Deadline of each upload that has no result, in seconds of the loop's clock.
         self._deadlines: dict[ResponseFuture, float] = {}
         self.metrics = Metrics(lambda: len(self._writer))
+        # `adopt` sets both attributes, now and at each reload. It comes before the database is
+        # opened: an invalid file must fail at once, and not after a minute of waiting.
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
-        # The input files come first: an invalid file must fail at once, and not after a minute of
-        # waiting for the database.
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.engine = wait(lambda: open_checked(settings.database))
         self._receiver = Receiver(
@@ -294,8 +297,8 @@ class Collector:
         accepted_params = inputs.parse_accepted_params(self.settings, today=self.today())
         registry, digest = accepted_params.registry, accepted_params.digest
         rules = rules_in_force((registry, *accepted_params.older))
-        # The first assignment comes after everything that can fail, so the keys and the registry
-        # in force never belong to different reloads.
+        # Parsing the keys is the last step that can fail, and it comes before the first assignment.
+        # The keys and the registry in force therefore never belong to different reloads.
         self._keys = inputs.parse_upload_keys(self.settings)
         self.accepted_params, self._rules = accepted_params, rules
         self.metrics.show_registry(digest, registry)

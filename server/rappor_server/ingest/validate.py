@@ -14,8 +14,9 @@ affect the other reports. The reasons of a refused report:
 | malformed      | is not an object of the four keys, or has values of wrong types             |
 | unknown-metric | names a metric that the registry does not have                              |
 | unknown-params | names a fingerprint under which its metric is not accepted                  |
-| others of the  | has a cohort, a length or padding that its parameters exclude               |
-| wire format    | (`rappor.protocol.wire`)                                                    |
+| cohort         | has a cohort that its parameters do not have                                |
+| length         | has another number of bytes than its parameters determine                   |
+| padding        | has ones in the unused bits of its last byte                                |
 | expired        | came after the last day of its metric                                       |
 | stopped        | came during a stop of its metric (`ingest/stops.py`)                        |
 | popcount       | has a number of ones that an honest device sends with negligible probability |
@@ -53,7 +54,8 @@ object and four values. The limit leaves room for malformed reports, which are r
 larger value lets a hostile body cost more memory and time."""
 _MAX_OTHER_VALUES: Final = 64
 """Largest number of JSON values that an upload may have in addition to its reports. A correct
-upload has 4. It is a convention with some room."""
+upload has 4: an object, `v`, `id` and the list of reports. The rest is room for keys of later
+versions, which the strict parser decides about."""
 _N_REPORT_KEYS: Final = 4
 """Number of keys of a report: metric, params, cohort, bits. The protocol determines the value."""
 

@@ -103,7 +103,7 @@ class _Run:
     Attributes
     ----------
     owner : name of the token that started the query, or `BACKGROUND`
-    address : address of the page that started the query; empty if a program did
+    address : URL of the page that started the query; empty if a program or the collector did
     began : seconds since 1970
     step : the present step; empty before the first step
     n_waiting : number of programs' requests that wait for the result
@@ -165,12 +165,12 @@ class Results:
         return sum(run.owner == owner for run in self._runs.values()) < self._per_owner
 
     def list_addresses(self, owner: str) -> list[str]:
-        """Return the addresses of the pages whose results are in progress for an owner."""
+        """Return the URLs of the pages whose results are in progress for an owner."""
         runs = self._runs.values()
         return [run.address for run in runs if run.owner == owner and run.address]
 
     async def find(self, query: Query) -> ResultState | None:
-        """Return the state of a page's result; None if the query has not been started."""
+        """Return the state of a page's result, or None if the result is unknown."""
         return await self._find(await self._look_up(query.compute_key))
 
     async def read_files(self, result: ResultState) -> dict[str, bytes]:
@@ -186,7 +186,7 @@ class Results:
         ----------
         query : the query
         owner : name of the token that requests the result, or `BACKGROUND`
-        address : address of the page
+        address : URL of the page
         wait : seconds to wait for a query that was started, so that a quick result needs no page of
             progress
 
@@ -240,6 +240,8 @@ class Results:
             # is still connected, or the client has disconnected and only this call is cancelled.
             if run.task.cancelled():
                 raise StoreError("the query was stopped") from None
+            # No page waits for this query: the queries of pages have other keys, because the repr
+            # of a query begins with its class.
             if run.n_waiting == 1:
                 self._stop(key)
             raise
@@ -253,8 +255,9 @@ class Results:
     async def prepare(self, queries: Iterable[Query]) -> None:
         """Compute the results of pages in advance, one after another.
 
-        At most one query of each metric is prepared. A prepared query is not looked up again until
-        its repr changes: a key reads the file of candidates, and this runs every 30 seconds.
+        At most one query of each metric is prepared. The method is called every 30 seconds. It
+        passes over a query whose repr has not changed since it was prepared, because computing the
+        key would read the file of candidates each time.
         """
         for query in queries:
             name, text = query.metric.name, repr(query)
