@@ -19,8 +19,8 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_server.ingest.stops import Stops
 
-_LOGGED_PAGE_BYTES: Final = 2_100
-"""Bytes of SQLite's write-ahead log for each page that a new key changes: a page of 2,048 bytes, a
+_LOGGED_PAGE_BYTES: Final = 4_200
+"""Bytes of SQLite's write-ahead log for each page that a new key changes: a page of 4,096 bytes, a
 frame header of 24 bytes, and a share of the pages that are split. A larger value makes the bound on
 the disk space of a merge larger."""
 _MAX_KEYS_PER_MERGE: Final = 615_000
@@ -151,8 +151,8 @@ class AcceptedParams:
 def _row_bytes(k: int) -> int:
     """Return an upper bound on the bytes of SQLite's file for a counter of k bits.
 
-    The sums take 8 bytes for each bit. A row larger than half a page of 2,048 bytes may leave the
-    rest of a page empty: at most as much as the row, and at most a page. 320 bytes are enough for
-    the primary key, which the row contains twice, and for the row's header.
+    A sum takes 4 bytes for fewer than 2^32 reports. A row larger than half a page of 4,096 bytes
+    may leave the rest of a page empty: at most as much as the row, and at most a page. 320 bytes
+    are enough for the primary key, which the row contains twice, and for the row's header.
     """
-    return 8 * k + min(8 * k, 2048) + 320
+    return 4 * k + min(4 * k, 4096) + 320

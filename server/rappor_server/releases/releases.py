@@ -69,8 +69,8 @@ from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import translate_errors
-from rappor_server.storage.release_windows import select_waiting_totals
-from rappor_server.storage.tallies import SUM, Tally
+from rappor_server.storage.release_windows import COHORT_REPORTS, select_waiting_totals
+from rappor_server.storage.tallies import Tally
 
 MAX_PERIODS: Final = 400
 """Largest number of periods in one response: the days of a year and of one more month. Each period
@@ -372,7 +372,7 @@ def _read_window_numbers(
     sets = read_params(db, stored.keys())
     cohorts = []
     for fingerprint in sorted(stored):
-        reports = np.frombuffer(stored[fingerprint], dtype=SUM)
+        reports = np.frombuffer(stored[fingerprint], dtype=COHORT_REPORTS)
         # The cohorts after the last one that has a block are not stored.
         padded = np.pad(reports, (0, sets[fingerprint].m - len(reports))).astype(np.int64)
         cohorts.append(CohortReports(fingerprint=fingerprint, reports=padded))
@@ -450,7 +450,8 @@ class _ParamsSum:
     def add_row(self, row: _ReleasedRow) -> None:
         """Add a block or a counter of a cohort."""
         self.reports[row.cohort] += row.reports
-        self.ones[row.cohort] += Tally.from_bytes(row.reports, bytes(row.ones)).ones
+        tally = Tally.from_bytes(row.reports, bytes(row.ones), k=self.params.k)
+        self.ones[row.cohort] += tally.ones
         self.blocks[row.cohort].append((row.first, row.last, row.reports))
         self.days[row.day] += row.reports
 

@@ -59,9 +59,10 @@ _ALLOW_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 _MAINTENANCE_LOCK: Final = 0x524150504F52
 """Number of PostgreSQL's advisory lock that `lock_maintenance` takes."""
 _PRAGMAS: Final = (
-    # Bytes, for new files only. Keys of uploads are random, so a commit writes one page for each
-    # key: small pages make small commits.
-    "page_size = 2048",
+    # Bytes, for new files only. A block of 20 devices takes 600 bytes at k = 128 and 2,600 at k =
+    # 1,024, with both copies of its key. The larger block fills a smaller page badly. Keys of
+    # uploads are random, so a commit writes one page for each key, and a larger page writes more.
+    "page_size = 4096",
     "synchronous = FULL",  # a commit is on the disk
     "secure_delete = ON",  # deleted rows are overwritten
     # KB. A larger cache is slower: after a page is split, a commit walks through all pages of the

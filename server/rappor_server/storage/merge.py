@@ -284,7 +284,7 @@ def _add_to_counters(
         piece = order[start : start + _MAX_REPORTS_SUMMED]
         tallies = sum_by_cohort(k, cohorts[piece], packed[piece])
         for cohort, number, ones in db.execute(stored.where(columns.cohort.in_(tallies))):
-            tallies[cohort] += Tally.from_bytes(number, bytes(ones))
+            tallies[cohort] += Tally.from_bytes(number, bytes(ones), k=k)
         rows = [
             (kind.metric, kind.fingerprint, day, cohort, tally.reports, tally.to_bytes())
             for cohort, tally in tallies.items()

@@ -66,8 +66,9 @@ from sqlalchemy import Connection, Subquery, func, or_, select
 
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
-from rappor_server.storage.tallies import SUM
 
+COHORT_REPORTS: Final = np.dtype("<i8")
+"""Format of a number of reports in `released_cohorts`: 64 bits, little-endian."""
 _ADD_TO_TOTAL: Final = """
     smallest = CASE WHEN excluded.smallest < block_total.smallest
                     THEN excluded.smallest ELSE block_total.smallest END,
@@ -157,24 +158,26 @@ def _add_cohorts(
     Who looks for cohorts with too many reports would otherwise add up every block of every day.
     """
     block, released = schema.block.c, schema.released_cohorts.c
+    # `+ 0` keeps SQLite from reading the primary key, in which cohorts are in order. The key has no
+    # numbers of reports, so SQLite would read all rows with their sums of bits. The index
+    # `ix_block_reports` has all columns of the query. PostgreSQL needs the same object twice: it
+    # does not recognize two expressions with a parameter each as equal.
+    cohort = block.cohort + 0
     query = (
-        # `+ 0` keeps SQLite from reading the primary key, in which cohorts are in order. The key
-        # has no numbers of reports, so SQLite would read all rows with their sums of bits. The
-        # index `ix_block_reports` has all columns of the query.
-        select(block.cohort + 0, func.sum(block.reports))
+        select(cohort, func.sum(block.reports))
         .where(
             block.metric == metric,
             block.closed,
             block.params == fingerprint,
             block.last.between(first, last),
         )
-        .group_by(block.cohort + 0)
+        .group_by(cohort)
     )
     added = {cohort: int(reports) for cohort, reports in db.execute(query)}
     is_of_params = (released.metric == metric, released.params == fingerprint)
     stored = db.execute(select(released.reports).where(*is_of_params)).scalar_one_or_none()
-    before = np.frombuffer(stored or b"", dtype=SUM)
-    reports = np.zeros(max(len(before), *(cohort + 1 for cohort in added)), dtype=SUM)
+    before = np.frombuffer(stored or b"", dtype=COHORT_REPORTS)
+    reports = np.zeros(max(len(before), *(cohort + 1 for cohort in added)), dtype=COHORT_REPORTS)
     reports[: len(before)] = before
     reports[list(added)] += list(added.values())
     row = (metric, fingerprint, reports.tobytes())

@@ -89,7 +89,7 @@ tally: Final = Table(
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
     Column("cohort", Integer, primary_key=True, autoincrement=False, comment="Cohort, from 0"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
-    Column("ones", LargeBinary, nullable=False, comment="k little-endian 64-bit sums of bits"),
+    Column("ones", LargeBinary, nullable=False, comment="k sums of bits, see tallies.py"),
     comment="Counts of reports: sums over devices, never a report",
 )
 
@@ -165,7 +165,7 @@ block: Final = Table(
     Column("first", Date, nullable=False, comment="First day (UTC) of the block"),
     Column("closed", Boolean, nullable=False, comment="True once it has enough reports"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
-    Column("ones", LargeBinary, nullable=False, comment="k little-endian 64-bit sums of bits"),
+    Column("ones", LargeBinary, nullable=False, comment="k sums of bits, see tallies.py"),
     # A window is found by the last days of its blocks, and open blocks are found without reading a
     # year of closed blocks. With all columns but the sums, numbers of reports need no table.
     Index("ix_block_reports", "metric", "closed", "params", "last", "cohort", "first", "reports"),

@@ -1,17 +1,37 @@
-"""Tallies: sums of reports by cohort, as the counters store them."""
+"""Tallies: sums of the reports of one cohort, as counters and blocks store them.
+
+A sum of bits is at most the number of reports. So the number of reports, which is stored beside the
+sums, determines the width of each sum in the database:
+
+    reports      bytes of a sum
+    < 2^8        1
+    < 2^16       2
+    < 2^32       4
+    otherwise    8
+
+The sums of k = 128 bits of 20 devices take 128 bytes. A year of a daily metric with 128 cohorts has
+46,720 blocks: 6 MB of sums, in place of 48 MB with 8 bytes for each sum.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rappor_server.base.errors import StoreError
 
-SUM: Final = np.dtype("<i8")
-"""Format of a sum in the database: 64 bits, little-endian."""
+_WIDTHS: Final = ((1 << 8, np.dtype("u1")), (1 << 16, np.dtype("<u2")), (1 << 32, np.dtype("<u4")))
+"""Format of a sum for fewer reports than the first number, little-endian."""
+_WIDEST: Final = np.dtype("<i8")
+"""Format of a sum for any number of reports, little-endian."""
+
+
+def _sum_format(reports: int) -> np.dtype[Any]:
+    """Return the narrowest format of a sum of the bits of some reports."""
+    return next((width for limit, width in _WIDTHS if reports < limit), _WIDEST)
 
 
 @dataclass(slots=True)  # a frozen dataclass is slower to create than the sums
@@ -26,18 +46,38 @@ class Tally:
     ones: NDArray[np.int64]
 
     def __add__(self, other: Tally) -> Tally:
+        # numpy would add the only sum of a damaged row to every sum of the other tally.
+        if len(self.ones) != len(other.ones):
+            raise _damaged()
         return Tally(self.reports + other.reports, self.ones + other.ones)
 
     def to_bytes(self) -> bytes:
-        """Return the sums as little-endian 64-bit integers."""
-        return self.ones.astype(SUM, copy=False).tobytes()
+        """Return the sums as the database stores them."""
+        return self.ones.astype(_sum_format(self.reports)).tobytes()
 
     @classmethod
-    def from_bytes(cls, reports: int, data: bytes) -> Tally:
-        """Return the tally of bytes from `to_bytes`; raise StoreError if the length is wrong."""
-        if len(data) % SUM.itemsize:
-            raise StoreError("the database cannot answer: sums in it are damaged")
-        return cls(reports, np.frombuffer(data, dtype=SUM).astype(np.int64))
+    def from_bytes(cls, reports: int, data: bytes, *, k: int | None = None) -> Tally:
+        """Return the tally of bytes from `to_bytes`.
+
+        Parameters
+        ----------
+        reports : number of reports
+        data : the bytes
+        k : number of sums, or None if it is unknown
+
+        Raises
+        ------
+        StoreError
+            The length is wrong for the number of reports, or for k.
+        """
+        width = _sum_format(reports)
+        if len(data) % width.itemsize or k not in (None, len(data) // width.itemsize):
+            raise _damaged()
+        return cls(reports, np.frombuffer(data, dtype=width).astype(np.int64))
+
+
+def _damaged() -> StoreError:
+    return StoreError("the database cannot answer: sums in it are damaged")
 
 
 def sum_by_cohort(

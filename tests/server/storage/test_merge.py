@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from collectors import (
     REGISTRY,
@@ -35,6 +36,7 @@ from rappor_server.ingest.validate import AcceptedReport, Submission
 from rappor_server.operations.retention import check_clock, prune
 from rappor_server.releases.warning_signs import Refusals, read_refusals
 from rappor_server.storage import day_tables, schema
+from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     erase_traces,
     open_database,
@@ -46,6 +48,7 @@ from rappor_server.storage.database import (
 from rappor_server.storage.inbox import Batch, open_inbox
 from rappor_server.storage.merge import merge, merge_all, retry_unreadable
 from rappor_server.storage.record import encode
+from rappor_server.storage.tallies import Tally
 from sqlalchemy import Engine, Text, cast, create_engine, event, literal, select, text
 from sqlalchemy.exc import OperationalError
 
@@ -463,7 +466,8 @@ def test_merge_needs_no_more_space_than_computed(engine: Engine, k: int, m: int,
     """The log and the file together grow by no more than `merge_bytes` returns.
 
     The cases are counters of all cohorts, and keys. Most keys change a page of their own, as late
-    keys do on a busy day.
+    keys do on a busy day. The counters have 100,000 reports each, so their sums have the width that
+    the bound assumes.
     """
     params = Params(k=k, h=1, m=m, f=0.5, p=0.25, q=0.75)
     metric = metric_of("m" * 64, params)
@@ -473,8 +477,12 @@ def test_merge_needs_no_more_space_than_computed(engine: Engine, k: int, m: int,
     ]
     append(engine, [Submission(secrets.token_bytes(16), b"", (report,), {}) for report in reports])
     path = Path(str(engine.url.database))
+    tally = Tally(100_000, np.zeros(k, dtype=np.int64))
     with write_transaction(engine) as db:
-        day_tables.store_keys(db, day_tables.UPLOAD, draw_keys(40_000), TODAY)
+        day_tables.store_keys(db, day_tables.UPLOAD, draw_keys(200_000), TODAY)
+        key = (metric.name, metric.fingerprint, TODAY)
+        rows = [(*key, cohort, tally.reports, tally.to_bytes()) for cohort in range(m)]
+        insert_rows(db, schema.tally, rows)
     erase_traces(path)
     before, logs = path.stat().st_size, [0]
 

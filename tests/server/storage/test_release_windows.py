@@ -27,6 +27,7 @@ from rappor_server.storage import blocks, schema
 from rappor_server.storage.blocks import rules_in_force
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import open_database, write_transaction
+from rappor_server.storage.tallies import Tally
 from registries import registry_of
 from sqlalchemy import Engine, event, func, select
 
@@ -104,7 +105,7 @@ def store(engine: Engine, on: int, arrivals: Sequence[Arrival]) -> None:
                 *(tally.params == fingerprint, tally.day == date, tally.cohort == cohort)
             )
             n = reports + (db.execute(query).scalar_one_or_none() or 0)
-            row = ("page", fingerprint, date, cohort, n, np.array([n, 0]).tobytes())
+            row = ("page", fingerprint, date, cohort, n, Tally(n, np.array([n, 0])).to_bytes())
             insert_rows(
                 db, schema.tally, [row], update="reports = excluded.reports, ones = excluded.ones"
             )
@@ -258,7 +259,14 @@ def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int,
 
 def store_small(engine: Engine, on: int, reports: int) -> None:
     """Add reports of the metric SMALL to the counters of a day."""
-    row = ("small", SMALL.fingerprint, day(on), 0, reports, np.array([reports, 0]).tobytes())
+    row = (
+        "small",
+        SMALL.fingerprint,
+        day(on),
+        0,
+        reports,
+        Tally(reports, np.array([reports, 0])).to_bytes(),
+    )
     with write_transaction(engine) as db:
         insert_rows(db, schema.params, [(SMALL.fingerprint, SMALL.params.to_json())])
         insert_rows(db, schema.tally, [row])

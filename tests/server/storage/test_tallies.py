@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from collectors import BOOLEAN, PARAMS
 from hypothesis import given
 from hypothesis import strategies as st
+from rappor_server.base.errors import StoreError
 from rappor_server.storage.tallies import Tally, sum_by_cohort
 
 from rappor import Counts, Params
@@ -37,8 +39,24 @@ def test_rows_equal_counts(params: Params, drawn: list[tuple[int, int]]) -> None
         assert tally.ones.tolist() == counts.bit_counts[cohort].tolist()
 
 
-def test_encoded_tally_round_trip() -> None:
-    """A decoded row equals the encoded row, also beyond 32 bits."""
-    tally = Tally(1 << 40, np.array([0, 1, 1 << 40], dtype=np.int64))
-    again = Tally.from_bytes(tally.reports, tally.to_bytes())
-    assert (again.reports, again.ones.tolist()) == (tally.reports, tally.ones.tolist())
+@pytest.mark.parametrize(
+    ("reports", "width"),
+    [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4), ((1 << 32) - 1, 4), (1 << 32, 8)],
+)
+def test_sums_are_stored_in_the_narrowest_width(reports: int, width: int) -> None:
+    """A sum of bits is at most the number of reports, which determines the width."""
+    tally = Tally(reports, np.array([0, reports // 2, reports], dtype=np.int64))
+    data = tally.to_bytes()
+    assert len(data) == 3 * width
+    again = Tally.from_bytes(reports, data, k=3)
+    assert (again.reports, again.ones.tolist()) == (reports, tally.ones.tolist())
+
+
+def test_damaged_sums_are_refused() -> None:
+    """A wrong number of sums is never added to the sums of other rows."""
+    data = Tally(300, np.array([1, 2])).to_bytes()
+    for k, damaged in ((2, data[:2]), (2, data[:3]), (None, data[:3]), (3, data)):
+        with pytest.raises(StoreError, match="sums in it are damaged"):
+            Tally.from_bytes(300, damaged, k=k)
+    with pytest.raises(StoreError, match="sums in it are damaged"):
+        Tally(1, np.array([1])) + Tally(1, np.array([1, 0]))
