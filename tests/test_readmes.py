@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from collectors import run_script
 from places import ROOT
-from readers import blocks, script_of
+from readers import blocks, is_shown, script_of
 from tools import need
 
 ELSEWHERE = {
@@ -46,7 +46,7 @@ def test_a_page_runs_as_pasted(path: Path, tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
     text = (ROOT / path).read_text(encoding="utf-8")
     for output in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
-        assert output in answer.stdout
+        assert is_shown(output, answer.stdout)
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
         shown, drawn = (ROOT / path).parent / picture, tmp_path / Path(picture).name
         assert shown.read_text(encoding="utf-8") == drawn.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What client/README.md promises of the device, each sentence with the test that holds it."""
+"""Promises of client/README.md and client/REFERENCE.md, each sentence with the test of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-TEXT = " ".join((ROOT / "client" / "README.md").read_text(encoding="utf-8").split())
+PAGES = [ROOT / "client" / name for name in ("README.md", "REFERENCE.md")]
+TEXT = " ".join(" ".join(page.read_text(encoding="utf-8") for page in PAGES).split())
 HERE = Path(__file__).parent
 
 LISTED = r"""
 background.each_upload_waits_a_random_time_of_its_own
-    waits a random time before each, up to `max_delay`
+    a random time before each, up to `max_delay`
 background.reports_of_an_interval_leave_spread_over_the_next_one
-    The report of an interval leaves at a random time of the next.
+    until a random time of the next interval
 background.opening_sends_what_an_earlier_run_left
     Opening sends what an earlier run left
 background.no_thread_until_something_is_recorded
@@ -36,14 +37,14 @@ flush.wait_that_the_collector_asked_for_is_kept
 forking.two_threads_fork_while_a_third_records
     Any thread may fork at any time; parent and child go on
 http_transport.flush_ends_with_its_time_whatever_the_server_does
-    It returns within its `timeout` whatever the server does
+    returns within its `timeout` whatever the server does
 http_transport.wrong_addresses_are_refused_at_opening
     An address with a user name, a query or a wrong port is refused when the client opens.
 http_transport.proxy_of_the_system_is_used
     Proxies that the system names are used
 http_transport.client_sends_each_report_on_a_connection_of_its_own
     each over a connection of its own
-    opens a new connection for it
+    opens a new connection for each upload
 intervals.only_the_chosen_event_of_the_first_interval_is_memoized
     An event that is not chosen leaves no trace.
 intervals.interval_ends_with_its_epoch
@@ -64,7 +65,7 @@ record.opting_out_of_a_metric_drops_what_waits_of_it
     refuse one metric and drop its waiting reports
 withdrawal.lost_state_uses_the_year_up
     A reservation stays when consent is withdrawn and given again, when the secret is replaced
-reservation.metric_without_room_is_named_once_and_silent
+reservation.metric_without_room_is_logged_once_and_skipped
     names all silent metrics
     its silence says nothing about its values
 reservation.next_year_has_a_budget_of_its_own
@@ -73,7 +74,7 @@ lives.check_delivered
     A clock that is set back finds what an epoch has answered for.
 scope_memory.metric_for_life_follows_a_change_of_p_and_q
     A metric for life follows a change of `p` and `q` at once
-scope_memory.values_that_fit_nowhere_are_reported_and_counted
+scope_memory.values_without_a_category_are_reported_and_counted
     is reported all the same, as noise over no bit
 secrecy.nothing_true_is_written_or_said
     They hold no value.
@@ -95,19 +96,19 @@ uploader.spool_is_bounded
 uploader.upload_holds_one_report
     An upload holds one report
 lives.check_delivered
-    An upload's id and bytes stay the same, so it counts once.
+    An upload's id and bytes stay the same in all attempts, so the collector counts it once.
 uploader.upload_that_always_fails_does_not_block_the_others
     One that always fails holds up its own metric at most
 uploader.upload_is_given_up_seven_days_after_its_first_attempt
     Seven days after its first attempt an upload is given up.
 uploader.first_attempt_at_a_wrong_time_drops_nothing
-    Where the clock was wrong by years, they start anew.
+    the seven days of the upload start anew
 uploader.statuses_that_no_repetition_changes_drop
     After 400, 409, 413, 415 or 422 the upload is dropped and counted.
 uploader.backoff_doubles_up_to_an_hour_and_jitters_fully
     longer after each failure, up to an hour
 uploader.collector_that_always_fails_is_asked_less_and_less
-    where the collector is not reached, or fails twice in a row, all wait
+    all uploads, if the collector is not reached or fails twice in a row
 withdrawal.read_only_folder_is_overwritten_as_far_as_it_lets_itself
     the names of files that the system did not let it erase
 promises.by_epoch_the_first_value_answers
@@ -116,13 +117,13 @@ withdrawal.withdrawal_leaves_one_line
     what an earlier consent left is erased
 withdrawal.wherever_a_withdrawal_is_killed_the_next_start_finishes_it
     agreeing again does not renew the budget
-scope_memory.clock_that_was_wrong_freezes_no_epoch
+scope_memory.clock_that_was_ahead_memoizes_no_later_epoch
     an interval that turns out to lie years ahead ends at once
-changed_registries.no_scope_has_more_reports_than_its_price_counts_on
-    an epoch never has more reports than its price counts on
+changed_registries.no_scope_sends_more_reports_than_its_cost_assumes
+    an epoch never has more reports than its cost counts on
 scope_memory.epoch_keeps_its_p_and_q
     Changed parameters wait for the next epoch.
-scope_memory.metric_for_life_draws_anew_under_another_response
+scope_memory.metric_for_life_begins_a_scope_under_another_fingerprint
     any other change draws anew, and the losses add up
 crash.killed_host_loses_nothing_confirmed
     from several processes on one folder

@@ -42,6 +42,11 @@ def blocks(page: Path) -> list[Block]:
     return [each for each in found if not each.before.endswith(_EXCERPT)]
 
 
+def is_shown(shown: str, printed: str) -> bool:
+    """Return whether an output contains what a page shows. Three dots stand for any text."""
+    return re.search(".*".join(map(re.escape, shown.split("..."))), printed, re.DOTALL) is not None
+
+
 def script_of(shown: list[Block]) -> str:
     """Return blocks as one script of bash, whose collector runs until the script ends."""
     port = free_port()

@@ -53,7 +53,7 @@ def _format_contents(contents: Contents) -> str:
         *(f"Waiting: {json.dumps(_report_object(report))}" for report in contents.queued_reports),
         str(contents.spent),
         f"{format_count(len(contents.queued_reports), 'report')} waiting to be sent, "
-        f"{format_count(len(contents.pending_reports), 'report')} kept until its interval ends.",
+        f"{format_count(len(contents.pending_reports), 'report')} pending in open intervals.",
         f"Counters: {counters or 'none'}",
     ]
     return "\n".join(lines)

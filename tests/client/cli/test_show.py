@@ -31,7 +31,7 @@ def test_show_prints_what_left(home: Home, capsys: pytest.CaptureFixture[str]) -
     assert "page: accepted (epsilon_1 = 2.00, epsilon_inf = 4.00)." in printed
     assert "Cohort 0 of 1, 128 bits: " in printed
     assert '\nWaiting: {"metric": "page", "params": "' in printed
-    assert "1 report waiting to be sent, 1 report kept until its interval ends." in printed
+    assert "1 report waiting to be sent, 1 report pending in open intervals." in printed
     assert "Counters: accepted 1, recorded 2" in printed
     assert "Somebody who thought it" in printed
     assert "telltale" not in printed

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from kit_tools import CLICK, QUESTION, TYPER, Tool
+from places import ROOT
 
 DAY = 86400
 
@@ -26,6 +27,13 @@ def test_a_person_is_asked_once_after_the_output(tool: Tool, typed: bytes, word:
     assert tool.answer.read_text().split()[0] == word
     assert tool.on_terminal("build") == "built\n"
     assert ("is on" if word == "yes" else "is off: you said no") in tool.run("telemetry", "status")
+
+
+def test_page_shows_the_question(tool: Tool) -> None:
+    """The transcript in client/KIT.md is the output that a person sees."""
+    shown = tool.on_terminal("build", types=b"y\n").partition(QUESTION)[0]
+    page = (ROOT / "client" / "KIT.md").read_text(encoding="utf-8")
+    assert " ".join(shown.split()) in " ".join(page.split())
 
 
 @pytest.mark.parametrize("typed", [b"\x03", b"\x04"], ids=["Ctrl-C", "end of input"])
