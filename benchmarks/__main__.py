@@ -101,6 +101,7 @@ def _run(name: str, options: argparse.Namespace) -> list[Table]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure speed and accuracy."
     )

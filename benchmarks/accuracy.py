@@ -238,6 +238,7 @@ def _count(detected: NDArray[np.bool_], is_true: NDArray[np.bool_]) -> Found:
 
 
 def _mean(values: NDArray[np.bool_]) -> float:
+    """Return the share of True, NaN without values."""
     return float(values.mean()) if len(values) else float("nan")
 
 
@@ -257,8 +258,8 @@ def paper(*, quick: bool) -> list[Table]:
             "total variation",
             "with other",
         ),
-        note="As printed in [EPK14]: 45 found, 2 false. Least squares is over all candidates, "
-        "unclipped.\nBH and Bonferroni at 5 %; any false is the share of runs under Bonferroni.",
+        note="[EPK14] prints: 45 found, 2 false. Least squares is over all candidates, unclipped.\n"
+        "BH and Bonferroni at 5 %. Any false: share of runs with a false string, Bonferroni.",
     )
     with start_pool() as pool:
         for name, params in DESIGNS.items():
@@ -269,6 +270,7 @@ def paper(*, quick: bool) -> list[Table]:
 
 
 def _summarise(runs: list[Run]) -> list[float]:
+    """Return the means over runs, in the order of the columns of `paper`."""
     return [
         float(np.mean([run.bh.true for run in runs])),
         float(np.mean([run.bh.false for run in runs])),

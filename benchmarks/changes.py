@@ -310,6 +310,7 @@ def changes(*, quick: bool) -> list[Table]:
             title="changes: intervals at 95 % of devices that report in all samples",
             columns=("panel", "collections", "changed hold", "others hold", "false share"),
             rows=rows,
-            note="The truth is the change of the population. Wanted: .93 to .97 of the changed.",
+            note="Hold: share of intervals that contain the change of the population. Target: .93 "
+            "to .97 of the changed values.",
         )
     ]

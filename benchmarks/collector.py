@@ -111,8 +111,8 @@ def _measure_pruning(*, quick: bool) -> Table:
             "p99 before, ms",
             "p99, ms",
         ),
-        note="Medians of three. A forgotten key is known no more. PostgreSQL deletes a file; "
-        "SQLite overwrites rows, while uploads go to the inbox.",
+        note="Medians of three. Forgotten: the collector no longer knows the key. PostgreSQL "
+        "deletes a file. SQLite overwrites rows, while uploads go to the inbox.",
     )
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
         for label, url in urls.items():

@@ -71,6 +71,7 @@ def _measure(
 
 
 def _decode(strings: list[str], counts: Counts) -> int:
+    """Hash and decode candidates, and return the number of detections."""
     candidates = Candidates.from_list(strings)
     return int(decode(counts, candidates).detected.sum())
 

@@ -44,7 +44,7 @@ def engines(*, quick: bool) -> list[Table]:
         columns=columns,
         note="reports/s and slope without the time of an empty job. The peak is the sum over "
         "processes, Java's among them. kernel: one thread, one file after the other. classic, "
-        "connect: workers open the files; bytes: Spark hands them over; frame: a data frame.",
+        "connect: workers open the files; bytes: Spark passes them; frame: a data frame.",
     )
     with tempfile.TemporaryDirectory() as folder:
         lakes = [write_lake(Path(folder) / str(n), n) for n in (_EMPTY, *sizes)]
@@ -55,6 +55,7 @@ def engines(*, quick: bool) -> list[Table]:
 
 
 def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
+    """Run one engine in a fresh process on all folders, and return its seconds and memory."""
     command = [sys.executable, "-m", "benchmarks.engines_once", name, *map(str, lakes)]
     root = Path(__file__).resolve().parents[1]
     process = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
@@ -63,6 +64,7 @@ def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
 
 
 def _row(name: str, figures: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell]:
+    """Return the cells of a row. Rate and slope are without the time of the empty job."""
     empty, *seconds = (run["seconds"] for run in figures["runs"])
     net = [max(time - empty, 1e-9) for time in seconds]
     slope = math.log(net[-1] / net[0]) / math.log(sizes[-1] / sizes[0])
@@ -70,9 +72,14 @@ def _row(name: str, figures: dict[str, Any], sizes: tuple[int, ...]) -> list[Cel
 
 
 def _describe_break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Table:
-    """State from how many reports on a cluster is faster than all cores of this machine."""
+    """Compute from how many reports on a cluster is faster than all cores of this machine.
+
+    The time of an engine is start + reports * seconds per report. Executors of a cluster share the
+    reports, so the cluster is faster from (its start - this start) / (gain per report) on.
+    """
 
     def rate(name: str) -> tuple[float, float]:
+        """Return the seconds of an empty job, and the seconds of a report."""
         empty, *_, last = (run["seconds"] for run in measured[name]["runs"])
         return empty, (last - empty) / sizes[-1]
 
@@ -81,7 +88,7 @@ def _describe_break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Ta
     table = Table(
         title="engines: when a cluster pays",
         columns=("executors", "reports from which it is faster than this machine"),
-        note="From the figures above, if executors add up as many reports each as one does here.",
+        note="From the figures above, if each executor is as fast as the single one here.",
     )
     spark_start, spark_per_report = rate("classic:1")
     for executors in (2, 10, 100, 1000):

@@ -27,7 +27,7 @@ profile = "balanced"
 """
 
 FILE: Final = 1_000_000
-"""Number of reports of a file. With k = 128 a file has 20 MB."""
+"""Number of reports of a file. With k = 128 a file has 20 MB, as a daily job may write."""
 _BATCH: Final = 250_000
 """Number of reports that are written at a time. A larger number needs more memory."""
 

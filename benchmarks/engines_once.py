@@ -135,6 +135,7 @@ def _sum_peaks() -> int:
 
 
 def _peak_of(pid: int) -> int:
+    """Return the largest resident size of a process in bytes, 0 if it has ended (Linux)."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

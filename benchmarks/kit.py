@@ -62,7 +62,7 @@ def kit(*, quick: bool) -> list[Table]:
     table = Table(
         title="kit: a run of a tool of click, milliseconds",
         columns=("what", "CPU", "CPU more", "time more", "time more, 90 %"),
-        note=f"Medians of {n} runs in turn; what is more than the bare run of the same round.",
+        note=f"Medians of {n} runs in turn. More: difference from the bare run of the same round.",
     )
     for case, label in _CASES.items():
         cpu = statistics.median(costs[case].cpu for costs in rounds)

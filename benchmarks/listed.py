@@ -143,6 +143,7 @@ def make_population() -> tuple[Population, tuple[str, ...]]:
 
 
 def _is_name(word: str) -> bool:
+    """Return whether a word has four to six letters a to z, as the search allows."""
     return word.isascii() and word.isalpha() and word.islower() and 4 <= len(word) <= 6
 
 

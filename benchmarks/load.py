@@ -42,10 +42,12 @@ class _Sender(asyncio.Protocol):
         self._sent = 0.0
 
     def connection_made(self, transport: Any) -> None:
+        """Send the first upload."""
         self._transport = transport
         self._send()
 
     def data_received(self, data: bytes) -> None:
+        """Record the response when it is complete, and send the next upload."""
         self._received += data
         head, separator, body = self._received.partition(b"\r\n\r\n")
         if not separator:
@@ -57,6 +59,7 @@ class _Sender(asyncio.Protocol):
             self._send()
 
     def _send(self) -> None:
+        """Send an upload, and store the time."""
         self._sent = time.perf_counter()
         self._transport.write(self._load.request())
 

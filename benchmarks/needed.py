@@ -80,6 +80,7 @@ def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
     """Return the oracle of prefixes. `parts` are their lengths with shares of the devices."""
 
     def oracle(seed: int, n_reports: float) -> int:
+        """Return the number of true strings that a search by prefixes finds."""
         rng, strings, shares = _population(seed)
         # The true prefixes that are kept, the number of all kept prefixes, and their length.
         kept, n_kept, kept_length = {""}, 1, 0
@@ -105,6 +106,7 @@ def search_by_pieces(n_kept: int) -> Oracle:
     """Return the oracle of pieces. Strings whose pairs are all among the best are tested."""
 
     def oracle(seed: int, n_reports: float) -> int:
+        """Return the number of true strings that a search by pieces finds."""
         rng, strings, shares = _population(seed)
         third = EPSILON / 3
         is_kept = np.ones(len(strings), dtype=bool)

@@ -121,7 +121,7 @@ def compare_permanent_responses(*, quick: bool) -> list[Table]:
     """Decode collections of devices that report several times, under both permanent responses."""
     n_runs = 4 if quick else RUNS
     table = Table(
-        title=f"permanent: {DEVICES:,} devices, 10,000 words and as many absent strings asked, "
+        title=f"permanent: {DEVICES:,} devices, 10,000 words and as many absent candidates, "
         f"{n_runs} collections a row, seeds 0 to {n_runs - 1}",
         columns=(
             "losses, response, reports",
@@ -134,8 +134,8 @@ def compare_permanent_responses(*, quick: bool) -> list[Table]:
             "top 20 held",
             "linked by two reports",
         ),
-        note="Held: share of the 95 % intervals that hold the population's share. Linked: "
-        "probability that two sets of two reports of a device are found to be its own among all.",
+        note="Held: share of the 95 % intervals that contain the population's share. Linked: "
+        "probability that two reports of a device identify two others of it among all devices.",
     )
     with start_pool() as pool:
         for name, (params, n_reports) in CELLS.items():
@@ -160,4 +160,5 @@ def _summary(runs: list[Run]) -> list[float]:
 
 
 def _mean(coverages: NDArray[np.bool_]) -> float:
+    """Return the share of True."""
     return float(coverages.mean())

@@ -71,11 +71,13 @@ class Observed:
 
 
 def _exponential(n: int) -> NDArray[np.float64]:
+    """Return the weights exp(-.05 i) of n strings."""
     weights: NDArray[np.float64] = np.exp(-0.05 * np.arange(n))
     return weights
 
 
 def _zipf(n: int) -> NDArray[np.float64]:
+    """Return the weights 1 / rank of n strings."""
     return np.asarray(1 / np.arange(1.0, n + 1))
 
 

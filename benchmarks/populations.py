@@ -114,6 +114,7 @@ def _lognormal(n: int, deviation: float) -> NDArray[np.float64]:
 
 
 def _zipf_of(n: int, exponent: float) -> NDArray[np.float64]:
+    """Return n weights by Zipf's law: rank^-exponent."""
     return np.asarray(np.arange(1.0, n + 1) ** -exponent)
 
 
@@ -162,11 +163,13 @@ POPULATIONS: dict[str, Callable[[int], Collection]] = {
 
 
 def _exponential() -> NDArray[np.float64]:
+    """Return the weights exp(-.05 i) of 100 strings, i = 0..99."""
     weights: NDArray[np.float64] = np.exp(-0.05 * np.arange(100))
     return weights
 
 
 def _zipf() -> NDArray[np.float64]:
+    """Return the weights 1 / rank of 1,000 strings."""
     return np.asarray(1 / np.arange(1.0, 1001.0), dtype=np.float64)
 
 

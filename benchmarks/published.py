@@ -107,8 +107,8 @@ def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
     table = Table(
         title="tables, [EPK14] 5.1: Normal(50, 10), one bin a bit, f = 0, p = .5, q = .75",
         columns=_COLUMNS,
-        note="Published as figures without numbers but for the loss. Ours: root mean square error "
-        "of the 101 bins;\nthe closed form: deviation of an empty bin, 2 sqrt(N), in clients.",
+        note="The paper has figures without numbers, except the loss. Ours: root mean square error "
+        "of the 101 bins, in clients.\nClosed form: standard deviation of an empty bin, 2 sqrt(N).",
     )
     loss = epsilon_1(NORMAL)
     table.rows.append(["eps_1", math.log(3), math.log(3), loss, _verdict(math.log(3), loss)])
@@ -257,9 +257,10 @@ def _processes(runs: list[Deployment]) -> Table:
     table = Table(
         title=f"tables, [EPK14] 5.3: {N_PROCESSES:,} reports of processes, {len(runs)} runs",
         columns=_COLUMNS,
-        note="Its data are not public: simulated are ten strings of 4.5 to 2.5 %, as published, a "
-        "tail of 5,000 that nobody\nasks about, and 190 absent candidates; Bonferroni 5 %. The "
-        "published ten are the ones that were found: of more such\nstrings a part would be missed.",
+        note="Its data are not public. Simulated: ten strings of 4.5 to 2.5 %, as published, a "
+        "tail of 5,000 other strings\nthat are not candidates, and 190 absent candidates; "
+        "Bonferroni 5 %. The paper publishes only the ten strings that\nit found: of more such "
+        "strings, some would be missed.",
     )
     detections = [run.true for run in runs]
     ours = float(np.mean([run.error for run in runs]))
@@ -286,10 +287,10 @@ def _homepages(runs: list[Deployment]) -> Table:
     table = Table(
         title=f"tables, [EPK14] 5.4: {N_HOMEPAGES:,} reports of home pages, {len(runs)} runs",
         columns=_COLUMNS,
-        note="Simulated are 5 strings of 1 %, 10 of .65 % and 10 of .1 %, a tail of 5,000 that "
-        f"nobody asks about, {N_ASKED:,} candidates.\nThe text promises strings from .1 % on, "
-        f"which is {0.1 / share:.2f} standard errors: noise alone exceeds that for a quarter\n"
-        f"of all candidates. Bonferroni over {N_ASKED:,} candidates needs {limit:.2f} %.",
+        note="Simulated: 5 strings of 1 %, 10 of .65 % and 10 of .1 %, a tail of 5,000 strings "
+        f"that are not candidates, and {N_ASKED:,} candidates.\nThe paper promises strings from "
+        f".1 % on, which is {0.1 / share:.2f} standard errors: noise alone exceeds it for a "
+        f"quarter\nof all candidates. Bonferroni over {N_ASKED:,} candidates needs {limit:.2f} %.",
     )
     one, whole = epsilon_1(HOMEPAGES), epsilon_inf(HOMEPAGES)
     expected, detections = _homepages_expected(share), _true(runs)
@@ -317,10 +318,12 @@ def _homepages(runs: list[Deployment]) -> Table:
 
 
 def _true(runs: list[Deployment]) -> float:
+    """Return the mean number of true detections."""
     return float(np.mean([run.true for run in runs]))
 
 
 def _false(runs: list[Deployment]) -> float:
+    """Return the mean number of false detections."""
     return float(np.mean([run.false for run in runs]))
 
 
@@ -372,12 +375,16 @@ def _run_grid_cell(seed: int, params: Params) -> tuple[float, float]:
 
 
 def _grids(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
+    """Return the table of the grid, and the table of preferred values of each letter.
+
+    `measured` has precision and recall of each collection, by the parameters of the cell.
+    """
     table = Table(
         title=f"tables, [EPK14] grid: bits, hashes and cohorts, N = {GRID_REPORTS:,}",
         columns=("h", "k", "m", "f", "eps_1", "precision", "recall", "closed recall"),
-        note="All at eps_inf = 2 h ln((1-f/2)/(f/2)) = 4.394: with f kept, more hashes would only "
-        "mean less privacy.\nBenjamini-Hochberg 5 %. Closed recall: from the closed form's "
-        "standard error at the limit that was reached.",
+        note="All cells have eps_inf = 2 h ln((1-f/2)/(f/2)) = 4.394: at the same f, more hashes "
+        "would mean less privacy.\nBenjamini-Hochberg 5 %. Closed recall: from the closed form's "
+        "standard error, at the measured number of detections.",
     )
     for params, results in measured.items():
         precision = float(np.nanmean([one for one, _ in results]))
@@ -392,7 +399,7 @@ def _grids(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
 
 
 def _describe_preferences(measured: dict[Params, list[tuple[float, float]]]) -> Table:
-    """Describe the best value of each letter on the grid, beside the paper's choice."""
+    """Compare the best value of each letter on the grid with the paper's choice."""
     table = Table(
         title="tables, [EPK14] grid: mean recall by hashes, bits and cohorts",
         columns=_COLUMNS,
@@ -432,6 +439,7 @@ def _average_recalls(
 
 
 def _recall(results: list[tuple[float, float]]) -> float:
+    """Return the mean recall of the collections of a cell."""
     return float(np.mean([recall for _, recall in results]))
 
 

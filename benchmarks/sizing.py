@@ -79,10 +79,10 @@ def sizing(*, quick: bool) -> list[Table]:
                 "written, GB a day",
             ),
         ),
-        note="CPU of reading, appending and folding, and of HTTP, measured by a POST that does "
+        note="CPU of reading, appending and merging, and of HTTP, measured by a POST that does "
         "nothing; on PostgreSQL with the server's processes. Disk: keys of "
-        f"{_KEY_DAYS} days and the counters of two. Written: to the database and its log; on "
-        "PostgreSQL the write-ahead log. Blocks and kept reports are not included.",
+        f"{_KEY_DAYS} days and the counters of two days. Written: to the database and its log; on "
+        "PostgreSQL the write-ahead log. Blocks and stored reports are not included.",
     )
     waits = Table(
         title=f"waits: groups of {_BATCH} uploads into the inbox at a third of the capacity, ms",
@@ -90,8 +90,8 @@ def sizing(*, quick: bool) -> list[Table]:
             *("database", "metrics", "k", "reports an upload", "groups a second"),
             *("p99 alone", "p99 beside folds", "ratio", "worst alone", "worst beside folds"),
         ),
-        note="What an upload waits for its commit. A process beside folds what is there without "
-        "pause, as a collector does not: the worst case.",
+        note='Delay of an upload until its commit. "Beside folds": another process merges without '
+        "pause, which is the worst case: a collector pauses.",
     )
     n_reports = 4096 if quick else 65_536
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:

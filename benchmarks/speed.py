@@ -51,8 +51,8 @@ def decode(*, quick: bool) -> list[Table]:
     table = Table(
         title=f"decode: k = 128, m = 64, {N_REPORTS:.0e} reports, Zipf over 1,000 strings",
         columns=("candidates", "seconds", "median", "peak MB", "of which before", "found"),
-        note="Hashing and decoding; imports, data and compilation are not timed. "
-        "The candidates' texts are in the memory before.",
+        note='Hashing and decoding. Imports, data and compilation are not timed. "of which before" '
+        "contains the candidates' texts.",
     )
     for n_candidates in (10_000,) if quick else (100_000, 1_000_000):
         runs = [_decode_in_process(str(n_candidates)) for _ in range(1 if quick else 3)]
@@ -74,7 +74,7 @@ def decode(*, quick: bool) -> list[Table]:
 def _measure_many_detections(*, quick: bool) -> Table:
     """Measure a decode that detects hundreds or thousands of strings."""
     table = Table(
-        title="decode where much is found: 20,000 candidates, k = 128, m = 256, low-noise",
+        title="decode with many detections: 20,000 candidates, k = 128, m = 256, low-noise",
         columns=("present", "reports", "found", "CPU seconds", "peak MB"),
         note="Shares fall as i^-0.6. One run each.",
     )

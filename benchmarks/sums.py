@@ -138,8 +138,9 @@ def _measure_detected_sums(n_runs: int, pool: Executor) -> Table:
             "plain sum held",
             "its mean error %",
         ),
-        note="Held: the truth is within 1.96 standard errors. Mean error: of the estimate, in "
-        "percent of the reports. Rests: sums of the detected rows after the first 10, 20, 50, ...",
+        note="Held: share of collections with the truth within 1.96 standard errors. Mean error: "
+        "of the estimate, in percent of the reports. Error said: mean standard error. Rests: sums of "
+        "the detected rows after the first 10, 20, 50, ...",
     )
     for name in CELLS:
         table.rows.append(_row(name, run_many(partial(measure, name=name), n_runs, pool)))
@@ -147,6 +148,7 @@ def _measure_detected_sums(n_runs: int, pool: Executor) -> Table:
 
 
 def _row(name: str, runs: list[Errors]) -> list[Any]:
+    """Return the cells of a row, as the columns of the table name them."""
     rests = [rest for run in runs for rest in run.rests]
     return [
         name,
@@ -164,8 +166,8 @@ def _contrasts(n_runs: int, pool: Executor) -> Table:
     table = Table(
         title=f"contrasts: {n_runs} collections a row, seeds 0 to {n_runs - 1}",
         columns=("collection", "contrast", "interval holds"),
-        note="The band holds if it does at all edges. The truth of a quantile is that of numbers "
-        "spread evenly between the edges.",
+        note="The band holds if it contains the distribution function at all edges. The true "
+        "quantile assumes numbers that are spread evenly between the edges.",
     )
     for name, draw_contrasts in CONTRASTS.items():
         runs = run_many(draw_contrasts, n_runs, pool)
@@ -185,8 +187,8 @@ def _complete(n_runs: int, pool: Executor) -> Table:
             *("epsilon", "categories", "standard error", "intervals hold"),
             *("TV open", "TV complete", "TV of IBU", "complete / IBU"),
         ),
-        note="Standard error: as a part of that without `complete`. TV: total variation with the "
-        "rest as a cell. IBU: UE_Aggregator_IBU of multi-freq-ldpy 0.2.5 (`pip install "
+        note="Standard error: divided by the standard error without `complete`. TV: total "
+        "variation with the rest as a cell. IBU: UE_Aggregator_IBU of multi-freq-ldpy 0.2.5 (`pip install "
         "multi-freq-ldpy`), nan where it is not installed.",
     )
     for epsilon, k in ((2.0, 5), (2.0, 12), (4.0, 12), (1.0, 12), (2.0, 50)):

@@ -177,9 +177,15 @@ def _yield_history_powers(
     def model_second_response(
         n_earlier: int, n_after: int, *, is_same_value: bool = False
     ) -> Callable[[Booleans, Booleans], tuple[Floats, Floats]]:
+        """Model a client that draws a second permanent response after `n_earlier` reports.
+
+        The second response is of the second value, after the value has changed. With
+        `is_same_value` both responses are of the second value: the clock was set back.
+        """
         earlier, after, ways = _list_outcomes(n_earlier, n_after)
 
         def outcomes(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
+            """Return logarithms of probabilities, and log ratios, of all outcomes."""
             truths = (second, second) if is_same_value else (first, second)
             logs = compute_log_likelihood(earlier, truths[0], params)
             logs = ways + logs + compute_log_likelihood(after, truths[1], params)
@@ -188,12 +194,14 @@ def _yield_history_powers(
         return outcomes
 
     def model_redrawn_response(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
+        """Model a client that draws a new permanent response after each restart."""
         group = OnesOf(np.arange(n_same + 1), n_same)
-        star = float(params.q_star if first else params.p_star)
-        logs = stats.binom.logpmf(group.ones, n_same, star)
+        p_one = float(params.q_star if first else params.p_star)
+        logs = stats.binom.logpmf(group.ones, n_same, p_one)
         return logs, compute_redrawn_ratio(group, first, params)
 
     def model_repeated_coins(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
+        """Model a client whose every second run repeats the fresh coins of the run before."""
         # Under the fault both reports of a pair are equal, so a pair has the probability of one
         # report.
         both = np.arange(n_pairs + 1)
@@ -203,6 +211,7 @@ def _yield_history_powers(
         return logs, ratio
 
     def model_shared_response(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
+        """Model a client that repeats the permanent response of the first epoch in the next."""
         earlier, later, ways = _list_outcomes(n_same, n_later)
         both = OnesOf(earlier.ones + later.ones, n_same + n_later)
         logs = ways + compute_log_likelihood(both, first, params)
@@ -278,6 +287,7 @@ def _yield_sending_powers(
     others, noiseless, _ = _list_outcomes(n_in_epoch - 1, 1)
 
     def outcomes(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
+        """Return logarithms of probabilities, and log ratios, of all outcomes of one epoch."""
         # The noiseless report equals the permanent bit. So its probability is that of the permanent
         # bit, and the other reports follow B(n, q) or B(n, p) given this bit.
         repeated = dataclasses.replace(params, p=0.0, q=1.0, insecure=True)
