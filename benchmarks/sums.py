@@ -139,8 +139,8 @@ def _measure_detected_sums(n_runs: int, pool: Executor) -> Table:
             "its mean error %",
         ),
         note="Held: share of collections with the truth within 1.96 standard errors. Mean error: "
-        "of the estimate, in percent of the reports. Error said: mean standard error. Rests: sums of "
-        "the detected rows after the first 10, 20, 50, ...",
+        "of the estimate, in percent of the reports. Error said: mean standard error. Rests: sums "
+        "of the detected rows after the first 10, 20, 50, ...",
     )
     for name in CELLS:
         table.rows.append(_row(name, run_many(partial(measure, name=name), n_runs, pool)))
@@ -188,8 +188,8 @@ def _complete(n_runs: int, pool: Executor) -> Table:
             *("TV open", "TV complete", "TV of IBU", "complete / IBU"),
         ),
         note="Standard error: divided by the standard error without `complete`. TV: total "
-        "variation with the rest as a cell. IBU: UE_Aggregator_IBU of multi-freq-ldpy 0.2.5 (`pip install "
-        "multi-freq-ldpy`), nan where it is not installed.",
+        "variation with the rest as a cell. IBU: UE_Aggregator_IBU of multi-freq-ldpy 0.2.5 (`pip "
+        "install multi-freq-ldpy`), nan where it is not installed.",
     )
     for epsilon, k in ((2.0, 5), (2.0, 12), (4.0, 12), (1.0, 12), (2.0, 50)):
         runs = np.array(
