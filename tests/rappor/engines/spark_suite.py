@@ -328,7 +328,7 @@ def test_the_files_of_a_table_are_not_its_rows(
     write_rows(table / "day=2026-11-01" / "a.parquet", rows_of("page", 5))
     (table / sign).parent.mkdir()
     (table / sign).write_text("{}")
-    name = spark_files._escaped(str(table))
+    name = spark_files._escape_wildcards(str(table))
     for path in (name, f"{name}/day=2026-11-01", f"{tmp_path}/lake"):
         with pytest.raises(FileError, match=f"lake/table.*: it is a table of {kind}"):
             spark.aggregate_paths(session, [path], METRICS)
