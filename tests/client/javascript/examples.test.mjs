@@ -1,23 +1,27 @@
-// The examples in the declarations of the public names: each runs, and prints the values in its comments.
+// The examples in the declarations of the public names, and the program for Node in the README: each runs, and its
+// values are those in its comments.
 
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { promisify } from "node:util";
 
 import * as file from "../../../client/javascript/file.js";
 import * as index from "../../../client/javascript/index.js";
 import * as testing from "../../../client/javascript/testing.js";
 import { REGISTRY } from "./registries.mjs";
 
+const PACKAGE = new URL("../../../client/javascript/", import.meta.url);
 const DECLARATIONS = ["index.d.ts", "file.d.ts", "testing.d.ts"];
 const EXAMPLE = /^ *\* @example\n((?: *\*(?! @)(?!\/).*\n)+) *\*\/\n *(.*)$/gm;
 const AsyncFunction = (async () => {}).constructor;
 
 /** Return the examples of a file of declarations, each with the line that it documents. */
 function examplesOf(name) {
-  const text = readFileSync(new URL(`../../../client/javascript/${name}`, import.meta.url), "utf8");
+  const text = readFileSync(new URL(name, PACKAGE), "utf8");
   return [...text.matchAll(EXAMPLE)].map(([, body, declared]) => {
     const lines = body.split("\n").map((line) => line.replace(/^ *\* ?/, ""));
     return { declared, lines };
@@ -46,6 +50,28 @@ for (const [declaration, { declared, lines }] of DECLARATIONS.flatMap((name) =>
     await client.close();
   });
 }
+
+test("the program for Node in the README prints the output below it", async () => {
+  const readme = readFileSync(new URL("README.md", PACKAGE), "utf8");
+  const [, program, output] = /```js\n(.*?)```\n\n```text\n(.*?)```/s.exec(readme);
+  const folder = mkdtempSync(join(tmpdir(), "rappor-"));
+  writeFileSync(join(folder, "registry.json"), JSON.stringify(REGISTRY));
+  const paths = { "rappor-client": new URL("index.js", PACKAGE), "rappor-client/file": new URL("file.js", PACKAGE) };
+  const runnable = program.replace(/from "(rappor-client[^"]*)"/g, (_, name) => `from "${paths[name]}"`);
+  writeFileSync(join(folder, "program.mjs"), runnable);
+  const { stdout } = await promisify(execFile)(process.execPath, ["program.mjs"], { cwd: folder });
+  assert.equal(stdout, output);
+});
+
+test("the README has every option of Client.open", () => {
+  const declarations = readFileSync(new URL("index.d.ts", PACKAGE), "utf8");
+  const [, body] = /interface OpenOptions \{(.*?)\n\}/s.exec(declarations);
+  const options = [...body.matchAll(/^  (\w+)\??:/gm)].map(([, name]) => name);
+  const readme = readFileSync(new URL("README.md", PACKAGE), "utf8");
+  const [, table] = /\| option of `Client.open` .*?\n(.*?)\n\n/s.exec(readme);
+  assert.ok(options.length > 10);
+  for (const option of options) assert.ok(table.includes(`\`${option}\``), option);
+});
 
 test("every public class and function has an example", () => {
   const declared = DECLARATIONS.flatMap(examplesOf).map((example) => example.declared).join("\n");
