@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from rappor_client.person.withdrawal import Withdrawal
 
 _Result = TypeVar("_Result")
-_PATIENCE: Final = 0.05
+_LOCK_SECONDS: Final = 0.05
 """Seconds that a durable `record` waits for the lock of another process. A longer wait holds up the
 host."""
 _OPEN_SECONDS: Final = BUSY_SECONDS + 0.5
@@ -140,10 +140,13 @@ class Client:
         self._disabled = ""
         self._consent = False
         self._writer: Writer | None = None  # None while the client is disabled or has no consent
-        self._caches: dict[str, MetricCache] = {}
+        self._caches: dict[str, MetricCache] = {}  # by name of the metric
+        # Year and metrics of the last log line about metrics that do not fit into the budget.
         self._logged_skips: tuple[int, frozenset[str]] | None = None
-        self._senders: dict[int, Sender] = {}  # by process id
-        self._n_queued = 0  # the last known number, for calls that a disk does not answer
+        # By process id: the child of a fork creates a sender of its own.
+        self._senders: dict[int, Sender] = {}
+        # The last known number, which methods return if the disk does not answer.
+        self._n_queued = 0
 
     @classmethod
     @hide_frames
@@ -459,10 +462,13 @@ class Client:
             return SKIPPED[SkipReason.DISABLED]
         if cache.skip_reason is not None:
             return SKIPPED[cache.skip_reason]
-        # Before the secret is read: an error about the value must not have the secret in a frame.
+        # This check comes before the secret is used. A frame of its error contains the value, and
+        # must not contain the secret, too.
         cache.encoding.check_value_type(value)
         writer, coins = self._writer, self._settings.options.coins
         assert writer is not None
+        # A value that fits nowhere, such as a text that is no category, is reported like any other:
+        # a skipped report would reveal it. Only this device counts it.
         if not cache.encoding.is_representable(value):
             writer.count("unfit")
         is_durable = cache.metric.durable
@@ -472,9 +478,9 @@ class Client:
                 if not writer.add(cache.draw_event(value, self._clock(), tag, coins)):
                     return FAILED[SkipReason.FULL]
                 cache.note_event(tag)
-        # Also without a new event: an earlier event of this interval may still be in memory.
+        # Without a new event, too: an earlier event of this interval may still be in memory.
         if is_durable:
-            writer.commit(patience=_PATIENCE)
+            writer.commit(patience=_LOCK_SECONDS)
         return Outcome.RECORDED
 
     def _get_cache(self, name: str) -> MetricCache | None:
@@ -580,7 +586,7 @@ class Client:
         # process has the lock, the next commit does both.
         if identity.state.reservations.lost is not None or not identity.has_equal_copies:
             with contextlib.suppress(BusyError):
-                writer.run(lambda _: None, patience=_PATIENCE)
+                writer.run(lambda _: None, patience=_LOCK_SECONDS)
         if not writer.store.exists():
             return
         self._drop_opted_out()

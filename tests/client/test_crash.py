@@ -1,7 +1,7 @@
-"""A host that is killed at any moment, against a collector that fails at random.
+"""Hosts that are killed at random times, with a collector that fails at random.
 
-Every confirmed record ends in one place: delivered exactly once by upload id, still in the
-spool, or in the counter of what was dropped. No cap is passed, and each value of a scope shows one
+Every confirmed event ends in one place: its report was delivered exactly once by upload id, is
+still in the spool, or is counted as dropped. No budget is exceeded, and each scope shows one
 permanent response.
 """
 
@@ -43,11 +43,11 @@ BOMB = gzip.compress(bytes(10_000_000))
 
 
 def head_of(body: bytes, more: bytes = b"", status: bytes = b"200 OK") -> bytes:
-    """Return the head of an answer with a body."""
+    """Return the head of an HTTP response with a body."""
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n%s\r\n" % (status, len(body), more)
 
 
-WHOLE = head_of(ACCEPTED) + ACCEPTED
+COMPLETE = head_of(ACCEPTED) + ACCEPTED
 REFUSING = {
     "hang up": b"",
     "error": head_of(b"", status=b"500 Error"),
@@ -55,29 +55,29 @@ REFUSING = {
     "redirect": head_of(b"", b"Location: /v1/elsewhere\r\n", b"307 Elsewhere"),
     "minus 17": head_of(b"", b"Retry-After: -17\r\n", b"503 Busy"),
 }
-"""Answers of moods in which nothing is accepted."""
+"""Contains, by mood, responses of a collector that accepts nothing."""
 UNCLEAR = {
-    "cut": WHOLE[: -len(ACCEPTED) // 2],
+    "cut": COMPLETE[: -len(ACCEPTED) // 2],
     "lost": b"",
-    "cut headers": WHOLE[:20],
+    "cut headers": COMPLETE[:20],
     "hang": b"",
     "bomb": head_of(BOMB, b"Content-Encoding: gzip\r\n") + BOMB,
     "garbage": head_of(bytes(99)) + bytes(range(157, 256)),
     "wrong count": head_of(TWICE) + TWICE,
 }
-"""Answers of moods in which an upload is accepted, but the answer does not say so."""
+"""Contains, by mood, responses that do not show that the upload was accepted."""
 RIGHT = {
-    "well": WHOLE,
-    "drip": WHOLE,
-    "hundreds": b"HTTP/1.1 100 Continue\r\n\r\n" * 9 + WHOLE,
+    "well": COMPLETE,
+    "drip": COMPLETE,
+    "hundreds": b"HTTP/1.1 100 Continue\r\n\r\n" * 9 + COMPLETE,
     "old http": b"HTTP/1.0 200 OK\r\n\r\n" + ACCEPTED,
 }
-"""Answers that are right; all but the first come in an odd way."""
-ANSWERS = REFUSING | UNCLEAR | RIGHT
+"""Contains, by mood, right responses. All but the first arrive in an unusual way."""
+RESPONSES = REFUSING | UNCLEAR | RIGHT
 
 
 class Moody(http.server.ThreadingHTTPServer):
-    """Accepts uploads by id, exactly once, and answers as its mood is."""
+    """A collector that accepts uploads exactly once by id, and responds by a random mood."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -90,50 +90,50 @@ class Moody(http.server.ThreadingHTTPServer):
         self.moods = Counter[str]()
         self.n_conflicts = 0
 
-    def mood(self) -> str:
-        """Draw the next mood; it is well every third time."""
-        moody = random.choice(["well"] * 7 + list(ANSWERS))  # noqa: S311
+    def draw_mood(self) -> str:
+        """Draw the next mood. About half of them are "well"."""
+        moody = random.choice(["well"] * 7 + list(RESPONSES))  # noqa: S311
         chosen = moody if self.is_moody else "well"
         with self.lock:
             self.moods[chosen] += 1
         return chosen
 
     def accept(self, body: bytes) -> None:
-        """Remember an upload; the same id must always have the same body."""
+        """Store an upload, and count an id that comes with another body."""
         with self.lock:
             first = self.accepted.setdefault(json.loads(body)["id"], body)
             self.n_conflicts += first != body
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of hosts that are killed while they are answered."""
+        """Print nothing about hosts that were killed during a response."""
 
 
 class MoodyHandler(http.server.BaseHTTPRequestHandler):
-    """One connection."""
+    """One connection of the collector."""
 
     server: Moody
 
     def do_POST(self) -> None:
-        """Take an upload, or not, and say so, or not."""
-        mood = self.server.mood()
+        """Accept an upload or not, and respond or not, as the mood says."""
+        mood = self.server.draw_mood()
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if mood not in REFUSING:
             self.server.accept(body)
         if mood == "hang":
             time.sleep(random.uniform(0, 0.5))  # noqa: S311
         size = 1 if mood == "drip" else len(BOMB) + 1000
-        for start in range(0, len(ANSWERS[mood]), size):
-            self.wfile.write(ANSWERS[mood][start : start + size])
+        for start in range(0, len(RESPONSES[mood]), size):
+            self.wfile.write(RESPONSES[mood][start : start + size])
             time.sleep(0.001 if mood == "drip" else 0.0)
-        if mood in UNCLEAR or not ANSWERS[mood]:
+        if mood in UNCLEAR or not RESPONSES[mood]:
             reset = b"\1\0\0\0\0\0\0\0"
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Print nothing."""
 
 
-def start(
+def start_host(
     folder: Path, url: str, started: float, total: int, number: int
 ) -> subprocess.Popen[bytes]:
     """Start a host program."""
@@ -141,14 +141,14 @@ def start(
     return subprocess.Popen(
         [sys.executable, str(CHILD), str(folder), url, str(number), str(started), str(total)],
         stdout=subprocess.PIPE,
-        start_new_session=True,  # it is killed with what it has forked
+        start_new_session=True,  # its forks are killed with it
         env={**os.environ, "PYTHONPATH": paths},
     )
 
 
 def kill_one(folder: Path, url: str, started: float, total: int, number: int) -> set[int]:
-    """Let a host run for a random time, kill it and its forks, and return what they confirmed."""
-    child = start(folder, url, started, total, number)
+    """Kill a host and its forks after a random time, and return the numbers that they confirmed."""
+    child = start_host(folder, url, started, total, number)
     assert child.stdout is not None
     try:
         first = child.stdout.readline()
@@ -157,7 +157,7 @@ def kill_one(folder: Path, url: str, started: float, total: int, number: int) ->
         os.killpg(child.pid, signal.SIGKILL)
         rest, _ = child.communicate()
     assert child.returncode == -signal.SIGKILL, "it ended by itself"
-    lines = (first + rest).split(b"\n")[:-1]  # what is cut was not said
+    lines = (first + rest).split(b"\n")[:-1]  # an incomplete line confirms nothing
     return {int(line) for line in lines}
 
 
@@ -167,8 +167,8 @@ def reports_of(body: bytes) -> list[tuple[str, bytes]]:
     return [(report["metric"], decode_base64url("bits", report["bits"])) for report in reports]
 
 
-def waiting_reports(folder: Path, accepted: dict[str, bytes]) -> list[tuple[str, bytes]]:
-    """Return the reports that wait, but for those of pending uploads that were accepted."""
+def list_unsent_reports(folder: Path, accepted: dict[str, bytes]) -> list[tuple[str, bytes]]:
+    """Return the queued reports without those whose upload the collector has accepted."""
     contents = peek(folder)
     waiting = Counter((report.metric, report.bits) for report in contents.queued_reports)
     for upload in contents.tried_uploads:
@@ -177,13 +177,13 @@ def waiting_reports(folder: Path, accepted: dict[str, bytes]) -> list[tuple[str,
     return list(waiting.elements())
 
 
-def numbers_of(reports: list[tuple[str, bytes]]) -> list[int]:
-    """Return the numbers that reports spell."""
+def read_numbers(reports: list[tuple[str, bytes]]) -> list[int]:
+    """Return the numbers that the bits of the reports spell."""
     return [int.from_bytes(bits, "little") for metric, bits in reports if metric != DAILY.name]
 
 
-def crash(folder: Path, kills: int) -> None:
-    """Kill hosts two at a time, then account for every record."""
+def kill_hosts(folder: Path, kills: int) -> None:
+    """Kill hosts, two at a time, and account for every event."""
     confirmed: set[int] = set()
     late: set[int] = set()
     started, total = time.time(), total_of(kills)
@@ -197,7 +197,7 @@ def crash(folder: Path, kills: int) -> None:
                 confirmed |= {number for number in safe if number > 0}
                 late |= {-number for number in safe if number < 0}
         server.is_moody = False
-        days = 1  # past every claim and backoff
+        days = 1  # so all claims and backoffs are over
         with Client.open(
             folder,
             registry=Registry([DAILY], total=total),
@@ -210,47 +210,58 @@ def crash(folder: Path, kills: int) -> None:
             ),
         ) as client:
             in_flight = 2 * kills + len(late)
-            account(client, folder, server, confirmed, in_flight, total)
-            waiting = waiting_reports(folder, server.accepted)
-            while not (flushed := client.flush(timeout=60)):  # those of days follow one by one
+            check_accounts(client, folder, server, confirmed, in_flight, total)
+            waiting = list_unsent_reports(folder, server.accepted)
+            while not (flushed := client.flush(timeout=60)):  # late reports leave one by one
                 assert flushed.sent
                 days += 1
             counters = client.event_counts()
-            account(client, folder, server, confirmed, in_flight, total)
+            check_accounts(client, folder, server, confirmed, in_flight, total)
     delivered = [report for body in server.accepted.values() for report in reports_of(body)]
     assert not Counter(waiting) - Counter(delivered)
     assert counters["accepted"] == len(delivered)
     assert server.n_conflicts == 0
     assert sum(server.moods.values()) >= kills, "the hosts hardly sent"
-    assert kills < 200 or set(server.moods) == set(ANSWERS)
+    assert kills < 200 or set(server.moods) == set(RESPONSES)
     check_responses(folder, delivered, kills)
 
 
-def account(
-    client: Client, folder: Path, server: Moody, confirmed: set[int], most: int, total: int
+def check_accounts(
+    client: Client,
+    folder: Path,
+    server: Moody,
+    confirmed: set[int],
+    max_unconfirmed: int,
+    total: int,
 ) -> None:
-    """Check that records, deliveries, the spool and the counters agree."""
-    # One look at the collector: on a busy machine it may read an upload of a killed host this late.
-    # Two looks would count such an upload neither as delivered nor as waiting.
+    """Assert that events, deliveries, spool and counters agree.
+
+    `max_unconfirmed` is the largest number of events that were recorded and not confirmed.
+    """
+    # One copy: on a busy machine the collector may still accept an upload of a killed host. With
+    # two copies such an upload would be neither delivered nor waiting.
     with server.lock:
         accepted = dict(server.accepted)
     delivered = [report for body in accepted.values() for report in reports_of(body)]
-    kept = delivered + waiting_reports(folder, accepted)
-    held = [report for held in peek(folder).pending_reports for report in reports_of(held.body)]
-    numbers = numbers_of(kept + held)
+    kept = delivered + list_unsent_reports(folder, accepted)
+    pending_reports = peek(folder).pending_reports
+    pending = [report for row in pending_reports for report in reports_of(row.body)]
+    numbers = read_numbers(kept + pending)
     counters = client.event_counts()
     dropped = counters.get("dropped_full", 0) + counters.get("given_up", 0)
     assert not {"dropped_old", "spool_lost", "identity_lost"} & set(counters)
     assert len(numbers) == len(set(numbers)), "a report was delivered under two ids"
     assert counters["recorded"] == len(kept) + dropped
     assert len(confirmed - set(numbers)) <= dropped
-    assert len(set(numbers) - confirmed) <= most, "more than the records in flight were unconfirmed"
+    assert len(set(numbers) - confirmed) <= max_unconfirmed, (
+        "more than the records in flight were unconfirmed"
+    )
     assert confirmed <= set(numbers) or dropped
     assert max(client.privacy_spent().reserved.values()) <= total
 
 
 def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int) -> None:
-    """Check that each scope showed the permanent response of one value."""
+    """Assert that each scope has reported_values the permanent response of one value."""
     secret, scopes = read_secret(folder), peek(folder).scopes
     values = {
         response_of(secret, value, name=DAILY.name, epoch=scope.epoch, params=CLEAR): (
@@ -261,18 +272,18 @@ def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int
         for value in VALUES
         if scope.metric == DAILY.name
     }
-    shown = {values[bits] for name, bits in delivered if name == DAILY.name}
-    assert shown or kills < 200, "the hosts hardly sent"
-    assert max(Counter(epoch for epoch, _ in shown).values(), default=1) == 1
+    reported_values = {values[bits] for name, bits in delivered if name == DAILY.name}
+    assert reported_values or kills < 200, "the hosts hardly sent"
+    assert max(Counter(epoch for epoch, _ in reported_values).values(), default=1) == 1
 
 
 @pytest.mark.parametrize(
     "kills",
     [
         pytest.param(20, marks=pytest.mark.slow),
-        pytest.param(300, marks=pytest.mark.acceptance),  # meet all moods of the collector
+        pytest.param(300, marks=pytest.mark.acceptance),  # enough to meet all moods
     ],
 )
 def test_killed_host_loses_nothing_confirmed(kills: int, tmp_path: Path) -> None:
-    """Two hosts at a time on one folder."""
-    crash(tmp_path / "device", kills)
+    """Hosts that are killed in pairs on one folder lose no confirmed event."""
+    kill_hosts(tmp_path / "device", kills)

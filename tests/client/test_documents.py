@@ -1,6 +1,6 @@
-"""The pages of the device: the guide runs from an empty folder on, the reference has every name.
+"""Pages of the client: the blocks of README.md run, and REFERENCE.md lists every name.
 
-Each program is run on two days in a row, because the report of a day leaves on the next day.
+Each program runs on two days in a row, because the report of a day leaves on the next day.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ OUTPUTS = [
     for i, block in enumerate(BLOCKS)
     if block.language == "text" and i and BLOCKS[i - 1].language in ("sh", "python")
 ]
-"""Indices of the blocks that show an output: those after a program or a command."""
+"""Contains the indices of the blocks that show the output of the block before them."""
 
 
 def follow(block: Block, folder: Path, collector: AcceptingCollector, day: int) -> str:
-    """Do what a block says in a folder, which is also the reader's home; return what it prints.
+    """Run a block in a folder, which is also the home of the reader; return the output.
 
     `day` is the number of days from now on which a program runs.
     """
@@ -48,15 +48,15 @@ def follow(block: Block, folder: Path, collector: AcceptingCollector, day: int) 
     typed = text
     if block.language == "python":
         typed = f"python3 -c {shlex.quote(on_day(day, text))}"
-    own = f"unset XDG_DATA_HOME RAPPOR_DISABLED DO_NOT_TRACK\nexport HOME={folder}\n"
-    ended = run_script(own + typed, folder)
+    setup = f"unset XDG_DATA_HOME RAPPOR_DISABLED DO_NOT_TRACK\nexport HOME={folder}\n"
+    ended = run_script(setup + typed, folder)
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout
 
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[AcceptingCollector]:
-    """A collector for the page's registry."""
+    """A collector for the registry of the page."""
     (registry,) = (block for block in BLOCKS if block.language == "toml")
     with accepting(Registry.loads(registry.text)) as server:
         yield server
@@ -66,7 +66,7 @@ def collector() -> Iterator[AcceptingCollector]:
 def printed(
     collector: AcceptingCollector, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Block, str]:
-    """What every block prints on its last day, followed from the first to the last."""
+    """The output of every block on its last day, from the first block to the last."""
     home = tmp_path_factory.mktemp("home")
     outputs = {}
     for i, block in enumerate(BLOCKS):
@@ -78,7 +78,7 @@ def printed(
 
 @pytest.mark.slow
 def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingCollector) -> None:
-    """Also those that print nothing; what they send is accepted."""
+    """All blocks run, and the collector accepts their reports."""
     languages = [block.language for block in printed]
     assert languages.count("python") == 6
     assert languages.count("sh") == 4
@@ -91,12 +91,12 @@ def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingColl
 
 @pytest.mark.parametrize("i", OUTPUTS)
 def test_output_is_as_shown(i: int, printed: Mapping[Block, str]) -> None:
-    """A block of text is the output of the block before it; three dots stand for any text."""
+    """A block of text equals the output of the block before it. Three dots stand for any text."""
     assert is_shown(BLOCKS[i].text, printed[BLOCKS[i - 1]])
 
 
 def test_tables_have_every_option_and_its_default() -> None:
-    """One row for each field of the three classes of options."""
+    """The reference has a row for each field of the three classes of options."""
     for options in (ClientOptions(), BudgetCap(), QueueLimits()):
         for field in dataclasses.fields(options):
             pattern = rf"^\|(?: (?:`\w+` )?\|)? `{field.name}` \|.*$"
@@ -109,17 +109,20 @@ def test_tables_have_every_option_and_its_default() -> None:
 
 
 def test_tables_have_every_outcome_and_whether_it_is_true() -> None:
-    """One row each, or one for those that mean the same; every reason is named."""
+    """The tables contain every outcome and reason, and whether it is true.
+
+    Reasons with one meaning share a row.
+    """
     for reason in SkipReason:
         assert f"`{reason.name}`" in REFERENCE
     for outcome in (Outcome.RECORDED, Outcome.SKIPPED, Outcome.FAILED):
         assert f"| `{outcome.word.upper()}` | {'yes' if outcome else 'no'} |" in REFERENCE
     _, _, table = REFERENCE.partition("| `FlushReason` | true |")
     rows = table.partition("\n\n")[0].splitlines()[2:]
-    told = {
+    truths = {
         name: truth == "yes"
         for names, truth in (row.split(" | ")[:2] for row in rows)
         for name in re.findall(r"\w+", names)
     }
     done = {reason.name for reason in list(FlushReason)[:3]}
-    assert told == {each.name: each.name in done for each in FlushReason}
+    assert truths == {reason.name: reason.name in done for reason in FlushReason}

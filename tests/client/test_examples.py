@@ -1,6 +1,6 @@
-"""The programs in client/examples do what they say: a day's report leaves on the next day.
+"""Programs in client/examples, each run on several days.
 
-So the tests run them on several days.
+The report of a day leaves on the next day, so one day would show nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @pytest.fixture
 def collector() -> Iterator[AcceptingCollector]:
-    """A collector for the examples' registry."""
+    """A collector for the registry of the examples."""
     with accepting(Registry.load(EXAMPLES / "metrics.toml")) as server:
         yield server
 
@@ -45,7 +45,7 @@ def command_on_day(days: int, name: str, *words: str) -> list[str]:
 
 
 class Tool:
-    """The command-line tool, at a home and a collector of its own."""
+    """The command-line tool, with a home folder and a collector of its own."""
 
     def __init__(self, home: Path, collector: str) -> None:
         self.home = home
@@ -54,7 +54,7 @@ class Tool:
         self._env = env | {"MYTOOL_HOME": str(home), "MYTOOL_COLLECTOR": collector}
 
     def run(self, *words: str, day: int = 0, stdin: int = subprocess.DEVNULL) -> str:
-        """Run one command some days from now, and return what it prints."""
+        """Run a command some days from now, and return its output."""
         ended = subprocess.run(
             command_on_day(day, "command_line.py", *words),
             stdin=stdin,
@@ -66,10 +66,10 @@ class Tool:
         return ended.stdout
 
 
-def test_tool_without_an_answer_keeps_nothing(
+def test_tool_without_consent_records_nothing(
     tmp_path: Path, collector: AcceptingCollector
 ) -> None:
-    """A script is not asked, and what is not answered is a no."""
+    """Without a terminal the tool does not ask, and records nothing."""
     tool = Tool(tmp_path / "home", collector.url)
     assert tool.run("search", "duckduckgo") == "Searching with duckduckgo ...\n"
     assert not tool.home.exists()
@@ -77,7 +77,7 @@ def test_tool_without_an_answer_keeps_nothing(
 
 
 def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCollector) -> None:
-    """However often it is used: one report is held, and leaves when the day is over."""
+    """Two uses on a day lead to one pending report, which leaves when the day is over."""
     tool = Tool(tmp_path / "home", collector.url)
     tool.run("telemetry", "on")
     days = set()
@@ -85,13 +85,16 @@ def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCol
         days.add(datetime.datetime.now(datetime.UTC).date())
         tool.run("search", "duckduckgo")
         days.add(datetime.datetime.now(datetime.UTC).date())
-    (held,) = peek(tool.home / "telemetry").pending_reports
-    assert held.metric == "search_engine"
-    assert len(collector.reports) < len(days)  # two, if this test met midnight
+    (pending,) = peek(tool.home / "telemetry").pending_reports
+    assert pending.metric == "search_engine"
+    assert len(collector.reports) < len(days)  # fewer than the days that the test has seen
 
 
 def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: AcceptingCollector) -> None:
-    """With consent, a day's report has left when the next day's run ends; "off" leaves a number."""
+    """With consent the report of a day leaves in the run of the next day.
+
+    "telemetry off" leaves only the reserved nats.
+    """
     tool = Tool(tmp_path / "home", collector.url)
     assert tool.run("telemetry", "on") == "Telemetry is on.\n"
     for day in range(3):
@@ -113,7 +116,7 @@ def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: Acceptin
 def test_tool_asks_on_a_terminal_once(
     typed: bytes, n_reports: int, tmp_path: Path, collector: AcceptingCollector
 ) -> None:
-    """The answer counts from the first value on, and is not asked for again."""
+    """The tool asks once. The consent counts from the first value on."""
     tool = Tool(tmp_path / "home", collector.url)
     terminal, stdin = os.openpty()
     os.write(terminal, typed)
@@ -125,7 +128,7 @@ def test_tool_asks_on_a_terminal_once(
 
 
 class Site:
-    """The web application, served by a process of its own."""
+    """The web application in a process of its own."""
 
     def __init__(self, home: Path, collector: str) -> None:
         self.devices = home / "devices"
@@ -148,8 +151,8 @@ class Site:
             data=urllib.parse.urlencode(form).encode() if form else None,
             headers={"Authorization": f"Basic {login}"},
         )
-        with DIRECT.open(request, timeout=30) as answer:
-            return str(answer.read().decode())
+        with DIRECT.open(request, timeout=30) as response:
+            return str(response.read().decode())
 
     def send(self) -> None:
         """Run the sending job on the next day."""
@@ -157,7 +160,7 @@ class Site:
         subprocess.run(command, env=self._env, check=True)
 
     def contents(self) -> list[Contents]:
-        """Return what the people's devices hold."""
+        """Return the contents of all devices."""
         return [peek(folder) for folder in self.devices.glob("*")]
 
     def close(self) -> None:
@@ -168,14 +171,14 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, collector: AcceptingCollector) -> Iterator[Site]:
-    """The web application, with the collector above."""
+    """A running web application with the collector."""
     site = Site(tmp_path / "site", collector.url)
     yield site
     site.close()
 
 
 def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> None:
-    """Who agreed has a secret, a ledger and reports of their own; who did not has nothing."""
+    """Each person who agreed has a secret, a budget and reports, and no other person has any."""
     for person, consent in (("anna", "yes"), ("ben", "yes"), ("cleo", "no"), ("dan", None)):
         assert "May we count" in site.visit(person)
         if consent is not None:
@@ -183,19 +186,19 @@ def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> 
         for theme in ("dark", "light"):
             site.visit(person, theme=theme)
     contents = site.contents()
-    assert [one.has_secret for one in contents] == [True, True]
-    assert [len(one.pending_reports) for one in contents] == [1, 1]
+    assert [device.has_secret for device in contents] == [True, True]
+    assert [len(device.pending_reports) for device in contents] == [1, 1]
     assert collector.reports == []  # a request only records
     site.send()
     assert len(collector.reports) == 2
     contents = site.contents()
     assert len({read_secret(folder) for folder in site.devices.glob("*")}) == 2
-    assert [one.spent.metrics["theme"].scopes for one in contents] == [1, 1]
+    assert [device.spent.metrics["theme"].scopes for device in contents] == [1, 1]
     assert "Somebody who thought it" in site.visit("anna")
 
 
 def test_person_may_withdraw_and_delete(site: Site) -> None:
-    """A withdrawal leaves the loss already spent, the end of the account nothing at all."""
+    """A withdrawal leaves the reserved nats, and a deleted account leaves nothing."""
     site.visit("anna", consent="yes")
     site.visit("anna", theme="dark")
     site.visit("anna", consent="no")
@@ -209,8 +212,8 @@ def test_person_may_withdraw_and_delete(site: Site) -> None:
     assert "May we count" in site.visit("anna")
 
 
-def test_nobody_is_served_without_signing_in(site: Site) -> None:
-    """There is no device for a visitor whom nobody knows."""
+def test_site_needs_a_login(site: Site) -> None:
+    """A visitor who is not signed in gets no page and no device."""
     with pytest.raises(urllib.error.HTTPError, match="401"):
         DIRECT.open(site.url, timeout=30)
     assert not site.devices.exists()

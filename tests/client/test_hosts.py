@@ -1,7 +1,7 @@
-"""client/HOSTS.md: each of its programs, in its host, loses and doubles nothing.
+"""Programs of client/HOSTS.md: each of them, in its host, loses no report and sends none twice.
 
-A day has one report of a metric, however many events. So that each event has a report of its own,
-the programs record one metric after the other, counted over all processes of a host.
+A metric has one report a day, however many events. So the programs record one metric after the
+other, counted over all processes of a host, and each event has a report of its own.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from rappor import Registry
 
 PAGE = ROOT / "client" / "HOSTS.md"
 METRICS = next(
-    each.text for each in blocks(ROOT / "client" / "README.md") if each.language == "toml"
+    block.text for block in blocks(ROOT / "client" / "README.md") if block.language == "toml"
 )
 HEAD, THEME = METRICS.split("[metrics.theme]")
 N_EVENTS = 40
-"""Limits the events of a host, each of which has a metric of its own."""
+"""Largest number of events of a host. Each event has a metric of its own."""
 REGISTRY = HEAD.replace("total = 24", "total = inf") + "".join(
     f"[metrics.theme{i}]{THEME}" for i in range(N_EVENTS)
 )
@@ -53,27 +53,29 @@ def next_theme():
     os.close(file)
     return f"theme{{number - 1}}"
 """
+"""Module that returns the next metric. The number of events is the length of a file."""
 PATIENCE = 60.0
+"""Longest wait for the end of a host, in seconds. No host takes so long."""
 DAY = 86_400.0
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
-def shown(heading: str) -> dict[str, str]:
+def read_blocks(heading: str) -> dict[str, str]:
     """Return the blocks of a section by language."""
     return {
-        each.language: each.text
-        for each in blocks(PAGE)
-        if re.findall(r"^## (.+)$", each.before, re.MULTILINE)[-1] == heading
+        block.language: block.text
+        for block in blocks(PAGE)
+        if re.findall(r"^## (.+)$", block.before, re.MULTILINE)[-1] == heading
     }
 
 
 class Host:
-    """A folder with the registry and the program of a section, and a collector for it."""
+    """A folder with the registry and the program of a section, and a collector."""
 
     def __init__(self, folder: Path, collector: AcceptingCollector, heading: str) -> None:
         self.folder = folder
         self.collector = collector
-        self._blocks = shown(heading)
+        self._blocks = read_blocks(heading)
         self.port = free_port()
         (folder / "metrics.toml").write_text(REGISTRY)
         program = self._blocks.get("python", "")
@@ -92,7 +94,7 @@ class Host:
         self.env = {name: text for name, text in os.environ.items() if name not in switches}
 
     def run(self, **more: str) -> str:
-        """Run the program to its end; return what it prints."""
+        """Run the program to its end; return its output."""
         ended = subprocess.run(
             [sys.executable, "host.py"],
             cwd=self.folder,
@@ -104,8 +106,8 @@ class Host:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    def begin(self) -> subprocess.Popen[str]:
-        """Start the program, with pipes to write to and read from."""
+    def start(self) -> subprocess.Popen[str]:
+        """Start the program, with pipes for its input and output."""
         return subprocess.Popen(
             [sys.executable, "host.py"],
             cwd=self.folder,
@@ -116,18 +118,18 @@ class Host:
         )
 
     def replace_option(self, old: str, new: str) -> None:
-        """Start the host in another way than the page does."""
+        """Replace an option in the command of the section."""
         assert old in self._blocks["sh"]
         self._blocks["sh"] = self._blocks["sh"].replace(old, new)
 
     @contextlib.contextmanager
     def serving(self, module: str) -> Iterator[None]:
-        """Run the section's command while the block runs, and end it as a host does."""
+        """Run the command of the section while the block runs, and end it as a host does."""
         line = self._blocks["sh"].strip().replace(":8000", f":{self.port}")
         line = line.replace("--port 8000", f"--port {self.port}")
         *before, command = line.split(" && ")
-        for each in before:
-            subprocess.run(shlex.split(each), cwd=self.folder, check=True)
+        for setup in before:
+            subprocess.run(shlex.split(setup), cwd=self.folder, check=True)
         words = [sys.executable, "-m", module, *shlex.split(command)[1:]]
         with (self.folder / "host.log").open("wb") as log:
             process = subprocess.Popen(words, cwd=self.folder, env=self.env, stdout=log, stderr=log)
@@ -138,21 +140,23 @@ class Host:
             process.wait(PATIENCE)
 
     def visit(self, n: int) -> None:
-        """Load the site n times, each over a connection of its own, once it answers."""
-        until(self._answers)
+        """Load the site n times, each time over a connection of its own."""
+        until(self._has_recorded)
         for _ in range(n - 1):
-            assert self._answers()
+            assert self._has_recorded()
 
-    def _answers(self) -> bool:
+    def _has_recorded(self) -> bool:
+        """Return whether the site has responded and recorded."""
         with contextlib.suppress(OSError, httpx.TransportError):
             url = f"http://127.0.0.1:{self.port}/"
             return plain_http.get(url, timeout=10).text == "recorded\n"
         return False
 
-    def n_recorded(self, folder: str = "device") -> int:
-        """Send on the next day; return the reports that were recorded, and have all arrived once.
+    def count_recorded(self, folder: str = "device") -> int:
+        """Send all reports on the next day; return the number of recorded reports.
 
-        One whose answer was lost with its process is sent again, under the same id.
+        Asserts that all of them arrived exactly once. A report whose response was lost with its
+        process is sent again under the same id.
         """
         with Client.open(
             self.folder / folder,
@@ -172,7 +176,7 @@ MakeHost = Callable[[str], Host]
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[MakeHost]:
-    """Make the host of a section."""
+    """A function that creates the host of a section."""
     with accepting(Registry.loads(REGISTRY)) as collector:
         yield lambda heading: Host(tmp_path, collector, heading)
 
@@ -180,21 +184,24 @@ def host(tmp_path: Path) -> Iterator[MakeHost]:
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--preload", "--max-requests 3"])
 def test_gunicorn(host: MakeHost, option: str) -> None:
-    """All workers are one device, also those that end early and are not forked after it opened."""
+    """All workers are one device.
+
+    Some end early, and some are not forked from the process that opened the device.
+    """
     need("gunicorn")
     site = host("gunicorn, also with preload")
     site.replace_option("--preload", option)
     with site.serving("gunicorn"):
         site.visit(20)
-    assert site.n_recorded() == 20
+    assert site.count_recorded() == 20
 
 
 def test_uvicorn_workers(host: MakeHost) -> None:
-    """The same under an event loop, in processes that open the folder themselves."""
+    """Workers with an event loop, which open the folder themselves, are one device."""
     site = host("uvicorn workers, and any other event loop")
     with site.serving("uvicorn"):
         site.visit(20)
-    assert site.n_recorded() == 20
+    assert site.count_recorded() == 20
 
 
 @pytest.mark.slow
@@ -208,19 +215,22 @@ def test_celery(host: MakeHost) -> None:
         ask = "from host import client, work; [work.delay() for _ in range(8)]; client.close()"
         subprocess.run([sys.executable, "-c", ask], cwd=site.folder, env=site.env, check=True)
         until(lambda: (site.folder / "host.log").read_text().count(" succeeded in ") == 8)
-    assert site.n_recorded() == 8
+    assert site.count_recorded() == 8
 
 
 @pytest.mark.slow
 def test_frozen_process(host: MakeHost) -> None:
-    """Stopped at any moment, it neither holds up another process nor loses or doubles a report."""
+    """A process that is stopped at any moment does not hold up another process.
+
+    No report is lost or sent twice.
+    """
     site = host("A process that is frozen and thawed")
-    with site.begin() as frozen, site.begin() as other:
+    with site.start() as frozen, site.start() as other:
         for i in range(8):
-            for each in (frozen, other):
-                assert each.stdin is not None
-                each.stdin.write("event\n")
-                each.stdin.flush()
+            for process in (frozen, other):
+                assert process.stdin is not None
+                process.stdin.write("event\n")
+                process.stdin.flush()
             time.sleep(0.002 * i)
             frozen.send_signal(signal.SIGSTOP)
             assert other.stdout is not None
@@ -230,7 +240,7 @@ def test_frozen_process(host: MakeHost) -> None:
             assert frozen.stdout.readline() == "done\n"
         frozen.communicate()
         other.communicate()
-    assert site.n_recorded() == 16
+    assert site.count_recorded() == 16
 
 
 AS_ANOTHER_USER = """
@@ -245,7 +255,7 @@ exec(program)
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give a folder to another user")
 def test_dynamic_user(host: MakeHost, tmp_path: Path) -> None:
-    """The same device under another user id, once systemd has given it the folder."""
+    """The device stays the same under another user id after systemd has changed the owner."""
     site = host("systemd with DynamicUser")
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
@@ -268,20 +278,23 @@ def test_dynamic_user(host: MakeHost, tmp_path: Path) -> None:
 
 
 def give(user: int, *paths: Path) -> None:
-    """Give files to a user, as systemd does with a service's StateDirectory."""
+    """Give files to a user, as systemd does with the StateDirectory of a service."""
     for path in paths:
         os.chown(path, user, user)
 
 
 def test_read_only_root(host: MakeHost) -> None:
-    """The program goes on, and says why nothing is recorded."""
+    """The program goes on, and prints why nothing is recorded."""
     printed = host("A read-only root").run().splitlines()
     assert printed[0] == "skipped: the device is disabled"
     assert printed[1].startswith("the folder cannot be used: E")
 
 
 def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
-    """What a mount has made writable for the group is closed again; the device is the same."""
+    """The client takes the permissions away that a mount has given to a group.
+
+    The device stays the same.
+    """
     site = host("Two instances of a desktop program")
     site.run()
     device = tmp_path / "device"
@@ -290,38 +303,38 @@ def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
         path.chmod(path.stat().st_mode | (0o2070 if path.is_dir() else 0o060))
     site.run()
     assert read_secret(device) == secret
-    assert site.n_recorded() == 20
+    assert site.count_recorded() == 20
     assert all(path.stat().st_mode & 0o077 == 0 for path in identity_path(device).rglob("*"))
 
 
 def test_two_instances(host: MakeHost) -> None:
-    """Both run at once, on one budget."""
+    """Two programs that run at once share one device."""
     site = host("Two instances of a desktop program")
-    both = [site.begin() for _ in range(2)]
-    for each in both:
-        each.communicate()
-        assert each.returncode == 0
-    assert site.n_recorded() == 20
+    both = [site.start() for _ in range(2)]
+    for process in both:
+        process.communicate()
+        assert process.returncode == 0
+    assert site.count_recorded() == 20
 
 
 @pytest.mark.parametrize(("heading", "n"), [("A signal's handler", 20), ("asyncio", 1)])
 def test_program_loses_nothing(heading: str, n: int, host: MakeHost) -> None:
-    """Not what it records in the middle of another record(), nor when its loop ends."""
+    """No event is lost in a signal's handler inside of `record`, or at the end of an event loop."""
     site = host(heading)
     site.run()
-    assert site.n_recorded() == n
+    assert site.count_recorded() == n
 
 
 @pytest.mark.parametrize("switch", ["RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"])
 def test_hosts_respect_the_environment(host: MakeHost, switch: str) -> None:
-    """Where a switch is set, the programs of the page run and nothing is recorded."""
+    """The programs of the page run under a disabling variable and record nothing."""
     site = host("Two instances of a desktop program")
     assert site.run(**{switch: "1"}) == f"the environment has {switch}=1\n"
     assert not identity_path(site.folder / "device").exists()
 
 
 def test_every_program_respects_the_environment() -> None:
-    """No block leaves it out."""
-    programs = [each.text for each in blocks(PAGE) if each.language == "python"]
+    """All programs of the page use `respect_environment`."""
+    programs = [block.text for block in blocks(PAGE) if block.language == "python"]
     assert len(programs) == 9
-    assert all("respect_environment=True" in each for each in programs)
+    assert all("respect_environment=True" in program for program in programs)

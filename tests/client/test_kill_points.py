@@ -1,7 +1,7 @@
-"""A process that is killed, or loses power, at each moment of a step that sends.
+"""Processes that are killed at each moment of a step that sends.
 
-A step is run once for every moment at which it touches the disk. A child is killed there; then the
-folder stays as it is, or its spool is lost, damaged or of an earlier day, or one copy of the state.
+A step runs once for every moment at which it uses the disk, and a child is killed there. Then the
+folder stays as it is, or its spool is lost or older, or one copy of the state is damaged.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ METRICS = (
     metric_of("daily", params=CLEAR, epoch="year", interval="day"),
 )
 TOUCHING: Final = frozenset({"write", "fsync", "replace", "rename", "unlink", "link"})
+"""Contains the names of the functions whose calls are the moments."""
 SENDING: Final = (
     "admission.py",
     "copies.py",
@@ -56,23 +57,27 @@ SENDING: Final = (
     "uploader.py",
     "writer.py",
 )
+"""Contains the files whose lines are the moments in the acceptance stage."""
 
 
-class Writing(MemoryTransport):
-    """Accepts every upload, and keeps it where a killed process leaves it."""
+class StoringTransport(MemoryTransport):
+    """A collector that accepts every upload and stores it in a folder, where it survives a kill."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-        """Keep the bytes under the upload's id: the same ones however often it comes."""
+        """Store an upload under its id, and assert that all attempts have the same bytes.
+
+        The state must be on the disk in both copies, with the scope of the report.
+        """
         path = self.folder / f"{json.loads(body)['id']}.body"
         assert not path.exists() or path.read_bytes() == body
         path.with_suffix(".half").write_bytes(body)
         path.with_suffix(".half").rename(path)
         device = self.folder.parent / "device"
-        for report in json.loads(body)["reports"]:  # nothing leaves before its price is there
+        for report in json.loads(body)["reports"]:  # nothing leaves before its cost is on the disk
             scopes = {scope.metric for scope in read_device_state(device).scopes.values()}
             assert report["metric"] in scopes
         assert len(copies.read(IdentityFolder(identity_path(device)))) == len(copies.NAMES)
@@ -80,7 +85,10 @@ class Writing(MemoryTransport):
 
 
 def kill_at(moment: int, *, is_fine: bool) -> None:
-    """Kill this process when it is about to touch the disk for the n-th time, or runs a line."""
+    """Kill this process at its n-th moment.
+
+    A moment is a call that uses the disk, or (`is_fine`) a line of the sending modules.
+    """
     moments = itertools.count()
 
     def watch(frame: FrameType, event: str, arg: Any) -> Any:
@@ -94,12 +102,12 @@ def kill_at(moment: int, *, is_fine: bool) -> None:
         return watch
 
     end_folder_threads()
-    for module in (threading, sys):  # whichever thread is first
+    for module in (threading, sys):  # new threads, and this one
         (module.settrace if is_fine else module.setprofile)(watch)
 
 
-def lead(base: Path, opener: Opener, clock: FixedClock) -> None:
-    """Make a device with one report that waits and one that is held for a day that is over."""
+def create_device(base: Path, opener: Opener, clock: FixedClock) -> None:
+    """Create a device with one queued report, and one pending report of a day that is over."""
     client = opener(*METRICS, folder=f"{base.name}/device")
     record_days(client, "event", "a")
     client.close()
@@ -111,18 +119,18 @@ def lead(base: Path, opener: Opener, clock: FixedClock) -> None:
 
 
 def send_until_killed(place: Path, clock: FixedClock, moment: int, *, is_fine: bool) -> bool:
-    """Send both reports, killed at a moment if there are as many; return whether that failed."""
-    transport = Writing(place / "left")
+    """Send both reports, and be killed at a moment; return whether a report was not sent."""
+    transport = StoringTransport(place / "left")
     client = open_device(place / "device", *METRICS, collector=transport, clock=clock)
     kill_at(moment, is_fine=is_fine)
     client.flush()
     return len(transport.reports) != 2
 
 
-def killed_devices(
+def kill_devices(
     base: Path, clock: FixedClock, moments: Iterable[int], *, is_fine: bool
 ) -> Iterator[Path]:
-    """Yield a folder for each moment, with a device that was killed there, until one finishes."""
+    """Yield the folder of a device for each moment, killed there, until a device finishes."""
     for moment in moments:
         place = base.with_name(f"moment{moment}")
         shutil.copytree(base, place)
@@ -136,53 +144,61 @@ def killed_devices(
 
 
 def bits_of(bodies: list[bytes]) -> dict[str, list[str]]:
-    """Return the bits of each metric's uploads."""
-    found = collections.defaultdict(list)
+    """Return the bits of the reports in some uploads, by metric."""
+    bits_by_metric = collections.defaultdict(list)
     for body in bodies:
         for report in json.loads(body)["reports"]:
-            found[report["metric"]].append(report["bits"])
-    return found
+            bits_by_metric[report["metric"]].append(report["bits"])
+    return bits_by_metric
 
 
-def arrived(place: Path) -> dict[str, list[str]]:
-    """Return the bits of what has left a device, once for each id."""
+def read_arrivals(place: Path) -> dict[str, list[str]]:
+    """Return the bits of the reports that have left a device, by metric, once for each id."""
     return bits_of([path.read_bytes() for path in (place / "left").glob("*.body")])
 
 
 def check_killed(place: Path, opener: Opener) -> None:
-    """Go on: each report arrives once, under one id, and nothing counts as older."""
-    client = opener(*METRICS, folder=f"{place.name}/device", collector=Writing(place / "left"))
+    """Continue a killed device: each report arrives once, and none counts as dropped."""
+    client = opener(
+        *METRICS, folder=f"{place.name}/device", collector=StoringTransport(place / "left")
+    )
     assert client.flush()
-    assert {name: len(bits) for name, bits in arrived(place).items()} == {"daily": 1, "event": 1}
-    counted = client.event_counts()
+    assert {name: len(bits) for name, bits in read_arrivals(place).items()} == {
+        "daily": 1,
+        "event": 1,
+    }
+    counts = client.event_counts()
     client.close()
-    assert counted == {"accepted": 2, "recorded": 2}
+    assert counts == {"accepted": 2, "recorded": 2}
 
 
 def check_lost(place: Path, opener: Opener) -> None:
-    """Go on without the spool, or with an older one: whoever has answered answers the same."""
-    before, state = arrived(place), read_device_state(place / "device")
-    transport = Writing(place / "left")
+    """Continue without the spool, or with an older one.
+
+    Each memoized scope repeats its permanent response, and the spent nats stay.
+    """
+    before, state = read_arrivals(place), read_device_state(place / "device")
+    transport = StoringTransport(place / "left")
     client = opener(*METRICS, folder=f"{place.name}/device", collector=transport)
     assert {*before} <= {scope.metric for scope in state.scopes.values()}
     now = CLOCKS[client].now
     for metric in METRICS:
         client.record(metric.name, "b")
-    for _ in range(2):  # a report that was waiting takes the turn of a day
+    for _ in range(2):  # a report that was queued before leaves on the first day
         finish_days(client)
         client.flush()
     assert client.queued_count() == 0
-    CLOCKS[client].now = now  # the devices of later moments do not see these days
+    CLOCKS[client].now = now  # later moments begin at the same time
     assert client.privacy_spent().nats >= sum(scope.cost for scope in state.scopes.values())
     client.close()
     after = bits_of(transport.bodies)
-    latched = {scope.metric for scope in state.scopes.values()}
+    memoized = {scope.metric for scope in state.scopes.values()}
     assert all(set(bits) | set(after[name]) == set(bits) for name, bits in before.items())
-    assert all(len(set(after[name])) <= 1 for name in latched)
+    assert all(len(set(after[name])) <= 1 for name in memoized)
 
 
-def state_after(place: Path, name: str) -> Path:
-    """Return a copy of a killed device with its folder in a state."""
+def copy_in_state(place: Path, name: str) -> Path:
+    """Return a copy of a killed device whose folder is in a given state."""
     trial = place.with_name(f"{place.name}.{name}")
     shutil.copytree(place, trial)
     device = trial / "device"
@@ -198,25 +214,25 @@ def state_after(place: Path, name: str) -> Path:
     return trial
 
 
-def go_through(
+def check_all_moments(
     base: Path, opener: Opener, clock: FixedClock, moments: Iterable[int], *, is_fine: bool
 ) -> int:
-    """Kill at each moment and check every state of the disk; return how many moments there are."""
-    lead(base, opener, clock)
+    """Kill at each moment and check all states of the disk; return the number of moments."""
+    create_device(base, opener, clock)
     n_moments = 0
-    for place in killed_devices(base, clock, moments, is_fine=is_fine):
+    for place in kill_devices(base, clock, moments, is_fine=is_fine):
         n_moments += 1
-        clock.advance(seconds=10)  # past the claim of the killed process
+        clock.advance(seconds=10)  # the claim of the killed process ends
         for name in ("killed", "lost", "older"):
-            trial = state_after(place, name)
+            trial = copy_in_state(place, name)
             (check_killed if name == "killed" else check_lost)(trial, opener)
             shutil.rmtree(trial)
-        whole = len(copies.read(IdentityFolder(identity_path(place / "device"))))
-        for name in copies.NAMES if whole == len(copies.NAMES) else ():
+        n_valid = len(copies.read(IdentityFolder(identity_path(place / "device"))))
+        for name in copies.NAMES if n_valid == len(copies.NAMES) else ():
             before = read_device_state(place / "device").scopes
-            trial = state_after(place, name)
+            trial = copy_in_state(place, name)
             numbers = [
-                each.number for each in copies.read(IdentityFolder(identity_path(trial / "device")))
+                copy.number for copy in copies.read(IdentityFolder(identity_path(trial / "device")))
             ]
             if len(numbers) == 1:
                 after = read_device_state(trial / "device").scopes
@@ -226,22 +242,26 @@ def go_through(
 
 
 @pytest.mark.slow
-def test_killed_when_it_touches_the_disk(home: Home) -> None:
-    """At each call that writes, flushes or renames a file, or ends a transaction."""
+def test_killed_at_each_use_of_the_disk(home: Home) -> None:
+    """Each moment is a call that writes, flushes or renames a file, or ends a transaction."""
     moments = itertools.count()
-    assert go_through(home.place / "base", home.open, home.clock, moments, is_fine=False) > 15
+    assert (
+        check_all_moments(home.place / "base", home.open, home.clock, moments, is_fine=False) > 15
+    )
 
 
 @pytest.mark.acceptance
 @pytest.mark.parametrize("first", range(4))
 def test_killed_at_every_line(first: int, home: Home) -> None:
-    """At each line that a step runs of the modules that touch the disk."""
+    """Each moment is a line of the modules that write to the disk."""
     moments = itertools.count(first, 4)
-    assert go_through(home.place / "base", home.open, home.clock, moments, is_fine=True) > 100
+    assert (
+        check_all_moments(home.place / "base", home.open, home.clock, moments, is_fine=True) > 100
+    )
 
 
-def test_killed_while_a_device_begins(home: Home) -> None:
-    """At each touch of the disk: it has spent nothing, so no budget is lost with it."""
+def test_killed_during_the_creation_of_a_device(home: Home) -> None:
+    """A device that was killed during its creation has spent nothing, so no budget is lost."""
     for moment in itertools.count():
         begin = partial(open_device, home.place / f"new{moment}")
         is_over = not is_killed(moment, TOUCHING | {"execute"}, begin)
@@ -283,8 +303,8 @@ def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) ->
     assert n_left > 0
 
 
-def test_a_stopped_process_puts_nothing_back(home: Home) -> None:
-    """It is stopped at each touch of the disk, while another one withdraws and agrees again."""
+def test_paused_process_writes_nothing_back(home: Home) -> None:
+    """A process that is paused during a withdrawal and a second consent writes no old file back."""
     withdrawn = list[bool]()
 
     def withdraw() -> None:

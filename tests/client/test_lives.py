@@ -1,7 +1,7 @@
-"""A device lives: two programs record on one folder while everything around them goes wrong.
+"""Lives of a device: two programs use one folder while everything around them fails.
 
-Processes are killed, forked and started again, files are damaged, lost and brought back from
-backups, clocks jump, people withdraw and agree again. After every step the promises hold.
+Processes are killed, forked and started again, files are damaged, lost and restored from backups,
+clocks jump, people withdraw and agree again. After every step all promises hold.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from rappor.base.errors import FileError
 from rappor.registry.budget import most_reports
 
 NOISY = Params(k=128, h=2, m=4, f=0.4, g=0.1, p=0.05, q=0.8)
-SHOWING = constant_coins(2**31)
-"""Between the thresholds of p and q: reports show the permanent response itself."""
+REVEALING_COINS = constant_coins(2**31)
+"""These coins are between the thresholds of p and q, so a report equals its permanent response."""
 METRICS = {
     metric.name: metric
     for metric in (
@@ -61,12 +61,13 @@ METRICS = {
     )
 }
 REGISTRY = registry_of(*METRICS.values())
-LOUDER = dataclasses.replace(NOISY, p=0.01, q=0.9)
+OTHER_NOISE = dataclasses.replace(NOISY, p=0.01, q=0.9)
 REGISTRIES = (
     REGISTRY,
-    registry_of(*(dataclasses.replace(each, params=LOUDER) for each in METRICS.values())),
+    registry_of(*(dataclasses.replace(metric, params=OTHER_NOISE) for metric in METRICS.values())),
 )
-"""The second has other noise: it is followed at once for life, else from the next epoch on."""
+"""Contains two registries. The second one has other p and q, which count at once for a metric for
+life, and from the next epoch on for other metrics."""
 VALUES = ("telltale one", "telltale two", "telltale three")
 HOUR, DAY = 3600, 86_400
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
@@ -88,66 +89,66 @@ MOODS: tuple[TransportResponse | None, ...] = (
         status=200, body=b'{"reports": [{"status": "refused", "reason": "unknown"}]}'
     ),
 )
-"""What may become of an upload in place of an answer that accepts it."""
+"""Contains responses to an upload in place of one that accepts it. None is a failing network."""
 
 
 class Collector(MemoryTransport):
-    """Keeps every report that it sees with the secret that it was made under."""
+    """A collector that stores every report with the secret under which it was made."""
 
     def __init__(self, folder: Path, clock: FixedClock) -> None:
         super().__init__()
         self.folder = folder
         self.bodies_by_id: dict[str, bytes] = {}
         self.seen: dict[tuple[bytes, str], tuple[str, bytes]] = {}
-        self.broken: list[str] = []
+        self.mistakes: list[str] = []
         self.left: set[tuple[bytes, str, int]] = set()
         self.clock = clock
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-        """Look at an upload: one id has the same bytes over all attempts, and its price is paid.
+        """Check that an id has the same bytes in all attempts, and that its cost is on the disk.
 
-        What is wrong is noted: the device would take an error for a failure of the network.
+        Mistakes are stored, because the client takes an exception for a failing network.
         """
         upload_id = json.loads(body)["id"]
         if upload_id not in self.bodies_by_id:
-            self.look_at_interval(read_report(body).metric)
+            self.check_interval(read_report(body).metric)
         if self.bodies_by_id.setdefault(upload_id, body) != body:
-            self.broken.append("the same id came with other bytes")
+            self.mistakes.append("the same id came with other bytes")
         state, report = read_device_state(self.folder), read_report(body)
         if report.metric not in {scope.metric for scope in state.scopes.values()}:
-            self.broken.append("a report left before its price was there")
+            self.mistakes.append("a report left before its cost was on the disk")
         self.seen[read_secret(self.folder), upload_id] = (report.metric, report.bits)
         return super().send(body, timeout=timeout)
 
-    def look_at_interval(self, name: str) -> None:
-        """Note where a second report of a metric leaves in an interval."""
+    def check_interval(self, name: str) -> None:
+        """Store a mistake if a second report of a metric leaves in an interval."""
         key = (read_secret(self.folder), name, int(self.clock.now // DAY))
         if key in self.left:
-            self.broken.append("two reports of a metric left in an interval")
+            self.mistakes.append("two reports of a metric left in an interval")
         self.left.add(key)
 
 
 class Log(logging.Handler):
-    """Keeps what the device says to its host."""
+    """A log handler that stores all lines."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said = ""
+        self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line, with the traceback if there is one."""
-        self.said += self.format(record) + "\n"
+        """Store a line, with its traceback."""
+        self.text += self.format(record) + "\n"
 
 
 @functools.lru_cache(maxsize=10_000)
 def responses_of(secret: bytes, name: str, epoch: str) -> dict[bytes, str]:
-    """Return the value behind each permanent response of a scope, by the protocol alone."""
+    """Return the values by permanent response in a scope, computed without the client."""
     where: dict[str, Any] = {"name": name, "epoch": epoch, "params": METRICS[name].params}
     return {response_of(secret, value, **where): value for value in VALUES}
 
 
 class Lives(RuleBasedStateMachine):
-    """One folder, two programs."""
+    """The state machine: one folder and two programs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,24 +167,24 @@ class Lives(RuleBasedStateMachine):
 
     @property
     def day(self) -> datetime.date:
-        """The clock's day."""
+        """The day of the clock."""
         return datetime.datetime.fromtimestamp(self.clock.now, datetime.UTC).date()
 
     def open(self, version: int = 0) -> Client:
-        """Start a program; nothing around it keeps it from working."""
+        """Start a program, which must not be disabled."""
         client = open_device(
             self.folder,
             registry=REGISTRIES[version],
             collector=self.collector,
             clock=self.clock,
-            coins=SHOWING,
+            coins=REVEALING_COINS,
             raise_errors=False,
         )
         assert client.disabled_reason == ""
         return client
 
-    def quiesce(self) -> None:
-        """Let both programs write what they have, and hold no file: their folder is changed."""
+    def write_and_close(self) -> None:
+        """Let both programs write their events and close their spool, before the folder changes."""
         for client in self.programs:
             client.queued_count()
             assert client._writer is not None
@@ -192,14 +193,15 @@ class Lives(RuleBasedStateMachine):
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
     def record(self, n: int, name: str, value: str) -> None:
         """Record a value."""
-        self.note(name)
+        self.store_event(name)
         assert self.programs[n].record(name, value) != Outcome.FAILED
         self.days.add(self.day)
 
-    def note(self, name: str) -> None:
-        """Note in which interval a metric has an event.
+    def store_event(self, name: str) -> None:
+        """Store the interval of an event.
 
-        A lost spool forgets which intervals were answered; the state remembers what a price counts.
+        A lost spool does not know which intervals had a report. The state remembers it only for
+        scopes with a report limit.
         """
         number = int(self.clock.now // DAY)
         n_spools = 0 if METRICS[name].interval == "epoch" else self.n_spools
@@ -207,32 +209,32 @@ class Lives(RuleBasedStateMachine):
 
     @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
     def record_a_mistake(self, n: int, name: str) -> None:
-        """A value of the wrong kind, or in place of the name: nothing is kept."""
+        """A value of the wrong kind, also in place of the name, is skipped."""
         assert self.programs[n].record(name, [*VALUES]) == Outcome.SKIPPED
 
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)))
     def refuse(self, n: int, name: str) -> None:
-        """Nothing of a metric that a person refuses is kept, until the next start agrees to it."""
+        """A refused metric has no report in the spool. The next start allows it again."""
         self.record(n, name, VALUES[0])
-        self.quiesce()
+        self.write_and_close()
         self.programs[n].opt_out(name)
         assert self.programs[n].record(name, VALUES[0]) == Outcome.SKIPPED
-        with contextlib.suppress(FileError):  # it may be damaged
+        with contextlib.suppress(FileError):  # the folder may be damaged
             contents = peek(self.folder)
-            assert name not in {each.metric for each in contents.queued_reports}
-            assert name not in {each.metric for each in contents.pending_reports}
+            assert name not in {report.metric for report in contents.queued_reports}
+            assert name not in {report.metric for report in contents.pending_reports}
         self.restart(n)
 
     @rule(n=PROGRAMS, moods=st.lists(st.sampled_from(MOODS), max_size=2))
     def flush(self, n: int, moods: list[TransportResponse | None]) -> None:
-        """Send what may go, to a collector that may have its moods; then the next run sends all."""
+        """Send with a moody collector. Then send all remaining reports with a good one."""
         self.collector.script = moods
         self.programs[n].flush(timeout=1.0)
         self.collector.script = []
         if moods:
             self.clock.now += HOUR
             self.programs[n].flush(timeout=30.0)
-            while self.programs[n].queued_count():  # they follow one by one
+            while self.programs[n].queued_count():  # late reports leave one by one
                 self.pass_time(DAY)
                 assert self.programs[n].flush(timeout=30.0).reason is not FlushReason.FAILED
 
@@ -241,14 +243,14 @@ class Lives(RuleBasedStateMachine):
         name=st.sampled_from(sorted(METRICS)),
         value=st.sampled_from(VALUES),
     )
-    def come_back_to_an_interval(self, n: int, name: str, value: str) -> None:
+    def set_clock_back(self, n: int, name: str, value: str) -> None:
         """A clock that is set back reopens no interval that has had its report."""
         now, n_sent = self.clock.now, []
         for client in self.programs:
             client.queued_count()
         for _ in range(2):
             self.clock.now = now
-            self.collector.left.clear()  # its intervals come again
+            self.collector.left.clear()  # the same intervals come again
             self.record(n, name, value)
             for _ in range(9):
                 self.pass_time(DAY)
@@ -258,7 +260,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from(JUMPS))
     def pass_time(self, seconds: int) -> None:
-        """Go on, or let the clock jump."""
+        """Move the clock forwards or backwards."""
         self.clock.now += seconds
         self.days.add(self.day)
         if seconds < 0:
@@ -266,13 +268,13 @@ class Lives(RuleBasedStateMachine):
 
     @rule(n=PROGRAMS, version=st.integers(0, 1))
     def restart(self, n: int, version: int = 0) -> None:
-        """End a program and start it again, perhaps after an update."""
+        """End a program and start it again, perhaps with another registry."""
         self.programs[n].close()
         self.programs[n] = self.open(version)
 
     @rule(n=PROGRAMS)
     def kill(self, n: int) -> None:
-        """Lose what a program has not written."""
+        """Lose the events that a program has not written."""
         writer = self.programs[n]._writer
         assert writer is not None
         writer.clear()
@@ -281,9 +283,9 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda _: hasattr(os, "fork"))
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
     def fork(self, n: int, name: str, value: str) -> None:
-        """A child drops what its parent has not written, records and writes."""
+        """A child drops the events of its parent, records and writes."""
         client = self.programs[n]
-        self.note(name)
+        self.store_event(name)
 
         def record() -> None:
             assert client._writer is not None
@@ -295,8 +297,8 @@ class Lives(RuleBasedStateMachine):
 
     @rule(name=COPIES, how=st.sampled_from(["truncate", "flip", "remove", "empty", "foreign"]))
     def damage_a_copy(self, name: str, how: str) -> None:
-        """Damage one of the two copies: the other one mends it."""
-        self.quiesce()
+        """Damage one copy of the state. The other copy repairs it."""
+        self.write_and_close()
         path = identity_path(self.folder) / name
         before = read_state(self.folder)
         if before is None:
@@ -318,32 +320,32 @@ class Lives(RuleBasedStateMachine):
                 shutil.copy(identity_path(other) / name, path)
         if list(identity_path(self.folder).glob("spool-*.sqlite3")) or how != "foreign":
             assert read_device_state(self.folder) == before[0]
-        self.mend()
+        self.restart_both()
 
-    def mend(self) -> None:
-        """Let both programs start, which look at the folder."""
+    def restart_both(self) -> None:
+        """Restart both programs, which repairs the folder."""
         for n in range(len(self.programs)):
             self.restart(n)
 
     @rule(n=PROGRAMS)
-    def bring_back_an_older_copy(self, n: int) -> None:
-        """Put one copy of an earlier day in its place; the newer one wins."""
-        self.quiesce()
+    def restore_an_older_copy(self, n: int) -> None:
+        """Restore an older copy of the state. The newer copy wins."""
+        self.write_and_close()
         name = copies.NAMES[n]
         path = identity_path(self.folder) / name
         older = path.read_bytes() if path.exists() else b""
         for metric in METRICS:
             self.record(0, metric, VALUES[1])
-        self.quiesce()
+        self.write_and_close()
         before = read_device_state(self.folder)
         path.write_bytes(older)
         assert read_device_state(self.folder) == before
-        self.mend()
+        self.restart_both()
 
     @rule()
     def lose_the_spool(self) -> None:
-        """It changes no budget and no latch."""
-        self.quiesce()
+        """Lose the spool. Budget and memoized responses stay."""
+        self.write_and_close()
         before = read_device_state(self.folder)
         remove_spool(self.folder)
         self.n_spools += 1
@@ -352,8 +354,8 @@ class Lives(RuleBasedStateMachine):
 
     @rule(part=st.floats(0, 1))
     def damage_the_spool(self, part: float) -> None:
-        """It changes no budget and no latch."""
-        self.quiesce()
+        """Damage the spool. Budget and memoized responses stay."""
+        self.write_and_close()
         before = read_device_state(self.folder)
         for path in identity_path(self.folder).glob("spool-*"):
             data = bytearray(path.read_bytes())
@@ -365,26 +367,26 @@ class Lives(RuleBasedStateMachine):
         assert read_device_state(self.folder) == before
 
     @rule()
-    def bring_back_an_older_spool(self) -> None:
-        """What waits in it may have left: where the state has changed, it is dropped."""
-        self.quiesce()
-        kept = self.place / f"spool{next(self.n_copies)}"
-        shutil.copytree(identity_path(self.folder), kept)
+    def restore_an_older_spool(self) -> None:
+        """Restore an older spool. Its reports are dropped if the state has changed since."""
+        self.write_and_close()
+        backup = self.place / f"spool{next(self.n_copies)}"
+        shutil.copytree(identity_path(self.folder), backup)
         for metric in METRICS:
             self.record(1, metric, VALUES[2])
         self.pass_time(DAY)
         self.programs[1].flush()
-        self.quiesce()
+        self.write_and_close()
         remove_spool(self.folder)
-        for path in kept.glob("spool-*"):
+        for path in backup.glob("spool-*"):
             shutil.copy(path, identity_path(self.folder))
         self.n_spools += 1
         self.collector.left.clear()  # nor does it know what has left
 
     @rule(n=PROGRAMS)
     def withdraw(self, n: int) -> None:
-        """Nothing true is left; the other program notices, and both people agree again."""
-        self.quiesce()
+        """Withdraw: no secret is left, and the other program notices. Then agree again."""
+        self.write_and_close()
         known = read_state(self.folder)
         assert self.programs[n].withdraw()
         self.check_reserved()
@@ -402,11 +404,11 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.day.year < 2040)
     @rule()
     def lose_the_state(self) -> None:
-        """Both copies are gone: the device is silent until the year is over."""
-        self.quiesce()
+        """Lose both copies: all metrics are skipped until the year is over."""
+        self.write_and_close()
         for name in copies.NAMES:
             (identity_path(self.folder) / name).write_bytes(b"")
-        self.mend()
+        self.restart_both()
         assert all(
             client.record(name, VALUES[0]) == Outcome.SKIPPED
             for client in self.programs
@@ -415,7 +417,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_reserved(self) -> None:
-        """What was reserved never becomes less, whatever happens; an unknown year is infinite."""
+        """Reserved nats never decrease. A year may become unknown."""
         reserved = self.programs[0].privacy_spent().reserved
         for year, nats in self.reserved.items():
             assert reserved.get(year, 0.0) >= nats - 1e-9 or math.inf in reserved.values()
@@ -427,57 +429,57 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_spent(self) -> None:
-        """What answers can have cost was reserved before."""
+        """The spent nats are at most the reserved nats."""
         spent = self.programs[0].privacy_spent()
         assert spent.nats <= sum(spent.reserved.values()) + 1e-9
 
     @invariant()
     def check_delivered(self) -> None:
-        """A scope shows what the protocol says, in no more reports than its price counts on."""
-        assert self.collector.broken == []
-        shown: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
+        """Each scope shows the response of one value, in no more reports than its cost assumes."""
+        assert self.collector.mistakes == []
+        values_by_scope: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
             metric = METRICS[name]
             epochs = {metric.epoch_at(day) for day in self.days}
-            found = [
+            matches = [
                 (epoch, known[bits])
                 for epoch in epochs
                 for known in [responses_of(secret, metric.name, epoch)]
                 if bits in known
             ]
-            (scope,) = found
-            shown[secret, metric.name, scope[0]].append(scope[1])
-        for (_, name, _), values in shown.items():
+            (scope,) = matches
+            values_by_scope[secret, metric.name, scope[0]].append(scope[1])
+        for (_, name, _), values in values_by_scope.items():
             assert len(set(values)) == 1
             assert len(values) <= (most_reports(METRICS[name]) or math.inf)
 
     @invariant()
     def check_intervals(self) -> None:
-        """One report at most leaves for each interval that had an event, in each spool."""
+        """In each spool, an interval with an event has one report at most."""
         n_sent = Counter((secret, name) for (secret, _), (name, _) in self.collector.seen.items())
         for (secret, name), events in self.events.items():
             assert n_sent[secret, name] <= len(events)
 
     @invariant()
     def check_secrecy(self) -> None:
-        """No value is in a file, in a line of the log or in what is shown; no secret in a spool."""
+        """No value is in a file, a log line or a repr, and the secret is in the state only."""
         client = self.programs[0]
-        said = (
-            self.log.said
+        texts = (
+            self.log.text
             + f"{client!r} {client.privacy_spent()} {client.sent_uploads()} {client.event_counts()}"
         )
         files = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
-        written = b"".join(files.values()) + said.encode()
+        written = b"".join(files.values()) + texts.encode()
         assert not [value for value in VALUES if value.encode() in written]
         if (known := read_state(self.folder)) is not None and known[0].secret is not None:
             secret = known[0].sealed_secret.bytes
             beside = [data for path, data in files.items() if not path.name.startswith("state.")]
-            for data in (*beside, said.encode()):
+            for data in (*beside, texts.encode()):
                 assert secret not in data
                 assert secret.hex().encode() not in data
 
     def teardown(self) -> None:
-        """End both programs."""
+        """Close both programs, and remove the folder."""
         logging.getLogger("rappor_client").removeHandler(self.log)
         for client in self.programs:
             client.close()

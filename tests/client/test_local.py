@@ -1,4 +1,4 @@
-"""Local mode: a device without a collector."""
+"""A local device: a client without a collector."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ with Client.open("device", **choices) as client:
     assert client.record("page", "x")
     client.queued_count()
     clock.advance(days=1)
-    assert client.record("page", "x")  # which ends the interval of the day before
+    assert client.record("page", "x")  # ends the interval of the day before
     assert client.queued_count() == 1
     flushed = client.flush()
     assert not flushed and flushed.reason is FlushReason.NO_COLLECTOR and flushed.waiting == 1
@@ -29,10 +29,11 @@ with Client.open("device", **choices) as client:
     assert client.privacy_spent().nats > 0 and client.sent_uploads() == []
 assert not events and "http.client" not in sys.modules, events
 """
+"""Program that uses a local device and opens no socket."""
 
 
 def test_local_device_collects_and_sends_nothing(tmp_path: Path) -> None:
-    """Without a collector: people can look, no socket is made and no sender is started."""
+    """A local device stores reports for people to see, opens no socket and starts no sender."""
     (tmp_path / "metrics.toml").write_text(toml_of())
     run_python("-c", LOCAL, folder=tmp_path)
     (report,) = peek(tmp_path / "device").queued_reports

@@ -1,4 +1,4 @@
-"""interval = "epoch": one report from the day on that the secret draws, and then no other."""
+"""`interval = "epoch"`: one report in an epoch, from the day that the secret draws."""
 
 from __future__ import annotations
 
@@ -23,56 +23,58 @@ DAYS = 92
 
 
 def once(params: Params = ONCE, **fields: Any) -> Metric:
+    """Return a metric with one report in each quarter."""
     return metric_of(params=params, **{"epoch": "quarter", "interval": "epoch"} | fields)
 
 
-def drawn(secret: bytes) -> int:
-    """Return the day of the quarter that a secret draws."""
+def find_drawn_day(secret: bytes) -> int:
+    """Return the day of the quarter that a secret draws, counted from 0."""
     return derive_report_day(secret, "page", "2026-Q4", ONCE, DAYS)
 
 
-def secret_that_draws(day: int) -> bytes:
+def find_secret(day: int) -> bytes:
     """Return the first of the secrets 0, 1, ... that draws a day."""
     secrets = (number.to_bytes(32, "big") for number in itertools.count())
-    return next(secret for secret in secrets if drawn(secret) == day)
+    return next(secret for secret in secrets if find_drawn_day(secret) == day)
 
 
 class Quarter:
-    """A device that records a value each day of a quarter, in some way."""
+    """A device in the last quarter of 2026, with a secret that draws a given day."""
 
     def __init__(self, home: Home, day: int) -> None:
-        write_device(home.folder, secret_that_draws(day))
+        write_device(home.folder, find_secret(day))
         self.home, self.clock, self.folder, self.drawn = home, home.clock, home.folder, day
         self.transport = home.transport
         self.clock.set(START)
         self.client = self.open(once())
 
     def open(self, *metrics: Metric) -> Client:
-        """Open the device."""
+        """Open a client on the device."""
         return self.home.open(*metrics, collector=self.transport)
 
     def live(self, days: range) -> list[Outcome]:
-        """Record a value on each of these days of the quarter, and send what may go."""
-        told = []
+        """Flush and record a value on each of some days of the quarter; return the outcomes."""
+        outcomes = []
         for day in days:
             self.clock.set(START)
             self.clock.advance(days=day)
             self.client.flush()
-            told.append(self.client.record("page", f"value of day {day}"))
+            outcomes.append(self.client.record("page", f"value of day {day}"))
             self.client.queued_count()
-        return told
+        return outcomes
 
 
 @pytest.fixture
 def quarter(request: pytest.FixtureRequest, home: Home) -> Quarter:
+    """A device that draws day 40, or the day that the test passes."""
     return Quarter(home, getattr(request, "param", 40))
 
 
 @pytest.mark.parametrize("quarter", [0, 40, DAYS - 9], indirect=True)
 def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
-    """Nothing before it, one on it that leaves on the next day, and nothing after it."""
-    told, day = quarter.live(range(DAYS)), quarter.drawn
-    assert told == [
+    """Only the event of the drawn day is recorded, and its report leaves on the next day."""
+    outcomes, day = quarter.live(range(DAYS)), quarter.drawn
+    assert outcomes == [
         *[Outcome.SKIPPED] * day,
         Outcome.RECORDED,
         *[Outcome.SKIPPED] * (DAYS - 1 - day),
@@ -83,14 +85,14 @@ def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
     assert quarter.client.privacy_spent().nats == pytest.approx(epsilon_1(ONCE), abs=1e-3)
 
 
-def test_who_comes_late_answers_on_the_first_day(quarter: Quarter) -> None:
-    """From the drawn day on, the first day with an event is the one."""
+def test_late_device_reports_the_first_day_with_an_event(quarter: Quarter) -> None:
+    """A device without an event on the drawn day reports the next day with an event."""
     late = quarter.drawn + 1
     assert quarter.live(range(late, late + 3)) == [Outcome.RECORDED, *[Outcome.SKIPPED] * 2]
 
 
 def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
-    """Others of that day take part in the choice; those of the next day do not."""
+    """All events of the chosen day take part in the choice, events of the next day do not."""
     day = quarter.drawn
     assert quarter.live(range(day, day + 1)) == [Outcome.RECORDED]
     quarter.clock.advance(hours=3)
@@ -102,10 +104,13 @@ def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
 
 @pytest.mark.parametrize("of_the_day", [1, 2])
 @pytest.mark.parametrize("of_the_next", [0, 1])
-def test_what_is_stored_after_midnight_belongs_to_its_own_day(
+def test_late_write_belongs_to_the_day_of_its_event(
     of_the_day: int, of_the_next: int, quarter: Quarter
 ) -> None:
-    """Neither an event that another program has on the next day nor a later one takes its place."""
+    """An event that is written on the following day counts for its own day.
+
+    It displaces an event of that following day, which another program has written before.
+    """
     other = quarter.open(once())
     quarter.clock.set(START)
     quarter.clock.advance(days=quarter.drawn)
@@ -114,8 +119,8 @@ def test_what_is_stored_after_midnight_belongs_to_its_own_day(
             assert quarter.client.record("page", "own day") == Outcome.RECORDED
     quarter.client.close()
     quarter.clock.advance(days=1)
-    (held,) = peek(quarter.folder).pending_reports
-    assert held.interval_end == quarter.clock() - 12 * HOUR
+    (pending,) = peek(quarter.folder).pending_reports
+    assert pending.interval_end == quarter.clock() - 12 * HOUR
     for _ in range(of_the_next):
         other.record("page", "next day")
     other.flush()
@@ -126,10 +131,11 @@ def test_what_is_stored_after_midnight_belongs_to_its_own_day(
 
 
 @pytest.mark.parametrize(("day", "n"), [(DAYS - 2, 1), (DAYS - 1, 0)])
-def test_an_event_of_the_last_day_of_an_epoch_is_not_chosen(
-    day: int, n: int, quarter: Quarter
-) -> None:
-    """Its report would leave in the next epoch; that of the day before leaves on the last day."""
+def test_event_of_the_last_day_is_skipped(day: int, n: int, quarter: Quarter) -> None:
+    """The report of the last day would leave in the next epoch, so the event is skipped.
+
+    The report of the day before leaves on the last day.
+    """
     (outcome,) = quarter.live(range(day, day + 1))
     assert outcome.reason is (None if n else SkipReason.LATE)
     quarter.clock.set("2026-12-31T23:59:59")
@@ -138,10 +144,13 @@ def test_an_event_of_the_last_day_of_an_epoch_is_not_chosen(
 
 
 @pytest.mark.parametrize("is_tried", [False, True])
-def test_a_report_that_could_not_leave_within_its_epoch_is_dropped_and_counted(
+def test_report_that_could_not_leave_in_its_epoch_is_given_up(
     *, is_tried: bool, quarter: Quarter
 ) -> None:
-    """The next epoch has its own report, on its own day."""
+    """A report that could not leave in its epoch is given up, tried or not.
+
+    The next epoch has its own report on its own day.
+    """
     failing = MemoryTransport([None] * 3)
     quarter.client = quarter.home.open(once(), collector=failing)
     quarter.live(range(DAYS - 4, DAYS - 3))
@@ -177,17 +186,17 @@ STEPS = st.lists(
 def test_no_report_leaves_after_its_epoch(
     first: int, steps: list[tuple[float, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whatever fails, however long a device is off, and whenever it sends."""
+    """No report leaves after its epoch, whatever fails and whenever the device is used."""
     clock = FixedClock(START)
     clock.advance(days=first)
     end = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC).timestamp()
-    left = list[float]()
+    sending_times = list[float]()
 
     class Network(MemoryTransport):
         is_failing = False
 
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-            left.append(clock())
+            sending_times.append(clock())
             if self.is_failing:
                 raise UploadError("the network failed")
             return super().send(body, timeout=timeout)
@@ -204,12 +213,12 @@ def test_no_report_leaves_after_its_epoch(
         network.is_failing = action == "fail"
         client.flush(timeout=0)
     client.close()
-    assert all(moment < end for moment in left)
+    assert all(time < end for time in sending_times)
     assert len(network.reports) <= 1
 
 
-def test_its_price_is_that_of_one_report() -> None:
-    """In the registry's budget, for any epoch that ends."""
+def test_cost_is_the_loss_of_one_report() -> None:
+    """The cost of an epoch is the loss of one report, for every epoch that ends."""
     balanced = Params.profile("balanced")
     for epoch, scopes in (("year", 1), ("quarter", 4), ("month", 12)):
         metric = once(balanced, epoch=epoch)
@@ -218,26 +227,31 @@ def test_its_price_is_that_of_one_report() -> None:
             Registry([metric], total=2.0 * scopes - 0.01)
 
 
-def test_it_needs_an_epoch_that_ends() -> None:
-    """A metric for life has no other epoch to report in."""
+def test_interval_epoch_needs_an_epoch_that_ends() -> None:
+    """A metric for life is refused, because it would have no second report ever."""
     with pytest.raises(MetricError, match="interval = 'epoch' needs an epoch that ends, got epoch"):
         once(BOOLEAN, epoch="life")
 
 
 @pytest.mark.parametrize(
-    ("noise", "said"),
+    ("noise", "message"),
     [
         ("profile = 'once'", "profile = 'once'"),
         ("k = 128\nm = 128\nf = 0.5\ng = 0.1\np = 0\nq = 1", "p = 0 with q = 1"),
     ],
 )
-def test_a_bare_permanent_response_is_for_it(noise: str, said: str) -> None:
-    """A daily metric would send the permanent response itself every day."""
+def test_parameters_without_instantaneous_noise_need_interval_epoch(
+    noise: str, message: str
+) -> None:
+    """Parameters without instantaneous noise need `interval = "epoch"`.
+
+    A daily metric would send the permanent response itself every day.
+    """
     text = (
         "[budget]\ntotal = 100\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
         f"expires = 2099-12-31\nepoch = 'month'\nencoding = 'bloom'\n{noise}\n"
     )
-    with pytest.raises(MetricError, match=f"{said} needs interval = 'epoch'"):
+    with pytest.raises(MetricError, match=f"{message} needs interval = 'epoch'"):
         Registry.loads(text)
     for allowed in ("interval = 'epoch'\n", "insecure = true\n"):
         metric = Registry.loads(text + allowed, today=datetime.date(2026, 1, 1))["page"]

@@ -1,4 +1,4 @@
-"""Days, intervals and epochs, against a slow walk through the calendar."""
+"""Days, intervals and epochs, compared with a slow walk through the calendar."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rappor_client.periods import bound_clock, day_of, find_epoch_days, find_int
 from rappor_client.testing import FixedClock
 
 DAYS = st.dates(datetime.date(1970, 1, 5), datetime.date(2100, 1, 1))
-MOMENTS = st.integers(0, 4_000_000_000)
+TIMES = st.integers(0, 4_000_000_000)
 
 
-@given(MOMENTS)
-def test_intervals_end_after_the_moment_and_begin_no_later(now: int) -> None:
-    """Days are UTC's, weeks begin on Monday."""
+@given(TIMES)
+def test_interval_contains_its_time(now: int) -> None:
+    """An interval contains its time. Days begin at midnight (UTC), weeks on Monday."""
     for interval, span in (("day", 86400), ("week", 604800)):
-        ends = find_interval_end(interval, now)
-        assert ends - span <= now < ends
-        assert find_interval_end(interval, ends) == ends + span
-        moment = datetime.datetime.fromtimestamp(ends, datetime.UTC)
-        assert (moment.minute, moment.second) == (0, 0)
-        assert moment.hour == 0
-        assert interval != "week" or moment.isoweekday() == 1
+        end = find_interval_end(interval, now)
+        assert end - span <= now < end
+        assert find_interval_end(interval, end) == end + span
+        time = datetime.datetime.fromtimestamp(end, datetime.UTC)
+        assert (time.minute, time.second) == (0, 0)
+        assert time.hour == 0
+        assert interval != "week" or time.isoweekday() == 1
 
 
 @pytest.mark.parametrize("epoch", ["year", "quarter", "month"])
 @given(day=DAYS)
 def test_epoch_begins_and_ends_on_its_days(epoch: str, day: datetime.date) -> None:
-    """The days before and after it are in other epochs, and no day between is."""
+    """All days of an epoch have its name, the days before and after it have other names."""
     metric = metric_of(epoch=epoch)
     first, end = find_epoch_days(epoch, day)
     assert first <= day <= end
@@ -41,12 +41,12 @@ def test_epoch_begins_and_ends_on_its_days(epoch: str, day: datetime.date) -> No
 
 
 def test_time_ends_with_the_calendar() -> None:
-    """The last epoch that Python can write ends on its last day."""
+    """The last epoch end on the last day of Python's calendar."""
     assert find_epoch_days("year", datetime.date(9999, 5, 1))[1] == datetime.date.max
 
 
-def test_clock_of_the_tests_moves_as_told() -> None:
-    """It starts at a moment in UTC, advances and jumps."""
+def test_fixed_clock_moves() -> None:
+    """FixedClock starts at a time in UTC, advances and jumps."""
     clock = FixedClock("2026-11-18T12:00:00")
     assert day_of(clock()) == datetime.date(2026, 11, 18)
     clock.advance(hours=-13)
@@ -66,10 +66,10 @@ def test_clock_of_the_tests_moves_as_told() -> None:
         (1_800_000_000.0, "2027-01-15"),
     ],
 )
-def test_clock_that_no_calendar_holds_is_bounded(now: float, day: str, home: Home) -> None:
-    """It is a day like another: recording, sending and looking raise nothing."""
+def test_clock_outside_of_the_calendar_is_bounded(now: float, day: str, home: Home) -> None:
+    """A clock outside of the calendar is limited, and no method of the client raises."""
     assert day_of(bound_clock(lambda: now)()).isoformat() == day
-    metrics = (metric_of(), metric_of("held", interval="week", epoch="quarter"))
+    metrics = (metric_of(), metric_of("weekly", interval="week", epoch="quarter"))
     client = home.open(*metrics, clock=lambda: now, collector=home.transport)
     for metric in metrics:
         client.record(metric.name, "x")

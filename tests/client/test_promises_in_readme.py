@@ -1,4 +1,4 @@
-"""Promises of client/README.md and client/REFERENCE.md, each sentence with the test of it."""
+"""Promises of client/README.md and client/REFERENCE.md: each sentence with its test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ background.each_upload_waits_a_random_time_of_its_own
     a random time before each, up to `max_delay`
 background.reports_of_an_interval_leave_spread_over_the_next_one
     until a random time of the next interval
-background.opening_sends_what_an_earlier_run_left
+background.opening_sends_the_reports_of_an_earlier_run
     Opening sends what an earlier run left
 background.no_thread_until_something_is_recorded
     starts no thread before something is recorded
@@ -29,14 +29,14 @@ failures.cap_for_life_never_raises_the_registrys_total
     `BudgetCap` can only lower the total.
 failures.programs_with_different_registries_share_one_budget
     Programs with different registries that share a folder share its budget.
-flush.next_run_sends_what_the_first_one_could_not
+flush.next_run_ignores_the_backoff_of_an_earlier_run
     what it could not send waits on the disk for the next run
-flush.wait_that_the_collector_asked_for_is_kept
+flush.flush_obeys_retry_after
     It keeps to intervals, and to a time that the collector asked for.
     never less than the collector's `Retry-After`
 forking.two_threads_fork_while_a_third_records
     Any thread may fork at any time; parent and child go on
-http_transport.flush_ends_with_its_time_whatever_the_server_does
+http_transport.flush_ends_in_time_beside_an_endless_server
     returns within its `timeout` whatever the server does
 http_transport.wrong_addresses_are_refused_at_opening
     An address with a user name, a query or a wrong port is refused when the client opens.
@@ -49,11 +49,11 @@ intervals.only_the_chosen_event_of_the_first_interval_is_memoized
     An event that is not chosen leaves no trace.
 intervals.interval_ends_with_its_epoch
     An interval ends with its epoch at the latest.
-vectors.client_sends_what_the_vectors_say
+vectors.client_sends_the_reports_of_the_vectors
     Cohort and noise are drawn anew for each metric and epoch
 record.without_consent_nothing_is_computed_stored_or_sent
     With `consent=False` nothing is computed, stored or sent
-record.consent_is_asked_and_not_assumed
+record.consent_has_no_default
     `consent` has no default.
 record.hundred_threads_record_at_once
     may be called from an event loop, from any thread
@@ -61,7 +61,7 @@ record.fork_shares_no_handle_no_thread_and_no_randomness
     after a fork
 record.one_report_leaves_an_interval
     the device sends at most one report in each day or week
-record.opting_out_of_a_metric_drops_what_waits_of_it
+record.opt_out_drops_the_reports_of_a_metric
     refuse one metric and drop its waiting reports
 withdrawal.lost_state_uses_the_year_up
     A reservation stays when consent is withdrawn and given again, when the secret is replaced
@@ -76,9 +76,9 @@ scope_memory.metric_for_life_follows_a_change_of_p_and_q
     A metric for life follows a change of `p` and `q` at once
 scope_memory.values_without_a_category_are_reported_and_counted
     is reported all the same, as noise over no bit
-secrecy.nothing_true_is_written_or_said
+secrecy.no_secret_is_written_or_shown
     They hold no value.
-stops.stopped_metric_is_silent_until_its_day_is_over
+stops.stopped_metric_is_skipped_until_its_last_day_is_over
     The metric is silent until that day is over, and its reports wait.
 stops.sample_is_decided_by_the_secret
     which each device decides by its own secret for an epoch
@@ -86,14 +86,14 @@ stops.flush_in_an_event_loop
     `await client.aflush()` does the same in a thread
 stops.stop_lasts_thirty_days_at_most
     at most 30 days ahead
-tracebacks.wrong_value_shows_nothing_true
+tracebacks.wrong_value_shows_no_secret
     No message ever holds the value.
-tracebacks.ctrl_c_in_record_shows_nothing_true
+tracebacks.ctrl_c_in_record_shows_no_secret
     Ctrl-C included, shows neither value nor secret, bits or permanent response
 uploader.spool_is_bounded
     At most 1,000 reports and 1 MB wait
     The oldest go first and are counted
-uploader.upload_holds_one_report
+uploader.upload_contains_one_report
     An upload holds one report
 lives.check_delivered
     An upload's id and bytes stay the same in all attempts, so the collector counts it once.
@@ -101,21 +101,21 @@ uploader.upload_that_always_fails_does_not_block_the_others
     One that always fails holds up its own metric at most
 uploader.upload_is_given_up_seven_days_after_its_first_attempt
     Seven days after its first attempt an upload is given up.
-uploader.first_attempt_at_a_wrong_time_drops_nothing
+uploader.first_attempt_by_a_wrong_clock_gives_nothing_up
     the seven days of the upload start anew
-uploader.statuses_that_no_repetition_changes_drop
+uploader.permanent_statuses_drop_the_upload
     After 400, 409, 413, 415 or 422 the upload is dropped and counted.
 uploader.backoff_doubles_up_to_an_hour_and_jitters_fully
     longer after each failure, up to an hour
-uploader.collector_that_always_fails_is_asked_less_and_less
+uploader.failing_collector_gets_fewer_and_fewer_requests
     all uploads, if the collector is not reached or fails twice in a row
-withdrawal.read_only_folder_is_overwritten_as_far_as_it_lets_itself
+withdrawal.secret_in_a_read_only_folder_is_overwritten
     the names of files that the system did not let it erase
-promises.by_epoch_the_first_value_answers
+promises.epoch_repeats_its_first_value
     The value of the epoch's first report is repeated for the whole epoch,
-withdrawal.withdrawal_leaves_one_line
+withdrawal.withdrawal_leaves_the_record
     what an earlier consent left is erased
-withdrawal.wherever_a_withdrawal_is_killed_the_next_start_finishes_it
+withdrawal.next_opening_finishes_a_killed_withdrawal
     agreeing again does not renew the budget
 scope_memory.clock_that_was_ahead_memoizes_no_later_epoch
     an interval that turns out to lie years ahead ends at once
@@ -127,37 +127,38 @@ scope_memory.metric_for_life_begins_a_scope_under_another_fingerprint
     any other change draws anew, and the losses add up
 crash.killed_host_loses_nothing_confirmed
     from several processes on one folder
-failures.what_others_may_write_to_is_closed_to_them
+failures.folder_is_made_private
     readable by the user alone
 """
-"""A room and a test of it, then the sentences that it holds."""
+"""Contains names of tests, MODULE.TEST without `test_`, each followed by the sentences that it
+checks."""
 
 
-def promises() -> dict[str, str]:
-    """Return the sentences, each with its test."""
-    found, test = {}, ""
+def parse_promises() -> dict[str, str]:
+    """Return the name of the test of each sentence."""
+    tests, test = {}, ""
     for line in LISTED.strip().splitlines():
         if line.startswith(" "):
-            found[line.strip()] = test
+            tests[line.strip()] = test
         else:
             test = line
-    return found
+    return tests
 
 
-PROMISES = promises()
+PROMISES = parse_promises()
 
 
 @pytest.mark.parametrize("sentence", PROMISES)
 def test_promise_is_written_and_has_a_test(sentence: str) -> None:
-    """The page says so, and the named test is there and asserts something."""
+    """A page contains the sentence, and the named test exists and asserts something."""
     assert sentence in TEXT
-    room, _, name = PROMISES[sentence].partition(".")
-    (path,) = HERE.rglob(f"test_{room}.py")
+    module, _, name = PROMISES[sentence].partition(".")
+    (path,) = HERE.rglob(f"test_{module}.py")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     (test,) = (
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.name in (name, f"test_{name}")
     )
-    asked = [node for node in ast.walk(test) if isinstance(node, ast.Assert | ast.Call)]
-    assert asked
+    checks = [node for node in ast.walk(test) if isinstance(node, ast.Assert | ast.Call)]
+    assert checks

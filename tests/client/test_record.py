@@ -1,4 +1,4 @@
-"""record(): what it takes, what it refuses, and when."""
+"""`Client.record`: accepted values, refused values, forks, intervals and consent."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ KINDS: list[tuple[Params, list[object], list[object]]] = [
     (BOOLEAN, [False], ["yes", 1]),
     (BUCKETS, [math.nan, 0.5, math.inf, -3], [True, "1"]),
 ]
-"""Parameters, values of their kind, and others."""
+"""Contains parameters, values of the right kind, and values of the wrong kind."""
 
 
 @pytest.mark.parametrize(("params", "right", "wrong"), KINDS)
-def test_values_of_its_kind_are_recorded_and_others_are_errors_at_the_call(
+def test_right_values_are_recorded_and_wrong_values_raise(
     params: Params, right: list[object], wrong: list[object], home: Home
 ) -> None:
-    """With others the host has a bug: it hears of it, and nothing is kept or charged."""
+    """A value of the right kind is recorded. A value of the wrong kind raises and costs nothing."""
     metrics = metrics_of(len(right), params=params)
     client = home.open(*metrics, collector=home.transport)
     for value in wrong:
@@ -56,15 +56,18 @@ def test_values_of_its_kind_are_recorded_and_others_are_errors_at_the_call(
 
 
 @pytest.mark.parametrize("name", ["telltale", None, ["page"], 3, b"page"])
-def test_unknown_metric_is_an_error_at_the_call(name: Any, home: Home) -> None:
-    """One sentence tells the names that there are, not the given one: it may be a swapped value."""
-    told = "unknown metric; the registry has page|a metric's name must be a text, got [a-zNT]+"
-    with pytest.raises(MetricError, match=f"^({told})$"):
+def test_unknown_metric_raises(name: Any, home: Home) -> None:
+    """The error lists the known metrics and does not quote the name.
+
+    With swapped arguments the name is the value.
+    """
+    message = "unknown metric; the registry has page|a metric's name must be a text, got [a-zNT]+"
+    with pytest.raises(MetricError, match=f"^({message})$"):
         home.open().record(name, "telltale")
 
 
 def test_expired_metric_is_not_recorded(home: Home) -> None:
-    """Its last day counts, the day after does not."""
+    """The last day of a metric counts, the following day does not."""
     client = home.open(metric_of(expires=datetime.date(2026, 11, 18)))
     assert client.record("page", "x") == Outcome.RECORDED
     home.clock.set("2026-11-18T23:59:59")
@@ -76,7 +79,7 @@ def test_expired_metric_is_not_recorded(home: Home) -> None:
 
 
 def test_hundred_threads_record_at_once(home: Home) -> None:
-    """Every value takes part; one of them is reported and charged."""
+    """Every value of 100 threads takes part in the choice, and one is reported."""
     client = home.open(metric_of(), queue_limits=QueueLimits(reports=10_000))
     outcomes: list[Outcome] = []
     start = threading.Barrier(100)
@@ -96,8 +99,8 @@ def test_hundred_threads_record_at_once(home: Home) -> None:
     assert client.privacy_spent().metrics["page"].scopes == 1
 
 
-def handles(folder: Path) -> list[str]:
-    """Return this process's open files of a folder, where the system lists them (Linux)."""
+def list_open_spools(folder: Path) -> list[str]:
+    """Return the open files of the spool in this process, where the system lists them (Linux)."""
     links = [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     opened = [str(link.readlink()) for link in links]
     return [name for name in opened if name.startswith(f"{folder}/device/spool-")]
@@ -105,23 +108,23 @@ def handles(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system lists no open files")
 def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
-    """Parent and child go on recording; their instantaneous coins differ, their secret does not."""
-    later = 1e9  # the sender's first step is a random part of it away
+    """Parent and child go on recording, with one secret and different instantaneous coins."""
+    later = 1e9  # seconds, so the sender never sends in this test
     client = home.open(collector=home.transport, background=True, max_delay=later)
     record_days(client, "page", "x")
     assert client.queued_count() == 1
     assert len(list_sender_threads()) == 1
-    assert handles(home.folder)
+    assert list_open_spools(home.folder)
 
-    def go_on() -> None:
-        assert not handles(home.folder)
+    def record_in_child() -> None:
+        assert not list_open_spools(home.folder)
         assert not list_sender_threads()
         record_days(client, "page", ["x"] * 20)
         assert client.queued_count() == 21
         assert len(list_sender_threads()) == 1
 
-    assert in_child(go_on) == 0
-    home.clock.advance(days=20)  # as the child has moved its own clock
+    assert in_child(record_in_child) == 0
+    home.clock.advance(days=20)  # the child has moved its copy of the clock
     record_days(client, "page", ["x"] * 20)
     assert client.queued_count() == 41
     assert client.privacy_spent().metrics["page"].scopes == 1
@@ -140,7 +143,7 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(home: Home) -> None:
     ],
 )
 def test_one_report_leaves_an_interval(interval: str, within: str, after: str, home: Home) -> None:
-    """However many events: one report, charged and sent once the interval is over."""
+    """An interval with several events has one report, which leaves when the interval is over."""
     metric = metric_of(interval=interval)
     client = home.open(metric, collector=home.transport)
     for value in "abcde":
@@ -163,15 +166,15 @@ def test_one_report_leaves_an_interval(interval: str, within: str, after: str, h
 # Consent
 
 
-def test_consent_is_asked_and_not_assumed(tmp_path: Path) -> None:
-    """Without the argument nothing opens."""
+def test_consent_has_no_default(tmp_path: Path) -> None:
+    """`Client.open` has no default for `consent`."""
     with pytest.raises(TypeError, match="consent"):
         Client.open(tmp_path / "device", registry=registry_of(metric_of()))  # type: ignore[call-arg]
     assert not (tmp_path / "device").exists()
 
 
 def test_without_consent_nothing_is_computed_stored_or_sent(home: Home) -> None:
-    """Not even the folder is created, and a value of the wrong kind is not looked at."""
+    """Without consent no folder is created, and a value of the wrong kind is not looked at."""
     client = home.open(consent=False, collector=home.transport)
     assert client.record("page", object()) == Outcome.SKIPPED
     assert client.flush()
@@ -182,17 +185,17 @@ def test_without_consent_nothing_is_computed_stored_or_sent(home: Home) -> None:
     assert not (home.folder).exists()
 
 
-def test_withdrawal_elsewhere_is_noticed_by_the_writer(home: Home) -> None:
-    """Nothing more is drawn once the writer has found no folder."""
-    client = home.open(coins=FallingCoins())  # so that there is something to write
+def test_withdrawal_by_another_client_ends_recording(home: Home) -> None:
+    """A client records nothing after its writer has found that the folder is gone."""
+    client = home.open(coins=FallingCoins())  # every event is written
     assert home.open().withdraw()
     while client.record("page", "a"):
         time.sleep(0.001)
     assert client.record("page", "a").reason is SkipReason.NO_CONSENT
 
 
-def test_opting_out_of_a_metric_drops_what_waits_of_it(home: Home) -> None:
-    """Spooled, held and pending reports of it go; those of other metrics stay, pending too."""
+def test_opt_out_drops_the_reports_of_a_metric(home: Home) -> None:
+    """Queued, tried and pending reports of a refused metric are dropped, others stay."""
     metrics = [metric_of(name) for name in ("one", "two", "four")]
     transport = MemoryTransport([None, None])
     settings: dict[str, Any] = {"collector": transport, "coins": constant_coins(2**32 - 1)}
@@ -200,7 +203,7 @@ def test_opting_out_of_a_metric_drops_what_waits_of_it(home: Home) -> None:
     for name in ("one", "four"):
         client.record(name, "x")
     finish_days(client)
-    for _ in range(2):  # uploads of both are pending after it
+    for _ in range(2):  # both uploads are tried once
         assert not client.flush(timeout=2.0)
     for name in ("one", "two"):
         client.record(name, "x")
@@ -219,8 +222,8 @@ def test_opting_out_of_a_metric_drops_what_waits_of_it(home: Home) -> None:
         client.opt_out("five")
 
 
-def test_opting_out_at_opening(home: Home) -> None:
-    """The host keeps the choice and says it each time, also while the registry lacks the metric."""
+def test_opt_out_at_opening(home: Home) -> None:
+    """A metric that is refused at opening is skipped, also if the registry lacks it for a while."""
     with home.open(metric_of("old")) as client:
         record_days(client, "old", "x")
     with home.open(metric_of("new"), opted_out={"old"}) as client:
@@ -234,7 +237,10 @@ def test_opting_out_at_opening(home: Home) -> None:
 def test_a_refused_name_that_no_metric_has_is_logged_once(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line for all of them, also for names that no metric can have; none without consent."""
+    """One log line lists the refused names that no metric has.
+
+    Without consent nothing is logged.
+    """
     home.open(metric_of(), opted_out={"pgae", "page", "Theme \n" + 100 * "x", "\ud800"}).close()
     home.open(metric_of(), opted_out={"page"}).close()
     home.open(metric_of(), opted_out={"pgae"}, consent=False).close()
@@ -242,7 +248,7 @@ def test_a_refused_name_that_no_metric_has_is_logged_once(
     assert line.endswith(f"no metric has: 'Theme \\n{57 * 'x'}', 'pgae', '\\ud800'")
 
 
-# Surroundings
+# Options
 
 
 ADDRESS = "https://example.org"
@@ -253,34 +259,34 @@ MISTAKES: list[tuple[str, dict[str, Any]]] = [
         for delay in (-1.0, math.nan, math.inf, "5", None, True)
     ),
     *(
-        ("opted_out must be a collection of names", {"opted_out": each})
-        for each in ("page", [None], [b"page"], [("page",)])
+        ("opted_out must be a collection of names", {"opted_out": wrong})
+        for wrong in ("page", [None], [b"page"], [("page",)])
     ),
     *(
-        ("segment must be a mapping", {"segment": each})
-        for each in ("version", {"version": 2}, [("version", "2")])
+        ("segment must be a mapping", {"segment": wrong})
+        for wrong in ("version", {"version": 2}, [("version", "2")])
     ),
     *(
         (
             "upload_key must be absent without the address",
-            {"upload_key": "sesame", "collector": each},
+            {"upload_key": "sesame", "collector": collector},
         )
-        for each in (None, MemoryTransport())
+        for collector in (None, MemoryTransport())
     ),
     *(
         (
             "upload_key must be printable ASCII without spaces",
-            {"upload_key": each, "collector": ADDRESS},
+            {"upload_key": key, "collector": ADDRESS},
         )
-        for each in ("", "two words", "line\n", "k\u00e9y")
+        for key in ("", "two words", "line\n", "k\u00e9y")
     ),
 ]
 
 
-@pytest.mark.parametrize(("told", "wrong"), MISTAKES)
-def test_settings_are_checked(told: str, wrong: dict[str, Any], home: Home) -> None:
-    """Before anything is made; no sentence shows a key."""
-    with pytest.raises(ParamsError, match=told) as caught:
+@pytest.mark.parametrize(("message", "wrong"), MISTAKES)
+def test_settings_are_checked(message: str, wrong: dict[str, Any], home: Home) -> None:
+    """A wrong option raises before anything is created, and no message contains a key."""
+    with pytest.raises(ParamsError, match=message) as caught:
         home.open(**wrong)
     assert not re.search("sesame|two words", str(caught.value))
     assert not (home.folder).exists()

@@ -1,4 +1,4 @@
-"""Nothing true leaves, and nothing true is written: files, logs, exceptions, representations."""
+"""Secrecy: files, logs, exceptions and reprs contain no value, hash, bits or secret."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from devices import (
     Home,
     Opener,
     find_spool,
+    identity_path,
     metric_of,
     open_spool,
     peek,
     read_secret,
     refusing_disk,
 )
-from devices import identity_path as own_folder
 from rappor_client import BudgetCap
 from rappor_client.budget.prepared_report import prepare_report
 from rappor_client.folder import copies
@@ -39,7 +39,7 @@ from rappor.protocol.wire import Report
 
 VALUES = ("telltale-value-one", "Telltale Ünicode Zwei", "x" * 5 + "telltale-three")
 WIDE = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
-"""Many bits are set, so that no Bloom filter is met by accident."""
+"""Sets many bits, so no other bytes equal the bits of a value by chance."""
 METRICS = (
     metric_of("plain", WIDE),
     metric_of("held", WIDE, interval="day"),
@@ -48,8 +48,8 @@ METRICS = (
 )
 
 
-def spellings(data: bytes) -> list[bytes]:
-    """Return the ways in which bytes are commonly written."""
+def spell_bytes(data: bytes) -> list[bytes]:
+    """Return bytes in the forms in which programs write them: raw, hex and base64."""
     return [
         data,
         data.hex().encode(),
@@ -59,24 +59,24 @@ def spellings(data: bytes) -> list[bytes]:
     ]
 
 
-def true_things(secret: bytes) -> list[bytes]:
-    """Return the values, their unkeyed hashes, their Bloom filters and the secret, spelled out."""
-    things = [secret]
+def spell_secrets(secret: bytes) -> list[bytes]:
+    """Return the forms of values, their hashes, their true bits, and the secret."""
+    secrets = [secret]
     for value in VALUES:
         for text in (value, value.casefold()):
             data = text.encode()
             digests = [hashlib.new(name, data).digest() for name in ("md5", "sha1", "sha256")]
             murmur = mmh3.mmh3_x64_128_digest(data)
-            things += [data, *digests, murmur, murmur[:8], murmur[8:]]
-            things += [mmh3.hash_bytes(data)]
+            secrets += [data, *digests, murmur, murmur[:8], murmur[8:]]
+            secrets += [mmh3.hash_bytes(data)]
         for metric in METRICS:
-            identity_path = derive_cohort(secret, metric.name, "", metric.params)
-            things.append(get_encoder(metric.params).encode(value, identity_path))
-    return [spelled for thing in things for spelled in spellings(thing)]
+            cohort = derive_cohort(secret, metric.name, "", metric.params)
+            secrets.append(get_encoder(metric.params).encode(value, cohort))
+    return [form for data in secrets for form in spell_bytes(data)]
 
 
-def everything_written(folder: Path) -> bytes:
-    """Return all bytes of all files but the state, which has the secret."""
+def read_files_but_state(folder: Path) -> bytes:
+    """Return the bytes of all files but the state, which contains the secret."""
     files = [
         path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("state.")
     ]
@@ -84,25 +84,28 @@ def everything_written(folder: Path) -> bytes:
     return b"\0".join(path.read_bytes() for path in files)
 
 
-def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path) -> list[str]:
-    """Record, send, fail, refuse, restart; return what exceptions and representations said."""
-    said: list[str] = []
+def use_client(open_client: Opener, clock: FixedClock, folder: Path) -> list[str]:
+    """Use the client in all ways, and return the texts of exceptions and reprs.
+
+    The client records, sends, fails, refuses values and restarts.
+    """
+    texts: list[str] = []
     transport = MemoryTransport([None])
-    for caps in (UNCAPPED, BudgetCap(total=0.1)):
-        client = open_client(*METRICS, collector=transport, budget_cap=caps)
+    for cap in (UNCAPPED, BudgetCap(total=0.1)):
+        client = open_client(*METRICS, collector=transport, budget_cap=cap)
         for value in VALUES:
-            said += [repr(client.record(metric.name, value)) for metric in METRICS]
-            if caps != UNCAPPED:
-                continue  # silent metrics look at no value
+            texts += [repr(client.record(metric.name, value)) for metric in METRICS]
+            if cap != UNCAPPED:
+                continue  # a skipped metric does not look at the value
             for wrong in (value.encode(), [value], {value: value}, value + "\ud800"):
                 with pytest.raises(RapporError) as caught:
                     client.record("plain", wrong)
-                said += [str(caught.value), repr(caught.value)]
+                texts += [str(caught.value), repr(caught.value)]
             finish_days(client)
-        said += [str(client.flush(timeout=0.0)), repr(peek(folder))]
+        texts += [str(client.flush(timeout=0.0)), repr(peek(folder))]
         clock.advance(days=40)
-        said += [repr(client.flush())]
-        said += [
+        texts += [repr(client.flush())]
+        texts += [
             repr(client),
             str(client.privacy_spent()),
             repr(client.privacy_spent()),
@@ -112,49 +115,49 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
         assert writer is not None
         identity = writer.identity
         secret = read_secret(folder)
-        said += [
+        texts += [
             repr(client.sent_uploads()),
             repr(identity),
             repr(identity.state),
             repr(peek(folder)),
         ]
-        said += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]
+        texts += [repr(identity.state.to_text()), repr(copies.read(identity.folder))]
         prepared = prepare_report(secret, METRICS[0], VALUES[0], epoch="", coins=draw_system_coins)
-        said += [repr(prepared), repr(prepared.report)]
+        texts += [repr(prepared), repr(prepared.report)]
         client.close()
-    return said
+    return texts
 
 
-def test_nothing_true_is_written_or_said(home: Home, caplog: pytest.LogCaptureFixture) -> None:
-    """Not in the database, its log, a message, a representation or a log line."""
+def test_no_secret_is_written_or_shown(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    """No secret text is in a file, a message, a repr or a log line."""
     caplog.set_level(logging.DEBUG)
-    said = lead_through_everything(home.open, home.clock, home.folder)
-    written = everything_written(home.folder)
-    spoken = "\n".join([*said, caplog.text]).encode()
-    for thing in true_things(read_secret(home.folder)):
-        assert thing not in written
-        assert thing not in spoken
+    texts = use_client(home.open, home.clock, home.folder)
+    written = read_files_but_state(home.folder)
+    spoken = "\n".join([*texts, caplog.text]).encode()
+    for secret_bytes in spell_secrets(read_secret(home.folder)):
+        assert secret_bytes not in written
+        assert secret_bytes not in spoken
 
 
-def test_the_search_finds_what_is_there(home: Home) -> None:
-    """The secret in its own file and a value put into the database by hand are found."""
+def test_search_finds_planted_secrets(home: Home) -> None:
+    """The search finds the secret in its file, and bits that the test writes into the spool."""
     client = home.open(*METRICS)
     record_days(client, "plain", VALUES[:1])
     secret = read_secret(home.folder)
     assert client.queued_count() == 1
-    assert secret.hex().encode() in (own_folder(home.folder) / "state.1").read_bytes()
-    identity_path = derive_cohort(secret, "plain", "", WIDE)
-    bits = get_encoder(WIDE).encode(VALUES[0], identity_path)
+    assert secret.hex().encode() in (identity_path(home.folder) / "state.1").read_bytes()
+    cohort = derive_cohort(secret, "plain", "", WIDE)
+    bits = get_encoder(WIDE).encode(VALUES[0], cohort)
     with open_spool(home.folder) as db:
         db.execute("INSERT INTO state VALUES ('planted', ?)", (bits.hex(),))
-    written = everything_written(home.folder)
-    assert any(thing in written for thing in true_things(secret))
+    written = read_files_but_state(home.folder)
+    assert any(secret_bytes in written for secret_bytes in spell_secrets(secret))
 
 
 def test_tracebacks_of_a_failing_disk_show_no_value(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor do the errors that are caught inside."""
+    """A traceback of a failing disk and its log lines contain no value and no secret."""
     client = home.open(*METRICS, collector=MemoryTransport())
     record_days(client, "plain", VALUES[:1])
     assert client.queued_count() == 1
@@ -168,6 +171,6 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
             Store(find_spool(home.folder)).transaction() as db,
         ):
             add_report(db, report, "id", send_after=0.0, leaves_before=math.inf)
-    shown = "".join(traceback.format_exception(caught.value)) + caplog.text
-    assert VALUES[0] not in shown
-    assert read_secret(home.folder).hex() not in shown
+    printed = "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert VALUES[0] not in printed
+    assert read_secret(home.folder).hex() not in printed

@@ -1,4 +1,4 @@
-"""The device tells its segment in the clear: by the fingerprint, and once in an epoch."""
+"""Segments of a device: a report contains them without noise, and an epoch keeps the first ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rappor.protocol.segments import Dimension
 VERSIONS = (Dimension("version", ("1", "2")),)
 
 
-def told(device: Device, version: str | None, *, epoch: str) -> dict[str, str]:
-    """Record a value, send it, and return the segment that the newest report tells."""
+def send_segment(device: Device, version: str | None, *, epoch: str) -> dict[str, str]:
+    """Record a value, send it, and return the segment of the newest report."""
     metric = metric_of(epoch=epoch, segments=VERSIONS)
     segment = None if version is None else {"version": version}
     client = device.open(registry_of(metric), segment=segment or {})
@@ -29,30 +29,31 @@ def told(device: Device, version: str | None, *, epoch: str) -> dict[str, str]:
 
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Device]:
-    with Device(tmp_path / "device") as found:
-        yield found
+    """A device without network and randomness."""
+    with Device(tmp_path / "device") as opened:
+        yield opened
 
 
 @pytest.mark.parametrize(("version", "expected"), [("2", "2"), ("3", "other"), (None, "other")])
-def test_a_report_tells_a_listed_value_or_other(
+def test_report_contains_a_listed_value_or_other(
     device: Device, version: str | None, expected: str
 ) -> None:
-    """In the fingerprint, which the collector accepts."""
-    assert told(device, version, epoch="life") == {"version": expected}
+    """A report contains a listed value, or "other", in a fingerprint that the collector accepts."""
+    assert send_segment(device, version, epoch="life") == {"version": expected}
 
 
-def test_in_an_epoch_a_device_keeps_what_it_told_first(device: Device) -> None:
-    """A later version is told from the next quarter on."""
-    assert told(device, "1", epoch="quarter") == {"version": "1"}
-    assert told(device, "2", epoch="quarter") == {"version": "1"}
+def test_epoch_keeps_its_first_segment(device: Device) -> None:
+    """The segment of the first report stays until the quarter ends."""
+    assert send_segment(device, "1", epoch="quarter") == {"version": "1"}
+    assert send_segment(device, "2", epoch="quarter") == {"version": "1"}
     device.clock.advance(days=50)
-    assert told(device, "2", epoch="quarter") == {"version": "2"}
+    assert send_segment(device, "2", epoch="quarter") == {"version": "2"}
 
 
-def test_a_metric_for_life_tells_the_present_one(device: Device) -> None:
-    """Its noise stays, its segment follows."""
-    assert told(device, "1", epoch="life") == {"version": "1"}
-    assert told(device, "2", epoch="life") == {"version": "2"}
+def test_metric_for_life_reports_the_present_segment(device: Device) -> None:
+    """A metric for life reports the present segment at once, under the same permanent response."""
+    assert send_segment(device, "1", epoch="life") == {"version": "1"}
+    assert send_segment(device, "2", epoch="life") == {"version": "2"}
 
 
 @pytest.mark.parametrize(
@@ -65,10 +66,13 @@ def test_a_metric_for_life_tells_the_present_one(device: Device) -> None:
     ],
     ids=["removed", "value removed", "renamed", "another beside it"],
 )
-def test_a_segment_that_is_listed_no_more_is_told_no_more(
+def test_segment_that_is_no_longer_listed_is_left_out(
     device: Device, later: tuple[Dimension, ...]
 ) -> None:
-    """Within the epoch the device then tells none, which every collector accepts."""
+    """A segment that a later registry does not list is left out until the epoch ends.
+
+    Every collector accepts a report without a segment.
+    """
     before = metric_of(epoch="year", segments=VERSIONS)
     after = metric_of(epoch="year", segments=later)
     for metric in (before, before, after, after):

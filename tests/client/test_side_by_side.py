@@ -1,7 +1,6 @@
-"""One process is stopped in the middle of what another one does as well.
+"""Two processes side by side: one is paused at each use of the disk while the other one works.
 
-The first is stopped at each touch of the disk, for as long as the second works; then it goes on.
-Whatever their order: no budget is renewed, no second secret is made, and nothing ended comes back.
+Whatever their order, no budget is renewed, no second secret is made, and no erased file comes back.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ def record(folder: Path) -> None:
 
 
 def withdraw(folder: Path) -> None:
-    """End consent."""
+    """Withdraw consent."""
     erase(folder, now=CLOCK())
 
 
 def withdraw_later(folder: Path) -> None:
-    """Agree, report and end consent."""
+    """Agree, report and withdraw consent."""
     record(folder)
     withdraw(folder)
 
 
 @contextlib.contextmanager
-def ready_to(action: Action, folder: Path) -> Iterator[Callable[[], None]]:
-    """Lend a call that does something in another process, which is there already."""
+def prepare_action(action: Action, folder: Path) -> Iterator[Callable[[], None]]:
+    """Yield a function that runs an action in another process, which has been started before."""
     (told, tell), (ended, end) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -87,34 +86,37 @@ def ready_to(action: Action, folder: Path) -> Iterator[Callable[[], None]]:
         os.close(ended)
 
 
-def stopped_at(moment: int, first: Action, second: Action, folder: Path) -> bool:
-    """Do the first, and in its middle the second; return whether there was such a moment."""
+def pause_at(moment: int, first: Action, second: Action, folder: Path) -> bool:
+    """Run the first action, and the second one at a moment inside of it.
+
+    Returns whether the first action has such a moment.
+    """
     seen = list[bool]()
 
     def stop() -> None:
         seen.append(True)
         do_second()
 
-    with ready_to(second, folder) as do_second, at_touch(moment, TOUCHING, stop):
+    with prepare_action(second, folder) as do_second, at_touch(moment, TOUCHING, stop):
         first(folder)
     return bool(seen)
 
 
-def lived_in(folder: Path) -> Path:
-    """Make a device that has reserved something."""
+def create_used_device(folder: Path) -> Path:
+    """Create a device that has reserved nats."""
     record(folder)
     return folder
 
 
-def withdrawn(folder: Path) -> Path:
-    """Make a folder with the line of a withdrawal."""
+def create_withdrawn(folder: Path) -> Path:
+    """Create a folder with the record of a withdrawal."""
     withdraw_later(folder)
     return folder
 
 
-BASES: Final = {"lived in": lived_in, "withdrawn": withdrawn}
+BASES: Final = {"used": create_used_device, "withdrawn": create_withdrawn}
 FEW: Final = [
-    ("lived in", withdraw, withdraw_later),
+    ("used", withdraw, withdraw_later),
     ("withdrawn", record, withdraw_later),
 ]
 ALL: Final = list(
@@ -122,12 +124,12 @@ ALL: Final = list(
 )
 
 
-def trials(base: Path, first: Action, second: Action, moments: Iterable[int]) -> Iterator[Path]:
-    """Yield a folder for each moment of the first, until there are no more."""
+def run_trials(base: Path, first: Action, second: Action, moments: Iterable[int]) -> Iterator[Path]:
+    """Yield a folder for each moment of the first action, until it has no more moments."""
     for moment in moments:
         folder = base.with_name(f"moment{moment}")
         shutil.copytree(base, folder)
-        is_there = stopped_at(moment, first, second, folder)
+        is_there = pause_at(moment, first, second, folder)
         yield folder
         shutil.rmtree(folder)
         if not is_there:
@@ -137,20 +139,20 @@ def trials(base: Path, first: Action, second: Action, moments: Iterable[int]) ->
 def check_budget(
     begun: str, first: Action, second: Action, place: Path, moments: Iterable[int]
 ) -> None:
-    """Nothing of what was reserved at the beginning is free in the end, nor is the year lost."""
+    """Assert that reserved nats never decrease, and that no year becomes unknown."""
     base = BASES[begun](place / "base")
-    least = read_spent(base).reserved[2026]
-    for folder in trials(base, first, second, moments):
+    reserved_before = read_spent(base).reserved[2026]
+    for folder in run_trials(base, first, second, moments):
         withdraw(folder)
         reserved = reservation_record.read(folder, 2026)[2026]
-        assert least <= reserved < math.inf, folder.name
+        assert reserved_before <= reserved < math.inf, folder.name
         assert [path.name for path in folder.iterdir()] == ["budget"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("begun", "first", "second"), FEW)
 def test_no_budget_is_renewed(begun: str, first: Action, second: Action, tmp_path: Path) -> None:
-    """Two that withdraw or begin, one in the middle of the other.
+    """Two actions that withdraw or begin, one inside of the other, renew no budget.
 
     At the moments 5 to 7 a withdrawal reads the state that it ends.
     """
@@ -159,17 +161,17 @@ def test_no_budget_is_renewed(begun: str, first: Action, second: Action, tmp_pat
 
 
 @pytest.mark.acceptance
-@pytest.mark.timeout(1800)  # whoever is stopped is waited for, some hundred times
+@pytest.mark.timeout(1800)  # each of some hundred run_trials waits for paused processes
 @pytest.mark.parametrize(("begun", "first", "second"), ALL)
 def test_no_budget_is_renewed_at_any_moment(
     begun: str, first: Action, second: Action, tmp_path: Path
 ) -> None:
-    """The same for all pairs, and each touch of the disk."""
+    """The same for all pairs of actions, and at each use of the disk."""
     check_budget(begun, first, second, tmp_path, itertools.count())
 
 
-def test_many_that_start_together_wait_for_the_first_alone(tmp_path: Path) -> None:
-    """As soon as there is a device, nobody needs the lock any more."""
+def test_clients_that_open_together_wait_for_the_first_only(tmp_path: Path) -> None:
+    """Clients that open together wait for the first one only: they need no lock after it."""
     folder = tmp_path / "device"
     folder.mkdir(mode=0o700)
     opened = list[Client]()

@@ -1,4 +1,4 @@
-"""What embedding programs test with."""
+"""Test tools of the client for programs that embed it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 
 def test_transport_follows_its_script_and_then_accepts(home: Home) -> None:
-    """None fails, an Answer answers, and a repeated id is counted once."""
+    """The transport follows its script, then accepts, and counts a repeated id once."""
     transport = MemoryTransport([None, TransportResponse(status=503)])
     body = b'{"v":1,"id":"a","reports":[{"metric":"m","params":"p","cohort":1,"bits":"AA"}]}'
     with pytest.raises(UploadError):
@@ -34,7 +34,7 @@ def test_transport_follows_its_script_and_then_accepts(home: Home) -> None:
 
 
 def test_fixed_coins_repeat_by_seed() -> None:
-    """However they are drawn; another seed gives others."""
+    """Equal seeds give equal coins in every grouping, other seeds give other coins."""
     one, other = FixedCoins(seed=1), FixedCoins(seed=1)
     assert [*one(3), *one(2)] == list(other(5))
     assert list(FixedCoins(seed=2)(5)) != list(FixedCoins(seed=1)(5))
@@ -42,8 +42,8 @@ def test_fixed_coins_repeat_by_seed() -> None:
     assert list(constant_coins(7)(3)) == [7, 7, 7]
 
 
-def test_peek_shows_what_a_folder_holds(home: Home) -> None:
-    """Reports waiting, pending, held and sent; the ledger, the latch and the counters."""
+def test_peek_returns_the_contents_of_a_folder(home: Home) -> None:
+    """The contents have reports in all states, scopes, spent nats and counters."""
     metrics = (metric_of(epoch="month"), metric_of("slow"))
     transport = MemoryTransport([TransportResponse(status=200, body=ACCEPTED), None])
     client = home.open(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
@@ -58,7 +58,7 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     (pending,) = contents.tried_uploads
     assert pending.body == transport.bodies[1]
     assert pending.backoff_until == pytest.approx(home.clock() + 5)
-    assert [held.metric for held in contents.pending_reports] == ["slow"]
+    assert [report.metric for report in contents.pending_reports] == ["slow"]
     assert contents.pending_reports[0].interval_end == FixedClock("2026-11-23")()
     (scope,) = contents.scopes
     assert (scope.metric, scope.epoch) == ("page", "2026-11")
@@ -68,8 +68,8 @@ def test_peek_shows_what_a_folder_holds(home: Home) -> None:
     assert contents.counters == client.event_counts() == {"accepted": 1, "recorded": 3}
 
 
-def test_peek_at_nothing_is_empty_and_leaves_nothing(tmp_path: Path) -> None:
-    """A folder that does not exist holds nothing, and still does not exist afterwards."""
+def test_peek_at_an_absent_folder_is_empty(tmp_path: Path) -> None:
+    """A folder that does not exist has empty contents, and is not created."""
     contents = peek(tmp_path / "absent")
     assert not contents.has_secret
     assert not any(
@@ -107,6 +107,7 @@ def test_next_run(rappor_device):
     rappor_device.clock.advance(days=1)
     assert rappor_device.open(Registry.loads(TOML)).flush()
 """
+"""Test module of a host program, which uses the fixture."""
 LOADED = """
 import sys
 import pytest
@@ -116,10 +117,11 @@ assert not loaded, loaded
 
 def test_nothing(): pass
 """
+"""Test module that checks which modules the plugin has imported."""
 
 
 def run_suite(folder: Path, text: str) -> str:
-    """Run the tests of a host program, with this package's plugin; return what is printed."""
+    """Run the tests of a host program with the plugin of this package; return the output."""
     (folder / "test_host.py").write_text(text)
     words = ["-q", "-p", "rappor_client.pytest_plugin", "-p", "no:cacheprovider", "test_host.py"]
     return run_python(
@@ -127,19 +129,19 @@ def run_suite(folder: Path, text: str) -> str:
     ).stdout
 
 
-def test_fixture_lends_a_device(tmp_path: Path) -> None:
-    """A host's tests record, look and send; each test has a device of its own."""
+def test_fixture_returns_a_device(tmp_path: Path) -> None:
+    """The tests of a host record, look and send, and each test has a device of its own."""
     registry = toml_of("theme", epoch="'quarter'")
     assert "2 passed" in run_suite(tmp_path, SUITE.replace("REGISTRY", repr(registry)))
 
 
 def test_plugin_loads_nothing_until_its_fixture_is_used(tmp_path: Path) -> None:
-    """Neither the device nor the method nor SQLite: pytest loads it in every run."""
+    """The plugin, which pytest loads in every run, imports neither client nor SQLite."""
     run_suite(tmp_path, LOADED)
 
 
 def test_fixture_is_registered() -> None:
-    """Under the group that pytest reads, by the name of its module."""
+    """The fixture is registered as a plugin of pytest under the name of its module."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     registered = project["entry-points"]["pytest11"]
     assert registered == {"rappor_device": "rappor_client.pytest_plugin"}

@@ -1,4 +1,4 @@
-"""The protocol's golden vectors, through the whole client: secret's file to upload."""
+"""The protocol's test vectors through the whole client, from the secret to the upload."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rappor import Params
 ROWS = json.loads((VECTORS / "response.json").read_text())
 
 
-def calendar_of(epoch: str) -> tuple[str, str]:
-    """Return the kind of an epoch and a day in it."""
+def find_epoch(epoch: str) -> tuple[str, str]:
+    """Return the length of an epoch, and a day in it."""
     if not epoch:
         return "life", "2026-11-18"
     year, _, part = epoch.partition("-")
@@ -33,12 +33,12 @@ def calendar_of(epoch: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)))
-def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
-    """For the stated secret, metric, epoch, value and coins: cohort and report, bit for bit."""
+def test_client_sends_the_reports_of_the_vectors(number: int, tmp_path: Path) -> None:
+    """Cohort and report equal the vector for its secret, metric, epoch, value and coins."""
     row: dict[str, Any] = ROWS[number]
     letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
     params = Params(**letters, encoding=row["encoding"], insecure=True)
-    epoch, day = calendar_of(row["epoch"])
+    epoch, day = find_epoch(row["epoch"])
     metric = metric_of(row["metric"], params, epoch=epoch)
     write_device(tmp_path / "device", bytes.fromhex(row["secret"]))
     transport = MemoryTransport()
@@ -59,6 +59,6 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
 
 
 def test_vectors_reach_every_kind_of_epoch() -> None:
-    """The test above looks at something."""
-    assert {calendar_of(row["epoch"])[0] for row in ROWS} >= {"life", "quarter"}
+    """The vectors contain metrics for life and with epochs, so the test above is not empty."""
+    assert {find_epoch(row["epoch"])[0] for row in ROWS} >= {"life", "quarter"}
     assert len(ROWS) >= 10

@@ -1,4 +1,4 @@
-"""A small collector for tests of the device: it reads uploads strictly and accepts them."""
+"""A small collector for tests of the client: it parses uploads strictly and accepts them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rappor.protocol.wire import Report, parse_upload
 
 
 class AcceptingCollector(http.server.ThreadingHTTPServer):
-    """Keeps the reports of the registry's metrics, once an upload, and the headers of each."""
+    """A collector that stores the reports of each upload once, and the key of each request."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -25,7 +25,7 @@ class AcceptingCollector(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the collector."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -35,7 +35,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: AcceptingCollector
 
     def do_POST(self) -> None:
-        """Accept every report that can be read, refuse the others."""
+        """Accept every valid report, and refuse the others."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         upload, read = parse_upload(body, self.server.registry.lookup)
         self.server.keys.append(self.headers["Authorization"])
@@ -48,14 +48,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             else {"status": "refused", "reason": report.code}
             for report in read
         ]
-        answer = json.dumps({"reports": statuses}).encode()
+        response = json.dumps({"reports": statuses}).encode()
         self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(response)
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Print nothing."""
 
 
 @contextlib.contextmanager

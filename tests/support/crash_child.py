@@ -1,13 +1,15 @@
-"""A host program to be killed: records in a loop and tells on standard output what is safe.
+"""A host program that is killed: it records in a loop and prints the numbers of safe events.
 
-A number below 0 is a report that waits in memory for another process's lock: it may become safe.
+A printed number above 0 is on the disk. A number below 0 waits in memory for the lock of another
+process, and may become safe.
 
-Its coins write the record's number into the report's bits (a coin of 0 shows 1, the largest
-shows 0, whatever the permanent response), so that each report can be told from all others. Each
-numbered record has a metric of its own, because a day has one report of a metric. Reports of the
-metric `daily` show their permanent response instead, whatever the coins. Single coins, which decide
-delays, are small, and its clock runs so fast that a day passes in seconds. Now and then the clock
-is ten years off, and now and then the host forks, and both go on.
+The coins write the number of an event into the bits of its report: a coin of 0 gives a 1, the
+largest coin gives a 0, whatever the permanent response is. So each report can be told from all
+others. Each numbered event has a metric of its own, because a day has one report of a metric.
+Reports of the metric `daily` show their permanent response, whatever the coins are.
+
+Single coins, which decide delays, are small, and the clock runs so fast that a day takes seconds.
+At random times the clock is ten years off, or the host forks, and both processes go on.
 """
 
 from __future__ import annotations
@@ -29,43 +31,44 @@ from rappor.registry.budget import reserve
 
 LARGEST = 2**32 - 1
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
-"""Reports that show the permanent response itself, of values that do not collide."""
+"""Adds no instantaneous noise, so a report shows its permanent response."""
 _LAST = datetime.date(2099, 12, 31)
 DAILY = metric_of("daily", CLEAR, epoch="month", expires=_LAST)
 N_NUMBERED = 30
-"""Number of records that a host makes with a metric of their own, and its fork as well."""
+"""Number of events of a host that have a metric of their own. Its fork has as many."""
 SPEED = 20_000
-"""Factor by which the clock runs too fast. An interval ends after four seconds."""
+"""Factor by which the clock runs too fast. A day takes four seconds."""
 VALUES = [f"value {i}" for i in range(5)]
 OFF = (0.0, 0.0, 3650 * 86400.0, -3650 * 86400.0)
+"""Contains errors of the clock, in seconds. Half of the draws give no error."""
 
 
 class Numbered:
-    """Coins that spell a number, least significant bit first."""
+    """Coins that write a number into the bits of a report, least significant bit first."""
 
     def __init__(self) -> None:
         self.number = 0
 
     def __call__(self, n: int) -> Sequence[int]:
-        """Spell the number in reports; hurry everywhere else."""
+        """Return the bits of the number as coins; a small coin for a single draw."""
         if n == 1:
             return [random.randrange(2**32 // 1000)]  # noqa: S311 - a test's pace
         return [0 if self.number >> i & 1 else LARGEST for i in range(n)]
 
 
 def fast_clock(started: float) -> float:
-    """Return a time that all hosts of one run agree on."""
+    """Return the time of the fast clock, which is the same in all hosts of a run."""
     return started + SPEED * (time.time() - started)
 
 
 def numbered_metrics(process: int) -> list[Metric]:
-    """Return the metrics of the numbered records of a host and of its fork."""
+    """Return the metrics of the numbered events of a host and of its fork."""
     names = (f"numbered{process}x{i}" for i in range(2 * N_NUMBERED))
     return [metric_of(name, expires=_LAST, durable=True) for name in names]
 
 
 def total_of(kills: int) -> int:
-    """Return a budget, in nats, for as many hosts."""
+    """Return a budget that is enough for some hosts, in nats."""
     metrics = [DAILY, *kills * numbered_metrics(1)]
     return math.ceil(sum(reserve(metric).total for metric in metrics))
 

@@ -1,7 +1,7 @@
 """Many devices in one process: each has a folder, a client and one word of its own.
 
-Run as `python device_child.py REGISTRY URL` with words on standard input, one a line. Folders lie
-in memory where the system has files there, because nothing is to outlive this process.
+Run as `python device_child.py REGISTRY URL` with words on standard input, one a line. The folders
+are in memory if the system has a file system there, because nothing must outlive the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMORY = "/dev/shm"  # noqa: S108 - only where it exists
 
 
 def main(registry_path: str, url: str) -> None:
-    """Let every device record its word and deliver it."""
+    """Let every device record its word and send the report."""
     registry = Registry.load(registry_path)
     transport = HttpTransport(url)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None

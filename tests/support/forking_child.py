@@ -1,10 +1,10 @@
-"""A host with two threads that fork while a third one records; each child records as well.
+"""A host with two threads that fork while a third thread records. Each child records, too.
 
-Parent and children note failures and check categories meanwhile: nothing of that may hold a lock
-that a child finds taken.
+Parent and children log failures and check categories at the same time. None of these calls may hold
+a lock that a child finds taken.
 
-Run as `python forking_child.py FOLDER ROUNDS WAY`, with `os` or `multiprocessing` as the way. It
-writes the number of reports that wait for the end of their interval, one of each process at least.
+Run as `python forking_child.py FOLDER ROUNDS WAY`, with `os` or `multiprocessing` as the way. The
+program prints the number of pending reports, at least one of each process.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ NUMBERS = itertools.count()
 
 
 def check_categories() -> None:
-    """Make parameters that nobody has made before, as a host does that reads its registry anew."""
+    """Create new parameters, as a host does that reads its registry again."""
     names = tuple(f"category {next(NUMBERS)}" for _ in range(200))
     like = Params(k=200, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
     metric_of(params=dataclasses.replace(like, normalize="casefold"))
 
 
 def record_for_sure(client: Client, name: str) -> None:
-    """Record until it is safe: the lock may be another process's for a moment."""
+    """Record until the event is on the disk. Another process may have the lock for a moment."""
     while not client.record(name, "x"):
         pass
 
 
 def main(folder: str, rounds: int, way: str) -> None:
-    """Fork and record until every round is over."""
+    """Fork and record until all rounds are over."""
     warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
-    logging.disable()  # failures are noted on purpose
+    logging.disable()  # the program causes failures on purpose
     metrics = metrics_of(2 * rounds + 1, durable=True)
     names = itertools.count(1)
     client = Client.open(
@@ -72,7 +72,7 @@ def main(folder: str, rounds: int, way: str) -> None:
         client._failures.note(OSError())
         record_for_sure(client, name)
         check_categories()
-        os._exit(0 if any(held.metric == name for held in peek(folder).pending_reports) else 1)
+        os._exit(0 if any(report.metric == name for report in peek(folder).pending_reports) else 1)
 
     def fork_once() -> int | None:
         name = metrics[next(names)].name

@@ -1,4 +1,4 @@
-"""Forks of a test, and moments at which a process touches the disk."""
+"""Forks of a test, and actions at the moment at which a process uses the disk."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from rappor_client.folder import forking
 from rappor_client.folder.folder_thread import FolderThread
 
 KILLED: Final = 9
+"""Exit code of a process that was killed on purpose."""
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Do something in a fork; return the code with which it ends: what it returns, or 1."""
+    """Run a function in a fork; return its result as the exit code, 1 after an exception."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             code = int(work() or 0)  # type: ignore[call-overload]
-        except BaseException:  # noqa: BLE001 - told by the code
+        except BaseException:  # noqa: BLE001 - the exit code shows it
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -34,9 +35,9 @@ def in_child(work: Callable[[], object]) -> int:
 
 @contextlib.contextmanager
 def at_touch(moment: int, touching: Container[str], action: Callable[[], object]) -> Iterator[None]:
-    """Do something right before the n-th call of one of these functions while the block runs.
+    """Run an action right before the n-th call of some functions while the block runs.
 
-    Calls of every thread count that makes them for a client.
+    The calls of all threads count, because a client calls the disk in a thread of its own.
     """
     calls = itertools.count()
 
@@ -57,14 +58,20 @@ def at_touch(moment: int, touching: Container[str], action: Callable[[], object]
 
 
 def end_folder_threads() -> None:
-    """End the threads of all clients: new ones begin with what is set for new threads."""
+    """End the threads of all clients.
+
+    Threads that start later have the profile function that is set for new threads.
+    """
     for thread in list(forking._ALL.values()):
         if isinstance(thread, FolderThread):
             thread.end(60.0)
 
 
 def is_killed(moment: int, touching: Container[str], work: Callable[[], object]) -> bool:
-    """Do something in a fork that is killed before its n-th touch; return whether it was."""
+    """Run a function in a fork that is killed before its n-th use of the disk.
+
+    Returns False if the function uses the disk less often.
+    """
 
     def until_killed() -> None:
         with at_touch(moment, touching, lambda: os._exit(KILLED)):

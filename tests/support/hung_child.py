@@ -1,8 +1,8 @@
-"""A program whose disk hangs while it makes one call of the client.
+"""A program that makes one call of the client while its disk hangs.
 
-Arguments: the name of the call, and the folder. The program prints a line before the call, and
-waits for a line of standard input: meanwhile the test lets the disk hang. It prints what the call
-returned as a JSON text, waits for another line, and prints what the device has after the thaw.
+Arguments: the name of the call, and the folder. The program prints a line before the call and waits
+for a line of input, during which the test lets the disk hang. It prints the result of the call as
+JSON, waits for another line, and prints the contents of the device after the thaw.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOCK = FixedClock("2026-11-18T12:00:00")
 
 
 class Stopping(MemoryTransport):
-    """A collector that answers after the disk has begun to hang."""
+    """A collector that responds after the disk has begun to hang."""
 
     def send(self, body: bytes, *, timeout: float) -> Any:
         """Accept an upload."""
@@ -35,37 +35,37 @@ class Stopping(MemoryTransport):
 
 
 def meet() -> None:
-    """Let the test go on, and wait for it."""
+    """Print a line, and wait for a line of the test."""
     sys.stdout.write("here\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
 
 def show(result: object) -> None:
-    """Print a result."""
+    """Print a result as JSON."""
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 
 
 def open_client(folder: Path, *, consent: bool = True, **chosen: Any) -> Client:
-    """Open the device."""
+    """Open a client on the device."""
     return open_device(folder, *METRICS, consent=consent, clock=CLOCK, **chosen)
 
 
 def flush(client: Client, timeout: float) -> list[object]:
-    """Return what a flush says."""
+    """Flush; return reason, number of sent reports and number of waiting reports."""
     flushed = client.flush(timeout=timeout)
     return [flushed.reason.name, flushed.sent, flushed.waiting]
 
 
 def end_block(client: Client) -> None:
-    """Record in a `with` block, and end it."""
+    """Record in a `with` block, and end the block."""
     with client:
         client.record("page", "y")
 
 
 def fork(client: Client) -> int:
-    """Fork; return the exit code of a child that records, and looks at a disk it does not have."""
+    """Fork; return the exit code of a child that records and has no database."""
     if (child := os.fork()) == 0:
         is_right = bool(client.record("page", "z")) and client.queued_count() == 0
         os._exit(0 if is_right else 1)
@@ -73,9 +73,9 @@ def fork(client: Client) -> int:
 
 
 def look(client: Client) -> list[object]:
-    """Return what the client says of itself: from memory, where the disk does not answer."""
+    """Return the results of three methods, which come from memory if the disk does not answer."""
     client.record("page", "y")
-    client.flush(timeout=0.1)  # the write begins and does not end
+    client.flush(timeout=0.1)  # begins a write that does not end
     return [client.privacy_spent().nats > 0, client.queued_count(), client.sent_uploads()]
 
 
@@ -95,10 +95,11 @@ CALLS: dict[str, Callable[[Client, Path], object]] = {
     "open without consent": lambda _, folder: open_client(folder, consent=False).disabled_reason,
     "exit": lambda client, _: (client.record("page", "y"), sys.exit())[1],
 }
+"""Contains the calls by name."""
 
 
 def main(name: str, folder: Path) -> None:
-    """Make one call while the disk hangs."""
+    """Make a call while the disk hangs."""
     is_sending = name == "flush while the collector answers"
     transport = Stopping() if is_sending else MemoryTransport()
     client = open_client(folder, collector=transport if "flush" in name else None)
@@ -115,7 +116,7 @@ def main(name: str, folder: Path) -> None:
         assert time.monotonic() < end, "a thread did not end after the thaw"
         time.sleep(0.01)
     if "flush" in name:
-        CLOCK.advance(seconds=10)  # past the claim of the flush that was cut short
+        CLOCK.advance(seconds=10)  # the claim of the earlier flush ends
         client.flush(timeout=30.0)
     contents = peek(folder)
     statuses = [report.status for upload in contents.sent_uploads for report in upload.reports]

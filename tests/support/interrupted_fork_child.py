@@ -1,6 +1,6 @@
-"""A thread that stays in the middle of its fork, beside which a signal ends another fork's wait.
+"""A thread that stops in the middle of its fork, and a signal that ends the wait of another fork.
 
-Run as `python interrupted_fork_child.py FOLDER`. It fails where anything stays locked afterwards.
+Run as `python interrupted_fork_child.py FOLDER`. The program fails if any lock stays taken.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from rappor_client.folder.failures import Failures
 from rappor_client.folder.forking import Shared
 
 PATIENCE = 60
+"""Longest wait for a thread, in seconds."""
 
 
 class Waiting(Shared):
-    """One of many things that threads share; the last to be held keeps its thread waiting."""
+    """A shared object. The last one whose hook runs lets its thread wait."""
 
     def __init__(self, all_of_them: list[Waiting]) -> None:
         self.all_of_them = all_of_them
@@ -30,7 +31,7 @@ class Waiting(Shared):
         super().__init__()
 
     def before_fork(self, deadline: float) -> None:
-        """Wait in the last one, unless this is the main thread."""
+        """Wait in the hook of the last object, unless this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             self.all_of_them.pop()
             if not self.all_of_them:
@@ -40,13 +41,13 @@ class Waiting(Shared):
 
 
 class Interruption:
-    """Raises as Ctrl-C does, once a fork waits for another one."""
+    """A handler that raises KeyboardInterrupt once, while a fork waits for another fork."""
 
     def __init__(self) -> None:
         self.has_raised = False
 
     def __call__(self, _signal: int, frame: FrameType | None) -> None:
-        """Interrupt the hook."""
+        """Raise if the signal has interrupted the hooks of a fork."""
         if frame is not None and frame.f_code is forking._run_before.__code__:
             self.has_raised = True
             raise KeyboardInterrupt
@@ -61,16 +62,16 @@ def fork() -> None:
 
 
 def run_to_its_end(work: threading.Thread) -> None:
-    """Wait for a thread, but not without end."""
+    """Assert that a thread ends."""
     work.join(PATIENCE)
     assert not work.is_alive()
 
 
 def main(folder: Path) -> None:
-    """Let a signal end the wait of one fork for another; note failures and fork afterwards."""
+    """Let a signal end the wait of a fork. Afterwards log failures and fork."""
     warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
-    sys.unraisablehook = lambda _: None  # Python tells what the signal raised in the hook
-    logging.disable()  # failures are noted on purpose
+    sys.unraisablehook = lambda _: None  # Python would print the exception of the hook
+    logging.disable()  # the program causes failures on purpose
     failures = [Failures(folder) for _ in range(20)]
     left: list[Waiting] = []
     waiting = [Waiting(left) for _ in range(20)]
@@ -85,7 +86,8 @@ def main(folder: Path) -> None:
             each.note(OSError())
         fork()
 
-    # Both begin now: a thread that began after the end of another could have its number and locks.
+    # Both threads start now. A thread that starts after the end of another one may get its id, and
+    # so its locks.
     other = threading.Thread(target=fork, daemon=True)
     going_on = threading.Thread(target=go_on, daemon=True)
     other.start()

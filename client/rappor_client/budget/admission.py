@@ -31,8 +31,8 @@ clock was wrong when the interval began, or is wrong now.
 An event is entered into an interval by these rules (`_find_interval`):
 
     case                                              the event
-    an earlier registry's epoch, which contains the   takes no part: the two epochs would have two
-    same day, has an open interval                    reports in one interval
+    a registry has changed `epoch`, and an interval   takes no part: the two epochs would have two
+    of the other epoch is open on the same day        reports in one interval
     `interval = "epoch"`, last day of the epoch       takes no part: its report would leave in the
                                                       next epoch
     no row, or the interval of the newest row is      begins an interval, if the scope allows it
@@ -96,7 +96,7 @@ N_TAGS: Final = 1 << 64
 """Number of tags. A tag is an integer in [0, 2^64). Two events of an interval have the same tag
 with a negligible probability."""
 _TAG_OFFSET: Final = 1 << 63
-"""Is subtracted from a tag before it is stored, because the integers of SQLite have a sign."""
+"""Number that is subtracted from a stored tag, because the integers of SQLite have a sign."""
 _STATE_NUMBER: Final = "state_number"
 """Name of a value of the spool: version number of the state that goes with the spool."""
 _EMPTY_ROW: Final = "UPDATE held SET report = NULL"

@@ -159,7 +159,7 @@ class PrivacySpent:
 
 
 NOTHING_SPENT: Final = PrivacySpent(nats=0.0, metrics={}, reserved={})
-"""Is the privacy loss of a device that has never reported."""
+"""Privacy loss of a device that has never reported."""
 
 
 def _sum_scopes(scopes: list[Scope]) -> MetricPrivacySpent:

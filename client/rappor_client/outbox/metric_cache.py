@@ -194,16 +194,16 @@ def _look_up_scope(cache: MetricCache, day: datetime.date, now: float) -> None:
     state, metric = cache.state, cache.metric
     secret = state.secret
     assert secret is not None
-    known = state.scopes.values()
+    all_scopes = state.scopes.values()
     cache.epoch = metric.epoch_at(day)
-    has_reported = scopes.has_reported(known, metric.name, day)
+    has_reported = scopes.has_reported(all_scopes, metric.name, day)
     # A device that has reported stays in its sample until the epoch ends, also after a change of
     # the sampling rate.
     if not (has_reported or is_sampled(secret, metric, cache.epoch)):
         cache.skip_reason = SkipReason.NOT_IN_SAMPLE
         return
     # Order matters: the memoized part determines the parameters, and these determine the scope.
-    cache.part = scopes.find_memoized_part(known, metric, cache.epoch)
+    cache.part = scopes.find_memoized_part(all_scopes, metric, cache.epoch)
     cache.rules = MetricRules.for_day(metric, day)
     params = derive_params(secret, metric, cache.epoch, cache.part)
     scope = scopes.find_scope(state.scopes, cache.rules, params, metric.name, cache.epoch)

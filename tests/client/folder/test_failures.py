@@ -1,4 +1,4 @@
-"""What is nobody's mistake reaches nobody: counted, logged once a minute, and survived."""
+"""Failures of a device: counted, logged once a minute by kind, and never raised to the host."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ from rappor import Registry
 from rappor.base.errors import ParamsError
 
 
-def test_failure_is_logged_where_nobody_has_imported_logging() -> None:
-    """It is imported then; where that cannot be, as when an interpreter ends, the line is lost."""
+def test_first_failure_imports_logging() -> None:
+    """The first failure imports `logging`.
+
+    If the import is impossible, as while an interpreter ends, the line is lost.
+    """
     program = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -53,7 +56,10 @@ def test_failure_is_logged_where_nobody_has_imported_logging() -> None:
 def test_each_kind_is_logged_once_a_minute_and_counted_always(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A disk that is full is not filled by the log that says so."""
+    """Each kind of failure has one log line a minute, so the log does not fill a full disk.
+
+    Every failure is counted.
+    """
     now = FixedClock("2026-11-18")
     failures = Failures(tmp_path, now)
     for _ in range(500):
@@ -61,11 +67,11 @@ def test_each_kind_is_logged_once_a_minute_and_counted_always(
         failures.note(DamagedError("JSONDecodeError"))
         failures.note(RuntimeError("a host's own words"))
     assert failures.n == 1500
-    told = [
+    messages = [
         record.getMessage().removeprefix(f"telemetry failed in {tmp_path}: ")
         for record in caplog.records
     ]
-    assert told == ["ENOSPC", "damaged, JSONDecodeError", "RuntimeError"]
+    assert messages == ["ENOSPC", "damaged, JSONDecodeError", "RuntimeError"]
     now.advance(seconds=59)
     failures.note(OSError(28, "full"))
     assert len(caplog.records) == 3
@@ -84,34 +90,34 @@ def test_each_kind_is_logged_once_a_minute_and_counted_always(
         (None, False),
     ],
 )
-def test_lock_is_told_from_failures(code: int | None, *, busy: bool) -> None:
-    """Also where another process brings the database in order after a third was killed."""
+def test_lock_is_no_failure(code: int | None, *, busy: bool) -> None:
+    """`is_busy` recognizes a lock, also while another process repairs the log of a killed one."""
     error = sqlite3.OperationalError("database is locked")
     if code is not None:
         error.sqlite_errorcode = code
     assert is_busy(error) is busy
 
 
-class Broken(MemoryTransport):
-    """A transport of the host's own that fails in its own ways."""
+class WrongTransport(MemoryTransport):
+    """A wrong transport of the host, which raises or returns the next of some results."""
 
-    def __init__(self, answers: list[Any]) -> None:
+    def __init__(self, results: list[Any]) -> None:
         super().__init__()
-        self.answers = answers
+        self.results = results
 
     def send(self, body: bytes, *, timeout: float) -> Any:
-        """Raise or return the next answer, or accept."""
-        answer = self.answers.pop(0) if self.answers else super().send(body, timeout=timeout)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        """Raise or return the next result. Without results, accept the upload."""
+        result = self.results.pop(0) if self.results else super().send(body, timeout=timeout)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def close(self) -> None:
-        """Raise too."""
+        """Raise an error."""
         raise RuntimeError("closing failed")
 
 
-NONSENSE: list[Any] = [
+WRONG_RESULTS: list[Any] = [
     *(ValueError("x"), KeyError("x"), RecursionError(), None, "200"),
     *(
         TransportResponse(status=200, body=body)
@@ -123,15 +129,16 @@ NONSENSE: list[Any] = [
     TransportResponse(status=200, body="a text"),  # type: ignore[arg-type]
     TransportResponse(status="200", body=b""),  # type: ignore[arg-type]
     TransportResponse(status=503, body=b"", retry_after=float("nan")),
-    *(TransportResponse(status=503, body=b"", retry_after=each) for each in ("120", "soon")),  # type: ignore[arg-type]
+    *(TransportResponse(status=503, body=b"", retry_after=text) for text in ("120", "soon")),  # type: ignore[arg-type]
     UploadError("x", retry_after="120"),  # type: ignore[arg-type]
 ]
+"""Contains results that a correct transport never has: exceptions, wrong types, wrong JSON."""
 
 
-@pytest.mark.parametrize("answer", NONSENSE, ids=range(16))
-def test_transport_that_raises_or_answers_nonsense_reaches_nobody(answer: Any, home: Home) -> None:
-    """What waits stays, and leaves once the transport works."""
-    transport = Broken([answer])
+@pytest.mark.parametrize("result", WRONG_RESULTS, ids=range(16))
+def test_wrong_transport_does_not_reach_the_host(result: Any, home: Home) -> None:
+    """The upload stays queued, the failure is counted, and the upload leaves later."""
+    transport = WrongTransport([result])
     client = home.open(metric_of(), collector=transport)
     record_days(client, "page", "x")
     assert not client.flush(timeout=0.0)
@@ -145,8 +152,11 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(answer: Any, h
 
 
 @pytest.mark.parametrize("limit", ["reports", "n_bytes", "log"])
-def test_limits_are_numbers_that_the_database_can_hold(limit: str) -> None:
-    """The largest is taken, the next one refused; a spool holds something."""
+def test_limits_are_integers_of_the_database(limit: str) -> None:
+    """A limit is an integer from 1 to the largest integer of SQLite.
+
+    A budget cap is for a year or for life.
+    """
     assert getattr(QueueLimits(**{limit: 2**63 - 1}), limit) == 2**63 - 1
     with pytest.raises(ParamsError, match=f"{limit} must be an integer in"):
         QueueLimits(**{limit: 2**63})
@@ -156,8 +166,11 @@ def test_limits_are_numbers_that_the_database_can_hold(limit: str) -> None:
         BudgetCap(total=1.0, per="month")  # type: ignore[arg-type]
 
 
-def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -> None:
-    """As in a container whose user has no entry and no HOME."""
+def test_client_without_a_home_is_disabled(tmp_path: Path) -> None:
+    """Without a home folder the client is disabled, and no method raises.
+
+    This happens in a container whose user has no entry and no HOME.
+    """
     program = (
         # Loaded before the change of user: Python itself may be installed where only root can
         # read, and `open` loads this module.
@@ -180,10 +193,13 @@ def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_handles_or_too_deep_says_so(
+def test_missing_handles_and_long_paths_disable_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other process has its lock, and SQLite would open no spool in it."""
+    """The client is disabled with a reason if no file handle is free, or if the path is too long.
+
+    SQLite opens no path of more than 512 bytes.
+    """
     deep = open_device(tmp_path.joinpath(*["x" * 100] * 5))
     assert deep.disabled_reason == "its path is too long: it must have at most 400 bytes"
     assert deep.record("page", "x").reason is SkipReason.DISABLED
@@ -195,26 +211,29 @@ def test_a_folder_without_handles_or_too_deep_says_so(
     assert open_device(tmp_path / "device").disabled_reason == "the folder cannot be used: EMFILE"
 
 
-# The folder
+# Access to the folder
 
 
-def closed_to_others(folder: Path) -> bool:
-    """Return whether nobody else may write to a folder, nor read what the device has in it."""
+def is_private(folder: Path) -> bool:
+    """Return whether other users can neither write to the folder nor read its device."""
     inside = [identity_path(folder), *identity_path(folder).iterdir()]
     return not folder.stat().st_mode & 0o022 and not any(
         path.stat().st_mode & 0o077 for path in inside
     )
 
 
-def test_what_others_may_write_to_is_closed_to_them(home: Home) -> None:
-    """As Kubernetes opens a volume for its group at each start of a pod."""
+def test_folder_is_made_private(home: Home) -> None:
+    """The client takes the permissions of other users away.
+
+    Kubernetes opens a volume for its group at each start of a pod.
+    """
     home.folder.mkdir(mode=0o700)
     for _ in range(2):
         client = home.open()
         assert client.disabled_reason == ""
         assert client.record("page", "x")
         client.close()
-        assert closed_to_others(home.folder)
+        assert is_private(home.folder)
         for path in (
             home.folder,
             identity_path(home.folder),
@@ -229,7 +248,7 @@ def test_what_others_may_write_to_is_closed_to_them(home: Home) -> None:
 )
 @pytest.mark.parametrize("what", ["folder", "device", "device/state.1"])
 def test_files_of_another_user_disable_the_device(what: str, home: Home) -> None:
-    """Whoever owns one may put another secret into it."""
+    """The owner of a file could put another secret into it."""
     home.open().close()
     os.chown(home.folder if what == "folder" else home.folder / what, 4242, 4242)
     client = home.open()
@@ -240,7 +259,7 @@ def test_files_of_another_user_disable_the_device(what: str, home: Home) -> None
 
 @pytest.mark.parametrize("name", [".", "device", "device/state.1"])
 def test_links_disable_the_device(name: str, home: Home) -> None:
-    """They lead to a place that is somebody else's."""
+    """A symbolic link in place of a folder or a file may lead to a place of another user."""
     home.open().close()
     path = home.folder / name
     path.rename(home.place / "elsewhere")
@@ -252,12 +271,15 @@ def test_links_disable_the_device(name: str, home: Home) -> None:
 
 
 @pytest.mark.parametrize("name", ["RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"])
-def test_environment_disables_where_the_host_asks_for_it(
+def test_environment_disables_the_device_if_respected(
     name: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And only there; nothing is made on the disk."""
-    for each in ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"):
-        monkeypatch.delenv(each, raising=False)
+    """A variable disables the device with `respect_environment`, and nothing is written.
+
+    Without `respect_environment` the variable has no effect.
+    """
+    for variable in ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv(name, "1")
     client = home.open(respect_environment=True)
     assert client.disabled_reason == f"the environment has {name}=1"
@@ -268,22 +290,25 @@ def test_environment_disables_where_the_host_asks_for_it(
     assert home.open(respect_environment=True).disabled_reason == ""
 
 
-def test_mistakes_are_silent_unless_the_policy_is_strict(
+def test_mistakes_are_logged_without_raise_errors(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A name or a kind of value that an update has changed does not stop a program."""
+    """Without `raise_errors` an unknown metric and a wrong value are logged and skipped."""
     client = home.open(raise_errors=False)
     assert client.record("telltale", "page").reason is SkipReason.UNKNOWN_METRIC
     for _ in range(20):
         assert client.record("page", b"telltale").reason is SkipReason.WRONG_KIND
-    assert len(caplog.records) == 2  # one of each kind in a minute
+    assert len(caplog.records) == 2  # one line a minute for each kind
     assert "telltale" not in caplog.text
 
 
 def test_a_log_line_about_a_value_names_its_metric(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line a minute for each metric, so that a host finds its call; never the value."""
+    """The log line contains the metric, so that the host finds its call, and never the value.
+
+    Each metric has one line a minute.
+    """
     client = home.open(metric_of("page"), metric_of("site"), raise_errors=False)
     for name in ("page", "page", "site"):
         client.record(name, 12345)
@@ -293,8 +318,8 @@ def test_a_log_line_about_a_value_names_its_metric(
     assert "12345" not in caplog.text
 
 
-def test_a_host_that_cannot_log_is_not_stopped(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its filter raises, or no file can be opened for the import."""
+def test_failing_log_does_not_reach_the_host(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failing filter of the log and a failing import of `logging` do not reach `record`."""
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(24, "Too many open files")
@@ -309,10 +334,11 @@ def test_a_host_that_cannot_log_is_not_stopped(home: Home, monkeypatch: pytest.M
     assert wrong.reason is SkipReason.WRONG_KIND
 
 
-def test_a_relative_folder_stays_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A daemon changes its folder; where it opened the device, another one may be."""
+def test_relative_folder_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is resolved once, at opening.
+
+    A daemon changes its working folder, and another device may be there.
+    """
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     client = open_device(Path("device"), clock=FixedClock("2026-11-18"))
@@ -328,7 +354,7 @@ def test_a_relative_folder_stays_where_it_was(
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list handles")
 def test_close_closes_every_handle(home: Home) -> None:
-    """And what is recorded afterwards opens them again."""
+    """No file handle is open after `close`. A later event opens the files again."""
     handles = Path("/proc/self/fd")
     client = home.open()
     for n in (1, 2):
@@ -338,8 +364,8 @@ def test_close_closes_every_handle(home: Home) -> None:
         assert str(home.folder) not in " ".join(map(os.path.realpath, handles.iterdir()))
 
 
-def test_a_signals_handler_does_not_wait_for_what_it_interrupted(home: Home) -> None:
-    """It closes the client in the middle of a write, which goes on after it."""
+def test_handler_of_a_signal_does_not_wait_for_the_commit_that_it_interrupted(home: Home) -> None:
+    """A commit in a signal's handler fails at once if the handler has interrupted a commit."""
     client = home.open(*metrics_of(2))
     client.record("page0", "x")
     writer = client._writer
@@ -353,10 +379,13 @@ def test_a_signals_handler_does_not_wait_for_what_it_interrupted(home: Home) -> 
 
 
 @pytest.mark.parametrize("end", [Client.close, _end_all], ids=["close", "exit"])
-def test_a_disk_that_hangs_lets_the_program_end(
+def test_program_ends_beside_a_hung_commit(
     end: Callable[..., object], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread waits for it; what it was to write is lost only if the process ends first."""
+    """`close` and the exit handler end while a commit hangs.
+
+    The commit is made when the disk answers.
+    """
     client = home.open()
     writing, answering = threading.Event(), threading.Event()
     entered = Store.transaction
@@ -376,27 +405,27 @@ def test_a_disk_that_hangs_lets_the_program_end(
     assert client.queued_count() == 1
 
 
-def test_memory_holds_a_thousand_events(home: Home) -> None:
-    """Beyond them they are dropped and counted, while another process keeps the lock."""
+def test_memory_has_a_thousand_events(home: Home) -> None:
+    """Memory keeps 1,000 events while another process has the lock. Further events are counted."""
     client = home.open(coins=FallingCoins())
     client.record("page", "x")
     assert client.queued_count() == 0
     with hold_folder_lock(home.folder):
         outcomes = [client.record("page", "x") for _ in range(1005)]
     assert outcomes.count(Outcome.RECORDED) == 1000
-    assert {each.reason for each in outcomes if not each} == {SkipReason.FULL}
+    assert {outcome.reason for outcome in outcomes if not outcome} == {SkipReason.FULL}
     finish_days(client)
     assert client.queued_count() == 1
     assert client.event_counts()["dropped_full"] == 5
 
 
 def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
-    """What a commit under way would write counts as well, for it may fail."""
+    """The events of a running commit count, too, because the commit may fail."""
     outcomes = list[Outcome]()
     is_failing = threading.Event()
 
     def clock() -> float:
-        if is_failing.is_set():  # in the middle of a commit
+        if is_failing.is_set():  # the clock is read in the middle of a commit
             is_failing.clear()
             outcomes.extend(client.record("page", "x") for _ in range(1000))
             raise OSError
@@ -414,7 +443,7 @@ def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
 
 
 def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
-    """Or it says that it is not yet, where another process keeps the lock."""
+    """A durable event is on the disk when `record` returns, or the outcome is LOCKED."""
     client = home.open(*metrics_of(3, durable=True))
     assert client.record("page0", "x") == Outcome.RECORDED
     assert len(testing.peek(home.folder).pending_reports) == 1
@@ -425,7 +454,7 @@ def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
 
 
 def test_repeated_events_write_nothing(home: Home) -> None:
-    """Once the scope has its latch and the interval its event, the disk is left alone."""
+    """Further events of an interval write nothing if the scope is memoized."""
     client = home.open(metric_of(interval="day"))
     client.record("page", "x")
     home.clock.advance(days=1)
@@ -438,8 +467,8 @@ def test_repeated_events_write_nothing(home: Home) -> None:
     assert [(path.stat().st_mtime_ns, path.stat().st_size) for path in files] == before
 
 
-def test_what_a_program_records_last_is_written_at_its_end(tmp_path: Path) -> None:
-    """It neither closes nor flushes."""
+def test_last_events_are_written_at_the_end_of_the_program(tmp_path: Path) -> None:
+    """A program that neither closes nor flushes loses no event."""
     program = (
         "from pathlib import Path\nfrom devices import open_device\n"
         f"open_device(Path({str(tmp_path / 'device')!r})).record('page', 'x')\n"
@@ -448,15 +477,15 @@ def test_what_a_program_records_last_is_written_at_its_end(tmp_path: Path) -> No
     assert len(testing.peek(tmp_path / "device").pending_reports) == 1
 
 
-# Room, as it is when a report is kept
+# Budgets that several programs share
 
 
 def test_programs_with_different_registries_share_one_budget(home: Home) -> None:
-    """Both opened before either recorded: together they stay within the total."""
-    caps = BudgetCap(total=4.01)
+    """Two programs that open before either of them records stay within one total."""
+    cap = BudgetCap(total=4.01)
     one, other = (
-        home.open(metric_of("one"), budget_cap=caps),
-        home.open(metric_of("two"), budget_cap=caps),
+        home.open(metric_of("one"), budget_cap=cap),
+        home.open(metric_of("two"), budget_cap=cap),
     )
     record_days(one, "one", "x")
     assert one.queued_count() == 1
@@ -468,27 +497,30 @@ def test_programs_with_different_registries_share_one_budget(home: Home) -> None
 
 
 def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixture) -> None:
-    """An epoch in its own year, a metric without epochs once; what is silent is named."""
+    """Under a cap for life an epoch counts in its own year, and a metric for life counts once.
+
+    The metric that does not fit is named in the log.
+    """
     metrics = (metric_of("life"), metric_of("year", epoch="year"))
-    caps = BudgetCap(total=12.01, per="life")
-    heard = []
+    cap = BudgetCap(total=12.01, per="life")
+    outcomes = []
     for year in (2026, 2027, 2028):
         home.clock.set(f"{year}-06-01T00:00:00")
-        with home.open(*metrics, budget_cap=caps) as client:
-            heard.append([bool(client.record(metric.name, "x")) for metric in metrics])
-    assert heard == [[True, True], [True, True], [True, False]]
+        with home.open(*metrics, budget_cap=cap) as client:
+            outcomes.append([bool(client.record(metric.name, "x")) for metric in metrics])
+    assert outcomes == [[True, True], [True, True], [True, False]]
     assert [record.getMessage() for record in caplog.records] == [
         "the budget of 2028 has no room for year: nothing is sent"
     ]
 
 
 def test_cap_for_life_never_raises_the_registrys_total(tmp_path: Path, clock: FixedClock) -> None:
-    """Both limits hold."""
+    """The total of the registry holds beside a larger cap for life."""
     outcomes = []
     for name in ("old", "new"):
         registry = Registry([metric_of(name, epoch="year")], total=4.01)
-        caps = BudgetCap(total=1000.0, per="life")
-        options = ClientOptions(budget_cap=caps, clock=clock)
+        cap = BudgetCap(total=1000.0, per="life")
+        options = ClientOptions(budget_cap=cap, clock=clock)
         with Client.open(
             tmp_path / "device", registry=registry, consent=True, options=options
         ) as client:

@@ -1,4 +1,4 @@
-"""Forks and threads: nothing hangs, nothing is sent twice, and everybody goes on."""
+"""Forks and threads: no deadlock, no report twice, and parent and child go on."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has 
 @pytest.mark.parametrize("way", ["os", "multiprocessing"])
 @pytest.mark.parametrize("rounds", [20, pytest.param(500, marks=pytest.mark.acceptance)])
 def test_two_threads_fork_while_a_third_records(rounds: int, way: str, tmp_path: Path) -> None:
-    """Parent and children go on recording, in all these forks of each thread."""
+    """Parent and children record, in all forks of both threads."""
     words = (str(tmp_path / "device"), str(rounds), way)
     assert int(run_python(forking_child.__file__, *words).stdout) == 2 * rounds + 1
 
 
 def test_a_child_is_another_process_for_the_folders_lock(home: Home) -> None:
-    """It has not the lock of its parent, takes its own, and leaves the parent's alone."""
+    """A child does not own the lock of its parent, and releases only its own lock."""
     client = home.open()
     record_days(client, "page", "x")
     assert client.queued_count() == 1
@@ -56,7 +56,10 @@ def test_a_child_is_another_process_for_the_folders_lock(home: Home) -> None:
 
 @pytest.mark.parametrize("normalizer", sorted(NORMALIZERS))
 def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path) -> None:
-    """A child of a fork could wait for the module that another thread was importing."""
+    """No method of an open client imports a module.
+
+    The child of a fork could wait for a module that another thread was importing.
+    """
     program = (
         "import sys\n"
         "from rappor_client import Client, ClientOptions\n"
@@ -90,8 +93,13 @@ OPENING = "Client.open(str(os.getpid()), registry='metrics.toml', consent=True)"
         ("publicsuffixlist", OPENING),
     ],
 )
-def test_fork_waits_for_what_another_thread_loads(late: str, action: str, tmp_path: Path) -> None:
-    """A child opens a device of its own, or normalizes for metrics that its host makes itself."""
+def test_fork_waits_for_the_imports_of_another_thread(
+    late: str, action: str, tmp_path: Path
+) -> None:
+    """A fork waits until another thread has imported a module that the client loads late.
+
+    So the child can open a device and normalize values.
+    """
     program = (
         "import importlib.util, os, signal, sys, threading, time\n"
         "from rappor.protocol.normalizers import normalize\n"
@@ -127,28 +135,31 @@ def test_fork_waits_for_what_another_thread_loads(late: str, action: str, tmp_pa
 
 
 def test_no_late_import_begins_beside_a_fork() -> None:
-    """It is left out: the line of the log for which it is meant is lost, and nothing waits."""
-    told: list[bool] = []
+    """Beside a fork, `block_forks` yields False.
 
-    def look() -> None:
-        with block_forks() as is_kept:
-            told.append(is_kept)
+    The late import is left out then, and its log line is lost.
+    """
+    results: list[bool] = []
 
-    class Looking(Shared):
+    def try_blocking() -> None:
+        with block_forks() as is_blocked:
+            results.append(is_blocked)
+
+    class Blocking(Shared):
         def before_fork(self, deadline: float) -> None:
             super().before_fork(deadline)
-            other = threading.Thread(target=look)
+            other = threading.Thread(target=try_blocking)
             other.start()
             other.join()
 
-    _shared = Looking()
+    _shared = Blocking()
     in_child(bool)
-    look()
-    assert told == [False, True]
+    try_blocking()
+    assert results == [False, True]
 
 
 def test_no_property_of_the_device_is_cached_under_a_lock() -> None:
-    """functools.cached_property holds one in Python 3.11, which a fork would leave taken."""
+    """The sources do not use functools.cached_property, which holds a lock in Python 3.11."""
     folders = ("rappor/protocol", "rappor/registry", "rappor/privacy", "client/rappor_client")
     sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     assert len(sources) > 50
@@ -156,7 +167,7 @@ def test_no_property_of_the_device_is_cached_under_a_lock() -> None:
 
 
 def test_threads_that_start_together_share_one_sender(home: Home) -> None:
-    """However the interpreter switches between them: 20 clients, 8 threads each."""
+    """Eight threads of each of 20 clients get one sender, however the interpreter switches."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -164,37 +175,40 @@ def test_threads_that_start_together_share_one_sender(home: Home) -> None:
             client = home.open(
                 folder=str(i), collector=MemoryTransport(), background=True, max_delay=3600.0
             )
-            assert len(senders_of(client, n_threads=8)) == 1
+            assert len(record_in_threads(client, n_threads=8)) == 1
             client.close()
     finally:
         sys.setswitchinterval(before)
     assert not list_sender_threads()
 
 
-def senders_of(client: Client, n_threads: int) -> set[int]:
-    """Let threads record at the same moment; return who would send for each."""
+def record_in_threads(client: Client, n_threads: int) -> set[int]:
+    """Let threads record at the same moment; return the ids of the senders that they get."""
     start = threading.Barrier(n_threads)
-    met: set[int] = set()
+    sender_ids: set[int] = set()
 
     def work() -> None:
         start.wait()
         client.record("page", "x")
         sender = client._get_sender()
         assert sender is not None
-        met.add(id(sender))
+        sender_ids.add(id(sender))
 
     threads = [threading.Thread(target=work) for _ in range(n_threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return met
+    return sender_ids
 
 
-def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None:
-    """The parent ends before it writes the interval's event, as when a program becomes a daemon."""
+def test_child_does_not_rely_on_the_writes_of_its_parent(home: Home) -> None:
+    """A child writes its own event if the parent ends before it has written the interval's event.
+
+    A program that becomes a daemon does this.
+    """
     client = home.open(metric_of(interval="day"))
-    for _ in range(2):  # the second day's first event is as good as any other
+    for _ in range(2):  # on the second day the scope is memoized, so one event is enough
         client.record("page", "a")
         client.queued_count()
         home.clock.advance(days=1)
@@ -212,7 +226,7 @@ def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None
     assert os.read(read, 1) == b""  # the child has ended, too
     os.close(read)
     assert any(
-        held.interval_end > home.clock() for held in testing.peek(home.folder).pending_reports
+        report.interval_end > home.clock() for report in testing.peek(home.folder).pending_reports
     )
 
 
@@ -220,7 +234,10 @@ def test_child_does_not_rely_on_what_its_parent_had_to_write(home: Home) -> None
 def test_fork_does_not_wait_for_a_disk_that_hangs(
     inside: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child has no database if a thread was inside; in the parent nothing is lost."""
+    """A fork goes on without the lock of a thread that hangs inside the database or the folder.
+
+    The child has no database if a thread was inside it. The parent loses nothing.
+    """
     monkeypatch.setattr(forking, "_FORK_SECONDS", 0.05)
     client = home.open()
     record_days(client, "page", "x")
@@ -237,45 +254,45 @@ def test_fork_does_not_wait_for_a_disk_that_hangs(
     hanging = threading.Thread(target=hang)
     hanging.start()
     assert is_inside.wait(300)
-    assert not in_child(lambda: see(client, 0 if inside == "database" else 1))
-    if inside == "database":  # nor has another client there, by another name of the folder
+    assert not in_child(lambda: check_queued(client, 0 if inside == "database" else 1))
+    if inside == "database":  # another client has no database either, by another path
         again = f"../{home.place.name}/{home.folder.name}"
-        assert not in_child(lambda: see(home.open(folder=again), 0))
+        assert not in_child(lambda: check_queued(home.open(folder=again), 0))
     may_end.set()
     hanging.join()
     assert len(testing.peek(home.folder).pending_reports) == (0 if inside == "database" else 1)
     record_days(client, "page", "x")
     assert client.queued_count() == 2
-    assert not in_child(lambda: see(client, 2))
+    assert not in_child(lambda: check_queued(client, 2))
     assert len(testing.peek(home.folder).pending_reports) == 1
 
 
-def see(client: Client, waiting: int) -> None:
-    """Record, and look at what waits; where nothing is on the disk, nothing raises."""
+def check_queued(client: Client, waiting: int) -> None:
+    """Record, and assert the number of queued reports."""
     assert client.record("page", "x")
     assert client.queued_count() == waiting
     client.close()
 
 
-class Interrupted(Shared):
-    """What threads share, in whose hook a signal's handler raises."""
+class RaisingInHook(Shared):
+    """A shared object whose hook raises once, as the handler of a signal does."""
 
     def __init__(self, at: str) -> None:
         self.at = at
         super().__init__()
 
     def before_fork(self, deadline: float) -> None:
-        """Raise once, if that is where."""
-        self.happen("before")
+        """Raise, if this is the place."""
+        self.raise_once("before")
         super().before_fork(deadline)
 
     def after_fork_in_parent(self) -> None:
-        """Raise once, if that is where."""
-        self.happen("after")
+        """Raise, if this is the place."""
+        self.raise_once("after")
         super().after_fork_in_parent()
 
-    def happen(self, at: str) -> None:
-        """Raise as Ctrl-C does."""
+    def raise_once(self, at: str) -> None:
+        """Raise KeyboardInterrupt once."""
         if self.at == at:
             self.at = "done"
             raise KeyboardInterrupt
@@ -284,30 +301,30 @@ class Interrupted(Shared):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("at", ["before", "after"])
 def test_signal_that_raises_in_a_fork_leaves_nothing_locked(at: str, home: Home) -> None:
-    """Before it or after it: another thread records, opens a client and forks afterwards."""
+    """After an exception in a hook, another thread records, opens a client and forks."""
     client = home.open()
     failures = [Failures(home.place) for _ in range(20)]
-    interrupted = Interrupted(at)
+    interrupted = RaisingInHook(at)
     in_child(bool)
     assert interrupted.at == "done"
 
-    def go_on() -> None:
+    def use_client() -> None:
         client.record("page", "x")
-        for each in (*failures, Failures(home.place)):
-            each.note(OSError())
+        for instance in (*failures, Failures(home.place)):
+            instance.note(OSError())
         in_child(bool)
 
-    going_on = threading.Thread(target=go_on, daemon=True)
-    going_on.start()
-    going_on.join(60)
-    assert not going_on.is_alive()
+    thread = threading.Thread(target=use_client, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
     finish_days(client)
     assert client.queued_count() == 1
 
 
 def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path: Path) -> None:
-    """What the other thread holds is let go of, although the signal's thread forks meanwhile.
+    """The locks of a forking thread are released although a signal's handler forks beside it.
 
-    In a program of its own: where more modules watch forks, the thread may wait for one of those.
+    The program runs alone: where other modules have hooks, the thread may wait for one of them.
     """
     run_python(interrupted_fork_child.__file__, str(tmp_path))

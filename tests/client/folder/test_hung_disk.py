@@ -1,7 +1,8 @@
-"""A disk that hangs never holds the host: every call returns while the disk hangs.
+"""Calls of the client on a disk that hangs: every call returns while the disk hangs.
 
-A program makes one call on a folder whose writes hang, and is thawed after the call has returned.
-No time is measured: a call that waits for the disk never returns; the test ends it after a minute.
+A program makes one call on a folder whose writes hang. The disk is thawed after the call has
+returned. No time is measured: a call that waits for the disk never returns, and the test ends it
+after a minute.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tools import need
 
 SUPPORT: Final = Path(__file__).parents[2] / "support"
 SECONDS: Final = 60.0
-"""The longest time that a call may take; the client's own limits are 5 seconds and less."""
+"""Longest duration of a call, in seconds. The limits of the client are 5 seconds and less."""
 
 
 @dataclass(frozen=True)
 class HungDisk:
-    """A folder whose disk hangs from `freeze` to `thaw`."""
+    """A folder whose disk hangs from `freeze` to `thaw`, and the environment of its programs."""
 
     folder: Path
     freeze: Callable[[], object]
@@ -39,7 +40,7 @@ class HungDisk:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the library that lets calls on a folder hang."""
+    """The path of the compiled library that lets system calls on a folder hang."""
     if sys.platform != "linux":
         pytest.skip("the library reads /proc and is preloaded as on Linux")
     path = tmp_path_factory.mktemp("library") / "hung_disk.so"
@@ -51,7 +52,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def preloaded(library: Path, tmp_path: Path) -> HungDisk:
-    """Return a folder that hangs by a preloaded library."""
+    """A disk that hangs because a preloaded library blocks the calls."""
     folder, flag = tmp_path / "disk", tmp_path / "flag"
     folder.mkdir()
     environment = {
@@ -62,7 +63,7 @@ def preloaded(library: Path, tmp_path: Path) -> HungDisk:
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> Iterator[HungDisk]:
-    """Return a folder on a file system of its own, which the kernel freezes."""
+    """A disk that hangs because the kernel freezes its file system."""
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
     image.write_bytes(bytes(16 << 20))
@@ -91,7 +92,10 @@ def frozen(tmp_path: Path) -> Iterator[HungDisk]:
 
 
 def call(disk: HungDisk, name: str) -> tuple[Any, Any]:
-    """Return what a call returned while the disk hung, and what the device had after the thaw."""
+    """Make a call in a program while the disk hangs.
+
+    Returns the result of the call, and the contents of the device after the thaw.
+    """
     program = subprocess.Popen(
         [sys.executable, str(SUPPORT / "hung_child.py"), name, str(disk.folder / "device")],
         stdin=subprocess.PIPE,
@@ -111,7 +115,8 @@ def call(disk: HungDisk, name: str) -> tuple[Any, Any]:
         assert lines.get(timeout=SECONDS) == "here\n"
         disk.freeze()
         print(file=program.stdin)
-        if name == "exit":  # the process ends while the disk hangs
+        # The process ends while the disk hangs, so it prints no result.
+        if name == "exit":
             return program.wait(SECONDS), None
         try:
             returned = json.loads(lines.get(timeout=SECONDS))
@@ -132,6 +137,8 @@ def call(disk: HungDisk, name: str) -> tuple[Any, Any]:
 
 
 ONE_WAITS: Final = [True, 1, [], 0]
+"""Is the device after the thaw: has_secret, number of queued and pending reports, statuses of the
+log, number of reports that the collector received."""
 TWO_WAIT: Final = [True, 2, [], 0]
 SENT_ONCE: Final = [True, 0, ["accepted"], 1]
 NOTHING: Final = [False, 0, [], 0]
@@ -144,10 +151,10 @@ CASES: Final = {
     "close": (None, ONE_WAITS),
     "close after a record": (None, TWO_WAIT),
     "the end of a with block": (None, TWO_WAIT),
-    # After the thaw another flush sends the report.
+    # After the thaw the program flushes again and sends the report.
     "flush": ([TIMEOUT, 0, 1], SENT_ONCE),
-    # The collector has the report. The answer is on the disk after the thaw, so that the other
-    # flush does not send it again.
+    # The collector has the report. Its response is written after the thaw, so the second flush does
+    # not send the report again.
     "flush while the collector answers": ([TIMEOUT, 1, 0], SENT_ONCE),
     "looks": ([True, 1, []], TWO_WAIT),
     "opt_out": (None, [True, 0, [], 0]),
@@ -158,21 +165,23 @@ CASES: Final = {
     "open of a new folder": ("the disk did not answer within 2.5 seconds", ONE_WAITS),
     "open without consent": ("", NOTHING),
 }
+"""Contains, by the name of a call in `hung_child.py`: its result during the freeze, and the device
+after the thaw."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_returns_while_the_disk_hangs(name: str, preloaded: HungDisk) -> None:
-    """What it asked for is done when the disk answers, and nothing leaves twice."""
+    """The requested change is made when the disk answers, and no report leaves twice."""
     assert call(preloaded, name) == CASES[name]
 
 
 def test_a_program_ends_while_the_disk_hangs(preloaded: HungDisk) -> None:
-    """An event that waits in memory is lost then."""
+    """The events in memory are lost."""
     assert call(preloaded, "exit") == (0, None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_returns_while_a_file_system_is_frozen(name: str, frozen: HungDisk) -> None:
-    """The kernel's own freeze, which no signal ends."""
+    """A frozen file system ends no system call, whatever signal arrives."""
     assert call(frozen, name) == CASES[name]

@@ -1,4 +1,4 @@
-"""A folder in the format of another version disables the device, which changes nothing in it."""
+"""Folders in the format of another version: the client is disabled and changes no file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from rappor_client.testing import MemoryTransport
 from rappor.base.errors import FileError
 
 METRIC_ROWS = {"reserved": [[2026, "page", "life", 4.0]], "mark": "", "lost": [9999, 1, None]}
+"""Content of a record as an earlier development version wrote it; it is valid JSON."""
 
 
 def write_checked(path: Path, body: bytes) -> None:
-    """Write a file that is whole: its last line is the checksum of all others."""
+    """Write a file with a valid checksum in its last line."""
     path.write_bytes(body + compute_checksum(body))
 
 
 def change_state(folder: Path, change: Callable[[bytes], bytes], *, names: tuple[str, ...]) -> None:
-    """Write copies of the state of another version."""
+    """Change copies of the state, and give them a valid checksum."""
     for name in names:
         path = identity_path(folder) / name
         body = b"".join(path.read_bytes().splitlines(keepends=True)[:-1])
@@ -34,18 +35,18 @@ def change_state(folder: Path, change: Callable[[bytes], bytes], *, names: tuple
 
 
 def other_number(body: bytes) -> bytes:
-    """Return a copy whose first line names another format."""
+    """Return a copy whose first line names another version of the format."""
     return body.replace(b"rappor state 1 ", b"rappor state 2 ", 1)
 
 
 def other_keys(body: bytes) -> bytes:
-    """Return a copy whose text has no key that this version reads."""
+    """Return a copy whose JSON object has none of the expected keys."""
     magic, secret, _ = body.splitlines(keepends=True)
     return magic + secret + b"{}\n"
 
 
 def only_record(folder: Path, record: bytes) -> None:
-    """Leave a record of reserved nats and no device, as a withdrawal does."""
+    """Leave only a record of reserved nats, as a withdrawal does."""
     for path in identity_path(folder).iterdir():
         path.unlink()
     identity_path(folder).rmdir()
@@ -80,16 +81,21 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
         lambda folder: only_record(folder, b"rappor budget 1\n{}\n\n"),
     ),
 }
+"""Contains, by description: the file that the message names, and a function that changes a
+folder."""
 
 
 def files_of(folder: Path) -> dict[Path, bytes]:
-    """Return the bytes of every file."""
+    """Return the bytes of all files by path."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_folder_of_another_version_disables_the_device(kind: str, home: Home) -> None:
-    """A client that took it for a damaged one would replace the secret."""
+    """The client is disabled and changes no file.
+
+    A client that took the folder for a damaged one would replace the secret.
+    """
     name, write = FOLDERS[kind]
     home.open().close()
     write(home.folder)
@@ -106,7 +112,10 @@ def test_folder_of_another_version_disables_the_device(kind: str, home: Home) ->
 
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_withdrawal_erases_a_folder_of_another_version(kind: str, home: Home) -> None:
-    """Nobody knows what it reserved, so the year counts as used up."""
+    """The withdrawal is complete.
+
+    The year counts as used up, because its reservations are unknown.
+    """
     client = home.open()
     secret = read_device_state(home.folder).sealed_secret.bytes
     client.close()
@@ -114,12 +123,12 @@ def test_withdrawal_erases_a_folder_of_another_version(kind: str, home: Home) ->
     assert home.open().withdraw() == Withdrawal(secret_gone=True)
     ((path, data),) = files_of(home.folder).items()
     assert path.name == "budget"
-    assert not any(each in data for each in (secret, secret.hex().encode()))
+    assert not any(text in data for text in (secret, secret.hex().encode()))
     assert home.open().privacy_spent().reserved == {2026: math.inf}
 
 
 def test_another_version_that_takes_over_an_open_folder_disables_the_device(home: Home) -> None:
-    """It says why once, and what waits in memory is dropped."""
+    """An open client is disabled, and drops the events in memory."""
     client = home.open(collector=MemoryTransport())
     change_state(home.folder, other_keys, names=copies.NAMES)
     before = files_of(home.folder)
@@ -135,7 +144,7 @@ def test_another_version_that_takes_over_an_open_folder_disables_the_device(home
 
 @pytest.mark.parametrize("nats", [{}, {2026: 8.0}, {2026: math.inf, 2027: 0.5}], ids=str)
 def test_record_of_reserved_nats_is_read_as_written(nats: dict[int, float], tmp_path: Path) -> None:
-    """Infinity too, which JSON does not have."""
+    """A record is read as written, infinity included, and every truncation counts as damaged."""
     reservation_record.write(tmp_path, nats)
     assert reservation_record.read(tmp_path, 2030) == nats
     data = (tmp_path / "budget").read_bytes()

@@ -1,7 +1,6 @@
-"""Nothing true in a traceback with local variables: on errors, on Ctrl-C, on a timeout's signal.
+"""Tracebacks with local variables contain no value: on errors, on Ctrl-C and on signals.
 
-Ctrl-C is tried everywhere: under acceptance, each line of this package and of the method that
-`record` runs is interrupted once.
+In the acceptance stage each line of these packages below `record` is interrupted once.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from rappor.protocol.randomizer import (
 
 PACKAGES = tuple(str(Path(str(package.__file__)).parent) for package in (rappor, rappor_client))
 PARAMS = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
-"""Many bits are set, so that no Bloom filter is met by accident."""
+"""Sets many bits, so no other bytes equal the bits of a value by chance."""
 METRIC = metric_of(params=PARAMS)
 BUCKETS = metric_of(
     "buckets", Params(k=2, encoding="buckets", categories=("0",), f=0.5, p=0.25, q=0.75)
@@ -44,7 +43,7 @@ VALUE = "telltale value"
 
 
 def frames_of(error: BaseException | None) -> Iterator[FrameType]:
-    """Yield the frames of these packages that an exception, or one behind it, has passed."""
+    """Yield the frames of these packages in the tracebacks of an exception and its causes."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename.startswith(PACKAGES):
@@ -52,32 +51,35 @@ def frames_of(error: BaseException | None) -> Iterator[FrameType]:
         error = error.__cause__ or error.__context__
 
 
-def shown(error: BaseException) -> str:
-    """Return all that a tool which reads local variables would print of these packages."""
-    told = [repr(error), *map(repr, error.args)]
-    for each in (error.__context__, error.__cause__):
-        told += [] if each is None else [repr(each), repr(vars(each))]
+def print_frames(error: BaseException) -> str:
+    """Return the text that a tool prints that reads all local variables of these packages."""
+    texts = [repr(error), *map(repr, error.args)]
+    for cause in (error.__context__, error.__cause__):
+        texts += [] if cause is None else [repr(cause), repr(vars(cause))]
     for frame in frames_of(error):
-        told += [f"{name} = {value!r}" for name, value in frame.f_locals.items()]
-    return "\n".join(told)
+        texts += [f"{name} = {value!r}" for name, value in frame.f_locals.items()]
+    return "\n".join(texts)
 
 
-def true_things(folder: Path) -> list[str]:
-    """Return the value, the secret, the bits and the permanent response, as they are printed."""
+def spell_secrets(folder: Path) -> list[str]:
+    """Return value, secret, true bits and permanent response in all printed forms."""
     secret = read_secret(folder)
-    own = derive_cohort(secret, METRIC.name, "", PARAMS)
-    bits = get_encoder(PARAMS).encode(VALUE, own)
-    memoised = derive_permanent_response(secret, METRIC.name, "", PARAMS, bits)
-    return [VALUE, *(each for data in (secret, bits, memoised) for each in spelled(data))]
+    cohort = derive_cohort(secret, METRIC.name, "", PARAMS)
+    bits = get_encoder(PARAMS).encode(VALUE, cohort)
+    permanent = derive_permanent_response(secret, METRIC.name, "", PARAMS, bits)
+    return [VALUE, *(text for data in (secret, bits, permanent) for text in spell_bytes(data))]
 
 
-def spelled(data: bytes) -> list[str]:
-    """Return bytes as Python and people write them."""
+def spell_bytes(data: bytes) -> list[str]:
+    """Return the forms in which Python and people print bytes."""
     return [repr(data)[2:-1], data.hex(), str(list(data))]
 
 
-class Interrupting:
-    """Raises KeyboardInterrupt at the n-th line of these packages below a method."""
+class Interrupter:
+    """A trace function that raises KeyboardInterrupt once.
+
+    It counts the lines of these packages below a method, and raises at the n-th line.
+    """
 
     def __init__(self, n: int, *, below: str) -> None:
         self.left = n
@@ -85,7 +87,7 @@ class Interrupting:
         self._is_below = False
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        """Trace the frames of these packages from the method on."""
+        """Trace the frames of these packages, and count lines below the method."""
         if not frame.f_code.co_filename.startswith(PACKAGES):
             return None
         self._is_below = self._is_below or frame.f_code.co_name == self._below
@@ -96,10 +98,13 @@ class Interrupting:
         return self
 
 
-def interrupted(work: Callable[[], object], n: int, *, below: str) -> BaseException | None:
-    """Return what the work raises when it is interrupted at its n-th line, None if it ends."""
+def interrupt(work: Callable[[], object], n: int, *, below: str) -> BaseException | None:
+    """Return the exception of a call that is interrupted at its n-th line.
+
+    None if the call ends before this line.
+    """
     before = sys.gettrace()
-    sys.settrace(Interrupting(n, below=below))
+    sys.settrace(Interrupter(n, below=below))
     try:
         work()
     except (KeyboardInterrupt, RapporError) as error:
@@ -109,45 +114,48 @@ def interrupted(work: Callable[[], object], n: int, *, below: str) -> BaseExcept
     return None
 
 
-def check_hides(error: BaseException | None, things: list[str]) -> None:
-    """Check that an error, if there is one, shows no true thing."""
-    text = "" if error is None else shown(error)
-    assert not [thing for thing in things if thing in text], text
+def check_hides(error: BaseException | None, secrets: list[str]) -> None:
+    """Assert that the traceback of an error shows no secret text."""
+    text = "" if error is None else print_frames(error)
+    assert not [secret_text for secret_text in secrets if secret_text in text], text
 
 
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.acceptance)])
-def test_ctrl_c_in_record_shows_nothing_true(step: int, home: Home) -> None:
-    """At every eleventh line, or at each: no secret, value, bits or permanent response."""
+def test_ctrl_c_in_record_shows_no_secret(step: int, home: Home) -> None:
+    """Ctrl-C at every eleventh line of `record` shows no value, bits or response, and no secret."""
     client = home.open(METRIC, coins=FallingCoins())  # so that each event is drawn and written
     client.record("page", VALUE)
-    things = true_things(home.folder)
+    secrets = spell_secrets(home.folder)
     n, work = 1, lambda: client.record("page", VALUE)
-    while (error := interrupted(work, n, below="record")) is not None:
+    while (error := interrupt(work, n, below="record")) is not None:
         assert isinstance(error, KeyboardInterrupt), repr(error)
-        check_hides(error, things)
+        check_hides(error, secrets)
         n += step
     assert n > 50  # the lines of a whole record
 
 
-def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(home: Home) -> None:
-    """Also while the secret is read again, in every twentieth line: each needs a new client."""
+def test_ctrl_c_anywhere_in_a_first_record_shows_no_secret(home: Home) -> None:
+    """Ctrl-C in the first `record` of a client shows nothing, also while the secret is read."""
     home.open(METRIC, folder="0").record("page", VALUE)
-    things = true_things(home.place / "0")
+    secrets = spell_secrets(home.place / "0")
     for n in range(1, 600, 20):
         client = home.open(METRIC, folder="0")
-        error = interrupted(lambda: client.record("page", VALUE), n, below="record")  # noqa: B023
+        error = interrupt(lambda: client.record("page", VALUE), n, below="record")  # noqa: B023
         client.close()
-        check_hides(error, things)
+        check_hides(error, secrets)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file")  # Ctrl-C just before `with` closes it
 @pytest.mark.parametrize(
     "method", ["flush", "close", "privacy_spent", "sent_uploads", "event_counts", "queued_count"]
 )
-def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) -> None:
-    """With a report on the disk, one in memory, and a database that is read, or not any more."""
+def test_ctrl_c_in_another_method_shows_no_secret(method: str, home: Home) -> None:
+    """Ctrl-C in another method shows no secret.
+
+    One report is in memory, one is on the disk, and the spool may be damaged.
+    """
     record_days(home.open(METRIC), "page", [VALUE])
-    things = true_things(home.folder)
+    secrets = spell_secrets(home.folder)
     for n in range(1, 400, 23):
         client = home.open(METRIC, collector=MemoryTransport())
         with hold_folder_lock(home.folder):
@@ -155,29 +163,29 @@ def test_ctrl_c_in_another_method_shows_nothing_true(method: str, home: Home) ->
         if method == "privacy_spent":
             client.close()
             find_spool(home.folder).write_bytes(b"no database" * 100)
-        error = interrupted(getattr(client, method), n, below=method)
+        error = interrupt(getattr(client, method), n, below=method)
         client.close()
-        check_hides(error, things)
+        check_hides(error, secrets)
 
 
-def test_the_search_finds_what_a_frame_shows(home: Home) -> None:
-    """Without the guard, an interrupted encoder shows value, bits and permanent response."""
+def test_search_finds_the_secrets_of_unguarded_frames(home: Home) -> None:
+    """The search of this module is able to find secrets: without the guard it finds all of them."""
     client = home.open(METRIC)
     client.record("page", VALUE)
     secret = read_secret(home.folder)
-    things = true_things(home.folder)
+    secrets = spell_secrets(home.folder)
     found: set[str] = set()
     for n in range(1, 2000, 4):
-        error = interrupted(
+        error = interrupt(
             lambda: prepare_report(secret, METRIC, VALUE, epoch="", coins=draw_system_coins),
             n,
             below="prepare_report",
         )
         if error is None:
             break
-        found.update(thing for thing in things if thing in shown(error))
-    value, raw_secret, _, _, bits, _, _, memoised, _, _ = things
-    assert {value, raw_secret, bits, memoised} <= found
+        found.update(secret_text for secret_text in secrets if secret_text in print_frames(error))
+    value, raw_secret, _, _, bits, _, _, permanent, _, _ = secrets
+    assert {value, raw_secret, bits, permanent} <= found
 
 
 @pytest.mark.parametrize(
@@ -191,35 +199,41 @@ def test_the_search_finds_what_a_frame_shows(home: Home) -> None:
     ],
     ids=range(5),
 )
-def test_wrong_value_shows_nothing_true(metric: Metric, value: object, home: Home) -> None:
-    """Neither in a local variable nor in an exception behind the error."""
+def test_wrong_value_shows_no_secret(metric: Metric, value: object, home: Home) -> None:
+    """The error of a wrong value shows nothing, neither in its frames nor in its causes."""
     client = home.open(METRIC, BUCKETS)
     with pytest.raises(ReportError) as caught:
         client.record(metric.name, value)
     error = caught.value
     assert error.__cause__ is None
     assert error.__context__ is None
-    text = shown(error)
+    text = print_frames(error)
     assert VALUE not in text
-    assert not [thing for thing in spelled(read_secret(home.folder)) if thing in text]
+    assert not [
+        secret_text for secret_text in spell_bytes(read_secret(home.folder)) if secret_text in text
+    ]
     assert len(list(frames_of(error))) == 1
 
 
-def test_value_is_checked_before_the_secret_is_touched(home: Home) -> None:
-    """A value of the wrong kind reaches no function that has the secret, and counts as nothing."""
+def test_value_is_checked_before_the_secret_is_used(home: Home) -> None:
+    """A value of the wrong kind reaches no function that has the secret, and is not counted."""
     client = home.open(METRIC, BUCKETS)
     with pytest.raises(ReportError) as caught:
         client.record("buckets", VALUE)
     assert not [
-        thing for thing in spelled(read_secret(home.folder)) if thing in shown(caught.value)
+        secret_text
+        for secret_text in spell_bytes(read_secret(home.folder))
+        if secret_text in print_frames(caught.value)
     ]
     assert client.event_counts() == {}
 
 
-def test_secret_shows_nothing_of_itself() -> None:
-    """Not printed, not in an attribute's representation, not copied into a pickle."""
+def test_secret_is_hidden_and_not_pickled() -> None:
+    """A secret is hidden in repr, str and format, and cannot be pickled."""
     secret = Secret(bytes(range(32)))
-    told = repr(secret) + str(secret) + f"{secret}" + repr(secret._inner) + repr(secret._outer)
-    assert not [thing for thing in spelled(bytes(range(32))) if thing in told]
+    texts = repr(secret) + str(secret) + f"{secret}" + repr(secret._inner) + repr(secret._outer)
+    assert not [
+        secret_text for secret_text in spell_bytes(bytes(range(32))) if secret_text in texts
+    ]
     with pytest.raises(TypeError, match="a secret is not copied"):
         pickle.dumps(secret)

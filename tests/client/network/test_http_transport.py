@@ -1,4 +1,4 @@
-"""The default transport, against real sockets: plain, over TLS, and through a proxy."""
+"""The default transport against real sockets: plain, over TLS, through a proxy, without an end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """Remembers requests and answers as told."""
+    """A server that stores requests and responds as its attributes say."""
 
     daemon_threads = True
 
@@ -42,7 +42,7 @@ class Collector(http.server.ThreadingHTTPServer):
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.connections: set[Any] = set()
         self.status = 200
-        self.answer = ACCEPTED
+        self.body = ACCEPTED
         self.headers: dict[str, str] = {}
         self.interim: tuple[int, ...] = ()
         self.tunnel_status = 200
@@ -51,18 +51,18 @@ class Collector(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One connection."""
+    """One connection of the server."""
 
     protocol_version = "HTTP/1.1"
     server: Collector
 
     def do_POST(self) -> None:
-        """Remember the request and answer it."""
+        """Store the request and respond."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.path, dict(self.headers), body))
         self.server.connections.add(self.client_address)
@@ -70,15 +70,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for status in self.server.interim:
             self.wfile.write(f"HTTP/1.1 {status} Interim\r\nLink: </x>\r\n\r\n".encode())
         self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.answer)))
+        self.send_header("Content-Length", str(len(self.server.body)))
         for name, value in self.server.headers.items():
             self.send_header(name, value)
-        with contextlib.suppress(BrokenPipeError):  # who is too slow is left alone
+        with contextlib.suppress(BrokenPipeError):  # the client has timed out
             self.end_headers()
-            self.wfile.write(self.server.answer)
+            self.wfile.write(self.server.body)
 
     def do_CONNECT(self) -> None:
-        """Be a proxy, and then the collector at the end of its tunnel."""
+        """Respond as a proxy, and then as the collector at the end of the tunnel."""
         self.server.requests.append((self.command, self.path, dict(self.headers), b""))
         self.send_response(self.server.tunnel_status)
         self.end_headers()
@@ -87,25 +87,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile = self.connection.makefile("wb", buffering=0)
 
     def finish(self) -> None:
-        """Close the tunnel, too."""
+        """Close the TLS connection headers_inside the tunnel, too."""
         super().finish()
         self.connection.close()
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A collector on a port of its own."""
+    """A running server."""
     server = Collector()
     with serving(server):
         yield server
 
 
 @pytest.mark.parametrize("key", [None, "sesame"])
-def test_request_says_no_more_than_it_must(key: str | None, collector: Collector) -> None:
-    """Path, type, length, host, the library's name and version, and the key; no cookie."""
+def test_request_contains_no_more_than_it_must(key: str | None, collector: Collector) -> None:
+    """A request contains path, type, length, host, name and version of the library, and the key.
+
+    It contains no cookie.
+    """
     collector.headers = {"Set-Cookie": "id=1"}
     transport = HttpTransport(collector.url + "/telemetry/", key=key)
     for _ in range(2):
@@ -127,7 +130,10 @@ def test_request_says_no_more_than_it_must(key: str | None, collector: Collector
 def test_client_sends_each_report_on_a_connection_of_its_own(
     collector: Collector, home: Home
 ) -> None:
-    """Three reports that waited together are three uploads, though the collector keeps lines."""
+    """Three queued reports leave as three uploads on three connections.
+
+    The server would keep a connection open.
+    """
     client = home.open(*metrics_of(3), collector=collector.url, upload_key="k")
     for i in range(3):
         client.record(f"page{i}", "x")
@@ -141,8 +147,11 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
     assert len(collector.connections) == 3
 
 
-def test_gzip_where_it_pays(collector: Collector) -> None:
-    """Long uploads are compressed; short ones are not, nor what no collector would unpack."""
+def test_long_uploads_are_compressed(collector: Collector) -> None:
+    """Long uploads are compressed, short uploads are not.
+
+    An upload that is too compressible is sent as it is, because no collector would unpack it.
+    """
     transport = HttpTransport(collector.url)
     long = json.dumps([f"report {i}" for i in range(500)]).encode()
     same = json.dumps(["report"] * 500).encode()
@@ -158,7 +167,7 @@ def test_gzip_where_it_pays(collector: Collector) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
+    ("header", "seconds"),
     [
         ("120", 120),
         ("0", 0),
@@ -166,28 +175,31 @@ def test_gzip_where_it_pays(collector: Collector) -> None:
         ("Friday, 01-Jan-99 00:00:00 GMT", 0),
         ("Fri, 01 Jan 1999 00:00:00 GMT", 0),
         ("Fri Jan  1 00:00:00 1999", 0),
-        *((nonsense, None) for nonsense in ("soon", "-5", None)),
+        *((text, None) for text in ("soon", "-5", None)),
     ],
 )
-def test_retry_after_is_read(
-    written: str | None, seconds: float | None, collector: Collector
+def test_retry_after_is_parsed(
+    header: str | None, seconds: float | None, collector: Collector
 ) -> None:
-    """Seconds are, and a date: a past one is zero; nonsense is not."""
+    """Retry-After contains seconds or a date. A past date means 0, any other text means no wait."""
     collector.status = 503
-    collector.headers = {} if written is None else {"Retry-After": written}
-    answer = HttpTransport(collector.url).send(b"{}", timeout=5)
-    found = answer.retry_after
-    assert (answer.status, found if found is None else min(found, 1e8)) == (503, seconds)
+    collector.headers = {} if header is None else {"Retry-After": header}
+    response = HttpTransport(collector.url).send(b"{}", timeout=5)
+    retry_after = response.retry_after
+    assert (response.status, retry_after if retry_after is None else min(retry_after, 1e8)) == (
+        503,
+        seconds,
+    )
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
 @pytest.mark.parametrize(
     "form", ["%a, %d %b %Y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S"]
 )
-def test_a_date_is_utc_wherever_the_device_is(
+def test_date_is_in_utc_in_every_time_zone(
     form: str, zone: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also without a zone, as in the asctime format."""
+    """A date is in UTC in every time zone of the device, also in the asctime format."""
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
@@ -204,13 +216,13 @@ def test_a_date_is_utc_wherever_the_device_is(
 
 @pytest.mark.parametrize("statuses", [(100,), (102,), (103, 103), (100, 199, 103)])
 def test_interim_responses_are_skipped(statuses: tuple[int, ...], collector: Collector) -> None:
-    """Whatever they are, and with header fields of their own."""
+    """All statuses 1xx are skipped, with their header fields."""
     collector.interim = statuses
     assert HttpTransport(collector.url).send(b"{}", timeout=5).body == ACCEPTED
 
 
 def test_network_failures_are_upload_errors(collector: Collector) -> None:
-    """Refused, too slow, cut: each says only its kind."""
+    """A refused connection and a timeout raise UploadError with the type of the failure."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(UploadError, match="the collector was not reached: ConnectionRefused"):
@@ -242,14 +254,14 @@ def test_network_failures_are_upload_errors(collector: Collector) -> None:
         ("https://example.org/v1/reports/v1", "example.org", 443, "/v1/reports/v1"),
     ],
 )
-def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> None:
-    """IPv6 in brackets, ports, paths; names in small letters."""
+def test_right_addresses_are_parsed(url: str, host: str, port: int, path: str) -> None:
+    """Addresses may have IPv6 in brackets, ports, paths and capital letters."""
     address = parse_collector(url)
     assert (address.host, address.port, address.path) == (host, port, path)
 
 
 @pytest.mark.parametrize(
-    ("told", "urls"),
+    ("message", "urls"),
     [
         ("collector must be an https address .*, got http", ["http://example.org"]),
         ("collector must be an https address .*, got ftp", ["ftp://example.org"]),
@@ -273,10 +285,10 @@ def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> 
         ),
     ],
 )
-def test_wrong_addresses_are_refused_at_opening(told: str, urls: list[str], home: Home) -> None:
-    """By one sentence, which shows no password."""
+def test_wrong_addresses_are_refused_at_opening(message: str, urls: list[str], home: Home) -> None:
+    """A wrong address raises ParamsError at opening, without a password in the message."""
     for url in urls:
-        with pytest.raises(ParamsError, match=told) as caught:
+        with pytest.raises(ParamsError, match=message) as caught:
             home.open(collector=url)
         assert "secret" not in str(caught.value)
 
@@ -294,8 +306,8 @@ def test_wrong_addresses_are_refused_at_opening(told: str, urls: list[str], home
         ("http://proxy:abc", None),
     ],
 )
-def test_proxies_are_read(text: str, authority: str | None) -> None:
-    """With or without scheme and port; those of other kinds are not spoken to in plain text."""
+def test_proxies_are_parsed(text: str, authority: str | None) -> None:
+    """An address of a proxy may lack scheme and port. A proxy of another kind is refused."""
     if authority is not None:
         assert parse_proxy(text).authority == authority
         return
@@ -303,11 +315,11 @@ def test_proxies_are_read(text: str, authority: str | None) -> None:
         parse_proxy(text)
 
 
-# Servers that never end
+# Servers whose responses never end
 
 
 class Endless(socketserver.ThreadingTCPServer):
-    """Says one thing, and then another again and again, until the test is over."""
+    """A server that sends one text, and then another text again and again until the test ends."""
 
     daemon_threads = True
 
@@ -318,17 +330,17 @@ class Endless(socketserver.ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class EndlessHandler(socketserver.BaseRequestHandler):
-    """One connection."""
+    """One connection of the endless server."""
 
     server: Endless
 
     def handle(self) -> None:
-        """Never let a read wait for long, and never end."""
+        """Send bytes every 10 ms without an end."""
         with contextlib.suppress(OSError):
             self.request.sendall(self.server.once)
             while not self.server.is_over.wait(0.01):
@@ -342,11 +354,12 @@ ENDLESS = {
     "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n", b"x"),
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
 }
+"""Contains, by name: the first bytes of a server, and the bytes that it repeats."""
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, home: Home) -> None:
-    """The server goes on until flush() has returned: it returns, or this test never ends."""
+def test_flush_ends_in_time_beside_an_endless_server(kind: str, home: Home) -> None:
+    """A flush ends with its timeout beside a server that never ends its response."""
     server = Endless(*ENDLESS[kind])
     with serving(server):
         client = home.open(collector=server.url)
@@ -358,8 +371,11 @@ def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, home: Home
     assert client.queued_count() == 1
 
 
-def test_time_that_was_the_callers_own_earns_no_waiting(home: Home) -> None:
-    """The collector did not fail within the time that a background upload has."""
+def test_attempt_that_a_flush_cuts_short_has_no_backoff(home: Home) -> None:
+    """An attempt that the timeout of a flush has cut short leads to no backoff.
+
+    The collector did not fail: it had less time than in a background upload.
+    """
     server = Endless(b"", b"")
     with serving(server):
         client = home.open(collector=server.url, coins=constant_coins(2**32 - 1))
@@ -371,25 +387,25 @@ def test_time_that_was_the_callers_own_earns_no_waiting(home: Home) -> None:
     assert pending.backoff_until <= home.clock()
 
 
-def test_closing_severs_the_exchange_under_way() -> None:
-    """A request that would never end ends when another thread closes the transport."""
+def test_close_severs_the_exchange_of_another_thread() -> None:
+    """`close` in another thread ends a request that would never end."""
     server = Endless(b"", b"")
-    met: list[UploadError] = []
+    errors: list[UploadError] = []
     with serving(server):
         transport = HttpTransport(server.url)
 
-        def ask() -> None:
+        def send() -> None:
             with pytest.raises(UploadError) as caught:
                 transport.send(b"{}", timeout=1e6)
-            met.append(caught.value)
+            errors.append(caught.value)
 
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=send)
         thread.start()
         while thread.is_alive():
             transport.close()
             thread.join(0.01)
         server.is_over.set()
-    assert len(met) == 1
+    assert len(errors) == 1
 
 
 # TLS and proxies
@@ -397,21 +413,21 @@ def test_closing_severs_the_exchange_under_way() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises, also where the tests were started in the background of a shell."""
+    """Let SIGINT raise KeyboardInterrupt, also if a shell runs the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_exchange_whose_wait_a_signal_has_ended_is_severed() -> None:
-    """Ctrl-C while the collector is silent: its end is seen there, and no exchange goes on."""
+def test_signal_severs_the_exchange() -> None:
+    """Ctrl-C during a request closes the connection, so no exchange goes on in its thread."""
 
     def silent(listening: socket.socket) -> None:
         connection, _ = listening.accept()
         with connection:
             received = b""
-            while not received.endswith(b"\r\n\r\nx"):  # its head and body may come apart
+            while not received.endswith(b"\r\n\r\nx"):  # head and body may arrive apart
                 received += connection.recv(1 << 16)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             connection.settimeout(60)
@@ -430,7 +446,7 @@ def test_exchange_whose_wait_a_signal_has_ended_is_severed() -> None:
 
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[Collector, Path]]:
-    """A collector over TLS, and the certificate to trust."""
+    """A running server over TLS, and the path of its certificate."""
     cert, key = certificate(tmp_path)
     server = Collector()
     server.context.load_cert_chain(cert, key)
@@ -442,7 +458,7 @@ def secure(tmp_path: Path) -> Iterator[tuple[Collector, Path]]:
 def test_https_checks_the_certificate(
     secure: tuple[Collector, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unknown one is a failure of the network, a trusted one is not."""
+    """An unknown certificate raises UploadError, a trusted one does not."""
     server, cert = secure
     url = f"https://127.0.0.1:{server.server_address[1]}"
     with pytest.raises(UploadError, match="SSLCertVerificationError"):
@@ -455,7 +471,7 @@ def test_https_checks_the_certificate(
 def test_proxy_of_the_system_is_used(
     secure: tuple[Collector, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HTTPS goes through its tunnel, with its login; no_proxy is heeded."""
+    """HTTPS uses a tunnel of the proxy, with its login, and obeys no_proxy."""
     server, cert = secure
     url = f"https://127.0.0.1:{server.server_address[1]}"
     monkeypatch.setenv("SSL_CERT_FILE", str(cert))
@@ -469,8 +485,8 @@ def test_proxy_of_the_system_is_used(
             monkeypatch.setenv("no_proxy", no_proxy)
             assert HttpTransport(url).send(b"{}", timeout=5).body == ACCEPTED
             assert len(proxy.requests) == 2 * n_tunnels  # one tunnel for each upload
-    (connect, where, headers, _), (_, path, inside, body) = proxy.requests[:2]
-    assert (connect, where) == ("CONNECT", url.removeprefix("https://"))
+    (connect, target, headers, _), (_, path, headers_inside, body) = proxy.requests[:2]
+    assert (connect, target) == ("CONNECT", url.removeprefix("https://"))
     assert headers["Proxy-Authorization"] == "Basic dXNlcjpwYSBzcw=="
     assert (path, body) == ("/v1/reports", b"{}")
-    assert "Proxy-Authorization" not in inside
+    assert "Proxy-Authorization" not in headers_inside

@@ -1,4 +1,4 @@
-"""The background sender: when it starts, when it sends, and that nothing ends it for good."""
+"""Background sender: when its thread starts, when it sends, and which failures it survives."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 from rappor.base.threads import start_thread
 
 LATE = constant_coins(2**32 - 1)
+"""With these coins every random wait is as long as possible."""
 EARLY = constant_coins(0)
+"""With these coins every random wait is 0."""
 
 
 @pytest.fixture
 def open_sending(home: Home) -> Opener:
-    """Open clients with a background sender."""
+    """A function that opens clients with a background sender."""
 
     def opener(*metrics: Any, **settings: Any) -> Client:
         return home.open(*metrics, **({"background": True} | settings))
@@ -34,13 +36,16 @@ def open_sending(home: Home) -> Opener:
 
 
 def record_and_wake(client: Client) -> None:
-    """Finish the report of a day, and wake the sender by an event of the next day."""
+    """Queue the report of a day, and wake the sender by an event of the next day."""
     record_days(client, "page", "x")
     client.record("page", "x")
 
 
 def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
-    """Opening, looking and refusing start none; closing ends it."""
+    """Opening, reading and skipped values start no thread. A recorded value starts one thread.
+
+    Closing ends the thread.
+    """
     before = len(list_sender_threads())
     client = open_sending(collector=MemoryTransport(), opted_out={"page"})
     client.record("page", "x")
@@ -60,7 +65,7 @@ def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
 
 
 def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> None:
-    """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
+    """No upload leaves for an hour with the largest coin. All leave at once with the smallest."""
     late = MemoryTransport()
     client = open_sending(collector=late, max_delay=3600.0, coins=LATE, folder="late")
     record_and_wake(client)
@@ -72,7 +77,7 @@ def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> No
 
 
 def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: Home) -> None:
-    """The first delay is none, the second the longest: the second report does not follow."""
+    """The second upload does not follow the first one: it draws a delay of its own."""
     delays = iter([0])
 
     def coins(n: int) -> list[int]:
@@ -80,7 +85,9 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: 
 
     metrics = metrics_of(3)
     client = open_sending(*metrics, collector=home.transport, coins=coins)
-    recording = home.open(*metrics, coins=EARLY)  # all reports may leave when they are finished
+    recording = home.open(
+        *metrics, coins=EARLY
+    )  # the send_after of all reports is the end of the interval
     for metric in metrics:
         recording.record(metric.name, "x")
     finish_days(recording)
@@ -93,8 +100,10 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: 
     ("seconds", "delay", "expected"),
     [(-5, 0, 0), (10, 0, 10), (1e9, 0, 3600), (0, 86_400, 86_400), (1e9, 7200, 10_800)],
 )
-def test_a_delay_longer_than_an_hour_is_kept(seconds: float, delay: float, expected: float) -> None:
-    """The hour bounds what a clock says that may be set, never the random delay."""
+def test_delay_longer_than_an_hour_is_not_cut(
+    seconds: float, delay: float, expected: float
+) -> None:
+    """The limit of an hour is for the time of the clock, which may be set, never for the delay."""
     assert limit_sleep(seconds, delay=delay) == expected
 
 
@@ -102,7 +111,7 @@ def test_a_delay_longer_than_an_hour_is_kept(seconds: float, delay: float, expec
 def test_reports_of_an_interval_leave_spread_over_the_next_one(
     hours: int, n_sent: int, home: Home, clock: FixedClock
 ) -> None:
-    """With a coin of three quarters a day's report leaves at 18 o'clock (UTC) of the next day."""
+    """A coin of three quarters makes the report of a day leave at 18:00 (UTC) of the next day."""
     client = home.open(collector=home.transport, coins=constant_coins(3 * 2**30))
     client.record("page", "x")
     clock.set("2026-11-19T00:00:00")
@@ -110,12 +119,12 @@ def test_reports_of_an_interval_leave_spread_over_the_next_one(
     sender = client._get_sender()
     assert sender is not None
     assert sender.uploader.step().is_attempt is bool(n_sent)
-    assert client.flush()  # which waits for nothing
+    assert client.flush()  # a flush ignores send_after
     assert len(home.transport.reports) == 1
 
 
 def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: FixedClock) -> None:
-    """Only a flush is urgent."""
+    """The background sender waits for the backoff. Only a flush ignores it."""
     transport = MemoryTransport([None])
     first = open_sending(collector=transport, coins=LATE)
     record_days(first, "page", "x")
@@ -134,41 +143,44 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
     assert len(transport.bodies) == 2
 
 
-def test_opening_sends_what_an_earlier_run_left(open_sending: Opener, home: Home) -> None:
-    """Opening alone wakes the sender: no delay before the first upload, one before each other."""
+def test_opening_sends_the_reports_of_an_earlier_run(open_sending: Opener, home: Home) -> None:
+    """Opening a client wakes the sender for the reports of an earlier run.
+
+    The first upload leaves without a delay, every other one after a short delay.
+    """
     run = home.open(*metrics_of(2), coins=EARLY)
     for metric in metrics_of(2):
         run.record(metric.name, "x")
     finish_days(run)
     run.close()
-    drawn: list[int] = []
+    n_sent_at_draws: list[int] = []
 
     def coins(n: int) -> list[int]:
-        drawn.append(len(home.transport.bodies))
+        n_sent_at_draws.append(len(home.transport.bodies))
         return [2**32 - 1] * n
 
     client = open_sending(*metrics_of(2), collector=home.transport, coins=coins)
     until(lambda: client.queued_count() == 0)
     # Each attempt draws the cooldown of its metric, and each upload the delay after it.
-    assert drawn == [0, 1, 1, 2]
+    assert n_sent_at_draws == [0, 1, 1, 2]
 
 
-def answer_nothing() -> Any:
-    """Be broken in an answer's very type, as a host's own transport may be."""
+def return_nothing() -> Any:
+    """Return no response at all, as a wrong transport of a host may."""
     return None
 
 
 def end_the_thread() -> Any:
-    """End the sender: a thread ends by it without a word."""
+    """End the thread of the sender. Python prints nothing for SystemExit in a thread."""
     raise SystemExit
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("breaking", [answer_nothing, end_the_thread])
-def test_sender_goes_on_after_whatever_its_transport_does(
+@pytest.mark.parametrize("breaking", [return_nothing, end_the_thread])
+def test_sender_survives_a_wrong_transport(
     breaking: Callable[[], Any], open_sending: Opener
 ) -> None:
-    """It ends one attempt, not sending; the next record starts a thread where there is none."""
+    """A wrong transport ends one attempt. If it ends the thread, the next record starts another."""
 
     class Broken(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
@@ -184,7 +196,7 @@ def test_sender_goes_on_after_whatever_its_transport_does(
     client.record("page0", "x")
     finish_days(client)
     client.record("page1", "x")  # wakes the sender
-    until(lambda: broken and (breaking is answer_nothing or not broken[0].is_alive()))
+    until(lambda: broken and (breaking is return_nothing or not broken[0].is_alive()))
     for i in (2, 3, 4):
         finish_days(client)
         client.record(f"page{i}", "x")
@@ -283,13 +295,13 @@ class Session:
         sys.stdout.flush()
 
     def tag(self):
-        with open_spool(folder) as db:  # `queued_count` would write what waits in memory
+        with open_spool(folder) as db:  # `queued_count` would write the events in memory
             return db.execute("SELECT tag FROM held").fetchone()[0]
 
 folder = Path(tempfile.mkdtemp())
 session = Session()
 session.client = open_device(folder, background=False, coins=FallingCoins())
-atexit._clear()  # as if that of the host had been registered first, and so ran last
+atexit._clear()  # the handler of the host shall run last, as if it were registered first
 atexit.register(session.client.record, "page", "x")
 from rappor_client.outbox import writer
 atexit.register(writer._end_all)
@@ -335,8 +347,11 @@ HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuse
         ),
     ],
 )
-def test_record_and_flush_work_where_no_thread_can_start(program: str) -> None:
-    """The report waits or is sent in place; a missing sender is a failure that is counted."""
+def test_record_and_flush_work_without_threads(program: str) -> None:
+    """Without threads the report stays queued or is sent in the thread of the caller.
+
+    The missing sender counts as a failure.
+    """
     assert run_python("-c", program).stdout == "done"
 
 
@@ -357,13 +372,17 @@ sys.stdout.write("done")
     ("max_delay", "seconds"), [(900.0, 0.0), (0.01, 0.05), (0.0, 0.2)], ids=["idle", "due", "sent"]
 )
 def test_program_without_free_handles_ends(max_delay: float, seconds: float) -> None:
-    """The interpreter kills a thread that wakes while it ends, which needs a handle on Linux."""
+    """A program without free file handles ends normally.
+
+    The interpreter kills a thread that wakes while it ends. Linux needs a handle for this, and
+    aborted the process without one.
+    """
     program = HEAD + NO_HANDLES.format(max_delay=max_delay, seconds=seconds)
     assert run_python("-c", program).stdout == "done"
 
 
 def test_close_ends_every_thread(tmp_path: Path) -> None:
-    """A program may open and close many devices in a row."""
+    """A program that opens and closes 20 devices in a row has no thread left."""
     before = set(threading.enumerate())
     for n in range(20):
         client = open_device(tmp_path / str(n), collector=MemoryTransport(), background=True)
@@ -372,8 +391,8 @@ def test_close_ends_every_thread(tmp_path: Path) -> None:
         assert set(threading.enumerate()) == before
 
 
-def test_no_thread_is_begun_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.11 would wait without end until it runs."""
+def test_no_thread_starts_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`start_thread` raises. Python 3.11 would wait without end until the thread runs."""
     monkeypatch.setattr("sys.is_finalizing", lambda: True)
     thread = threading.Thread(target=int)
     with pytest.raises(RuntimeError, match="the interpreter is shutting down"):

@@ -1,4 +1,4 @@
-"""flush(): one attempt at once, and why it ended."""
+"""Flush of the client: one attempt at once, and the reason why the flush ended."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from rappor_client.testing import MemoryTransport, constant_coins
 from rappor import ParamsError
 
 LATE = constant_coins(2**32 - 1)
-"""Every random wait is the longest."""
-NEXT = "; the next attempt is planned for 2026-11-19 12:00:05 UTC"
-BAD, BUSY, CUT = (
+"""With these coins every random wait is as long as possible."""
+NEXT_ATTEMPT = "; the next attempt is planned for 2026-11-19 12:00:05 UTC"
+"""Ends the sentence of a flush whose upload waits for the longest first backoff, 5 s."""
+BAD, BUSY, INCOMPLETE = (
     TransportResponse(status=400),
     TransportResponse(status=503),
     TransportResponse(status=200, body=b"{"),
 )
 
 
-def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1) -> Client:
-    """Open a client whose every wait is the longest, with reports of n metrics waiting."""
+def open_with_queued_reports(
+    open_client: Opener, transport: MemoryTransport | None, n: int = 1
+) -> Client:
+    """Open a client with queued reports of n metrics. All random waits are as long as possible."""
     metrics = (metric_of(), *metrics_of(n))[: max(n, 1)]
     client = open_client(*metrics, collector=transport, coins=LATE)
     for metric in metrics[:n]:
@@ -37,8 +40,8 @@ def recorded(open_client: Opener, transport: MemoryTransport | None, n: int = 1)
     return client
 
 
-def refused(reason: str) -> TransportResponse:
-    """Return an answer that refuses the one report."""
+def refuse_report(reason: str) -> TransportResponse:
+    """Return a response that refuses the only report."""
     document = {"reports": [{"status": "refused", "reason": reason}]}
     return TransportResponse(status=200, body=json.dumps(document).encode())
 
@@ -47,35 +50,51 @@ ENDS: dict[str, tuple[int, list[TransportResponse | None], FlushReason, int, int
     "nothing was waiting": (0, [], FlushReason.NOTHING_WAITING, 0, None),
     "the collector accepted everything": (2, [], FlushReason.SENT, 2, None),
     "the collector answered with status 400": (2, [BAD], FlushReason.REFUSED, 1, 400),
-    "the collector refused: unknown": (2, [refused("unknown")], FlushReason.REFUSED, 1, None),
-    f"the network failed, as the script says{NEXT}": (1, [None], FlushReason.UNREACHABLE, 0, None),
-    f"the collector answered with status 503{NEXT}": (
+    "the collector refused: unknown": (2, [refuse_report("unknown")], FlushReason.REFUSED, 1, None),
+    f"the network failed, as the script says{NEXT_ATTEMPT}": (
+        1,
+        [None],
+        FlushReason.UNREACHABLE,
+        0,
+        None,
+    ),
+    f"the collector answered with status 503{NEXT_ATTEMPT}": (
         1,
         [BUSY],
         FlushReason.COLLECTOR_ERROR,
         0,
         503,
     ),
-    f"the collector's answer was not whole{NEXT}": (1, [CUT], FlushReason.COLLECTOR_ERROR, 0, 200),
+    f"the collector's answer was not whole{NEXT_ATTEMPT}": (
+        1,
+        [INCOMPLETE],
+        FlushReason.COLLECTOR_ERROR,
+        0,
+        200,
+    ),
 }
-"""What is said of a flush: reports, the collector's first answer, why, reports sent, the status."""
+"""Contains, by the sentence of the result: number of reports, script of the transport, reason,
+number of sent reports, HTTP status."""
 
 
-@pytest.mark.parametrize("said", ENDS)
-def test_flush_says_why_it_ended(said: str, home: Home) -> None:
-    """What was sent and what waits; a refusal is told even where a later upload is accepted."""
-    n, script, reason, sent, status = ENDS[said]
-    client = recorded(home.open, MemoryTransport(script), n)
+@pytest.mark.parametrize("sentence", ENDS)
+def test_result_contains_the_reason_of_the_end(sentence: str, home: Home) -> None:
+    """The result contains reason, sent reports, waiting reports and status.
+
+    A refusal is the reason also if a later upload is accepted.
+    """
+    n, script, reason, sent, status = ENDS[sentence]
+    client = open_with_queued_reports(home.open, MemoryTransport(script), n)
     flushed = client.flush(timeout=1.0)
-    assert str(flushed) == said
+    assert str(flushed) == sentence
     assert (flushed.reason, flushed.sent, flushed.status) == (reason, sent, status)
     assert flushed.waiting == client.queued_count() == (n == 1)
     assert flushed.done is bool(flushed) is (flushed.waiting == 0)
 
 
-def test_time_was_over_between_two_uploads(home: Home) -> None:
-    """The first was accepted, the second was not tried."""
-    client = recorded(home.open, MemoryTransport(), n=2)
+def test_flush_without_time_makes_one_attempt(home: Home) -> None:
+    """A flush without time sends the first upload and does not try the second one."""
+    client = open_with_queued_reports(home.open, MemoryTransport(), n=2)
     assert client.flush(timeout=0.0) == FlushResult(reason=FlushReason.TIMEOUT, sent=1, waiting=1)
 
 
@@ -83,15 +102,15 @@ def test_without_collector_or_consent_nothing_leaves(home: Home) -> None:
     """Reports wait for a run that names a collector."""
     refused = home.open(collector=MemoryTransport(), consent=False)
     assert refused.flush().reason is FlushReason.NOTHING_WAITING
-    client = recorded(home.open, None)
+    client = open_with_queued_reports(home.open, None)
     assert client.flush() == FlushResult(reason=FlushReason.NO_COLLECTOR, waiting=1)
 
 
-def test_next_run_sends_what_the_first_one_could_not(home: Home) -> None:
-    """A program that runs once each time does not sit out the wait that its first run earned."""
+def test_next_run_ignores_the_backoff_of_an_earlier_run(home: Home) -> None:
+    """The first attempt of a flush ignores backoffs, so each run of a short program tries once."""
     transport = MemoryTransport([None, None])
-    first = recorded(home.open, transport)
-    assert not first.flush(timeout=1.0)  # one attempt: the wait after it is longer than a second
+    first = open_with_queued_reports(home.open, transport)
+    assert not first.flush(timeout=1.0)  # the backoff is longer than the timeout
     assert len(transport.bodies) == 1
     assert not first.flush(timeout=1.0)
     first.close()
@@ -101,14 +120,17 @@ def test_next_run_sends_what_the_first_one_could_not(home: Home) -> None:
     assert len(set(transport.bodies)) == 1
 
 
-def test_wait_that_the_collector_asked_for_is_kept(home: Home) -> None:
-    """Not a moment before it, in the next run neither; and nobody is silenced for over a day."""
+def test_flush_obeys_retry_after(home: Home) -> None:
+    """No attempt is made before the end of Retry-After, also in the next run.
+
+    The wait is limited to a day.
+    """
     script = [
         TransportResponse(status=503, retry_after=120.0),
         TransportResponse(status=429, retry_after=1e9),
     ]
     transport = MemoryTransport(script)
-    first = recorded(home.open, transport)
+    first = open_with_queued_reports(home.open, transport)
     assert first.flush(timeout=0.0).reason is FlushReason.COLLECTOR_ERROR
     first.close()
     second = home.open(collector=transport, coins=LATE)
@@ -129,17 +151,17 @@ def test_wait_that_the_collector_asked_for_is_kept(home: Home) -> None:
     assert second.flush()
 
 
-def test_a_wait_that_fits_is_waited_for(home: Home) -> None:
-    """With time enough, the call itself tries again after the failure."""
+def test_flush_with_time_waits_for_the_backoff(home: Home) -> None:
+    """A flush with enough time waits for the backoff and tries again."""
     transport = MemoryTransport([None, TransportResponse(status=429, retry_after=0.05)])
-    recorded(home.open, None).close()
+    open_with_queued_reports(home.open, None).close()
     client = home.open(collector=transport, coins=constant_coins(0), clock=time.time)
     assert client.flush(timeout=20.0).reason is FlushReason.SENT
     assert len(transport.bodies) == 3
 
 
-def test_stopped_process_does_not_outlast_the_time(home: Home) -> None:
-    """It keeps the lock; what waits in memory is not said to be sent."""
+def test_flush_ends_in_time_beside_a_stopped_process(home: Home) -> None:
+    """A flush ends in time beside a stopped process that has the lock, and returns a failure."""
     for collector in (None, MemoryTransport()):
         client = home.open(collector=collector)
         with hold_folder_lock(home.folder):
@@ -149,20 +171,20 @@ def test_stopped_process_does_not_outlast_the_time(home: Home) -> None:
             assert time.monotonic() - begun < BUSY_SECONDS
 
 
-def test_a_flush_without_time_waits_for_a_lock_that_is_soon_free(
+def test_flush_without_time_waits_for_a_short_lock(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer that is inside for some milliseconds is no failure."""
-    client = recorded(home.open, MemoryTransport())
+    """A flush of 0 s succeeds although another process has the lock for some milliseconds."""
+    client = open_with_queued_reports(home.open, MemoryTransport())
     assert client.queued_count() == 1
-    sleep, slept = time.sleep, list[float]()
+    sleep, waits = time.sleep, list[float]()
     with contextlib.ExitStack() as lock:
         lock.enter_context(hold_folder_lock(home.folder))
 
         def wait(seconds: float) -> None:
             sleep(seconds)
-            slept.append(seconds)
-            if len(slept) == 2:
+            waits.append(seconds)
+            if len(waits) == 2:
                 lock.close()
 
         monkeypatch.setattr("rappor_client.outbox.writer.time.sleep", wait)
@@ -170,35 +192,38 @@ def test_a_flush_without_time_waits_for_a_lock_that_is_soon_free(
 
 
 def test_two_clients_do_not_send_an_upload_at_once(home: Home) -> None:
-    """While one has claimed it, the other leaves it alone; what is left of no time is above 0."""
-    met: list[FlushResult] = []
+    """A client leaves an upload alone that another client has claimed.
+
+    The timeout of the transport is above 0, also in a flush of 0 s.
+    """
+    results_of_other: list[FlushResult] = []
     timeouts: list[float] = []
 
     class Slow(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-            timeouts.append(timeout)  # no socket takes 0
-            met.append(other.flush(timeout=0.0))
+            timeouts.append(timeout)  # a socket takes 0 for "do not wait"
+            results_of_other.append(other.flush(timeout=0.0))
             return super().send(body, timeout=timeout)
 
-    client = recorded(home.open, Slow())
+    client = open_with_queued_reports(home.open, Slow())
     unused = MemoryTransport()
     other = home.open(collector=unused, coins=LATE)
     assert client.flush(timeout=0.0).reason is FlushReason.SENT
-    assert [flushed.reason for flushed in met] == [FlushReason.BUSY]
+    assert [flushed.reason for flushed in results_of_other] == [FlushReason.BUSY]
     assert unused.bodies == []
     assert 0 < timeouts[0] < 0.01
 
 
 @pytest.mark.parametrize("timeout", [1e10, math.inf])
 def test_a_timeout_may_be_longer_than_any_flush(timeout: float, home: Home) -> None:
-    """The flush ends when no report is queued."""
-    client = recorded(home.open, MemoryTransport())
+    """A flush with a huge or infinite timeout ends when no report is queued."""
+    client = open_with_queued_reports(home.open, MemoryTransport())
     assert client.flush(timeout=timeout)
 
 
 @pytest.mark.parametrize("timeout", [-1.0, math.nan, "2", None, True])
 def test_timeout_must_be_a_number_of_at_least_0(timeout: Any, home: Home) -> None:
-    """Anything else raises one sentence, not an error of Python."""
-    client = recorded(home.open, MemoryTransport())
+    """A timeout that is no number of at least 0 raises ParamsError."""
+    client = open_with_queued_reports(home.open, MemoryTransport())
     with pytest.raises(ParamsError, match=r"timeout must be a number in \[0, infinity\], got "):
         client.flush(timeout=timeout)

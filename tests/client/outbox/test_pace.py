@@ -1,4 +1,4 @@
-"""A device that comes back after days lets what waits follow one by one, and no second device's."""
+"""Pace of the uploads: late reports leave one by one, one in each interval."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from rappor_client.periods import HOUR, WEEK, day_of, find_interval_end, get_int
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
 
 INTERVALS = pytest.mark.parametrize(("interval", "n"), [("day", 9), ("week", 3)])
+"""Number of intervals for which the device is offline."""
 PATHS = pytest.mark.parametrize("is_flush", [False, True], ids=["background", "flush"])
 
 
-def offline(open_client: Opener, clock: FixedClock, interval: str, n: int) -> None:
-    """Record an event in each of n intervals by a client that has no collector."""
+def record_offline(open_client: Opener, clock: FixedClock, interval: str, n: int) -> None:
+    """Record an event in each of n intervals, by a client without a collector."""
     client = open_client(metric_of(interval=interval), coins=FixedCoins(seed=1))
     for _ in range(n):
         assert client.record("page", "x")
@@ -27,7 +28,7 @@ def offline(open_client: Opener, clock: FixedClock, interval: str, n: int) -> No
 
 
 def send(client: Client, *, is_flush: bool) -> float | None:
-    """Send what may go now, and return when the next may."""
+    """Send all uploads that may leave now, and return the time of the next one."""
     if is_flush:
         return client.flush(timeout=2.0).retry_at
     sender = client._get_sender()
@@ -36,45 +37,53 @@ def send(client: Client, *, is_flush: bool) -> float | None:
     return next(step.next_at for step in steps if not step.upload_id)
 
 
-def lived(
+def send_until_empty(
     client: Client, transport: MemoryTransport, clock: FixedClock, interval: str, *, is_flush: bool
 ) -> dict[float, dict[str, float]]:
-    """Send whenever that is due; return when which upload first came, by the interval's end."""
-    came: dict[float, dict[str, float]] = defaultdict(dict)
+    """Send at all times at which an upload may leave, until no report is queued.
+
+    Returns the time at which each upload first arrived: id to time, by the end of the interval.
+    """
+    arrivals: dict[float, dict[str, float]] = defaultdict(dict)
     for _ in itertools.takewhile(lambda _: client.queued_count(), range(1000)):
         n_seen = len(transport.bodies)
         due = send(client, is_flush=is_flush)
         for body in transport.bodies[n_seen:]:
-            came[find_interval_end(interval, clock())].setdefault(json.loads(body)["id"], clock())
+            arrivals[find_interval_end(interval, clock())].setdefault(
+                json.loads(body)["id"], clock()
+            )
         clock.now = max(clock.now, due or 0.0)
-    return came
+    return arrivals
 
 
 @PATHS
 @INTERVALS
-def test_what_waited_for_days_leaves_one_by_one(
+def test_late_reports_leave_one_by_one(
     interval: str, n: int, is_flush: bool, home: Home, clock: FixedClock, tmp_path: Path
 ) -> None:
-    """One in an interval; what is a week late is given up and counted, all the rest arrives."""
-    offline(home.open, clock, interval, n)
+    """One late report leaves in each interval, and reports that are a week late are given up.
+
+    The background sender sends no two reports at the same time of their intervals.
+    """
+    record_offline(home.open, clock, interval, n)
     transport = MemoryTransport()
     client = home.open(metric_of(interval=interval), collector=transport, coins=FixedCoins(seed=2))
-    assert client.queued_count() == n - 1  # and the last is held until somebody writes
-    dues = [due for due in peek(tmp_path / "device").send_after if due is not None]
-    late = sum(due < clock() - WEEK for due in dues)
-    came = lived(client, transport, clock, interval, is_flush=is_flush)
-    assert {len(ids) for ids in came.values()} == {1}
-    counted = {"recorded": n, "accepted": n - late, "given_up": late}
-    assert client.event_counts() == counted
-    offsets = {end - moment for end, ids in came.items() for moment in ids.values()}
-    assert is_flush or len(offsets) == n - late  # no two at the same time of their intervals
+    assert client.queued_count() == n - 1  # the last interval is decided by the next commit
+    send_times = [due for due in peek(tmp_path / "device").send_after if due is not None]
+    late = sum(due < clock() - WEEK for due in send_times)
+    arrivals = send_until_empty(client, transport, clock, interval, is_flush=is_flush)
+    assert {len(ids) for ids in arrivals.values()} == {1}
+    counts = {"recorded": n, "accepted": n - late, "given_up": late}
+    assert client.event_counts() == counts
+    offsets = {end - moment for end, ids in arrivals.items() for moment in ids.values()}
+    assert is_flush or len(offsets) == n - late  # each has a random time
 
 
 @PATHS
-def test_a_program_that_is_seldom_used_reports_each_time(
+def test_program_that_seldom_runs_reports_each_time(
     is_flush: bool, home: Home, clock: FixedClock
 ) -> None:
-    """What waits is weeks late, and the only one."""
+    """The only report of a program that runs once in 20 days is not given up."""
     transport = MemoryTransport()
     for n_sent in range(4):
         client = home.open(metric_of(interval="day"), collector=transport)
@@ -85,8 +94,8 @@ def test_a_program_that_is_seldom_used_reports_each_time(
         clock.advance(days=20)
 
 
-def test_a_first_report_is_not_said_to_rest(home: Home, clock: FixedClock) -> None:
-    """It waits for its random time alone."""
+def test_first_report_has_no_cooldown(home: Home, clock: FixedClock) -> None:
+    """The first report of a metric waits for its random time, and for no cooldown."""
     late = constant_coins(2**32 - 1)
     client = home.open(metric_of(interval="day"), collector=MemoryTransport(), coins=late)
     client.record("page", "x")
@@ -101,34 +110,40 @@ def test_a_first_report_is_not_said_to_rest(home: Home, clock: FixedClock) -> No
 
 
 @PATHS
-@pytest.mark.parametrize("every", [2, 9, 40])
-def test_one_a_month_leaves_where_one_a_month_is_drawn(
-    every: int, is_flush: bool, home: Home, clock: FixedClock
+@pytest.mark.parametrize("days_between_runs", [2, 9, 40])
+def test_month_has_one_report_with_interval_epoch(
+    days_between_runs: int, is_flush: bool, home: Home, clock: FixedClock
 ) -> None:
-    """A report that could leave in the next month only is given up and counted."""
+    """With `interval = "epoch"` no month has two reports.
+
+    A report that could leave only in the next month is given up, and the counter `given_up` grows.
+    """
     metric, transport = metric_of(epoch="month", interval="epoch"), MemoryTransport()
     months = []
-    for _ in range(0, 240, every):
+    for _ in range(0, 240, days_between_runs):
         client = home.open(metric, collector=transport)
         client.record("page", "x")
         n_seen = len(transport.reports)
         send(client, is_flush=is_flush)
         months += [metric.epoch_at(day_of(clock()))] * (len(transport.reports) - n_seen)
         client.close()
-        clock.advance(days=every)
+        clock.advance(days=days_between_runs)
     assert len(set(months)) == len(months)
-    counted = client.event_counts()
-    assert counted["recorded"] == len(months) + counted.get("given_up", 0) + client.queued_count()
+    counts = client.event_counts()
+    assert counts["recorded"] == len(months) + counts.get("given_up", 0) + client.queued_count()
     # A device that comes every 40 days never comes again in the month of an event.
-    assert len(months) >= {2: 4, 9: 1, 40: 0}[every]
-    assert counted.get("given_up", 0) or every < 40
+    assert len(months) >= {2: 4, 9: 1, 40: 0}[days_between_runs]
+    assert counts.get("given_up", 0) or days_between_runs < 40
 
 
 @pytest.mark.parametrize("hours", [1, 8])
-def test_a_program_of_few_hours_a_day_loses_nothing(
+def test_program_of_few_hours_a_day_loses_no_report(
     hours: int, home: Home, clock: FixedClock
 ) -> None:
-    """What a random time of its day did not find running goes when the program starts again."""
+    """A program that runs for few hours a day sends its reports when it starts.
+
+    The random time of a report is often outside of these hours.
+    """
     start = clock()
     for day in range(60):
         clock.now = start + day * 24 * HOUR
@@ -139,18 +154,19 @@ def test_a_program_of_few_hours_a_day_loses_nothing(
         sender._n_backlog = client.queued_count()
         while clock() < (end := start + (day * 24 + hours) * HOUR):
             clock.now = min(end, clock() + (sender._step() or end))
-        counted = client.event_counts()
+        counts = client.event_counts()
         client.close()
-    assert counted["recorded"] == 59  # the last day's is held
-    assert counted["accepted"] >= 57
+    assert counts["recorded"] == 59  # the report of the last day is pending
+    assert counts["accepted"] >= 57
 
 
-def test_those_that_always_fail_hold_up_no_other(home: Home, clock: FixedClock) -> None:
-    """Five metrics that the collector refuses to hear, and three others; flushed all day."""
+def test_failing_uploads_hold_up_no_other_metric(home: Home, clock: FixedClock) -> None:
+    """Uploads that always fail hold up no upload of another metric."""
     names = [f"bad{n}" for n in range(5)] + [f"good{n}" for n in range(3)]
 
     class Refusing(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
+            """Send all uploads that may leave now, and return the time of the next one."""
             if b'"bad' in body:
                 raise UploadError("refused", retryable=True, status=403)
             return super().send(body, timeout=timeout)
@@ -167,23 +183,23 @@ def test_those_that_always_fail_hold_up_no_other(home: Home, clock: FixedClock) 
 
 
 @PATHS
-def test_an_attempt_of_a_later_interval_takes_its_place(
+def test_each_day_tries_one_upload_while_the_collector_fails(
     is_flush: bool, home: Home, clock: FixedClock
 ) -> None:
-    """The collector fails for days: in each, one upload is tried, and perhaps again."""
-    offline(home.open, clock, "day", 6)
+    """While the collector fails for days, each day has attempts for one upload only."""
+    record_offline(home.open, clock, "day", 6)
     transport = MemoryTransport([None] * 14)
     client = home.open(metric_of(interval="day"), collector=transport, coins=FixedCoins(seed=2))
-    came = lived(client, transport, clock, "day", is_flush=is_flush)
-    assert {len(ids) for ids in came.values()} == {1}
-    assert len({name for ids in came.values() for name in ids}) == 6
-    first = [next(iter(ids)) for _, ids in sorted(came.items())]
-    assert first == sorted(first, key=first.index)  # none comes back after another
+    arrivals = send_until_empty(client, transport, clock, "day", is_flush=is_flush)
+    assert {len(ids) for ids in arrivals.values()} == {1}
+    assert len({name for ids in arrivals.values() for name in ids}) == 6
+    first = [next(iter(ids)) for _, ids in sorted(arrivals.items())]
+    assert first == sorted(first, key=first.index)  # no upload is tried again after another one
     assert client.event_counts() == {"recorded": 6, "accepted": 6}
 
 
 def test_reports_of_two_metrics_do_not_wait_for_each_other(home: Home, clock: FixedClock) -> None:
-    """A flush sends one of each; also of what the registry names no more."""
+    """A flush sends one report of each metric, also of metrics that the registry no longer has."""
     metrics = metric_of("page"), metric_of("theme")
     transport = MemoryTransport()
     client = home.open(*metrics, collector=transport)
@@ -204,12 +220,12 @@ def test_reports_of_two_metrics_do_not_wait_for_each_other(home: Home, clock: Fi
 
 
 @PATHS
-def test_a_clock_that_is_set_back_lets_no_second_report_leave(
+def test_clock_that_is_set_back_ends_no_cooldown(
     is_flush: bool, home: Home, clock: FixedClock
 ) -> None:
-    """A retry in an earlier week takes nothing from the week of the first attempt."""
+    """A retry by a clock that was set back does not end the cooldown of the first attempt."""
     clock.set("2026-10-28")
-    offline(home.open, clock, "week", 3)
+    record_offline(home.open, clock, "week", 3)
     transport = MemoryTransport([None])
     client = home.open(metric_of(interval="week"), collector=transport)
     for days in (-8, 9):
@@ -219,8 +235,11 @@ def test_a_clock_that_is_set_back_lets_no_second_report_leave(
     assert len(set(transport.bodies)) == 1 < len(transport.bodies)
 
 
-def test_a_clock_that_was_wrong_holds_up_nothing(home: Home, clock: FixedClock) -> None:
-    """The last attempt was made years ahead; and what is years late is not given up."""
+def test_clock_that_was_ahead_begins_no_cooldown(home: Home, clock: FixedClock) -> None:
+    """An attempt by a clock that was years ahead begins no cooldown.
+
+    A report that is years late by this clock is not given up.
+    """
     transport = MemoryTransport()
     client = home.open(
         metric_of(interval="day"), collector=transport, queue_limits=QueueLimits(reports=9)

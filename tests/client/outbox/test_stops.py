@@ -1,4 +1,4 @@
-"""What a collector may ask for in its answers, and who takes part in a sample."""
+"""Stops that a collector requests in its responses, and the sample of a metric."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from rappor.protocol.randomizer import derive_sampling_coin
 
 
 def stopping(stop: object) -> TransportResponse:
-    """Return an answer that accepts one report and asks for a stop."""
+    """Return a response that accepts one report and requests a stop."""
     document = {"reports": [{"status": "accepted"}], "stop": stop}
     return TransportResponse(status=200, body=json.dumps(document).encode())
 
 
-def test_stopped_metric_is_silent_until_its_day_is_over(home: Home) -> None:
-    """Over restarts; another metric goes on; the day after it goes on itself."""
+def test_stopped_metric_is_skipped_until_its_last_day_is_over(home: Home) -> None:
+    """A stopped metric is skipped until the last day of the stop is over, also after a restart.
+
+    Another metric is recorded.
+    """
     metrics = (metric_of(), metric_of("other"))
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
     client = home.open(*metrics, collector=transport)
@@ -42,7 +45,10 @@ def test_stopped_metric_is_silent_until_its_day_is_over(home: Home) -> None:
 
 
 def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
-    """Whatever day the collector names, and however the clock was set when it did."""
+    """A stop of any length ends after 30 days.
+
+    A stop of a clock that was ahead ends at once when the clock is right again.
+    """
     transport = MemoryTransport([stopping({"page": "9999-12-31"})] * 2)
     client = home.open(collector=transport)
     record_days(client, "page", "x")
@@ -65,8 +71,8 @@ def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
         *[{"page": 20261120}, {"page": "20261120"}, {"page": "2026-W47-5"}],
     ],
 )
-def test_whatever_else_is_asked_for_stops_nothing(stop: Any, home: Home) -> None:
-    """The report is accepted all the same."""
+def test_other_forms_of_a_stop_are_ignored(stop: Any, home: Home) -> None:
+    """A stop of any other form is ignored, and the report of the response is accepted."""
     client = home.open(collector=MemoryTransport([stopping(stop)]))
     record_days(client, "page", "x")
     assert client.flush()
@@ -75,7 +81,10 @@ def test_whatever_else_is_asked_for_stops_nothing(stop: Any, home: Home) -> None
 
 @pytest.mark.parametrize("folder", [str(i) for i in range(12)])
 def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
-    """Who is not in it keeps nothing of the metric; the choice is another one in each epoch."""
+    """The secret decides in each epoch whether a device is in the sample of a metric.
+
+    A device outside of the sample stores nothing for the metric.
+    """
     metric = metric_of(epoch="month", sampling_rate=0.5)
     client = home.open(metric, folder=folder)
     secret = read_secret(home.place / folder)
@@ -83,13 +92,13 @@ def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
         home.clock.set(f"2027-{month:02}-15T12:00:00")
         before = peek(home.place / folder)
         coin = derive_sampling_coin(secret, "page", f"2027-{month:02}", metric.params)
-        is_in = coin < 2**31  # by the protocol alone
-        assert is_sampled(secret, metric, f"2027-{month:02}") is is_in
+        is_sampled_by_coin = coin < 2**31  # computed without the client
+        assert is_sampled(secret, metric, f"2027-{month:02}") is is_sampled_by_coin
         outcomes = {client.record("page", value) for value in "aba"}
-        expected = {Outcome.RECORDED if is_in else Outcome.SKIPPED}
+        expected = {Outcome.RECORDED if is_sampled_by_coin else Outcome.SKIPPED}
         assert outcomes == expected
         after = peek(home.place / folder)
-        assert (after == before) is not is_in
+        assert (after == before) is not is_sampled_by_coin
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,10 @@ def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
 def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     fields: dict[str, Any], home: Home
 ) -> None:
-    """Other parameters draw the sample anew, and a smaller share leaves some out: both later."""
+    """A device that has reported stays in the sample until the epoch ends.
+
+    Changed parameters and a smaller sampling rate count from the next epoch on.
+    """
     old = metric_of(epoch="month", sampling_rate=0.5)
     new = dataclasses.replace(old, **fields)
     secret = next(
@@ -118,12 +130,15 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
     assert home.open(new, folder="reported").record("page", "x") == Outcome.SKIPPED
 
 
-def test_reports_of_a_stopped_metric_wait(home: Home) -> None:
-    """The collector would refuse them, tried ones too; others go, and a flush says until when."""
+def test_queued_reports_of_a_stopped_metric_wait(home: Home) -> None:
+    """Queued reports of a stopped metric wait, also if they were tried, and other reports leave.
+
+    The collector would refuse them. The flush returns the end of the stop.
+    """
     stop = stopping({"page": "2026-11-20"})
     transport = MemoryTransport([TransportResponse(status=500), stop])
-    late = constant_coins(2**32 - 1)  # the upload that fails waits for five seconds
-    client = home.open(metric_of("other"), metric_of(), collector=transport, coins=late)
+    latest_coins = constant_coins(2**32 - 1)  # the failed upload gets the longest backoff, 5 s
+    client = home.open(metric_of("other"), metric_of(), collector=transport, coins=latest_coins)
     record_days(client, "page", "x")
     home.clock.set("2026-11-19T23:59:58")
     for name in ("other", "page"):
@@ -145,7 +160,7 @@ def test_reports_of_a_stopped_metric_wait(home: Home) -> None:
 
 
 def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
-    """One that had not the answer and only records; the newest answer counts."""
+    """The newest response to one client stops or resumes a metric for all clients of a folder."""
     metrics = (metric_of(), metric_of("other"))
     running = home.open(*metrics)
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
@@ -163,31 +178,31 @@ def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
     assert running.record("page", "x") == Outcome.RECORDED
 
 
-class Meanwhile(MemoryTransport):
-    """A collector that answers slowly; something else happens before it does."""
+class SlowTransport(MemoryTransport):
+    """A slow collector: an action happens before it responds."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         super().__init__()
         self.action = action
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-        """Accept an upload afterwards."""
+        """Run the action, and accept the upload afterwards."""
         self.action()
         return super().send(body, timeout=timeout)
 
 
-def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(home: Home) -> None:
-    """Another client had it while the newer answer was on its way."""
+def test_newer_response_ends_a_stop_that_came_during_the_exchange(home: Home) -> None:
+    """A response without a stop ends a stop that another client received during the exchange."""
     metrics = (metric_of(), metric_of("other"))
     other = home.open(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
 
-    def be_stopped() -> None:
+    def receive_stop() -> None:
         home.clock.advance(seconds=3)
         other.flush()
         assert other.record("page", "x") == Outcome.SKIPPED
         other.record("other", "x")
 
-    client = home.open(*metrics, collector=Meanwhile(be_stopped))
+    client = home.open(*metrics, collector=SlowTransport(receive_stop))
     record_days(client, "page", "x")
     client.flush()
     other.record("other", "x")
@@ -196,7 +211,7 @@ def test_stop_that_came_meanwhile_is_lifted_by_a_newer_answer(home: Home) -> Non
 
 
 def test_flush_in_an_event_loop(home: Home) -> None:
-    """It returns what flush() returns, and the context manager closes the client."""
+    """`aflush` returns the result of `flush`, and `async with` closes the client."""
 
     async def host() -> int:
         async with home.open(collector=MemoryTransport()) as client:

@@ -1,4 +1,4 @@
-"""Spool and uploader: bounded, idempotent, patient, and honest about what was dropped."""
+"""Spool and uploader: limits, retries under one id, backoff, wrong clocks and failing disks."""
 
 from __future__ import annotations
 
@@ -20,31 +20,36 @@ from rappor.protocol.wire import parse_upload
 
 DAY = 86400.0
 LATE = constant_coins(2**32 - 1)
+"""With these coins every random wait is as long as possible."""
 EARLY = constant_coins(0)
+"""With these coins every random wait is 0."""
 WIDE = dataclasses.replace(BALANCED, k=2040)
-"""Reports of 255 bytes."""
+"""Has reports of 255 bytes."""
 
 
 def ids_of(transport: MemoryTransport) -> list[str]:
-    """Return the upload ids in the order of their coming."""
+    """Return the ids of the uploads in the order of arrival."""
     return [json.loads(body)["id"] for body in transport.bodies]
 
 
-def put_by(open_client: Opener, value: str) -> None:
-    """Record a value by a client that has no sender, and finish its report on the next day."""
+def queue_offline(open_client: Opener, value: str) -> None:
+    """Record a value by a client that never sends, and queue its report on the next day."""
     client = open_client(metric_of())
     record_days(client, "page", [value])
     client.close()
 
 
 def retry_at(folder: Path) -> float:
-    """Return when the background sender tries the pending upload again."""
+    """Return the end of the backoff of the only tried upload."""
     (pending,) = peek(folder).tried_uploads
     return pending.backoff_until
 
 
-def test_upload_holds_one_report(home: Home) -> None:
-    """Oldest first, each under an id of its own, bit for bit what was spooled."""
+def test_upload_contains_one_report(home: Home) -> None:
+    """Each upload contains one report under an id of its own, the oldest first.
+
+    The reports are those of the spool, bit for bit.
+    """
     client = home.open(*metrics_of(3), collector=home.transport)
     for i in (1, 0, 2):
         record_days(client, f"page{i}", "x")
@@ -56,8 +61,8 @@ def test_upload_holds_one_report(home: Home) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
-def test_statuses_that_no_repetition_changes_drop(status: int, home: Home) -> None:
-    """The upload is dropped with its reason counted, and the next one goes."""
+def test_permanent_statuses_drop_the_upload(status: int, home: Home) -> None:
+    """The upload is dropped and counted, and the next upload leaves in the same flush."""
     transport = MemoryTransport([TransportResponse(status=status)])
     client = home.open(*metrics_of(2), collector=transport)
     for value, name in (("x", "page0"), ("y", "page1")):
@@ -69,8 +74,8 @@ def test_statuses_that_no_repetition_changes_drop(status: int, home: Home) -> No
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
-def test_other_statuses_wait(status: int, home: Home) -> None:
-    """The upload stays, backs off, and is accepted under the same id."""
+def test_other_statuses_keep_the_upload(status: int, home: Home) -> None:
+    """The upload stays queued, waits for its backoff, and is accepted under the same id."""
     transport = MemoryTransport([TransportResponse(status=status)])
     client = home.open(collector=transport, coins=LATE)
     record_days(client, "page", "x")
@@ -83,7 +88,10 @@ def test_other_statuses_wait(status: int, home: Home) -> None:
 
 
 def test_backoff_doubles_up_to_an_hour_and_jitters_fully(home: Home) -> None:
-    """Uniform between nothing and 5 seconds times 2^(attempts - 1), an hour at most."""
+    """The backoff is uniform between 0 and 5 s times 2^(attempts - 1), at most an hour.
+
+    The largest coin gives the upper limit, and the smallest coin gives 0.
+    """
     transport = MemoryTransport([None] * 40)
     client = home.open(collector=transport, coins=LATE)
     record_days(client, "page", "x")
@@ -102,17 +110,21 @@ def test_backoff_doubles_up_to_an_hour_and_jitters_fully(home: Home) -> None:
 
 
 def test_each_report_has_a_status_of_its_own(home: Home) -> None:
-    """A refused one is counted by the collector's reason and not sent again."""
+    """A refused report has the reason of the collector as its status, and is not sent again.
+
+    A reason with other characters than letters and digits is not shown. Counters contain no
+    reasons, so their number is bounded.
+    """
     statuses = [
         {"status": "accepted"},
         {"status": "refused", "reason": "unknown metric"},
         {"status": "refused", "reason": "<script>" * 100},
     ]
-    answers = [
+    responses = [
         TransportResponse(status=200, body=json.dumps({"reports": [status]}).encode())
         for status in statuses
     ]
-    client = home.open(*(metric_of(name) for name in "abc"), collector=MemoryTransport(answers))
+    client = home.open(*(metric_of(name) for name in "abc"), collector=MemoryTransport(responses))
     for name in "abc":
         client.record(name, "x")
     finish_days(client)
@@ -126,13 +138,13 @@ def test_each_report_has_a_status_of_its_own(home: Home) -> None:
         "accepted": 1,
         "recorded": 3,
         "refused": 2,
-    }  # without bound else
+    }
 
 
 def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> None:
-    """Counted; waiting before the first attempt does not count."""
+    """The time before the first attempt does not count."""
     transport = MemoryTransport([None, None])
-    put_by(home.open, "x")
+    queue_offline(home.open, "x")
     client = home.open(collector=transport, coins=EARLY)
     home.clock.advance(days=30)
     assert not client.flush(timeout=0.0)
@@ -140,7 +152,7 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> No
     assert not client.flush(timeout=0.0)
     assert client.queued_count() == 1
     home.clock.advance(seconds=1)
-    put_by(home.open, "y")
+    queue_offline(home.open, "y")
     assert client.flush()
     assert client.event_counts()["given_up"] == 1
     assert client.event_counts()["accepted"] == 1
@@ -149,8 +161,8 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> No
 
 @pytest.mark.parametrize("bound", ["reports", "n_bytes"])
 def test_spool_is_bounded(bound: str, home: Home) -> None:
-    """In number and in bytes of the uploads, all of one length here: the oldest go first."""
-    put_by(home.open, "x")
+    """Number and bytes of the queued reports are limited, and the oldest reports are dropped."""
+    queue_offline(home.open, "x")
     with open_spool(home.folder) as db:
         (length,) = db.execute("SELECT LENGTH(body) FROM report").fetchone()
     client = home.open(queue_limits=QueueLimits(**{bound: 3 * length if bound == "n_bytes" else 3}))
@@ -162,11 +174,14 @@ def test_spool_is_bounded(bound: str, home: Home) -> None:
     assert client.event_counts()["dropped_full"] == 9
 
 
-def test_log_is_what_left_the_device(home: Home) -> None:
-    """Day, bytes and parameters; unanswered attempts too, what never left not."""
+def test_log_contains_every_tried_upload(home: Home) -> None:
+    """The log contains day, bytes and parameters of every upload that was tried.
+
+    It contains no upload before its first attempt.
+    """
     transport = MemoryTransport([None])
     metric = metric_of()
-    put_by(home.open, "x")
+    queue_offline(home.open, "x")
     client = home.open(metric, collector=transport, coins=EARLY)
     assert client.sent_uploads() == []
     assert not client.flush(timeout=0.0)
@@ -184,8 +199,8 @@ def test_log_is_what_left_the_device(home: Home) -> None:
     assert report.status == "accepted"
 
 
-def test_log_forgets_the_oldest(home: Home) -> None:
-    """Settled uploads beyond the limit go; what waits is not touched."""
+def test_log_is_limited(home: Home) -> None:
+    """The oldest finished uploads beyond the limit are deleted, and queued uploads stay."""
     limits, metrics = QueueLimits(log=3), metrics_of(7)
     client = home.open(*metrics, collector=MemoryTransport(), queue_limits=limits)
     for n in (7, 1):
@@ -196,14 +211,14 @@ def test_log_forgets_the_oldest(home: Home) -> None:
     assert len(client.sent_uploads()) <= 4
 
 
-# One upload that fails, a process that dies, a clock that is wrong
+# Failing uploads, dead processes and wrong clocks
 
 
-class Poisoned(MemoryTransport):
-    """Answers 500 to the first upload that it meets, each time."""
+class FailingForOne(MemoryTransport):
+    """A collector that responds 500 to one upload, the first that it receives."""
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-        """Refuse the first, accept all others."""
+        """Respond 500 to the first upload, and accept all other uploads."""
         if body == (self.bodies or [body])[0]:
             self.bodies.append(body)
             return TransportResponse(status=500)
@@ -211,8 +226,8 @@ class Poisoned(MemoryTransport):
 
 
 def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
-    """However long it waits itself, all others go in the same flush; it stays."""
-    transport, metrics = Poisoned(), metrics_of(5)
+    """All other uploads leave in the same flush, and the failing upload stays queued."""
+    transport, metrics = FailingForOne(), metrics_of(5)
     client = home.open(*metrics, collector=transport, coins=LATE)
     for metric in metrics:
         client.record(metric.name, "x")
@@ -227,14 +242,14 @@ def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
     assert transport.bodies.count(transport.bodies[0]) == 2
 
 
-def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
-    """With a hundred reports waiting, a day of its failures is tens of requests, not thousands."""
+def test_failing_collector_gets_fewer_and_fewer_requests(home: Home) -> None:
+    """With 100 queued reports, a day of failures has fewer than 100 requests."""
     transport = MemoryTransport([TransportResponse(status=500)] * 10_000)
     metrics = metrics_of(100)
     client = home.open(*metrics, collector=transport, coins=LATE)
     for metric in metrics:
         client.record(metric.name, "x")
-    finish_days(client, days=2)  # all may leave now, also by the background sender
+    finish_days(client, days=2)  # the send_after of all reports has passed
     sender = client._get_sender()
     assert sender is not None
     end = home.clock() + DAY
@@ -248,8 +263,8 @@ def test_collector_that_always_fails_is_asked_less_and_less(home: Home) -> None:
     assert len(transport.reports) == 100
 
 
-def claim(client: Client, clock: FixedClock) -> None:
-    """Claim an upload, as a step does that sends it next."""
+def claim_upload(client: Client, clock: FixedClock) -> None:
+    """Claim an upload, as a step does before it sends the upload."""
     sender, writer = client._get_sender(), client._writer
     assert sender is not None
     assert writer is not None
@@ -261,14 +276,15 @@ def claim(client: Client, clock: FixedClock) -> None:
 
 
 @pytest.mark.parametrize("days_ahead", [0, 1000])
-def test_process_that_died_while_sending_holds_nobody_up_for_long(
-    days_ahead: int, home: Home
-) -> None:
-    """Its claim holds for two seconds, and not at all where it is of a clock that was ahead."""
+def test_claim_of_a_dead_process_ends_soon(days_ahead: int, home: Home) -> None:
+    """The claim of a dead process ends after two seconds.
+
+    A claim by a clock that was ahead does not count at all.
+    """
     home.clock.advance(days=days_ahead)
     dying = home.open(collector=MemoryTransport())
     record_days(dying, "page", "x")
-    claim(dying, home.clock)  # and then it is no more
+    claim_upload(dying, home.clock)  # the process ends here
     home.clock.advance(days=-days_ahead)
     client = home.open(collector=MemoryTransport())
     if not days_ahead:
@@ -280,8 +296,8 @@ def test_process_that_died_while_sending_holds_nobody_up_for_long(
 @pytest.mark.parametrize(
     "wrong", ["1970-01-01T00:00:07", "2027-12-23T12:00:00", "2029-11-18T12:00:00"]
 )
-def test_first_attempt_at_a_wrong_time_drops_nothing(wrong: str, home: Home) -> None:
-    """The week before an upload is given up begins anew once the clock is right."""
+def test_first_attempt_by_a_wrong_clock_gives_nothing_up(wrong: str, home: Home) -> None:
+    """The week until an upload is given up starts again when the clock is right."""
     right = home.clock()
     home.clock.set(wrong)
     transport = MemoryTransport([None, None])
@@ -296,12 +312,12 @@ def test_first_attempt_at_a_wrong_time_drops_nothing(wrong: str, home: Home) -> 
 
 
 def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> None:
-    """An interval's report that was to leave in another year leaves by then."""
+    """A send_after in another year is replaced by the time in a week."""
     client = home.open(metric_of(interval="week"), collector=home.transport, coins=LATE)
     home.clock.advance(days=1000)
     client.record("page", "x")
     home.clock.advance(days=7)
-    client.record("page", "x")  # its week is over: it is to leave in the next one
+    client.record("page", "x")  # ends the first week, so its report gets a send_after in the second
     home.clock.advance(days=-1007)
     sender = client._get_sender()
     assert sender is not None
@@ -310,21 +326,24 @@ def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> N
     assert sender.uploader.step().is_attempt
 
 
-# Disks that fail
+# Failing disks
 
 
-@pytest.mark.parametrize("breaking", [full_disk, partial(refusing_disk, table="held")])
+@pytest.mark.parametrize("failing_disk", [full_disk, partial(refusing_disk, table="held")])
 def test_failing_disk_does_not_reach_the_host(
-    breaking: Callable[[Path], contextlib.AbstractContextManager[None]],
+    failing_disk: Callable[[Path], contextlib.AbstractContextManager[None]],
     home: Home,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A counter and a log line without a value; what waits in memory is written later."""
+    """A failing disk leads to a counter and a log line without a value.
+
+    The events in memory are written when the disk works again.
+    """
     metrics = (metric_of(), *metrics_of(100, params=WIDE), metric_of("durable", durable=True))
     client = home.open(*metrics, collector=MemoryTransport())
     record_days(client, "page", ["first"])
     assert client.queued_count() == 1
-    with breaking(home.folder):
+    with failing_disk(home.folder):
         outcomes = [client.record(f"page{i}", f"telltale {i}") for i in range(100)]
         assert client.record("durable", "telltale") == Outcome.FAILED
         client.queued_count()
@@ -336,10 +355,10 @@ def test_failing_disk_does_not_reach_the_host(
     assert client.event_counts()["failures"] >= 1
 
 
-def test_folder_that_cannot_be_made_does_not_reach_the_host(
+def test_folder_that_cannot_be_created_does_not_reach_the_host(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file is in the way: the client is disabled and says why, once in the log."""
+    """A file in place of the folder disables the client, with one log line."""
     (home.folder).write_text("in the way")
     client = home.open(collector=MemoryTransport())
     assert client.disabled_reason == "the folder cannot be used: EEXIST"

@@ -1,4 +1,4 @@
-"""The end of consent: what is verified, in every state of the disk, and what must stay."""
+"""Withdrawal of consent: the verified result in every state of the disk, and the record."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ METRICS = (metric_of(), metric_of("daily", interval="day"))
 GONE = Withdrawal(secret_gone=True)
 RESERVED = {2026: pytest.approx(8, abs=0.01)}
 NOBODY = 65_534
+"""Number of a user who has no rights."""
 
 
-def lived_in(opener: Opener, folder: str = "device", **chosen: Any) -> Client:
-    """Return a device that has sent, waits, holds and remembers."""
+def open_used_device(opener: Opener, folder: str = "device", **chosen: Any) -> Client:
+    """Return a client whose device has sent, queued, pending and memoized reports."""
     client = opener(*METRICS, folder=folder, collector=MemoryTransport(), **chosen)
     record_days(client, "page", ["telltale"])
     assert client.flush().sent == 1
@@ -51,30 +52,30 @@ def lived_in(opener: Opener, folder: str = "device", **chosen: Any) -> Client:
     return client
 
 
-def traces_of(folder: Path) -> list[bytes]:
-    """Return what must not be found afterwards: the secret and what was drawn under it.
+def find_traces(folder: Path) -> list[bytes]:
+    """Return the bytes that must not be on the disk afterwards: secret and permanent responses.
 
-    A response that has no bit is left out: what was wiped looks the same.
+    A permanent response of zeros is left out, because wiped bytes look the same.
     """
     state = read_device_state(folder)
     secret = state.sealed_secret.bytes
-    responses = [each.permanent for each in state.scopes.values() if any(each.permanent)]
-    return [each for data in (secret, *responses) for each in (data, data.hex().encode())]
+    responses = [scope.permanent for scope in state.scopes.values() if any(scope.permanent)]
+    return [trace for data in (secret, *responses) for trace in (data, data.hex().encode())]
 
 
-def files_of(folder: Path) -> bytes:
-    """Return all bytes of a folder's files."""
+def read_all_files(folder: Path) -> bytes:
+    """Return the bytes of all files of a folder."""
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def damage(path: Path) -> None:
-    """Overwrite the middle of a file."""
+    """Overwrite the end of a file with zeros."""
     data = path.read_bytes()
     path.write_bytes(data[:100] + bytes(len(data) - 100))
 
 
 def put_pipe(path: Path) -> None:
-    """Put a pipe in the place of a file: who reads or writes it waits for another process."""
+    """Put a pipe in place of a file. Reading or writing a pipe waits for another process."""
     path.unlink()
     os.mkfifo(path)
 
@@ -92,14 +93,18 @@ DISKS: dict[str, Callable[[Path], object]] = {
         identity_path(folder) / ".state.1.0123456789abcdef.tmp",
     ),
 }
+"""Contains changes of a folder by description."""
 
 
 @pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize("way", ["withdraw", "open", "erase"])
-def test_withdrawal_leaves_one_line(way: str, disk: str, home: Home) -> None:
-    """By the client, by the next start, and by the command; the budget is not renewed."""
-    client = lived_in(home.open)
-    traces = traces_of(home.folder)
+def test_withdrawal_leaves_the_record(way: str, disk: str, home: Home) -> None:
+    """A withdrawal leaves only the record: by the client, by the next opening and by the command.
+
+    The record keeps the reserved nats, so a second consent does not renew the budget.
+    """
+    client = open_used_device(home.open)
+    traces = find_traces(home.folder)
     if way != "withdraw":
         client.close()
     DISKS[disk](home.folder)
@@ -110,7 +115,7 @@ def test_withdrawal_leaves_one_line(way: str, disk: str, home: Home) -> None:
             client.withdraw() if way == "withdraw" else erase(home.folder, now=home.clock())
         ) == GONE
     assert [path.name for path in home.folder.iterdir()] == ["budget"]
-    left = files_of(home.folder)
+    left = read_all_files(home.folder)
     assert not any(trace in left for trace in traces)
     assert peek(home.folder).spent.reserved == RESERVED
     again = home.open(*METRICS)
@@ -132,8 +137,8 @@ def test_withdrawal_leaves_one_line(way: str, disk: str, home: Home) -> None:
 def test_lost_state_uses_the_year_up(
     lose: Callable[[Path], object], is_withdrawn: bool, home: Home
 ) -> None:
-    """Nothing tells any more what was reserved; the next year has its own budget."""
-    client = lived_in(home.open)
+    """A lost state makes the reservations unknown, so no metric reports until the year is over."""
+    client = open_used_device(home.open)
     client.close()
     lose(identity_path(home.folder))
     assert not is_withdrawn or client.withdraw() == GONE
@@ -145,19 +150,19 @@ def test_lost_state_uses_the_year_up(
     assert again.record("yearly", "a") == Outcome.RECORDED
 
 
-@pytest.mark.parametrize("keeping", [hold_folder_lock, full_disk], ids=["locked", "full"])
-def test_nothing_keeps_a_withdrawal_from_its_end(keeping: Any, home: Home) -> None:
-    """A stopped process that keeps the lock, and a disk that takes no more."""
-    client = lived_in(home.open)
-    traces = traces_of(home.folder)
-    with keeping(home.folder):
+@pytest.mark.parametrize("obstacle", [hold_folder_lock, full_disk], ids=["locked", "full"])
+def test_withdrawal_is_complete_beside_a_lock_and_on_a_full_disk(obstacle: Any, home: Home) -> None:
+    """A stopped process with the lock, and a full disk, do not prevent a withdrawal."""
+    client = open_used_device(home.open)
+    traces = find_traces(home.folder)
+    with obstacle(home.folder):
         assert client.withdraw() == GONE
-    assert not any(trace in files_of(home.folder) for trace in traces)
+    assert not any(trace in read_all_files(home.folder) for trace in traces)
 
 
-def test_withdrawal_beside_one_who_reads_the_spool(home: Home) -> None:
-    """Who has the file open sees zeros, or nothing."""
-    client = lived_in(home.open)
+def test_withdrawal_is_complete_beside_a_reader_of_the_spool(home: Home) -> None:
+    """A withdrawal is complete while another process reads the spool."""
+    client = open_used_device(home.open)
     reader = sqlite3.connect(find_spool(home.folder), isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM report").fetchall()
@@ -167,10 +172,13 @@ def test_withdrawal_beside_one_who_reads_the_spool(home: Home) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(home: Home) -> None:
-    """At each touch of the disk: nothing true is left, and nothing is renewed."""
-    lived_in(home.open).close()
-    traces = traces_of(home.folder)
+def test_next_opening_finishes_a_killed_withdrawal(home: Home) -> None:
+    """The next opening finishes a withdrawal that was killed at any system call on the disk.
+
+    No secret is left, and no budget is renewed.
+    """
+    open_used_device(home.open).close()
+    traces = find_traces(home.folder)
     touching = {"write", "fsync", "truncate", "replace", "rename", "unlink", "rmdir", "open"}
     for moment in itertools.count():
         folder = home.place / f"killed{moment}"
@@ -180,7 +188,7 @@ def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(home: Home) 
         client = home.open(*METRICS, folder=folder.name)
         assert client.privacy_spent().reserved == RESERVED
         assert sorted(path.name for path in folder.iterdir()) == ["budget", "device"]
-        left = files_of(folder)
+        left = read_all_files(folder)
         assert not (is_begun and any(trace in left for trace in traces))
         client.close()
         if is_over:
@@ -189,10 +197,10 @@ def test_wherever_a_withdrawal_is_killed_the_next_start_finishes_it(home: Home) 
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid") or os.getuid() != 0, reason="needs another user")
-def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(home: Home) -> None:
-    """The names stay and are told, the secret's bytes do not."""
-    lived_in(home.open).close()
-    traces = traces_of(home.folder)
+def test_secret_in_a_read_only_folder_is_overwritten(home: Home) -> None:
+    """In a read-only folder the secret is overwritten, and the result lists the files that stay."""
+    open_used_device(home.open).close()
+    traces = find_traces(home.folder)
     for path in (home.folder, *home.folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
     for path in (identity_path(home.folder), home.folder):
@@ -203,17 +211,17 @@ def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(home: Home) ->
     def erase_as_nobody() -> None:
         os.chdir(home.place)
         os.setuid(NOBODY)
-        told = erase(Path("device"), now=home.clock())
-        assert told.secret_gone
-        assert f"device/{copies.NAMES[0]}" in told.left
+        withdrawal = erase(Path("device"), now=home.clock())
+        assert withdrawal.secret_gone
+        assert f"device/{copies.NAMES[0]}" in withdrawal.left
 
     assert in_child(erase_as_nobody) == 0
-    left = files_of(home.folder)
+    left = read_all_files(home.folder)
     assert not any(trace in left for trace in traces)
 
 
-def test_withdrawal_comes_before_all_that_may_be_wrong_with_the_program(home: Home) -> None:
-    """A registry that is gone or wrong, and an address that is none, keep nothing alive."""
+def test_withdrawal_comes_before_the_checks_of_other_arguments(home: Home) -> None:
+    """A missing registry, a wrong registry and a wrong address do not prevent an erasure."""
     wrong = home.place / "wrong.toml"
     wrong.write_text("[budget]\n")
     cases: list[tuple[Any, str | None, type[Exception]]] = [
@@ -222,7 +230,7 @@ def test_withdrawal_comes_before_all_that_may_be_wrong_with_the_program(home: Ho
         (Registry(METRICS, total=1e9), "ftp://example.org", ParamsError),
     ]
     for number, (registry, collector, kind) in enumerate(cases):
-        lived_in(home.open, folder=str(number)).close()
+        open_used_device(home.open, folder=str(number)).close()
         with pytest.raises(kind):
             Client.open(
                 home.place / str(number), registry=registry, consent=False, collector=collector
@@ -230,8 +238,8 @@ def test_withdrawal_comes_before_all_that_may_be_wrong_with_the_program(home: Ho
         assert [path.name for path in (home.place / str(number)).iterdir()] == ["budget"]
 
 
-def test_what_was_never_used_leaves_nothing(home: Home) -> None:
-    """Not even the line; withdrawing twice, or without ever consenting, is fine."""
+def test_withdrawal_of_an_unused_device_leaves_nothing(home: Home) -> None:
+    """A withdrawal of an unused device leaves no record. It may be repeated."""
     client = home.open()
     assert client.withdraw() == client.withdraw() == GONE
     assert list((home.folder).iterdir()) == []
@@ -240,11 +248,11 @@ def test_what_was_never_used_leaves_nothing(home: Home) -> None:
 
 
 def test_files_of_the_host_and_behind_links_are_left_alone(home: Home) -> None:
-    """A folder may hold more than the device, and a link leads nowhere."""
+    """Other files in the folder, and the targets of links, stay."""
     home.folder.mkdir(mode=0o700)
     (home.folder / "settings.ini").write_text("mine")
     (home.place / "precious").write_text("mine")
-    client = lived_in(home.open)
+    client = open_used_device(home.open)
     (identity_path(home.folder) / "link").symlink_to(home.place / "precious")
     assert client.withdraw() == GONE
     assert sorted(path.name for path in home.folder.iterdir()) == ["budget", "settings.ini"]
@@ -256,17 +264,20 @@ def test_files_of_the_host_and_behind_links_are_left_alone(home: Home) -> None:
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["own", "another"])
-def test_upload_under_way_is_told(is_own: bool, home: Home) -> None:
-    """A transport that heeds no closing, and another client's upload of a moment ago."""
+def test_result_contains_an_upload_under_way(is_own: bool, home: Home) -> None:
+    """The result contains an upload that is being sent.
+
+    The transport of this client ignores `close`, or another client has begun the upload.
+    """
     is_over, is_sending = threading.Event(), threading.Event()
 
-    class Deaf(MemoryTransport):
+    class UnclosableTransport(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
             is_sending.set()
             is_over.wait(60)
             return super().send(body, timeout=timeout)
 
-    sending = home.open(collector=Deaf())
+    sending = home.open(collector=UnclosableTransport())
     record_days(sending, "page", "a")
     flushing = threading.Thread(target=sending.flush)
     flushing.start()
@@ -277,8 +288,8 @@ def test_upload_under_way_is_told(is_own: bool, home: Home) -> None:
     flushing.join()
 
 
-def test_withdrawal_is_told_in_words() -> None:
-    """For the person who asked for it."""
+def test_result_is_a_sentence() -> None:
+    """The result is a sentence for the person."""
     assert str(GONE) == "The secret is gone; everything else is erased."
-    told = str(Withdrawal(secret_gone=False, left=("device/state.1",)))
-    assert told == "The secret could not be erased; still there: device/state.1."
+    sentence = str(Withdrawal(secret_gone=False, left=("device/state.1",)))
+    assert sentence == "The secret could not be erased; still there: device/state.1."
