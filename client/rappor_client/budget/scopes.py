@@ -1,9 +1,12 @@
 """Scopes of a device: memoized permanent responses and their costs.
 
-A scope is one metric in one epoch under one permanent fingerprint, on one device. A scope begins
-with its first report. The permanent response of this report is memoized, and every later report of
-the scope is drawn from it, whatever the value of the device is by then. So a scope costs the
-privacy loss of one value, however often the value changes.
+A scope is one metric in one epoch under one permanent fingerprint, on one device. The permanent
+fingerprint is a hash of all parameters but p, q, interval, epoch and segment. Only the hashed
+parameters change the permanent response.
+
+A scope begins with its first report. The permanent response of this report is memoized, and every
+later report of the scope is drawn from it, whatever the value of the device is by then. So a scope
+costs the privacy loss of one value, however often the value changes.
 
 Example: a daily metric with `epoch = "quarter"`.
 
@@ -12,22 +15,18 @@ Example: a daily metric with `epoch = "quarter"`.
     Oct 3:  b       the same                      A + fresh noise
     Jan 1:  b       new, memoizes response B      B + fresh noise
 
-A report is assigned to a scope when its interval ends. The cases, in the order of `find_scope`:
+A report is assigned to a scope when its interval ends (`find_scope`). In this order:
 
-    the device has                      the report belongs to             under which parameters
-    a scope of an epoch that contains   that scope, also if the registry  those of its first report
-    the day                             has changed                       (see below)
-    a scope for life whose permanent    that scope                        p, q and interval of the
-    fingerprint the registry still has                                    registry
-    neither                             a new scope                       those of the report
+1. The device has a scope of an epoch that contains the day. The report belongs to this scope, also
+   if the registry has changed since, and has the parameters of the scope's first report.
+2. The device has a scope for life, and the registry still has its permanent fingerprint. The report
+   belongs to this scope, and has p, q and interval of the registry.
+3. Otherwise the report begins a new scope, with its own parameters.
 
-Why a scope of an epoch keeps its parameters:
-
-- interval: the cost of the scope assumes it, and a collector judges a report by the interval in the
-  report's fingerprint.
-- p, q: they are in the same fingerprint.
-- segment: a property that the registry no longer lists is left out of further reports until the
-  epoch ends.
+Case 1 keeps the interval, because the cost of the scope assumes it, and because a collector judges
+a report by the interval in the report's fingerprint. It keeps p and q, which are in the same
+fingerprint. It keeps the segment, unless the registry no longer lists a property: then the reports
+have no segment until the epoch ends.
 
 A scope is never dropped. A clock that is set back finds the scope of its day again, so it draws no
 second permanent response.
@@ -61,7 +60,7 @@ class LastReport(NamedTuple):
     interval_end
         End of the report's interval, in seconds since 1970.
     tag
-        Tag of the report's event. It identifies the report after a kill.
+        Tag of the report's event: a random number that identifies the event, also after a kill.
     """
 
     interval_end: float
@@ -70,7 +69,7 @@ class LastReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A scope that has reported.
+    """A scope that has a report, or gets its first one.
 
     Attributes
     ----------
