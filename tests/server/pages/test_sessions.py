@@ -1,4 +1,9 @@
-"""Sessions of the pages: signing in and out, ends of visits, forms of other sites."""
+"""Sessions of the pages: signing in and out, ends of visits, forms of other sites, stolen cookies.
+
+A visitor (`dashboards.Visitor`) is a browser without scripts: it has cookies and an address of its
+own. `reader` is a visitor who is signed in. A redirect (303) to the sign-in page means that a
+request was not accepted as signed in.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +29,10 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'"
 )
-
+"""The content security policy that every page must have."""
 
 SIGNED = r"[\w+/=]+\.[\w-]+\.[\w-]+"
-"""The value of a cookie: its content, the time of its signature, and the signature."""
+"""Pattern that the value of a cookie matches: content, time of the signature, and signature."""
 
 
 def decode_session(cookie: str) -> dict[str, str]:
@@ -55,11 +60,12 @@ def test_pages_are_at_the_admin_address_only(dashboard: Running) -> None:
 
 
 def test_pages_redirect_to_the_sign_in_page(new_visitor: Callable[[], Visitor]) -> None:
-    """Every page except the sign-in page and static files redirects there."""
+    """Every page except the sign-in page and static files redirects a stranger there."""
     visitor = new_visitor()
     for route in ROUTES:
-        if route.path in ("/sign-in", "/static/{name}"):  # /once leads there if it is not known
+        if route.path in ("/sign-in", "/static/{name}"):
             continue
+        # An unknown link that signs in once redirects, too.
         path = "/pages" + re.sub(r"\{\w+\}", "home_page", route.path)
         (method,) = set(route.methods or ()) - {"HEAD"}
         response = visitor.http.request(method, path)
@@ -67,7 +73,10 @@ def test_pages_redirect_to_the_sign_in_page(new_visitor: Callable[[], Visitor]) 
 
 
 def test_token_signs_in(new_visitor: Callable[[], Visitor], token: str) -> None:
-    """The cookie is for HTTP only and this site only, and differs from the cookie before."""
+    """The new cookie is invisible to scripts and to other sites, and does not contain the token.
+
+    Before, the session has the entry of forms only.
+    """
     visitor = new_visitor()
     before = visitor.get("/pages/sign-in").cookies["rappor"]
     response = visitor.sign_in(token)
@@ -84,7 +93,7 @@ def test_token_signs_in(new_visitor: Callable[[], Visitor], token: str) -> None:
 
 
 def test_cookie_is_secure_behind_tls(new_visitor: Callable[[], Visitor]) -> None:
-    """A trusted proxy says in X-Forwarded-Proto that it ends TLS."""
+    """A trusted proxy that ends TLS sends X-Forwarded-Proto. The cookie is then for HTTPS only."""
     response = new_visitor().get("/pages/sign-in", **{"X-Forwarded-Proto": "https"})
     cookie = response.headers["set-cookie"]
     assert re.fullmatch(rf"__Host-rappor={SIGNED}; path=/; httponly; samesite=lax; secure", cookie)
@@ -113,11 +122,9 @@ def test_invalid_token_does_not_sign_in(new_visitor: Callable[[], Visitor], give
 
 
 def test_attempts_of_an_address_are_limited(new_visitor: Callable[[], Visitor]) -> None:
-    """The eleventh wrong one in a minute is refused; another address goes on.
-
-    A minute may end meanwhile, and another one does not.
-    """
+    """An address may fail ten times in a minute. Another address may still try."""
     visitor = new_visitor()
+    # 21 attempts contain eleven attempts of one minute, even if a minute ends among them.
     responses = [visitor.sign_in("wrong") for _ in range(21)]
     statuses = [response.status_code for response in responses]
     assert statuses[:10] == [401] * 10
@@ -131,7 +138,7 @@ def test_successful_attempts_do_not_count(new_visitor: Callable[[], Visitor], to
     """A team behind one address can sign in, also after a few mistakes."""
     visitor = new_visitor()
     for given in ["wrong"] * 9 + [token] * 11:
-        visitor.http.cookies.clear()
+        visitor.http.cookies.clear()  # each attempt is of another person behind the address
         assert visitor.sign_in(given).status_code == (303 if given == token else 401)
 
 
@@ -148,7 +155,7 @@ def test_forms_of_other_sites_are_no_attempts(
 
 
 def test_old_sign_in_form_keeps_the_visit(new_visitor: Callable[[], Visitor], token: str) -> None:
-    """The form was open in another tab. Sending it redirects to the list of metrics."""
+    """A form that was open in another tab before signing in redirects to the list of metrics."""
     visitor = new_visitor()
     old = form_token(visitor.get("/pages/sign-in").text)
     visitor.sign_in(token)
@@ -158,7 +165,7 @@ def test_old_sign_in_form_keeps_the_visit(new_visitor: Callable[[], Visitor], to
 
 
 def test_signing_out_ends_the_visit(reader: Visitor) -> None:
-    """A copy of the cookie is invalid, too."""
+    """After signing out, a copy of the cookie is invalid, too."""
     cookie = reader.http.cookies["rappor"]
     assert reader.post("/pages/sign-out", at="/pages/").headers["location"] == "/pages/sign-in"
     reader.http.cookies.set("rappor", cookie)
@@ -208,7 +215,7 @@ def test_sign_in_form_is_bound_to_its_browser(
 def test_revoked_token_ends_its_visits(
     dashboard: Running, new_visitor: Callable[[], Visitor]
 ) -> None:
-    """The next request is redirected to the sign-in page."""
+    """After its token is revoked, the next request of a visit is redirected to the sign-in page."""
     visitor = new_visitor()
     own = make_token(dashboard.database)
     visitor.sign_in(own)
@@ -224,10 +231,11 @@ def test_forged_cookie_is_refused(dashboard: Running, reader: Visitor) -> None:
     content, time_of_signature, signature = cookie.split(".")
     session, own = decode_session(cookie), create_signer(dashboard)
     forgeries = (
-        content,
-        f"{content}.{time_of_signature}.{signature[::-1]}",
-        f"{encode_session({})}.{time_of_signature}.{signature}",
-        TimestampSigner("00" * 32).sign(content).decode(),
+        content,  # without a signature
+        f"{content}.{time_of_signature}.{signature[::-1]}",  # with a wrong signature
+        f"{encode_session({})}.{time_of_signature}.{signature}",  # of another content
+        TimestampSigner("00" * 32).sign(content).decode(),  # signed with another key
+        # Signed with the key of the collector, without a visit and with an unknown visit.
         own.sign(encode_session({"form": session["form"]})).decode(),
         own.sign(encode_session(session | {"visit": "0" * 43})).decode(),
     )
@@ -241,7 +249,7 @@ def test_forged_cookie_is_refused(dashboard: Running, reader: Visitor) -> None:
 def test_expired_visit_is_refused(
     dashboard: Running, new_visitor: Callable[[], Visitor], token: str
 ) -> None:
-    """The signature of its cookie is still valid. The database decides."""
+    """A visit ends half an hour after its last request, although its cookie is still signed."""
     visitor = new_visitor()
     visitor.sign_in(token)
     assert visitor.get("/pages/").status_code == 200
@@ -261,6 +269,7 @@ def test_stolen_database_opens_no_page(
     with open_database(dashboard.database) as engine, engine.connect() as db:
         digests = db.execute(select(schema.visit.c.digest)).scalars().all()
     assert hashlib.sha256(own["visit"].encode()).digest() in digests
+    # The thief signs a cookie with the stolen key, and uses each stolen hash as the secret.
     signer, thief = create_signer(dashboard), new_visitor()
     for digest in digests:
         for secret in (digest.hex(), base64.urlsafe_b64encode(digest).decode().rstrip("=")):
@@ -273,6 +282,7 @@ def test_token_shows_its_own_metrics_only(
 ) -> None:
     """Other metrics and their results are not listed, shown or named."""
     visitor = new_visitor()
+    # The URL of a colleague's result, which the visitor's own token does not allow.
     answered = reader.answer("/pages/metrics/home_page/ranking").url
     assert visitor.http.get(answered).headers["location"] == "/pages/sign-in"
     visitor.sign_in(make_token(dashboard.database, "theme"))

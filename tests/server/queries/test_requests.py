@@ -1,4 +1,8 @@
-"""Requests for estimates that fail or wait: each gets a response, and none stops the collector."""
+"""Requests for estimates that fail or wait: each gets a response, and none stops the collector.
+
+The tests use a real collector with one decoder, a worker process. To make a request wait for as
+long as a test needs, they stop the decoder by SIGSTOP and let it go on by SIGCONT.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,8 @@ from collectors import Running, make_token, report_of, serving_file, upload_of
 from programs import until
 
 ARROW = "application/vnd.apache.arrow.stream"
-N_WAITING, N_ASKED = 8, 13
+N_WAITING, N_REQUESTS = 8, 13
+"""The collector lets eight requests wait for its decoder. A test sends thirteen."""
 
 
 class Client:
@@ -150,14 +155,14 @@ def test_disconnect_frees_the_decoder(client: Client) -> None:
 def test_waiting_requests_delay_nothing_else(client: Client) -> None:
     """Eight requests wait for a stopped decoder, further ones get 503, other endpoints respond."""
     stopped = stop_decoder(client)
-    clients = [Client(client.running) for _ in range(N_ASKED)]
-    with ThreadPoolExecutor(N_ASKED) as pool:
+    clients = [Client(client.running) for _ in range(N_REQUESTS)]
+    with ThreadPoolExecutor(N_REQUESTS) as pool:
         futures = [
             pool.submit(other.request, {"candidates": [f"w{i}"]}) for i, other in enumerate(clients)
         ]
         try:
             completed = as_completed(futures, timeout=90)
-            refused = [next(completed).result() for _ in range(N_ASKED - N_WAITING - 1)]
+            refused = [next(completed).result() for _ in range(N_REQUESTS - N_WAITING - 1)]
             assert {response.status_code for response in refused} == {503}
             assert all(int(response.headers["retry-after"]) > 0 for response in refused)
             assert plain_http.get(f"{client.running.url}/readyz", timeout=20).status_code == 200
@@ -166,7 +171,7 @@ def test_waiting_requests_delay_nothing_else(client: Client) -> None:
         finally:
             os.kill(stopped, signal.SIGCONT)
         statuses = [future.result(timeout=150).status_code for future in futures]
-    assert sorted(statuses) == [200] * (N_WAITING + 1) + [503] * (N_ASKED - N_WAITING - 1)
+    assert sorted(statuses) == [200] * (N_WAITING + 1) + [503] * (N_REQUESTS - N_WAITING - 1)
 
 
 @pytest.mark.slow

@@ -1,4 +1,8 @@
-"""Queries are computed once for everybody, prepared in the background, and cancelled."""
+"""Queries are computed once for everybody, prepared in the background, and cancelled.
+
+A stub takes the place of the pool of processes. The tests hold its results back by an event, so
+that no test depends on time.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,12 @@ from rappor_server.queries.worker import Pool, Task
 from rappor.base.errors import ParamsError
 
 RESULT = QueryResult(page=b"<p>", files={"a.csv": b"a"})
+"""The result that every successful stub returns."""
 pytestmark = pytest.mark.anyio
 
 
 class StubQuery:
-    """The methods of a query that results call. `name` is the key."""
+    """The methods of a query that `Results` calls. `name` is the key of the query."""
 
     metric = metric_of("page")
 
@@ -44,21 +49,28 @@ class StubQuery:
 
 
 class StubPool:
-    """A pool that runs a query at once, or when the event `may_answer` is set."""
+    """A pool that runs a query at once, or when the event `may_finish` is set.
+
+    Attributes
+    ----------
+    names : names of the queries that were started, in their order
+    n_cancelled : number of queries that were cancelled
+    may_finish : event for which each query waits; it is set at first
+    """
 
     def __init__(self) -> None:
         self.names: list[bytes] = []
         self.n_cancelled = 0
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
+        self.may_finish = asyncio.Event()
+        self.may_finish.set()
 
-    async def run(self, task: Task, tell: Callable[[str], None]) -> bytes:
+    async def run(self, task: Task, report_step: Callable[[str], None]) -> bytes:
         """Run a query in this thread."""
         query = cast("StubQuery", task)
         self.names.append(query.name)
-        tell("decoding")
+        report_step("decoding")
         try:
-            await self.may_answer.wait()
+            await self.may_finish.wait()
         except asyncio.CancelledError:
             self.n_cancelled += 1
             raise
@@ -80,9 +92,9 @@ async def process(folder: Path, *, per_owner: int = 1) -> AsyncIterator[Process]
     """Run queries of one process."""
     pool = StubPool()
 
-    async def look_up(ask: Callable[..., Any], *arguments: Any) -> Any:
-        await asyncio.sleep(0)
-        return ask(None, *arguments)
+    async def look_up(function: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0)  # another task may run, as while a thread works
+        return function(None, *arguments)
 
     files = ResultFiles(folder)
     results = Results(cast("Pool", pool), look_up, files, per_owner=per_owner)
@@ -105,7 +117,7 @@ def fail() -> bytes:
 async def test_a_query_runs_once(tmp_path: Path) -> None:
     """Later requests, in this process or another one, get the stored result."""
     async with process(tmp_path) as (one, pool), process(tmp_path) as (other, idle):
-        pool.may_answer.clear()
+        pool.may_finish.clear()
         first = there(await one.find_or_start(query(), owner="a", address="/there"))
         assert (first.state, one.list_addresses("a"), one.list_addresses("b")) == (
             "running",
@@ -114,11 +126,11 @@ async def test_a_query_runs_once(tmp_path: Path) -> None:
         )
         again = there(await one.find_or_start(query(), owner="b"))
         assert (again.state, again.step) == ("running", "decoding")
-        pool.may_answer.set()
+        pool.may_finish.set()
         await one.prepare([query()])
-        found = there(await other.find_or_start(query(), owner="b"))
-        assert (found.state, found.page) == ("done", RESULT.page)
-        assert await other.read_files(found) == RESULT.files
+        result = there(await other.find_or_start(query(), owner="b"))
+        assert (result.state, result.page) == ("done", RESULT.page)
+        assert await other.read_files(result) == RESULT.files
         assert await other.compute(query(), owner="c") == RESULT.files
         assert (pool.names, idle.names) == ([b"k"], [])
 
@@ -136,23 +148,26 @@ async def test_results_are_prepared_one_after_another(tmp_path: Path) -> None:
 
 
 async def test_a_result_of_other_candidates_is_not_stored(tmp_path: Path) -> None:
-    """The file of candidates was edited after the key was computed."""
+    """A result is thrown away if the file of candidates was edited after its key was computed."""
     async with process(tmp_path) as (results, pool):
-        pool.may_answer.clear()
+        pool.may_finish.clear()
         edited = query()
         await results.find_or_start(edited, owner="a", address="/there")
         cast("StubQuery", edited).name = b"edited"
-        pool.may_answer.set()
+        pool.may_finish.set()
         await become(lambda: not results.list_addresses("a"))
         assert await results.find(query()) is None
 
 
 async def test_a_result_that_cannot_be_stored_is_a_failure_of_its_page(tmp_path: Path) -> None:
-    """Otherwise the page would compute it again and again. A program still gets the result."""
-    (tmp_path / "file").touch()
+    """A page shows the failure, and does not compute the result again and again.
+
+    A program still gets the result.
+    """
+    (tmp_path / "file").touch()  # a file in place of the folder: nothing can be written
     async with process(tmp_path / "file") as (results, pool):
-        found = there(await results.find_or_start(query(), owner="a", wait=10))
-        assert (found.state, found.status) == ("failed", 503)
+        result = there(await results.find_or_start(query(), owner="a", wait=10))
+        assert (result.state, result.status) == ("failed", 503)
         assert await results.compute(query(), owner="a") == RESULT.files
         assert pool.names == [b"k", b"k"]
 
@@ -160,7 +175,7 @@ async def test_a_result_that_cannot_be_stored_is_a_failure_of_its_page(tmp_path:
 async def test_a_page_is_cancelled(tmp_path: Path) -> None:
     """The query stops, and its owner may start another query at once."""
     async with process(tmp_path) as (results, pool):
-        pool.may_answer.clear()
+        pool.may_finish.clear()
         await results.find_or_start(query(), owner="a")
         await results.cancel(query())
         assert results.may_start("a")
@@ -171,12 +186,12 @@ async def test_a_page_is_cancelled(tmp_path: Path) -> None:
 async def test_requests_at_the_same_time_do_not_exceed_the_limit(tmp_path: Path) -> None:
     """Of three requests of an owner that may have one query in progress, one query starts."""
     async with process(tmp_path) as (results, pool):
-        pool.may_answer.clear()
+        pool.may_finish.clear()
         names = [b"a", b"b", b"c"]
-        found = await asyncio.gather(
+        states = await asyncio.gather(
             *(results.find_or_start(query(name), owner="a") for name in names)
         )
-        assert sorted(each is not None for each in found) == [False, False, True]
+        assert sorted(state is not None for state in states) == [False, False, True]
         assert not results.may_start("a")
         with pytest.raises(LimitError, match="at most 1 request"):
             await results.compute(query(b"d"), owner="a")
@@ -188,10 +203,10 @@ async def test_requests_at_the_same_time_do_not_exceed_the_limit(tmp_path: Path)
 async def test_the_last_client_that_disconnects_cancels_the_query(tmp_path: Path) -> None:
     """Of two requests for one result, the first that ends leaves the query to the other one."""
     async with process(tmp_path) as (results, pool):
-        pool.may_answer.clear()
+        pool.may_finish.clear()
         one, two = (asyncio.create_task(results.compute(query(), owner="a")) for _ in range(2))
         await become(lambda: len(pool.names) == 1)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # until the second request has joined the query
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
             await one
@@ -201,7 +216,7 @@ async def test_the_last_client_that_disconnects_cancels_the_query(tmp_path: Path
             await two
         assert results.may_start("a")
         await become(lambda: pool.n_cancelled == 1)
-        pool.may_answer.set()
+        pool.may_finish.set()
         assert await results.compute(query(), owner="a") == RESULT.files
 
 
@@ -217,7 +232,7 @@ async def test_a_failure_is_raised_for_a_program_and_not_remembered(tmp_path: Pa
 async def test_the_end_of_a_collector_is_a_retryable_error(tmp_path: Path) -> None:
     """The client of a waiting request is still connected and gets a StoreError."""
     async with process(tmp_path) as (results, pool):
-        pool.may_answer.clear()
+        pool.may_finish.clear()
         waiting = asyncio.create_task(results.compute(query(), owner="a"))
         await become(lambda: len(pool.names) == 1)
         await asyncio.sleep(0.05)
