@@ -46,6 +46,9 @@ export interface Scope extends Omit<MetricRules, "day" | "accepted" | "segments"
   reports: Record<string, number>;
 }
 
+/** Input of the encoder for one value: indices of bits, a text to hash, or the texts of a set. */
+export type Input = string | number[] | string[];
+
 /**
  * A recorded event on its way into the store. The page has a random name and the event a number in it, so that no event
  * is stored twice.
@@ -55,8 +58,8 @@ export interface RecordedEvent {
   seq: number;
   /** Name of the metric. */
   name: string;
-  /** Input of the encoder: indices of bits, or a text to hash. */
-  input: string | number[];
+  /** Input of the encoder. */
+  input: Input;
   /** Fingerprint of the metric when the value was recorded. */
   params: string;
   timestamp: number;

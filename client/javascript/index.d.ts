@@ -59,22 +59,26 @@ export type Interval = "day" | "week" | "epoch";
 export interface ParamsDocument {
   /** Version of the protocol. */
   readonly v: number;
-  /** "bloom", "onehot", "boolean" or "buckets". */
+  /** "bloom", "onehot", "boolean", "buckets" or "set". */
   readonly encoding: string;
   /** Number of bits of a report. */
   readonly k: number;
-  /** Number of hash functions of a string. */
-  readonly h: number;
+  /** Number of hash functions of a string. Absent, with f, p and q, if reports name one bucket. */
+  readonly h?: number;
   /** Number of cohorts. */
   readonly m: number;
   /** Threshold with which the permanent response forces a bit to 1. */
-  readonly f: number;
+  readonly f?: number;
   /** Threshold with which the permanent response forces a bit to 0. The default is `f`. */
   readonly f0?: number;
   /** Threshold with which a permanent 0 is reported as 1. */
-  readonly p: number;
+  readonly p?: number;
   /** Threshold with which a permanent 1 is reported as 1. */
-  readonly q: number;
+  readonly q?: number;
+  /** Buckets that a device owns after padding or cutting, if reports name one bucket. */
+  readonly items?: number;
+  /** Threshold with which a report is drawn from the own buckets, if reports name one bucket. */
+  readonly keep?: number;
   /** Categories, or the edges of buckets as decimal numbers. */
   readonly categories?: readonly string[];
   /** Name of the normalizer. The default is "none". */
@@ -98,6 +102,10 @@ export interface Params {
   readonly epoch?: Epoch;
   readonly p: number;
   readonly q: number;
+  /** Own buckets of a device, if reports name one bucket. */
+  readonly items?: number;
+  /** Threshold with which a report is drawn from the own buckets; absent if each bit has noise of its own. */
+  readonly keep?: number;
   readonly categories: readonly string[];
   readonly normalize: string;
   readonly part: string;

@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
+import reference
 from devices import BOOLEAN, Home, hold_folder_lock, metric_of, open_device, peek, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from rappor_client import Client, Outcome, SkipReason, TransportResponse, Upload
 from rappor_client.periods import DAY, HOUR
 from rappor_client.testing import FixedClock, MemoryTransport
 
-from rappor import Metric, MetricError, Params, Registry, epsilon_1
+from rappor import Metric, MetricError, Params, Registry, ReportError, epsilon_1
 from rappor.protocol.randomizer import derive_report_day
 
 ONCE = Params.profile("once")
@@ -256,3 +257,63 @@ def test_parameters_without_instantaneous_noise_need_interval_epoch(
     for allowed in ("interval = 'epoch'\n", "insecure = true\n"):
         metric = Registry.loads(text + allowed, today=datetime.date(2026, 1, 1))["page"]
         assert not metric.params.has_instantaneous_noise
+
+
+SETS = Params.profile("once", encoding="set", items=2)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5), min_size=1, max_size=4),
+)
+@settings(deadline=None, max_examples=40)
+def test_a_set_is_one_bucket_and_costs_epsilon_1(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, sets: list[list[str]]
+) -> None:
+    """Whatever the device has on each day: one report, of the first set, at the formula's cost."""
+    secret = seed.to_bytes(32, "big")
+    home = Home(tmp_path_factory.mktemp("home"))
+    write_device(home.folder, secret)
+    metric = once(SETS)
+    start = derive_report_day(secret, "page", "2026-Q4", metric.params, DAYS)
+    with home.open(metric, collector=home.transport) as client:
+        for number, items in enumerate(sets):
+            home.clock.set(START)
+            home.clock.advance(days=start + number)
+            client.flush()
+            recorded = client.record("page", items)
+            assert (recorded == Outcome.RECORDED) == (number == 0)
+            client.queued_count()
+        home.clock.advance(days=2)
+        client.flush()
+        spent = client.privacy_spent()
+        unfit = client.event_counts().get("unfit", 0)
+    (report,) = home.transport.reports
+    scope = reference.encode_scope("page", "2026-Q4", metric.params.permanent_fingerprint)
+    cohort = reference.derive_cohort(secret, scope, SETS.m)
+    own = reference.list_own_buckets(sets[0], cohort, SETS.k)
+    coins = reference.derive_bucket_coins(secret, scope, own, SETS.k, 2)
+    bucket = reference.draw_bucket(own, SETS.k, 2, 2100421408, coins)
+    assert (report.cohort, report.bits) == (
+        cohort,
+        reference.pack([int(i == bucket) for i in range(SETS.k)]),
+    )
+    assert spent.nats == pytest.approx(epsilon_1(SETS), abs=1e-3)
+    # A set that was cut is counted where a person and the program can see it.
+    assert unfit == (len(set(sets[0])) > 2)
+
+
+@pytest.mark.parametrize("value", ["git", b"git", {"git": 1}, (x for x in "ab"), ["git", 7], None])
+def test_a_set_of_the_wrong_kind_is_a_mistake_of_the_program(value: object, home: Home) -> None:
+    """Nothing is recorded, and the program is told; the message contains no item."""
+    # The device has drawn a day before the day of the clock, so the value is read.
+    secrets = (number.to_bytes(32, "big") for number in itertools.count())
+    params = once(SETS).params
+    write_device(
+        home.folder,
+        next(s for s in secrets if derive_report_day(s, "page", "2026-Q4", params, DAYS) < 40),
+    )
+    with home.open(once(SETS), collector=home.transport) as client:
+        with pytest.raises(ReportError, match="a value must be a collection") as refusal:
+            client.record("page", value)
+        assert "git" not in str(refusal.value)

@@ -5,12 +5,13 @@
 //     onehot      a string              the bit of its category
 //     boolean     true or false         bit 0 for true
 //     buckets     a number or bigint    the bit of its range
+//     set         an array or a Set     of each item, which is a string, the bit of one hash function
 //
-// A value that fits nowhere, such as a string that is no category, sets no bit. It is reported all the same: a
-// missing report would reveal the value.
+// A value that fits nowhere, such as a string that is no category, sets the last bit if reports name one bucket,
+// and no bit otherwise. It is reported all the same: a missing report would reveal the value.
 //
 // A value is read without the secret, when it is recorded, and encoded later in the cohort of the device. Between
-// both steps it is an encoder input: a text to hash, or a list of bits.
+// both steps it is an encoder input: a text to hash, or a list of bits or of texts to hash.
 
 import { readIntegers } from "./bytes.js";
 import { ReportError, requireEntry } from "./errors.js";
@@ -18,10 +19,13 @@ import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
 
 /** @typedef {import("../index.js").Params} Params */
-/** @typedef {Pick<Params, "categories" | "encoding" | "h" | "k" | "m" | "normalize" | "part">} Shape the parameters without the noise */
-/** @typedef {{ input: string | number[], fits: boolean }} EncoderInput the input of a value, and whether the value fits */
+/** @typedef {import("../documents.js").Input} Input */
+/** @typedef {Pick<Params, "categories" | "encoding" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters without the noise */
+/** @typedef {{ input: Input, fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
 const DIGEST_BYTES = 16; // of SHA-256, which MurmurHash3 hashes; two strings with equal ones take 2^64 attempts
+
+const LONE_SURROGATE = /\p{Surrogate}/u; // half of a pair; a whole pair is one character of another category
 
 /** @type {WeakMap<Shape, Map<string, number>>} cache: bits by normalized category, for each parameter set */
 const CATEGORY_BITS = new WeakMap();
@@ -56,7 +60,7 @@ const ENCODINGS = {
   onehot: {
     read: (value, shape) => {
       const bit = getCategoryBits(shape).get(readText(value, shape));
-      return { input: bit === undefined ? [] : [bit], fits: bit !== undefined };
+      return { input: bit === undefined ? listUnlistedBits(shape) : [bit], fits: bit !== undefined };
     },
     largestLoss: lossInBothDirections,
   },
@@ -68,13 +72,31 @@ const ENCODINGS = {
     largestLoss: (up, down) => Math.max(up, down), // one bit differs, and in one direction only
   },
   buckets: {
-    read: (value, { categories }) => {
+    read: (value, shape) => {
       if (typeof value !== "number" && typeof value !== "bigint") refuse("a number", value);
       const fits = value === value; // false for NaN only
       // The categories are the edges, increasing. The edge between two buckets belongs to the bucket above it.
-      return { input: fits ? [categories.filter((edge) => Number(edge) <= value).length] : [], fits };
+      const bucket = shape.categories.filter((edge) => Number(edge) <= value).length;
+      return { input: fits ? [bucket] : listUnlistedBits(shape), fits };
     },
     largestLoss: lossInBothDirections,
+  },
+  set: {
+    read: (value, shape) => {
+      // A string would be read as its letters, and an iterator could be read only once.
+      if (!Array.isArray(value) && !(value instanceof Set)) refuse("an array or a Set of texts", value);
+      const items = [...new Set(/** @type {Iterable<unknown>} */ (value))];
+      for (const item of items) {
+        if (typeof item !== "string") refuse("an array or a Set of texts, got an item", item);
+      }
+      // Names of files can have half of a surrogate pair, which cannot be hashed. The item is left out.
+      const wellFormed = /** @type {string[]} */ (items).filter((item) => !LONE_SURROGATE.test(item));
+      const normal = wellFormed.map((item) => normalize(shape.normalize, item)).filter((item) => item !== "");
+      const input = [...new Set(normal)];
+      const { items: most = 1 } = shape;
+      return { input, fits: wellFormed.length === items.length && input.length <= most };
+    },
+    largestLoss: (up, down, { items = 1 }) => items * (up + down),
   },
 };
 
@@ -100,13 +122,20 @@ export function readValue(shape, value) {
 /**
  * Return the true bits of an encoder input, packed: bit i is bit i mod 8 of byte i div 8.
  * @param {Shape} shape
- * @param {string | number[]} input
+ * @param {Input} input
  * @param {number} cohort
  * @returns {Promise<Uint8Array>} ceil(k / 8) bytes
  */
 export async function encode(shape, input, cohort) {
   const packed = new Uint8Array(Math.ceil(shape.k / 8));
-  const bits = typeof input === "string" ? await hashToBits(input, cohort, shape) : input;
+  /** @type {Set<number>} */
+  const bits = new Set();
+  for (const part of typeof input === "string" ? [input] : input) {
+    const found = typeof part === "string" ? await hashToBits(part, cohort, shape) : [part];
+    for (const bit of found) bits.add(bit);
+    // A set of very many items owns all buckets soon. Hashing the remaining items would change nothing.
+    if (bits.size === shape.k) break;
+  }
   for (const bit of bits) packed[bit >> 3] |= 1 << (bit & 7);
   return packed;
 }
@@ -166,6 +195,14 @@ function getCategoryBits(shape) {
   }
   CATEGORY_BITS.set(shape, bits);
   return bits;
+}
+
+/**
+ * Return the bits that a value outside all categories or buckets sets: the last bit if reports name one bucket.
+ * @param {Shape} shape
+ */
+function listUnlistedBits({ k, keep }) {
+  return keep === undefined ? [] : [k - 1];
 }
 
 /**

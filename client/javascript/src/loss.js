@@ -27,17 +27,28 @@ const LONGEST_EPOCH_DAYS = { year: 366, quarter: 92, month: 31 };
  *   infinite number gives epsilon_inf
  */
 export function epsilonReports(reports) {
+  const [[params]] = reports;
+  if (params.keep !== undefined) return computeBucketLoss(params);
   // The log-likelihood ratio of reports that are all 1 (`up`) and all 0 (`down`), permanent 0 against 1.
   let [up, down] = [0, 0];
   for (const [{ p, q }, n] of reports) {
     up += n * computeLogRatio(p, q);
     down += n * computeLogRatio(ONE - q, ONE - p);
   }
-  const [[params]] = reports;
   const { f, f0 } = params;
   // Ones are evidence for a permanent 1: f forces a true 0 into it, f0 forces a true 1 out of it. For zeros the
   // thresholds change places.
   return computeLargestLoss(params, computeBitLoss(f, f0, up), computeBitLoss(f0, f, down));
+}
+
+/**
+ * Return the loss of generalized randomized response, in nats. All reports of a value are equal, so their number
+ * does not matter. An own bucket has at most ceil(2^32 / n) of the coins that choose one of n, and every bucket at
+ * least floor(2^32 / k) of the coins that choose one of k.
+ * @param {Params} params
+ */
+function computeBucketLoss({ k, items = 1, keep = 0 }) {
+  return Math.log1p((keep * Math.ceil(ONE / items)) / ((ONE - keep) * Math.floor(ONE / k)));
 }
 
 /**

@@ -6,6 +6,12 @@
 //     f, f0      the permanent response forces a bit to 1 with probability f / 2^32, to 0 with f0 / 2^32
 //     q, p       a report has a 1 for a permanent 1 with probability q / 2^32, for a permanent 0 with p / 2^32
 //
+// or, for generalized randomized response, whose reports name one bucket (`randomizer.js`),
+//
+//     k, m       buckets, cohorts
+//     items      buckets that a device owns after padding or cutting
+//     keep       a report is drawn from the own buckets with probability keep / 2^32
+//
 // A fingerprint is a SHA-256 of the canonical JSON of the set. The fingerprint names the whole set, in a report.
 // The permanent fingerprint leaves out p, q, segment, interval and epoch, which do not change the permanent
 // response: two sets with the same permanent fingerprint share their cohorts and permanent responses.
@@ -36,7 +42,10 @@ export async function readParams(document, part = document.part ?? "") {
   checkEncoding(document.encoding);
   checkNormalizer(normalize);
   const params = { ...document, categories, normalize, part };
-  return { f0: params.f, ...params, ...(await fingerprints(params)) }; // f0 equals f unless the document has both
+  // A set whose reports name one bucket has none of these numbers. The defaults are those of a response that
+  // changes no bit. f0 equals f unless the document has both.
+  const { h = 1, f = 0, f0 = f, p = 0, q = ONE } = document;
+  return { ...params, h, f, f0, p, q, ...(await fingerprints(params)) };
 }
 
 /**

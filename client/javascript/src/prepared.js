@@ -18,6 +18,7 @@ import { hasReported, memoizedPart, rulesOn } from "./scopes.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Input} Input */
 
 /**
  * Decisions of the secret for a metric in an epoch.
@@ -95,7 +96,7 @@ export class ValuePreparer {
    * and only the first report of a scope needs it.
    * @param {Device} device
    * @param {Metric} metric
-   * @param {string | number[]} input encoder input of the value
+   * @param {Input} input encoder input of the value
    * @param {string} day
    * @returns {Promise<Prepared>}
    */

@@ -22,6 +22,12 @@
 //                          "rappor/1/permanent" \0 scope \0 true bits
 //     report             = permanent response, each bit sent with a new system coin
 //
+// Generalized randomized response is the second mechanism. Its report names one of k buckets: with probability
+// keep / 2^32 one of the n buckets that the device owns after padding or cutting, else any bucket. It has derived
+// coins only, so all reports of a value are equal:
+//
+//     report = the bucket that the n + 2 derived coins of "rappor/1/grr" \0 scope \0 true bits choose
+//
 // Functions that take `coins` as an argument are pure. Tests enumerate all outcomes of the coins.
 
 import { concatBytes, encodeUtf8, readIntegers } from "./bytes.js";
@@ -81,9 +87,11 @@ export async function deriveCohort(secret, scope, params) {
  * @returns {Promise<Uint8Array>} packed bits
  */
 export async function derivePermanentResponse(secret, scope, params, bits) {
-  const info = concatBytes(encodeUtf8(`rappor/1/permanent\0${scope}\0`), bits);
-  const coins = readIntegers(await expand(secret, info, 4 * params.k));
-  return drawPermanentResponse(bits, params, (n) => coins.slice(0, n));
+  const { keep, k, items = 1 } = params;
+  const [use, n] = keep === undefined ? ["permanent", k] : ["grr", items + 2];
+  const info = concatBytes(encodeUtf8(`rappor/1/${use}\0${scope}\0`), bits);
+  const coins = readIntegers(await expand(secret, info, 4 * n));
+  return drawPermanentResponse(bits, params, (count) => coins.slice(0, count));
 }
 
 /**
@@ -94,7 +102,9 @@ export async function derivePermanentResponse(secret, scope, params, bits) {
  * @param {Coins} coins
  * @returns {Uint8Array} packed bits
  */
-export function drawPermanentResponse(bits, { f, f0, k }, coins) {
+export function drawPermanentResponse(bits, params, coins) {
+  if (params.keep !== undefined) return drawBucket(bits, params, coins);
+  const { f, f0, k } = params;
   const respond = (/** @type {number} */ bit, /** @type {number} */ u) => {
     if (u < f) return 1;
     return u < f + f0 ? 0 : bit;
@@ -109,8 +119,54 @@ export function drawPermanentResponse(bits, { f, f0, k }, coins) {
  * @param {Coins} coins
  * @returns {Uint8Array} packed bits of a report
  */
-export function drawInstantaneousResponse(permanent, { k, p, q }, coins) {
+export function drawInstantaneousResponse(permanent, { k, keep, p, q }, coins) {
+  if (keep !== undefined) return permanent; // a second report of a value is the same report
   return drawEachBit(permanent, k, coins, (bit, u) => (u < (bit ? q : p) ? 1 : 0));
+}
+
+/**
+ * Name one of the own buckets with probability keep / 2^32, and one of all k buckets otherwise.
+ * @param {Uint8Array} bits packed true bits: the own buckets before padding or cutting
+ * @param {Params} params
+ * @param {Coins} coins
+ * @returns {Uint8Array} packed bits, of which exactly one is 1
+ */
+function drawBucket(bits, params, coins) {
+  const { k, items: n = 1, keep = 0 } = params;
+  const u = coins(n + 2);
+  const own = chooseOwnBuckets(bits, params, u);
+  const bucket = u[n] < keep ? own[scaleCoin(u[n + 1], n)] : scaleCoin(u[n + 1], k);
+  const report = new Uint8Array(bits.length);
+  report[bucket >> 3] = 1 << (bucket & 7);
+  return report;
+}
+
+/**
+ * Cut or pad the own buckets of a value to n buckets, in ascending order. Coins that are not used are skipped.
+ * @param {Uint8Array} bits packed true bits
+ * @param {Params} params
+ * @param {ArrayLike<number>} u coins, of which the first n are used
+ */
+export function chooseOwnBuckets(bits, { k, items: n = 1 }, u) {
+  const all = Array.from({ length: k }, (_, i) => i);
+  const isOwn = (/** @type {number} */ i) => (bits[i >> 3] >> (i & 7)) & 1;
+  const own = all.filter(isOwn);
+  const free = all.filter((i) => !isOwn(i));
+  const isCut = own.length > n;
+  const pool = isCut ? own.slice() : free;
+  const chosen = isCut ? [] : own.slice();
+  const nDrawn = isCut ? n : n - own.length;
+  for (let i = 0; i < nDrawn; i++) chosen.push(...pool.splice(scaleCoin(u[i], pool.length), 1));
+  return chosen.sort((a, b) => a - b);
+}
+
+/**
+ * Map a coin to 0..n-1, without the bias of a remainder.
+ * @param {number} u
+ * @param {number} n at most 2,040, so that the product is exact
+ */
+function scaleCoin(u, n) {
+  return Math.floor((u * n) / ONE);
 }
 
 /**

@@ -65,12 +65,11 @@ export function acceptedParams({ params, parts }) {
  * @param {MetricDocument & { patterns?: unknown }} entry
  */
 function refuseRemovedKeys({ name, patterns, interval, params }) {
-  const { encoding, keep, other } = /** @type {{ encoding: string, keep?: number, other?: unknown }} */ (params);
+  const { encoding, other } = /** @type {{ encoding: string, other?: unknown }} */ (params);
   /** @type {[boolean, string][]} */
   const removed = [
     [other !== undefined, "other is removed: list the known strings in candidates of a bloom metric"],
     [encoding === "flags", "encoding must not be flags: use a boolean metric for each flag"],
-    [keep !== undefined, "reports of one bucket (keep) are not supported by this client"],
     [patterns !== undefined, "patterns is removed: use a shorter epoch for a value that changes"],
     [!["day", "week", "epoch"].includes(interval), `interval must be day, week or epoch, got ${interval}`],
   ];

@@ -174,9 +174,12 @@ def encode(
             click.echo(f"{field.name:<10} {getattr(encoding, field.name)}")
         click.echo(_explain(metric.params))
     if not get_encoder(metric.params).is_representable(value):
-        click.echo(
-            f"warning: {name} has no place for this value: the report holds noise only", err=True
-        )
+        consequence = f"{name} has no place for this value: the report holds noise only"
+        if get_encoding(metric.params).supports_items:
+            consequence = "items of this set are left out: it has too many, or one is not Unicode"
+        elif metric.params.has_other_bucket:
+            consequence = f"{name} reports this value in the bucket for all other values"
+        click.echo(f"warning: {consequence}", err=True)
 
 
 def _parse_values(params: Params, texts: tuple[str, ...]) -> object:

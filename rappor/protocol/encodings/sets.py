@@ -95,15 +95,15 @@ class Sets(Encoding):
         _read_items(value)
 
     def is_representable(self, value: object) -> bool:
-        """Return whether every item can be hashed: no item has a lone surrogate.
+        """Return whether no item is left out. The device counts the values with items left out.
 
-        Names of files can have one. The item is left out, and the device counts the value.
+        - An item with a lone surrogate cannot be hashed. Names of files can have one.
+        - Of more than `items` items, buckets are cut. Items that share a bucket count twice here,
+          because the cohort of the device is not known yet.
         """
-        return not any(map(_has_lone_surrogate, _read_items(value)))
-
-    def is_cut(self, value: object, cohort: int) -> bool:
-        """Return whether a value owns more buckets than `items`, so that some are cut."""
-        return len(self.find_set_bits(value, cohort)) > self.params.items
+        if any(map(_has_lone_surrogate, _read_items(value))):
+            return False
+        return len(self.read_items(value)) <= self.params.items
 
     @property
     def true_bit_counts(self) -> range:

@@ -7,6 +7,7 @@ import datetime
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,45 @@ def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
     return metric_of(name, Params(**shape, **noise), **fields), values
 
 
+BUCKETS: dict[str, tuple[Params, list[Any]]] = {
+    "set": (
+        Params(k=24, m=8, items=2, keep=0.4, encoding="set", normalize="casefold"),
+        [[], ["git"], ["Git", "vim", "git"], ["a", "b", "c", "d"], ["x\ud800", "日本語"], [""]],
+    ),
+    "theme": (
+        Params.profile("once", encoding="onehot", categories=("a", "b", "ü")),
+        SHAPES["theme"][1],
+    ),
+    "seconds": (
+        Params.profile("once", encoding="buckets", categories=("0.5", "10")),
+        SHAPES["seconds"][1],
+    ),
+}
+"""Parameters whose reports name one bucket, and values for them."""
+
+
+def a_metric_of_buckets(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
+    """Return a metric whose reports name one bucket, and values for it."""
+    params, values = BUCKETS[rng.choice(("set", "set", "theme", "seconds"))]
+    metric = metric_of(
+        name,
+        params,
+        epoch=rng.choice(("year", "quarter", "month")),
+        interval="epoch",
+        expires=datetime.date(2030, 12, 31),
+        sampling_rate=rng.choice((1.0, 1.0, 0.7)),
+        segments=rng.choice(SEGMENTS),
+    )
+    return metric, values
+
+
 def changed(metric: Metric, rng: random.Random) -> Metric:
     """Return what a later registry may say of a metric."""
     params = metric.params
+    if params.keep is not None:
+        if rng.random() < 0.3:
+            params = dataclasses.replace(params, keep=0.3)
+        return dataclasses.replace(metric, params=params, segments=rng.choice(SEGMENTS))
     if rng.random() < 0.5:
         params = dataclasses.replace(params, p=0.3125, q=0.6875)
     if rng.random() < 0.2:
@@ -114,11 +151,15 @@ def a_stop(rng: random.Random, names: list[str], now: float) -> object:
     return rng.choice((asked, asked, asked, odd))
 
 
-def a_history(seed: int) -> dict[str, Any]:
+Maker = Callable[[random.Random, str], tuple[Metric, list[Any]]]
+"""A function that returns a metric and values for it."""
+
+
+def a_history(seed: int, make_metric: Maker = a_metric) -> dict[str, Any]:
     """Return a device's history: registries, a secret, and what happened when."""
     rng = random.Random(seed)  # noqa: S311  (a seed, no secret)
     names = ["first", "second", "constructor"][: rng.randint(1, 3)]
-    pairs = {name: a_metric(rng, name) for name in names}
+    pairs = {name: make_metric(rng, name) for name in names}
     metrics = [metric for metric, _ in pairs.values()]
     later = [changed(metric, rng) for metric in metrics]
     owns: list[dict[str, str]] = [{}, {"version": "1"}, {"version": "9", "country": "de"}]
@@ -288,6 +329,14 @@ def test_the_same_history_leaves_the_same_reports(tmp_path: Path) -> None:
     replayed = compare({seed: a_history(seed) for seed in range(70)}, tmp_path)
     assert sum(len(device["sent"]) for device in replayed) > 60
     assert {told for device in replayed for told in device["recorded"]} == {True, False}
+
+
+@pytest.mark.slow
+def test_reports_of_one_bucket_leave_alike(tmp_path: Path) -> None:
+    """Sets, categories and numbers once an epoch: the same buckets, and the same costs."""
+    histories = {seed: a_history(seed, a_metric_of_buckets) for seed in range(160)}
+    replayed = compare(histories, tmp_path)
+    assert sum(len(device["sent"]) for device in replayed) > 40
 
 
 def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:

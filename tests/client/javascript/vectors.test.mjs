@@ -4,13 +4,15 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { toBase64url, toHex, readIntegers } from "../../../client/javascript/src/bytes.js";
+import { concatBytes, encodeUtf8, toBase64url, toHex, readIntegers } from "../../../client/javascript/src/bytes.js";
 import { encode, readValue } from "../../../client/javascript/src/encodings.js";
-import { ParamsError } from "../../../client/javascript/src/errors.js";
+import { ParamsError, ReportError } from "../../../client/javascript/src/errors.js";
 import { fingerprints, readParams } from "../../../client/javascript/src/params.js";
 import { loadNormalizers, normalize } from "../../../client/javascript/src/normalizers.js";
+import { epsilonReports } from "../../../client/javascript/src/loss.js";
 import {
   chooseDay,
+  chooseOwnBuckets,
   choosePart,
   deriveCohort,
   drawInstantaneousResponse,
@@ -130,6 +132,49 @@ test("bits, permanent response and the report for the stated coins agree", async
     const coins = readIntegers(await expand(seed, "coins", 4 * row.k));
     assert.equal(toHex(drawInstantaneousResponse(permanent, params, () => coins)), row.report);
   }
+});
+
+test("a report of one bucket is the stated bucket, after the stated padding or cutting", async () => {
+  for (const row of load("bucket")) {
+    const params = await readParams({ ...row.document, ...(row.categories && { categories: row.categories }) });
+    assert.equal(params.fingerprint, row.fingerprint);
+    assert.equal(params.permanentFingerprint, row.permanent_fingerprint);
+    const secret = await keyOf(row.secret);
+    const scope = encodeScope(row.metric, row.epoch, params);
+    assert.equal(await deriveCohort(secret, scope, params), row.cohort);
+    const value = row.value === "NaN" ? NaN : row.value;
+    const bits = await encode(params, readValue(params, value).input, row.cohort);
+    const own = Array.from({ length: params.k }, (_, i) => i).filter((i) => (bits[i >> 3] >> (i & 7)) & 1);
+    assert.deepEqual(own, row.own);
+    const info = concatBytes(encodeUtf8(`rappor/1/grr\0${scope}\0`), bits);
+    const coins = readIntegers(await expand(secret, info, 4 * (params.items + 2)));
+    assert.deepEqual(chooseOwnBuckets(bits, params, coins), row.chosen);
+    const permanent = await derivePermanentResponse(secret, scope, params, bits);
+    assert.equal(toHex(permanent), row.report);
+    assert.equal(toHex(drawInstantaneousResponse(permanent, params, () => [])), row.report);
+    const loss = epsilonReports([[params, 1]]);
+    assert.ok(loss > 3.9999 && loss <= 4 && loss === epsilonReports([[params, Infinity]]));
+  }
+});
+
+test("a set is an array or a Set of texts, whose order and repetitions do not matter", async () => {
+  const document = { v: 1, encoding: "set", k: 112, m: 128, items: 2, keep: 2100421408 };
+  const params = await readParams(document);
+  const expected = await bitsOf(params, ["git", "vim"], 7);
+  for (const value of [["vim", "git", "vim", ""], new Set(["git", "vim"]), ["git", "vim", "\ud800"]]) {
+    assert.equal(await bitsOf(params, value, 7), expected);
+  }
+  const fits = (value) => readValue(params, value).fits;
+  assert.deepEqual([[], ["a", "b"], ["a", "b", "c"], ["\ud800"]].map(fits), [true, true, false, false]);
+  const wrong = ["git", null, undefined, 7, {}, new Map(), ["a", 7], [null], [["a"]], "ab"[Symbol.iterator]()];
+  for (const value of wrong) assert.throws(() => readValue(params, value), ReportError);
+});
+
+test("a million items take a few seconds", async () => {
+  const params = await readParams({ v: 1, encoding: "set", k: 2040, m: 1, items: 64, keep: 2693270299 });
+  const { input } = readValue(params, Array.from({ length: 1e6 }, (_, i) => `item ${i}`));
+  const bits = await encode(params, input, 0);
+  assert.ok(bits.every((byte) => byte === 255));
 });
 
 test("bits are forced to 1 and to 0 with two probabilities", async () => {
