@@ -92,7 +92,7 @@ def write_datasheet(registry: Registry) -> Document:
             _write_purpose(metrics),
             _write_privacy_unit(registry),
             _write_wire_fields(metrics),
-            _write_retention(),
+            _write_retention(metrics),
             _write_recipients(metrics),
             _write_losses(metrics),
             _write_unchanged_losses(metrics),
@@ -187,7 +187,11 @@ def _list_segments(metric: Metric) -> str:
     )
 
 
-def _write_retention() -> Section:
+def _write_retention(metrics: Iterable[Metric]) -> Section:
+    """Write how long a device and the collector keep what they have."""
+    kept = [f"{metric.name}: {metric.retention}" for metric in metrics if metric.retention]
+    # The sums of the other metrics stay: they contain no report.
+    of_sums = "; ".join([*kept, "no end: they contain no report"])
     return Section(
         title="Retention",
         columns=("where", "what", "how long"),
@@ -196,7 +200,7 @@ def _write_retention() -> Section:
             ("device", "reports in the queue", f"{RETRY_DAYS} days after the first attempt"),
             ("device", "a log of sent uploads", f"the last {LOGGED_UPLOADS:,} uploads"),
             ("collector", "a key of each upload, not its id", f"{UPLOAD_KEY_DAYS} days"),
-            ("collector", "sums by metric, day and cohort", "no end: they contain no report"),
+            ("collector", "sums by metric, day and cohort", of_sums),
             ("collector", "single noisy reports", "not stored"),
         ),
     )

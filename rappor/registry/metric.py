@@ -68,6 +68,16 @@ _REMOVED_INTERVALS: Final[Mapping[str, str]] = {
 }
 """Advice for each interval that older registries have and that a metric must not have any more."""
 
+_RETENTION: Final = re.compile(r"([1-9][0-9]{0,3}) (day|week|month|year)s?")
+"""Pattern of a retention: a number and a unit."""
+_DAYS_OF_UNIT: Final[Mapping[str, int]] = {"day": 1, "week": 7, "month": 31, "year": 366}
+"""Longest length of each unit of a retention, in days."""
+_LONGEST_EPOCH_DAYS: Final[Mapping[str, int]] = {"month": 31, "quarter": 92, "year": 366}
+"""Longest length of each epoch that ends, in days."""
+_MIN_RETENTION_DAYS: Final = 14
+"""Smallest retention, in days. A device retries an upload for 7 days, and the collector keeps the
+keys of uploads for 14. A smaller value would delete a day whose reports still arrive."""
+
 _LARGEST: Final = 2**53 - 1
 """Largest integer that every reader of JSON and every database stores exactly."""
 
@@ -111,6 +121,9 @@ class Metric:
         releases every sum at once.
     min_cohort : number of reports of a cohort below which the collector releases no sum of the
         cohort.
+    retention : time for which the collector keeps counters and blocks, such as "2 years": a number
+        of days, weeks, months or years, at least 14 days and at least an epoch. None keeps them as
+        long as the metric exists.
     complete : whether every value is in one of the categories or buckets.
     durable : whether a device writes a report to its disk before `record` returns.
 
@@ -145,6 +158,7 @@ class Metric:
     candidates: str | tuple[str, ...] | None = None
     min_reports: int = 100
     min_cohort: int = MIN_COHORT
+    retention: str | None = None
     complete: bool = False
     durable: bool = False
 
@@ -177,6 +191,7 @@ class Metric:
             raise MetricError(f"metric {self.name!r}: {error}") from None
         self._check_whole("min_reports", self.min_reports, 0)
         self._check_whole("min_cohort", self.min_cohort, 1)
+        self._check_retention()
         self._check_flag("durable", self.durable)
         self._check_complete()
 
@@ -188,6 +203,15 @@ class Metric:
     def fingerprint(self) -> str:
         """Fingerprint of the parameters. Every report of a metric without parts has it."""
         return self.params.fingerprint
+
+    @property
+    def retention_days(self) -> int | None:
+        """Number of days of the retention, or None without one.
+
+        A month counts as 31 days and a year as 366, so nothing is deleted too early.
+        """
+        match = _RETENTION.fullmatch(self.retention) if isinstance(self.retention, str) else None
+        return None if match is None else int(match[1]) * _DAYS_OF_UNIT[match[2]]
 
     @property
     def part_sets(self) -> tuple[Params, ...]:
@@ -280,6 +304,26 @@ class Metric:
         if self.interval == "epoch" and self.epoch == "life":
             raise MetricError(
                 f"{prefix}: interval = 'epoch' needs an epoch that ends, got epoch = {self.epoch!r}"
+            )
+
+    def _check_retention(self) -> None:
+        """Check that the retention is a duration that is long enough."""
+        if self.retention is None:
+            return
+        days = self.retention_days
+        if days is None:
+            raise metric_error(
+                self.name, "retention", 'a duration such as "2 years" or "90 days"', self.retention
+            )
+        # A block of interval = "epoch" may grow until the end of its epoch. A shorter retention
+        # would delete it before it is closed, and nothing of the metric would ever be released.
+        least = max(_MIN_RETENTION_DAYS, _LONGEST_EPOCH_DAYS.get(self.epoch, 0))
+        if days < least:
+            raise metric_error(
+                self.name,
+                "retention",
+                f"at least {least} days with epoch = {self.epoch!r}",
+                self.retention,
             )
 
     def _check_candidates(self) -> None:

@@ -36,6 +36,7 @@ _OPTIONAL: Final = (
     "candidates",
     "min_reports",
     "min_cohort",
+    "retention",
     "complete",
     "durable",
 )

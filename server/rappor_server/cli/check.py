@@ -1,12 +1,15 @@
 """`rappor-server check`: check a registry before it is served.
 
-The command reads files only. It needs no database, so a developer can run it before a change of the
-registry is merged. It prints one finding a line, `LEVEL: SENTENCE` (`ingest/registry_check.py`).
+The command needs no database, so a developer can run it before a change of the registry is merged.
+On the machine of a collector it reads the names of the metrics whose sums are stored. It prints
+one finding a line, `LEVEL: SENTENCE` (`ingest/registry_check.py`).
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +18,9 @@ from rappor.cli.commands import Command
 from rappor.cli.options import option
 from rappor.registry.registry import Registry
 from rappor_server.storage.database import utc_today
+
+if TYPE_CHECKING:
+    from rappor_server.ingest.registry_changes import Finding
 
 
 @click.command(
@@ -40,7 +46,10 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
     files of candidates. It shows how much of a device's budget each metric reserves, what a change
     costs a device, and which metrics have too many cohorts for their devices. With --against, it
     also warns if waiting reports would be released with fewer others than their devices were
-    promised: if min_cohort falls, or if min_reports falls to 0 or rises from 0. The exit code is 1
+    promised: if min_cohort falls, or if min_reports falls to 0 or rises from 0. The command also
+    names the metrics that left the registry and whose sums are still stored: in the SQLite file
+    beside one of the registries, or in the database of the variable RAPPOR_SERVER_DATABASE. The
+    exit code is 1
     if the registry must not be served, because a change is refused, or because a metric that
     reports every event has no min_cohort of its own.
     """
@@ -57,9 +66,41 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
     findings += explain_cohorts(new, devices=devices)
     if against is not None:
         findings += check_edit(Registry.load(against, today=utc_today()), new)
+    findings += _check_stored(new, _find_database(registry, against))
     for finding in findings:
         click.echo(f"{finding.level}: {finding.text}")
     is_refused = any(finding.level == "refused" for finding in findings)
     if not is_refused:
         click.echo(f"{registry}: {format_count(len(new), 'metric')} may be served")
     return int(is_refused)
+
+
+def _find_database(*registries: str | None) -> str | None:
+    """Return the URL of the collector's database, or None if there is none yet.
+
+    It is the database of the variable, or the SQLite file beside the first registry that has one.
+    """
+    from rappor_server.storage.database import sqlite_url
+
+    if variable := os.environ.get("RAPPOR_SERVER_DATABASE"):
+        return variable
+    paths = [Path(path).with_suffix(".sqlite3") for path in registries if path is not None]
+    return next((sqlite_url(path) for path in paths if path.exists()), None)
+
+
+def _check_stored(registry: Registry, database: str | None) -> list[Finding]:
+    """Return a warning for each metric that left the registry and whose sums are still stored."""
+    from rappor_server.ingest.registry_changes import Finding
+    from rappor_server.storage.database import check_schema, open_database
+    from rappor_server.storage.forgetting import list_stored_metrics
+
+    if database is None:
+        return []
+    with open_database(database) as engine:
+        check_schema(engine)
+        stored = list_stored_metrics(engine)
+    text = "it is not in the registry, and its sums are still stored: to delete them, run"
+    return [
+        Finding("warning", f"{name}: {text} rappor-server forget {name}")
+        for name in sorted(stored - registry.keys())
+    ]

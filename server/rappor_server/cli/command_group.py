@@ -17,7 +17,7 @@ from click.shell_completion import get_completion_class
 from rappor.base.errors import RapporError
 from rappor.cli.commands import Group, show_refusal
 from rappor_server.cli.check import check
-from rappor_server.cli.database_commands import backup, export, migrate, prune, restore
+from rappor_server.cli.database_commands import backup, export, forget, migrate, prune, restore
 from rappor_server.cli.demo import demo
 from rappor_server.cli.publish import publish
 from rappor_server.cli.serve import serve
@@ -63,7 +63,19 @@ def completion(shell: str) -> None:
     click.echo(script_class(server, {}, _NAME, "_RAPPOR_SERVER_COMPLETE").source())
 
 
-for command in (demo, serve, check, token, migrate, prune, backup, restore, export, publish):
+for command in (
+    demo,
+    serve,
+    check,
+    token,
+    migrate,
+    prune,
+    backup,
+    restore,
+    forget,
+    export,
+    publish,
+):
     server.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""Commands that maintain the database: migrate, backup, restore, prune, export.
+"""Commands that maintain the database: migrate, backup, restore, prune, forget, export.
 
 | command | database     | collectors may run | changes                                 |
 |---------|--------------|--------------------|-----------------------------------------|
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +23,7 @@ from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
 from rappor.registry.registry import Registry
-from rappor_server.base.errors import StoreError
+from rappor_server.base.errors import ConfigError, StoreError
 from rappor_server.cli.setting_options import (
     add_closing_options,
     add_database_options,
@@ -32,6 +32,9 @@ from rappor_server.cli.setting_options import (
     read_settings,
 )
 from rappor_server.storage.database import utc_today
+
+if TYPE_CHECKING:
+    from rappor_server.storage.forgetting import Forgotten
 
 
 @click.command(cls=Command, examples=("rappor-server migrate --registry metrics.toml",))
@@ -105,7 +108,7 @@ def restore(path: Path, **options: Any) -> None:
 @flag("--yes", "Delete even if the clock looks wrong.")
 @add_closing_options
 def prune(*, yes: bool, **options: Any) -> None:
-    """Delete the keys of uploads after 14 days.
+    """Delete the keys of uploads after 14 days, and sums after the retention of their metric.
 
     The command also closes the blocks of past days. Run it once a day. It deletes nothing if the
     clock looks wrong: today is more than two days after the last day on which a collector ran,
@@ -130,8 +133,12 @@ def prune(*, yes: bool, **options: Any) -> None:
         keys = retention.prune(engine, today=utc_today())
     click.echo(f"deleted {format_count(keys, 'upload key')}")
     # The registries are read last. If one is invalid, the keys have been deleted nevertheless.
-    rules = rules_in_force(read_registries(settings, today=utc_today()))
+    registries = read_registries(settings, today=utc_today())
+    rules = rules_in_force(registries)
     with open_database(settings) as engine:
+        forgotten = retention.forget_expired(engine, registries[0].values(), today=utc_today())
+        for name, deleted in forgotten.items():
+            click.echo(_format_forgotten(name, deleted))
         close_all(engine, rules, earlier_of_clocks(engine, utc_today()))
         with translate_errors(), engine.connect() as db:
             unreadable = count_unreadable(db)
@@ -143,6 +150,46 @@ def prune(*, yes: bool, **options: Any) -> None:
                 "runbook",
                 retryable=False,
             )
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor-server forget old_metric --registry metrics.toml",
+        "rappor-server forget search_engine --before 2025-01-01 --registry metrics.toml",
+    ),
+)
+@click.argument("metric", metavar="METRIC")
+@option("--before", "DAY", "First day (UTC) that stays. By default everything is deleted.")
+@add_database_options
+def forget(metric: str, before: datetime.datetime | None, **options: Any) -> None:
+    """Delete the counters and blocks of a METRIC for good.
+
+    METRIC may have left the registry. With --before, release windows that are dated on that day or
+    later stay, with all of their days. Collectors may run meanwhile, and reports that arrive are
+    counted. A backup from before still has the deleted sums: after a restore, run the command
+    again.
+    """
+    from rappor_server.operations.retention import forget_metric
+    from rappor_server.storage.forgetting import list_stored_metrics
+
+    settings = read_settings(options)
+    with open_database(settings) as engine:
+        stored = sorted(list_stored_metrics(engine))
+        deleted = forget_metric(engine, metric, before=before.date() if before else None)
+    # A typing error must not look like success.
+    if metric not in stored and not any(deleted):
+        names = ", ".join(stored) or "none"
+        raise ConfigError(f"METRIC must have counters or blocks, got {metric}: stored are {names}")
+    click.echo(_format_forgotten(metric, deleted))
+
+
+def _format_forgotten(metric: str, deleted: Forgotten) -> str:
+    """Return the line about deleted sums."""
+    return (
+        f"deleted {format_count(deleted.reports, 'report')} of {metric} in "
+        f"{format_count(deleted.blocks, 'block')} and {format_count(deleted.counters, 'counter')}"
+    )
 
 
 @click.command(

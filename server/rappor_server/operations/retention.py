@@ -1,14 +1,20 @@
-"""Retention: the deletion of expired keys, and checks of the clock that decides what is expired."""
+"""Retention: the deletion of expired keys and sums, and checks of the clock that decides it.
+
+Keys of uploads are deleted 14 days after their day. Counters, blocks and windows are deleted if
+their metric has a `retention`, after that many days.
+"""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Engine, select
 
+from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import erase_traces, translate_errors
@@ -20,6 +26,8 @@ from rappor_server.storage.day_tables import (
     list_days,
     split_at_gaps,
 )
+from rappor_server.storage.forgetting import Forgotten, forget
+from rappor_server.storage.merge import merge_all
 
 _CLOCK_DAYS: Final = 2
 """Largest gap in days between the days on which collectors ran and today. A larger value lets a
@@ -36,6 +44,34 @@ def prune(engine: Engine, *, today: datetime.date) -> int:
     if engine.dialect.name == "sqlite":
         erase_traces(Path(str(engine.url.database)))
     return keys
+
+
+def forget_expired(
+    engine: Engine, metrics: Iterable[Metric], *, today: datetime.date
+) -> dict[str, Forgotten]:
+    """Delete the sums that are older than the `retention` of their metric.
+
+    Returns what was deleted, by the name of the metric, without metrics of which nothing was.
+    """
+    deleted = {}
+    for metric in metrics:
+        if metric.retention_days is not None:
+            before = today - datetime.timedelta(days=metric.retention_days)
+            deleted[metric.name] = forget_metric(engine, metric.name, before=before)
+    return {name: numbers for name, numbers in deleted.items() if any(numbers)}
+
+
+def forget_metric(engine: Engine, name: str, *, before: datetime.date | None = None) -> Forgotten:
+    """Delete the sums of a metric before a day, or all of them; return what was deleted.
+
+    The inbox is merged first. Otherwise its reports would be counted after the deletion.
+    """
+    merge_all(engine)
+    deleted = forget(engine, name, before=before)
+    # SQLite's log still contains pages with the deleted sums.
+    if engine.dialect.name == "sqlite":
+        erase_traces(Path(str(engine.url.database)))
+    return deleted
 
 
 def check_clock(engine: Engine, today: datetime.date) -> None:

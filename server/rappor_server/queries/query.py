@@ -53,6 +53,7 @@ from rappor.registry.metric import Metric
 from rappor_server.queries.candidate_sources import CandidateSource
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.warning_signs import count_arrived
+from rappor_server.storage.forgetting import find_oldest_window
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -209,7 +210,9 @@ class Query(ABC):
         reports identifies its counts, because reports are only added.
         """
         if self.metric.min_reports:
-            return b""
+            # `forget` and `retention` delete the oldest windows. A stored result would still show
+            # them.
+            return f"{find_oldest_window(engine, self.metric.name)}".encode()
         return f"{count_arrived(engine, self.metric.name)}".encode()
 
     def is_current(self, engine: Engine, key: bytes) -> bool:

@@ -112,7 +112,7 @@ def count_in_small_blocks(engine: Engine, metric: Metric) -> int:
 def count_released(engine: Engine, metric: str) -> tuple[int, int]:
     """Return the number of release windows and the number of their reports.
 
-    Neither number ever decreases, because windows never change.
+    Neither number decreases, unless windows are deleted (`forget`), because windows never change.
     """
     columns = schema.release_window.c
     query = select(func.count(), func.coalesce(func.sum(columns.reports), 0))

@@ -157,7 +157,23 @@ def _add_cohorts(
 
     Who looks for cohorts with too many reports would otherwise add up every block of every day.
     """
-    block, released = schema.block.c, schema.released_cohorts.c
+    released = schema.released_cohorts.c
+    added = sum_cohorts(db, metric, fingerprint, first, last)
+    is_of_params = (released.metric == metric, released.params == fingerprint)
+    stored = db.execute(select(released.reports).where(*is_of_params)).scalar_one_or_none()
+    before = np.frombuffer(stored or b"", dtype=COHORT_REPORTS)
+    reports = np.zeros(max(len(before), *(cohort + 1 for cohort in added)), dtype=COHORT_REPORTS)
+    reports[: len(before)] = before
+    reports[list(added)] += list(added.values())
+    row = (metric, fingerprint, reports.tobytes())
+    insert_rows(db, schema.released_cohorts, [row], update="reports = excluded.reports")
+
+
+def sum_cohorts(
+    db: Connection, metric: str, fingerprint: str, first: datetime.date, last: datetime.date
+) -> dict[int, int]:
+    """Return the number of reports of each cohort in the closed blocks that end on some days."""
+    block = schema.block.c
     # `+ 0` keeps SQLite from reading the primary key, in which cohorts are in order. The key has no
     # numbers of reports, so SQLite would read all rows with their sums of bits. The index
     # `ix_block_reports` has all columns of the query. PostgreSQL needs the same object twice: it
@@ -173,15 +189,7 @@ def _add_cohorts(
         )
         .group_by(cohort)
     )
-    added = {cohort: int(reports) for cohort, reports in db.execute(query)}
-    is_of_params = (released.metric == metric, released.params == fingerprint)
-    stored = db.execute(select(released.reports).where(*is_of_params)).scalar_one_or_none()
-    before = np.frombuffer(stored or b"", dtype=COHORT_REPORTS)
-    reports = np.zeros(max(len(before), *(cohort + 1 for cohort in added)), dtype=COHORT_REPORTS)
-    reports[: len(before)] = before
-    reports[list(added)] += list(added.values())
-    row = (metric, fingerprint, reports.tobytes())
-    insert_rows(db, schema.released_cohorts, [row], update="reports = excluded.reports")
+    return {j: int(reports) for j, reports in db.execute(query)}
 
 
 def select_waiting_totals(metric: str) -> Subquery:

@@ -66,7 +66,7 @@ def test_an_entry_with_everything() -> None:
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\n'
         "min_reports = 1000\nmin_cohort = 20\ninsecure = true\n"
-        "durable = true\n"
+        'durable = true\nretention = "2 years"\n'
         'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsampling_rate = 0.1\n'
     )
     assert load_metric(
@@ -81,6 +81,7 @@ def test_an_entry_with_everything() -> None:
         min_reports=1000,
         min_cohort=20,
         durable=True,
+        retention="2 years",
     )
 
 
@@ -311,6 +312,15 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             "encoding must not be 'flags': use a metric of encoding boolean for each flag$",
         ),
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
+        *(
+            (BLOOM + f"retention = {value}", 'retention must be a duration such as "2 years"')
+            for value in ('"2"', '"0 days"', '"2 years "', '"1.5 years"', '"ever"', "2", "true")
+        ),
+        (BLOOM + 'retention = "13 days"', "retention must be at least 14 days with epoch = 'life'"),
+        (
+            BLOOM.replace('"life"', '"quarter"') + 'retention = "91 days"',
+            "retention must be at least 92 days with epoch = 'quarter', got '91 days'",
+        ),
         (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "complete = true", "complete must be false unless each value is in one"),
         (BLOOM + "complete = 1", "complete must be true or false, got 1"),
