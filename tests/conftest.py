@@ -1,6 +1,7 @@
-"""Settings of all tests, and the fast lane.
+"""Settings of all tests, and the fast stage.
 
-`pytest -m fast` runs the tests of what every other package stands on.
+A stage is a set of tests that run together (README.md). `pytest -m fast` runs the tests of the
+packages that every other package imports: protocol, registry and privacy.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "repeatable",
-    deadline=None,  # a slow or busy machine is no fault of what is tested
+    deadline=None,  # a busy machine is slow, and slowness is no fault of the tested code
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,  # every run tries the same examples
+    derandomize=True,  # every run tries the same examples, so that a failure can be repeated
 )
 settings.load_profile("repeatable")
 
 HERE: Final = Path(__file__).parent
 
 FAST: Final = tuple(HERE / "rappor" / name for name in ("protocol", "registry", "privacy"))
-"""The folders of the fast lane; a test in them leaves it by the marker `slow` or `acceptance`."""
+"""Folders of the fast stage. Their tests with the marker `slow` or `acceptance` do not belong to
+it."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Read no other folder for the fast lane: importing all tests takes longer than running it."""
+    """Skip all other folders in the fast stage, whose tests run faster than all tests import."""
     if config.getoption("markexpr") != "fast" or not collection_path.is_relative_to(HERE):
         return None
     return None if any(_overlap(collection_path, folder) for folder in FAST) else True
@@ -34,12 +36,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the fast lane by their folder."""
+    """Mark the tests of the fast stage by their folder."""
     for item in items:
-        in_lane = any(item.path.is_relative_to(folder) for folder in FAST)
-        if in_lane and not any(map(item.get_closest_marker, ("slow", "acceptance"))):
+        is_in_folder = any(item.path.is_relative_to(folder) for folder in FAST)
+        if is_in_folder and not any(map(item.get_closest_marker, ("slow", "acceptance"))):
             item.add_marker("fast")
 
 
 def _overlap(path: Path, folder: Path) -> bool:
+    """Return whether one of two paths contains the other."""
     return path.is_relative_to(folder) or folder.is_relative_to(path)

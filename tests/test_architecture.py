@@ -1,4 +1,9 @@
-"""Eleven rules about which package may import which, read from the imports of folders."""
+"""Structure of the packages: eleven rules about imports, checked by reading the source.
+
+The rules keep a device light (1, 2), the layers of the analysis in order (3, 4, 6, 7, 9), random
+numbers away from the collector (5), public interfaces clean (8), and network, device, collector and
+library separate (10, 11).
+"""
 
 from __future__ import annotations
 
@@ -24,15 +29,17 @@ from import_graph import (
 import rappor
 
 LIGHT = {"base", "protocol", "registry", "privacy", "encode"}
-"""What a device may load: the standard library and mmh3. Of `base` all modules but the compiler."""
+"""Packages that a device may load. They need only the standard library and mmh3. Of `base` a device
+loads all modules except the compiler."""
 
 COMPILER = "rappor.base.jit"
+"""Module of `base` that imports numba."""
 
 METHOD = {"base", "protocol", "registry", "privacy"}
 """Packages that every package of the analyst may import."""
 
 ESTIMATES = METHOD | {"counts", "candidates", "estimator"}
-"""Packages below `decoding`."""
+"""Packages that `decoding`, and the packages above it, may import."""
 
 MAY_IMPORT = {
     "base": set(),
@@ -66,25 +73,26 @@ MAY_IMPORT = {
         "planning",
     },
 }
-"""Rules 1, 3, 4 and 6: the packages that the modules of a package may import; `cli` may all."""
+"""Packages that the modules of a package may import (rules 1, 3, 4 and 6). `cli` may import all."""
 
 OUTSIDE = {"mmh3", "publicsuffixlist"}
-"""What light modules import beside the standard library; the second one late and optional."""
+"""Libraries that light modules import beside the standard library. publicsuffixlist is optional and
+imported at its first use."""
 
 RANDOM_PACKAGES = {"encode", "simulation"}
-"""Rule 5: the packages that draw random numbers, beside the protocol's randomizer."""
+"""Packages that draw random numbers, beside the module `randomizer` of the protocol (rule 5)."""
 
 
-def is_of_method(name: str) -> bool:
-    """Tell a module of `rappor` from those of the device and the collector."""
+def is_of_library(name: str) -> bool:
+    """Return whether a module belongs to `rappor`, and not to the device or the collector."""
     return name.split(".", maxsplit=1)[0] == "rappor"
 
 
 @pytest.mark.parametrize(
-    "package", sorted({package_of(name) for name in modules() if is_of_method(name)})
+    "package", sorted({package_of(name) for name in modules() if is_of_library(name)})
 )
-def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
-    """Rules 1, 3, 4 and 6: every package of the method stands on the packages named for it."""
+def test_a_package_imports_only_packages_below_it(package: str) -> None:
+    """Rules 1, 3, 4 and 6: every package of the library imports only the packages of its row."""
     if package == "cli":
         return
     for name, imported in imports_by_module({package}).items():
@@ -92,9 +100,9 @@ def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
 
 
 def test_light_packages_import_the_standard_library_and_the_hash() -> None:
-    """Rule 2: nothing else that is installed is imported by what a device loads."""
+    """Rule 2: the modules that a device loads import no other installed library."""
     for name in modules():
-        if is_of_method(name) and package_of(name) in LIGHT | {"api"} and name != COMPILER:
+        if is_of_library(name) and package_of(name) in LIGHT | {"api"} and name != COMPILER:
             assert foreign_imports(name) <= OUTSIDE | sys.stdlib_module_names, name
             assert COMPILER not in imports_of(name), name
 
@@ -102,8 +110,8 @@ def test_light_packages_import_the_standard_library_and_the_hash() -> None:
 def test_device_imports_light_packages_only() -> None:
     """Rule 2: rappor_client imports light packages, itself and the standard library.
 
-    Its plugin of pytest, which nothing imports but pytest, imports that too, and the kit's hook the
-    library that the program is made with.
+    Two exceptions: its plugin for pytest imports pytest, and the kit's modules for a framework
+    import the framework. No other module imports the plugin.
     """
     plugin = "rappor_client.pytest_plugin"
     beside = {plugin: {"pytest"}, "rappor_client.kit.click": {"click", "typer"}}
@@ -126,11 +134,11 @@ DEVICE = (
     {"audited", "cli", "kit", "testing"},
     {"pytest_plugin"},
 )
-"""The packages and files of the device. Each may import the ones before it."""
+"""Packages and modules of the device, in layers. Each may import the layers before it."""
 
 
-def test_packages_of_the_device_stand_on_those_below_them() -> None:
-    """Each folder, and each file beside them, imports only what is listed before it."""
+def test_packages_of_the_device_import_only_layers_below_them() -> None:
+    """Each package and each module of the device imports only layers that are listed before it."""
     levels = {package: level for level, group in enumerate(DEVICE) for package in group}
     for name in modules():
         root, _, inside = name.partition(".")
@@ -142,8 +150,8 @@ def test_packages_of_the_device_stand_on_those_below_them() -> None:
             assert all(levels[used] < levels[package] for used in imported - {package}), name
 
 
-def test_collector_could_not_report_if_it_wanted_to() -> None:
-    """Rule 5: rappor_server reaches no room of chance, not even through others."""
+def test_collector_cannot_make_reports() -> None:
+    """Rule 5: rappor_server imports no module that draws random numbers, also not indirectly."""
     for name in modules():
         if name.startswith("rappor_server"):
             reached = reachable(name)
@@ -152,10 +160,10 @@ def test_collector_could_not_report_if_it_wanted_to() -> None:
 
 
 def test_the_network_is_in_one_package() -> None:
-    """Rule 11: `remote` alone uses the network; `cli` and the public API import it."""
+    """Rule 11: only `remote` uses the network. Only `cli` and the public API import `remote`."""
     network = {"socket", "ssl", "http", "asyncio", "ftplib", "smtplib", "requests"}
     for name, path in modules().items():
-        if is_of_method(name) and package_of(name) != "remote":
+        if is_of_library(name) and package_of(name) != "remote":
             assert not foreign_imports(name) & network, name
             assert "urllib.request" not in path.read_text(encoding="utf-8"), name
             if package_of(name) != "cli":
@@ -165,21 +173,21 @@ def test_the_network_is_in_one_package() -> None:
 
 
 def test_only_the_command_line_imports_the_audit() -> None:
-    """Rule 6: auditing stands above all of it."""
+    """Rule 6: no package except `cli` imports `auditing`."""
     for name in modules():
         if package_of(name) not in ("cli", "auditing"):
             assert "auditing" not in {package_of(target) for target in project_imports(name)}, name
 
 
 def test_renderers_import_no_arithmetic_library() -> None:
-    """Rule 7: what renders records computes nothing, so it needs no scipy and no lasso."""
+    """Rule 7: packages that render records compute nothing, so they need no numerical library."""
     for name in modules():
         if package_of(name) in ("cli", "reporting") or name.startswith("rappor_server.pages"):
             assert not foreign_imports(name) & {"scipy", "sklearn", "numba", "mmh3"}, name
 
 
 def test_package_inits_define_nothing() -> None:
-    """Rule 8: the __init__ of a package holds its docstring, imports and a list of names."""
+    """Rule 8: the __init__ of a package contains a docstring, imports and a list of names."""
     for name, path in modules().items():
         if path.name == "__init__.py" and not name.endswith(".cli"):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -190,25 +198,26 @@ def test_package_inits_define_nothing() -> None:
 
 
 def test_an_encoding_is_known_in_one_folder() -> None:
-    """Rule 9: nothing else compares `encoding` or names one in a match.
+    """Rule 9: only the package of encodings compares the name of an encoding.
 
-    Migrations may: they speak of what a database held, and never change.
+    Migrations of the collector's database are an exception: they describe old databases and never
+    change.
     """
-    apart = ("rappor.protocol.encodings", "rappor_server.storage.migrations")
-    told = re.compile(
+    exceptions = ("rappor.protocol.encodings", "rappor_server.storage.migrations")
+    comparison = re.compile(
         r"\.encoding\)? (==|!=|in|not in) |(==|!=) \S*\.encoding\b|match \S*\.encoding\b|"
         r'case "(bloom|onehot|boolean|buckets)"|(==|!=) "(bloom|onehot|buckets)"'
     )
-    assert told.search('if params.encoding == "buckets":')
+    assert comparison.search('if params.encoding == "buckets":')
     for name, path in modules().items():
-        if not name.startswith(apart):
+        if not name.startswith(exceptions):
             code = ast.unparse(ast.parse(path.read_text(encoding="utf-8"))).replace("'", '"')
-            found = [line for line in code.splitlines() if told.search(line)]
-            assert not found, f"{name}: {found}"
+            lines = [line for line in code.splitlines() if comparison.search(line)]
+            assert not lines, f"{name}: {lines}"
 
 
-def test_method_device_and_collector_are_apart() -> None:
-    """Rule 10: rappor imports neither of the others, and these not each other."""
+def test_library_device_and_collector_are_separate() -> None:
+    """Rule 10: rappor imports neither device nor collector, and these do not import each other."""
     for name in modules():
         own = name.split(".")[0]
         others = {target.split(".")[0] for target in project_imports(name)} - {own}
@@ -216,7 +225,7 @@ def test_method_device_and_collector_are_apart() -> None:
 
 
 def test_no_module_reaches_itself() -> None:
-    """There is no circle of imports."""
+    """The imports contain no cycle."""
     for name in modules():
         assert all(name not in reachable(target) for target in project_imports(name) - {name})
 
@@ -241,7 +250,7 @@ PUBLIC_PACKAGES = {
 
 
 def test_public_names_are_few_and_mean_one_thing() -> None:
-    """Seven packages export them; a name that two packages export is the same object."""
+    """Seven packages export public names. A name that two packages export is one object."""
     exported = {package: public_names_of(package) for package in modules()}
     shown = [pair for names in exported.values() for pair in names.items()]
     assert {package for package, names in exported.items() if names} == PUBLIC_PACKAGES
@@ -249,7 +258,7 @@ def test_public_names_are_few_and_mean_one_thing() -> None:
 
 
 def test_every_public_name_can_be_imported() -> None:
-    """Every public name is where its stub says, and dir() lists it."""
+    """Every public name is an object of the module in its stub, and dir() lists it."""
     for package in modules():
         api = importlib.import_module(package) if public_names_of(package) else None
         for name, home in public_names_of(package).items():
@@ -258,19 +267,19 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_export_lists_are_sorted_and_complete() -> None:
-    """`__all__` has every name of the stub, in order."""
+    """`__all__` contains every name of the stub, in alphabetical order."""
     for package in PUBLIC_PACKAGES - {"rappor_client"}:
         assert importlib.import_module(package).__all__ == sorted(public_names_of(package))
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    """A lazy package has the names of its stub and no others."""
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """A lazy package has the names of its stub and no other names."""
     with pytest.raises(AttributeError, match="has no attribute 'decoder'"):
         _ = rappor.decoder  # type: ignore[attr-defined]
 
 
 def test_export_list_of_the_device_is_sorted_and_complete() -> None:
-    """Every public name is there, in order, and is what its module calls by it."""
+    """dir() lists the public names of the device in order, and each is defined in the device."""
     listed = dir(rappor_client)
     assert listed == sorted(set(listed))
     assert {"Client", "Outcome"} <= set(listed)
@@ -298,7 +307,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_imports_of_a_device_are_light(statement: str) -> None:
-    """No array library, statistics, compiler or command line comes with them."""
+    """Imports of a device load no array library, statistics, compiler or command line."""
     heavy = [
         "numpy",
         "scipy",
@@ -315,13 +324,13 @@ def test_imports_of_a_device_are_light(statement: str) -> None:
 
 
 def test_importing_the_device_loads_no_network() -> None:
-    """What speaks HTTP, 40 ms of import, waits until a collector is named."""
+    """The HTTP library, 40 ms of import, is loaded only when a collector is configured."""
     answer = run("import sys, rappor_client\nassert 'http.client' not in sys.modules")
     assert answer.returncode == 0, answer.stderr
 
 
-def test_importing_the_client_loads_nothing_that_it_may_never_need() -> None:
-    """Neither for sending, nor for reading a registry, nor for failures and mistakes."""
+def test_importing_the_client_loads_no_module_of_rare_cases() -> None:
+    """The import loads no module for sending, for reading a registry, or for errors."""
     late = ["http.client", "asyncio", "tomllib", "logging", "textwrap", "difflib", "random"]
     late += ["unicodedata", "rappor_client.outbox.uploader", "rappor_client.person.withdrawal"]
     answer = run(
@@ -331,17 +340,17 @@ def test_importing_the_client_loads_nothing_that_it_may_never_need() -> None:
 
 
 def test_importing_a_submodule_loads_no_lasso() -> None:
-    """scikit-learn waits until a lasso is asked for."""
+    """scikit-learn is loaded only when a decode computes a lasso."""
     answer = run("import sys, rappor\nrappor.decode\nassert 'sklearn' not in sys.modules")
     assert answer.returncode == 0, answer.stderr
 
 
-def test_public_names_stay_what_they_are_whatever_is_imported() -> None:
-    """No module shadows a public name, in whatever order things are imported."""
+def test_imports_of_modules_shadow_no_public_name() -> None:
+    """After all modules are imported, every public name is still a function or class."""
     program = (
         "import rappor\nfrom rappor import *\nimport importlib, pkgutil\n"
-        "for found in pkgutil.walk_packages(rappor.__path__, 'rappor.'):\n"
-        "    importlib.import_module(found.name)\n"
+        "for module in pkgutil.walk_packages(rappor.__path__, 'rappor.'):\n"
+        "    importlib.import_module(module.name)\n"
         "assert len(rappor.__all__) > 30\n"
         "assert all(type(getattr(rappor, n)).__name__ != 'module' for n in rappor.__all__)\n"
         "assert decode is rappor.decode\n"
@@ -351,7 +360,7 @@ def test_public_names_stay_what_they_are_whatever_is_imported() -> None:
 
 
 def test_a_short_list_is_decoded_without_the_compiler() -> None:
-    """Loading it takes longer than the whole decode, and more memory; both hash layouts."""
+    """A short list is decoded without numba, whose import takes longer than the decode."""
     program = (
         "import sys\n"
         "import rappor\n"
@@ -367,8 +376,8 @@ def test_a_short_list_is_decoded_without_the_compiler() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["numpy", "scipy", "sklearn", "numba", "cryptography"])
-def test_a_missing_library_never_shows_as_such(missing: str) -> None:
-    """Each public name either works without it or names the extra analysis."""
+def test_a_missing_library_is_reported_by_its_extra(missing: str) -> None:
+    """Each public name works without the library, or the error names the extra "analysis"."""
     program = (
         f"import sys\nsys.modules['{missing}'] = None\nimport rappor\n"
         "for name in rappor.__all__:\n"
@@ -389,8 +398,8 @@ def test_a_missing_library_never_shows_as_such(missing: str) -> None:
 @pytest.mark.parametrize(
     ("missing", "name"), [("mmh3", "encode_value"), ("rappor.counts.counts", "Counts")]
 )
-def test_no_extra_is_named_that_would_not_help(missing: str, name: str) -> None:
-    """The base dependency, or a module of the project itself, is missing under its own name."""
+def test_no_extra_is_named_for_a_library_that_no_extra_contains(missing: str, name: str) -> None:
+    """A missing base dependency, or a missing module of the project, is named by its own name."""
     program = (
         f"import sys\nsys.modules['{missing}'] = None\nimport rappor\n"
         f"try:\n    rappor.{name}\n"
@@ -400,7 +409,7 @@ def test_no_extra_is_named_that_would_not_help(missing: str, name: str) -> None:
 
 
 def test_missing_extra_is_named() -> None:
-    """Without numpy, touching the analyst's side says which extra to install."""
+    """Without numpy, the error of `rappor.Counts` names the extra to install."""
     program = (
         "import sys\nsys.modules['numpy'] = None\nimport rappor\n"
         "try:\n    rappor.Counts\n"
@@ -411,7 +420,7 @@ def test_missing_extra_is_named() -> None:
 
 @pytest.mark.parametrize("package", ["rappor", "rappor_client", "rappor_server"])
 def test_an_interruption_of_the_imports_shows_no_traceback(package: str) -> None:
-    """Ctrl-C just after a command was started: the exit code is that of any interruption."""
+    """Ctrl-C during the imports of a command ends it with exit code 130, without a traceback."""
     answer = run(
         f"import sys\nfrom {package}.cli import main\nclass Interrupt:\n"
         "    def find_spec(self, *_):\n        raise KeyboardInterrupt\n"

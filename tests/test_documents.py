@@ -1,4 +1,4 @@
-"""What the documents show is what happens, and what they name exists."""
+"""Documents: their numbers and outputs equal those of the library, and their links exist."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def front_page_blocks(language: str) -> list[str]:
 
 def numbers(lines: list[str]) -> list[float]:
     """Return the numbers in some lines, in their order."""
-    return [float(found.replace(",", "")) for found in NUMBER.findall("\n".join(lines))]
+    return [float(number.replace(",", "")) for number in NUMBER.findall("\n".join(lines))]
 
 
 def run(*words: str) -> str:
-    """Run a program of this interpreter and return what it prints."""
+    """Run a program by this interpreter, and return its standard output."""
     answer = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     return answer.stdout
 
@@ -68,7 +68,7 @@ def test_python_example_prints_the_output_below_it() -> None:
 
 @pytest.mark.slow
 def test_demo_output_is_what_the_demo_prints(tmp_path: Path) -> None:
-    """Table, shortened, and picture; last digits may differ between versions of numpy."""
+    """The front page contains the table of the demo, shortened, and its picture."""
     (documented,) = (text for text in front_page_blocks("text") if "Of the 48 detected" in text)
     head, tail = documented.split("...\n")
     chart = tmp_path / "demo.svg"
@@ -86,7 +86,10 @@ def test_demo_output_is_what_the_demo_prints(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_guarantee_is_what_the_library_computes(name: str) -> None:
-    """Both losses, what 50 % becomes, rounded up, and the share named within 5 standard errors."""
+    """The table has both losses, the largest beliefs, rounded up, and the share of named values.
+
+    The share is measured, so it may differ by five standard errors.
+    """
     (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", README, re.MULTILINE)
     one, after_one, inf, after_all, named = row.split(" | ")
     params = Params.profile(name)
@@ -99,23 +102,28 @@ def test_the_guarantee_is_what_the_library_computes(name: str) -> None:
 
 
 def test_what_forced_bits_change_is_what_the_library_computes() -> None:
-    """Losses, links and error beside those of a symmetric response of the same p*, q* and bound."""
+    """Asymmetric and symmetric permanent responses differ as the page states.
+
+    Both have the same p*, q* and epsilon_inf. The ratio of their errors exceeds 1 above a share of
+    16 %, so it is checked at 15 % and at 17 %.
+    """
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
     both = Params.profile("balanced"), Params(k=128, m=128, f=0.238406, p=0.059601, q=0.559601)
-    for each in both:
-        assert (each.p_star, each.q_star) == pytest.approx(
+    for params in both:
+        assert (params.p_star, params.q_star) == pytest.approx(
             (both[0].p_star, both[0].q_star), rel=1e-5
         )
-        assert epsilon_inf(each) == pytest.approx(4, abs=1e-4)
-    losses = [", ".join(f"{epsilon_n(each, n):.2f}" for n in (2, 3)) for each in both]
+        assert epsilon_inf(params) == pytest.approx(4, abs=1e-4)
+    losses = [", ".join(f"{epsilon_n(params, n):.2f}" for n in (2, 3)) for params in both]
     linked = [
-        f"{100 * linkability(each, reports=(2,)).recognised[0].probability:.0f} %" for each in both
+        f"{100 * linkability(params, reports=(2,)).recognised[0].probability:.0f} %"
+        for params in both
     ]
-    ours, theirs = (
-        CategoryNoise(params=each, n_reports=1, repeated=30).errors(np.array([0, 0.15, 0.17, 0.5]))
-        for each in both
+    shares = np.array([0, 0.15, 0.17, 0.5])
+    asymmetric, symmetric = (
+        CategoryNoise(params=params, n_reports=1, repeated=30).errors(shares) for params in both
     )
-    rare, below, above, half = ours / theirs
+    rare, below, above, half = asymmetric / symmetric
     assert below < 1 < above
     assert f"after 2 and 3 reports | {losses[0]} | {losses[1]} |" in page
     assert f"among a million | {linked[0]} | {linked[1]} |" in page
@@ -124,7 +132,10 @@ def test_what_forced_bits_change_is_what_the_library_computes() -> None:
 
 
 def test_the_threat_model_is_what_the_library_computes() -> None:
-    """Beliefs after a report and a quarter, and nats of a year, under balanced by quarter."""
+    """The page has the beliefs after a report and after a quarter, and the nats of a year.
+
+    The example is the profile balanced with quarters as epochs.
+    """
     import datetime  # noqa: PLC0415  # only here
 
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
@@ -146,17 +157,17 @@ def test_the_threat_model_is_what_the_library_computes() -> None:
 
 @pytest.mark.parametrize("name", ["strict", "balanced", "low-noise"])
 def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> None:
-    """Among a million devices, by sets of 1, 2 and 5 reports."""
+    """The page has the probabilities among a million devices, by sets of 1, 2 and 5 reports."""
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
     linked = linkability(Params.profile(name), reports=(1, 2, 5))
-    cells = [f"{100 * each.probability:.0f} %" for each in linked.recognised[:3]]
+    cells = [f"{100 * row.probability:.0f} %" for row in linked.recognised[:3]]
     assert f"| {name} | {' | '.join(cells)} | {linked.permanent_bits:.0f} bits |" in page
     assert f"of which {linked.cohort_devices:,} are in its cohort" in page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path: Path) -> None:
-    """Every relative link names a file or a folder of the repository, and a heading that it has."""
+def test_links_exist(path: Path) -> None:
+    """Every relative link names an existing file or folder, and an existing heading of the file."""
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose_of(path)):
         if not target.startswith(("http://", "https://")):
             page = path.parent / target if target else path
@@ -170,7 +181,7 @@ def prose_of(path: Path) -> str:
 
 
 def anchors_of(path: Path) -> set[str]:
-    """Return the anchors of a page: its headings as links write them, and its named places."""
+    """Return the anchors of a page: its headings in the form of links, and its named anchors."""
     text = prose_of(path)
     headings = re.findall(r"^ *#+ (.*)$", text, flags=re.MULTILINE)
     named = set(re.findall(r'<a id="([^"]+)">', text))
@@ -178,16 +189,16 @@ def anchors_of(path: Path) -> set[str]:
 
 
 def test_every_package_has_its_page() -> None:
-    """A map of its rooms in each folder of the first level and each wing."""
+    """Each folder of the first level, and each package of the library, has a README.md."""
     for folder in ("client", "server", "tests", "benchmarks", "rappor"):
         assert (ROOT / folder / "README.md").exists()
-    for wing in (ROOT / "rappor").iterdir():
-        if (wing / "__init__.py").exists():
-            assert (wing / "README.md").exists(), wing.name
+    for package in (ROOT / "rappor").iterdir():
+        if (package / "__init__.py").exists():
+            assert (package / "README.md").exists(), package.name
 
 
-def test_the_front_page_explains_nothing_before_it_is_shown() -> None:
-    """The example and the demo come before the guarantee that their output mentions."""
+def test_the_front_page_shows_examples_before_explanations() -> None:
+    """The example and the demo precede the guarantee, which explains words of their output."""
     assert re.findall(r"^## (.*)$", README, re.MULTILINE) == [
         "Install",
         "Five lines",
@@ -200,14 +211,14 @@ def test_the_front_page_explains_nothing_before_it_is_shown() -> None:
 
 @pytest.mark.acceptance
 def test_the_reference_has_every_public_name(tmp_path: Path) -> None:
-    """The command of CONTRIBUTING writes a page for each door."""
+    """The command of CONTRIBUTING writes a page with every public name of each package."""
     page = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (doors,) = re.findall(r"`pdoc (.*?)`", page)
-    run("-W", "ignore", "-m", "pdoc", *doors.split(), "-o", str(tmp_path))
-    for door in doors.split():
-        written = (tmp_path / f"{door.replace('.', '/')}.html").read_text(encoding="utf-8")
-        for name in importlib.import_module(door).__all__:
-            assert f'id="{name}"' in written, f"{door}.{name}"
+    (packages,) = re.findall(r"`pdoc (.*?)`", page)
+    run("-W", "ignore", "-m", "pdoc", *packages.split(), "-o", str(tmp_path))
+    for package in packages.split():
+        written = (tmp_path / f"{package.replace('.', '/')}.html").read_text(encoding="utf-8")
+        for name in importlib.import_module(package).__all__:
+            assert f'id="{name}"' in written, f"{package}.{name}"
 
 
 def test_test_command_is_the_one_that_ci_runs() -> None:

@@ -1,4 +1,4 @@
-"""The examples in docstrings print what they say."""
+"""Examples in docstrings: each runs and prints the output that stands below it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.startswith(("rappor.cli", "rappor_client.cli", "rappor_client.kit"))
 )
-"""Modules of the library and the device. Commands have no examples, and the kit needs extras."""
+"""Names of the modules of library and device. Commands have no examples, and the modules of the kit
+need frameworks that are not installed."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_a_module(name: str) -> None:
-    """Every example of the module runs and prints what stands below it."""
+    """Every example of the module runs and prints the output that stands below it."""
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
 def test_there_are_examples() -> None:
-    """The test above looks at something: counting, decoding and the device have examples."""
-    examples = (
+    """The test above is not empty: counting, decoding and the device have examples."""
+    names = (
         "rappor.counts.counts",
         "rappor.decoding.decoder",
         "rappor_client.network.transport",
     )
-    for name in examples:
+    for name in names:
         module = importlib.import_module(name)
         assert any(test.examples for test in doctest.DocTestFinder().find(module))

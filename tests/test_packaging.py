@@ -1,4 +1,4 @@
-"""What is shipped: the wheel, and nothing that only an editable install would find."""
+"""The wheel: its files, types, metadata and licences, tested without the repository."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from packaging.version import Version
 from places import ROOT
 
 EXAMPLES = ROOT / "rappor" / "examples"
-"""Programs to read and run; the wheel has modules only."""
+"""Folder of example programs. The wheel does not contain them."""
 
 CONSUMER = """
 import datetime
@@ -80,14 +80,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shipped(installed: Path) -> Distribution:
-    """Read what the installed wheel says of itself."""
+    """Read the metadata of the installed wheel."""
     (packages,) = installed.parent.parent.glob("lib/python*/site-packages")
     (distribution,) = distributions(path=[str(packages)])
     return distribution
 
 
 def check_types(program: str, python: Path) -> str:
-    """Return what mypy --strict says of a program that imports what is installed there."""
+    """Return the output of mypy --strict for a program, with the packages of an interpreter."""
     path = python.parent / "consumer.py"
     path.write_text(program, encoding="utf-8")
     cache = python.parent / "cache"
@@ -104,7 +104,7 @@ def check_types(program: str, python: Path) -> str:
 
 
 def test_wheel_has_exactly_three_top_level_names(names: set[str]) -> None:
-    """A wheel holds rappor, rappor_client and rappor_server, and its own metadata."""
+    """A wheel contains rappor, rappor_client and rappor_server, and its own metadata."""
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "rappor",
@@ -114,7 +114,7 @@ def test_wheel_has_exactly_three_top_level_names(names: set[str]) -> None:
 
 
 def test_wheel_holds_every_source_file_and_the_words(names: set[str]) -> None:
-    """Nothing that lies in the packages is left out of the wheel but the examples."""
+    """The wheel contains every file of the packages, except the examples."""
     for folder in ("rappor", "client/rappor_client", "server/rappor_server"):
         base = (ROOT / folder).parent
         for path in (ROOT / folder).rglob("*"):
@@ -125,26 +125,26 @@ def test_wheel_holds_every_source_file_and_the_words(names: set[str]) -> None:
 
 
 def test_wheel_is_typed(names: set[str]) -> None:
-    """All three packages carry the marker, and every lazy door its stub."""
+    """All three packages contain the marker py.typed, and every lazy package has its stub."""
     for package in ("rappor", "rappor_client", "rappor_server"):
         assert f"{package}/py.typed" in names
     assert {"rappor/__init__.pyi", "rappor/privacy/__init__.pyi"} <= names
 
 
 def test_a_consumer_of_the_wheel_is_type_checked(installed: Path) -> None:
-    """A program that uses the three packages rightly passes mypy --strict."""
+    """A correct program that uses the three packages passes mypy --strict."""
     assert check_types(CONSUMER, installed).startswith("Success")
 
 
 def test_a_misspelt_argument_is_found_by_the_type_checker(installed: Path) -> None:
-    """The device's types reach the program that embeds it."""
+    """The types of the device are visible to a host program."""
     found = check_types(CONSUMER.replace("collector=", "colector="), installed)
     assert 'Unexpected keyword argument "colector" for "open"' in found
     assert "Found 1 error" in found
 
 
 def test_metadata_names_licences_authors_and_python(shipped: Distribution) -> None:
-    """The metadata hold the code's licence and the words', the authors and the Python needed."""
+    """The metadata contain the licences of code and word list, authors, and Python's version."""
     assert shipped.metadata["License-Expression"] == "Apache-2.0 AND CC-BY-SA-4.0"
     assert shipped.metadata["Author"] == "The rappor developers"
     assert shipped.metadata["Requires-Python"] == ">=3.11"
@@ -154,7 +154,7 @@ def test_metadata_names_licences_authors_and_python(shipped: Distribution) -> No
 
 
 def test_licence_files_are_in_the_wheel(shipped: Distribution) -> None:
-    """The licence is whole, and the words' attribution names whom their licence asks to name."""
+    """The licence is complete, and the attribution of the word list names its sources."""
     assert shipped.metadata.get_all("License-File") == [
         "LICENSE",
         "rappor/simulation/data/ATTRIBUTION.md",
@@ -168,13 +168,13 @@ def test_licence_files_are_in_the_wheel(shipped: Distribution) -> None:
 
 
 def test_a_device_needs_one_library(shipped: Distribution) -> None:
-    """Without an extra, the hash is the only thing that is installed beside the wheel."""
+    """Without an extra, the wheel needs only mmh3, the hash function."""
     needed = [line for line in shipped.requires or [] if "extra ==" not in line]
     assert [re.split(r"\W", line)[0] for line in needed] == ["mmh3"]
 
 
 def test_version_is_the_newest_in_the_changelog(shipped: Distribution) -> None:
-    """The first entry is of this version; a release candidate belongs to the entry it leads to."""
+    """The first entry of the changelog has the version of the wheel, or its release candidate."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## (\d+\.\d+\.\d+) - ", changelog, flags=re.MULTILINE)
     assert newest is not None
@@ -213,7 +213,7 @@ def test_workflows_name_files_that_exist(path: Path) -> None:
 
 
 def test_long_description_renders(shipped: Distribution) -> None:
-    """The README is the description: Markdown with one title whose code blocks all end."""
+    """The README is the description: Markdown with one title, in which all code blocks end."""
     assert shipped.metadata["Description-Content-Type"] == "text/markdown"
     description = shipped.metadata["Description"]
     assert description == (ROOT / "README.md").read_text(encoding="utf-8")
@@ -224,7 +224,7 @@ def test_long_description_renders(shipped: Distribution) -> None:
 
 
 def test_wheel_alone_decodes(wheel: Path, tmp_path: Path) -> None:
-    """The unpacked wheel, away from the repository, simulates and decodes."""
+    """The unpacked wheel, outside the repository, simulates and decodes."""
     zipfile.ZipFile(wheel).extractall(tmp_path)
     program = (
         "import rappor\n"

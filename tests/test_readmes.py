@@ -1,4 +1,4 @@
-"""Every block of every page runs as a reader would paste it, from top to bottom."""
+"""Pages run: a reader can paste all blocks of a page into a shell, from top to bottom."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from readers import blocks, is_shown, script_of
 from tools import need
 
 ELSEWHERE = {
-    "README.md": "installs the package; its other blocks are compared with what they print",
-    "client/README.md": "what it prints is compared",
-    "client/HOSTS.md": "each program runs in its host",
+    "README.md": "installs the package; test_documents compares the outputs of its other blocks",
+    "client/README.md": "a test compares its outputs",
+    "client/HOSTS.md": "each program runs in its host program",
     "client/javascript/README.md": "a browser runs it",
     "client/examples/kit/README.md": "runs beside the files of its folder",
-    "server/README.md": "what it prints is compared",
+    "server/README.md": "a test compares its outputs",
     ".github/CONTRIBUTING.md": "installs the package",
 }
-"""Pages that other tests follow, and why."""
+"""Pages that other tests run, with the reason."""
 
 SLOW = ("rappor/auditing/README.md", "rappor/engines/README.md")
+"""Pages whose blocks take minutes. They run in the stage acceptance."""
 
 PAGES = [
     pytest.param(path, marks=pytest.mark.acceptance if str(path) in SLOW else ())
@@ -31,22 +32,22 @@ PAGES = [
         for path in ROOT.glob("**/*.md")
         if ".venv" not in path.parts and str(path.relative_to(ROOT)) not in ELSEWHERE
     )
-    if {each.language for each in blocks(ROOT / path)} & {"sh", "python", "toml"}
+    if {block.language for block in blocks(ROOT / path)} & {"sh", "python", "toml"}
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=str)
 def test_a_page_runs_as_pasted(path: Path, tmp_path: Path) -> None:
-    """In an empty folder, with what the page itself makes; it shows what is printed and drawn."""
-    shown = blocks(ROOT / path)
-    if any("--engine spark" in each.text for each in shown):
+    """The blocks of a page run in an empty folder, and print its outputs and draw its pictures."""
+    page_blocks = blocks(ROOT / path)
+    if any("--engine spark" in block.text for block in page_blocks):
         need("java")
-    answer = run_script(script_of(shown), tmp_path)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    result = run_script(script_of(page_blocks), tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
     text = (ROOT / path).read_text(encoding="utf-8")
     for output in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
-        assert is_shown(output, answer.stdout)
+        assert is_shown(output, result.stdout)
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
-        shown, drawn = (ROOT / path).parent / picture, tmp_path / Path(picture).name
-        assert shown.read_text(encoding="utf-8") == drawn.read_text(encoding="utf-8")
+        published, drawn = (ROOT / path).parent / picture, tmp_path / Path(picture).name
+        assert published.read_text(encoding="utf-8") == drawn.read_text(encoding="utf-8")

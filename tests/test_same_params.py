@@ -1,4 +1,8 @@
-"""Whatever makes parameters of others keeps all of their noise: no way forgets g."""
+"""Parameters survive every conversion: each way to write and read parameters keeps all noise.
+
+The four numbers of the noise are f, g, p and q. g was added to the three numbers of the paper, so
+a conversion that was written before could lose it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ EXPIRES = datetime.date(2030, 12, 31)
 
 
 def metric(params: Params) -> Metric:
-    """Return a metric with the parameters' own calendar, if they have one."""
+    """Return a metric with the interval and the epoch of the parameters, or with usual ones."""
     return Metric(
         name="page",
         params=params,
@@ -44,6 +48,7 @@ def metric(params: Params) -> Metric:
 
 
 def entry(params: Params) -> str:
+    """Write the registry of a metric with these parameters."""
     return write_registry(metric(params))
 
 
@@ -57,11 +62,12 @@ LETTERS = {f"{letter} = " for letter in "khmfgpq"} | {"keep", "item"}
 
 
 def noise(params: Params) -> tuple[float, ...]:
+    """Return f, g, p and q."""
     return tuple(getattr(params, letter) for letter in NOISE_LETTERS)
 
 
-def typed(params: Params) -> Params:
-    """Make parameters from the decimals that are written of them."""
+def read_decimals(params: Params) -> Params:
+    """Read the shortest decimals of the parameters, as a person types them."""
     if params.keep is not None:
         return dataclasses.replace(params, keep=float(format_probability(params.keep)))
     f, g = map(float, format_forced_probabilities(params))
@@ -69,22 +75,24 @@ def typed(params: Params) -> Params:
     return dataclasses.replace(params, f=f, g=g, p=p, q=q)
 
 
-def saved(params: Params, folder: Path) -> Params:
+def save_and_load(params: Params, folder: Path) -> Params:
+    """Return the parameters of a counts file after saving and loading."""
     path = folder / "counts.json"
     Counts.zero(params, "page").save(path)
     return Counts.load(path).params
 
 
-def sealed(params: Params) -> Params:
+def read_sealed(params: Params) -> Params:
+    """Return the parameters of the sealed registry, which devices in JavaScript load."""
     document = json.loads(format_sealed_json(Registry([metric(params)], total=1e9), {"page": "-"}))
     return Params.from_json(json.dumps(document["metrics"][0]["params"]))
 
 
-def planned(name: str, params: Params) -> Params:
-    told = ",".join(params.categories) or None
+def plan_profile(name: str, params: Params) -> Params:
+    """Return the parameters that `rappor plan --profile` uses."""
     plan = PlannedMetric(
         encoding=params.encoding,
-        categories=told,
+        categories=",".join(params.categories) or None,
         registry_path=None,
         metric_name=None,
         write=False,
@@ -99,8 +107,8 @@ def change_noise(params: Params) -> Params:
     return dataclasses.replace(params, f=0.5, g=0.3)
 
 
-def replaced(params: Params) -> Params:
-    """Write the numbers into an entry that has others."""
+def replace_in_entry(params: Params) -> Params:
+    """Write the numbers into an entry that has other numbers, and read the entry."""
     other = entry(change_noise(params))
     text = other.replace("total = ", "total = inf  # ")
     return Registry.loads(replace_numbers(text, "page", params))["page"].params
@@ -113,15 +121,15 @@ def in_calendar_of(params: Params, made: Params) -> Params:
 
 WAYS: dict[str, Callable[[str, Params], Params]] = {
     "JSON": lambda _, params: Params.from_json(params.to_json()),
-    "decimals": lambda _, params: typed(params),
+    "decimals": lambda _, params: read_decimals(params),
     "an entry": lambda _, params: Registry.loads(entry(params))["page"].params,
     "a profile": lambda name, params: Registry.loads(of_profile(name, params))["page"].params,
-    "other numbers": lambda _, params: replaced(params),
+    "other numbers": lambda _, params: replace_in_entry(params),
     "a plan's": lambda _, params: apply_numbers(change_noise(params), params),
-    "a plan": lambda name, params: in_calendar_of(params, planned(name, params)),
+    "a plan": lambda name, params: in_calendar_of(params, plan_profile(name, params)),
     "a segment": lambda _, params: params.with_segment((("version", "1"),)).without_segment,
-    "sealed": lambda _, params: sealed(params),
-    "a subject": lambda _, params: in_calendar_of(
+    "sealed": lambda _, params: read_sealed(params),
+    "examined": lambda _, params: in_calendar_of(
         params, ExaminedParams(params=params).metric_or_placeholder.params
     ),
 }
@@ -131,7 +139,7 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_way_keeps_the_fingerprint(name: str, encoding: str, way: str) -> None:
-    """And so the permanent one, and both losses."""
+    """A conversion keeps the fingerprint of the parameters, and therefore both losses."""
     params = metric(Params.profile(name, encoding=encoding, categories=ENCODINGS[encoding])).params
     made = WAYS[way](name, params)
     assert (made.fingerprint, made) == (params.fingerprint, params)
@@ -139,9 +147,9 @@ def test_every_way_keeps_the_fingerprint(name: str, encoding: str, way: str) -> 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_files_keep_it(name: str, tmp_path: Path) -> None:
-    """Counts and what a collector releases; a format without g refuses another one."""
+    """A counts file keeps the noise. Google's params.csv, which has no g, refuses another g."""
     params = Params.profile(name)
-    assert saved(params, tmp_path) == params
+    assert save_and_load(params, tmp_path) == params
     with pytest.raises(ParamsError, match=r"g must be 0\.5 to be written as params\.csv, got 0\."):
         write_params(tmp_path / "params.csv", params)
     assert not (tmp_path / "params.csv").exists()
@@ -149,7 +157,7 @@ def test_files_keep_it(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_parts_keep_the_noise(name: str) -> None:
-    """Of each part."""
+    """The parameter sets of all parts of a metric have the noise of the metric."""
     whole = Params.profile(name)
     parts = dataclasses.replace(metric(whole), parts=(Part("prefix:3", 0.2), Part("whole")))
-    assert {noise(each) for each in parts.part_sets} == {noise(whole)}
+    assert {noise(part_set) for part_set in parts.part_sets} == {noise(whole)}

@@ -1,4 +1,4 @@
-"""A program that a test needs is found, or its name is said."""
+"""Programs beside Python: a test finds its program, or is skipped or fails with its name."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ def nowhere(name: str) -> None:
     """Find no program."""
 
 
-def test_a_program_that_is_there_is_found() -> None:
-    """The test goes on with its path."""
+def test_an_installed_program_is_found() -> None:
+    """`need` returns the path of the program."""
     assert need("java", find=Path, environment={"CI": "true"}) == Path("java")
 
 
 @pytest.mark.parametrize("name", sorted(INSTALLED_BY))
 def test_a_missing_program_skips_the_test_by_name(name: str) -> None:
-    """On a person's machine the test says what it would need, and who installs it."""
+    """On a person's machine the test is skipped with the program's name and its installer."""
     with pytest.raises(pytest.skip.Exception, match=f"{name} is missing; .+ installs it"):
         need(name, find=nowhere, environment={})
 
 
 @pytest.mark.parametrize("name", sorted(INSTALLED_BY))
 def test_a_missing_program_fails_the_test_in_ci(name: str) -> None:
-    """Where CI is set nothing is left out in silence."""
+    """Where the variable CI is set, the test fails instead of being skipped silently."""
     with pytest.raises(pytest.fail.Exception, match=f"{name} is missing; .+ installs it"):
         need(name, find=nowhere, environment={"CI": "true"})
 
 
 def run_machine(folder: Path, *programs: str, ci: str = "") -> subprocess.CompletedProcess[str]:
-    """Run tests/machine.sh where only the named programs exist; they succeed and do nothing."""
+    """Run tests/machine.sh where only the named programs exist. They succeed and do nothing."""
     for name in programs:
         (folder / name).write_text("#!/bin/sh\n", encoding="utf-8")
         (folder / name).chmod(0o755)
@@ -54,21 +54,21 @@ def run_machine(folder: Path, *programs: str, ci: str = "") -> subprocess.Comple
 
 
 def test_a_complete_machine_is_left_alone(tmp_path: Path) -> None:
-    """Where all programs are there, nothing is installed and nothing said."""
+    """If all programs are installed, machine.sh installs nothing and prints nothing."""
     answer = run_machine(tmp_path, *PROGRAMS, ci="true")
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    """Without a package manager a person reads the names, and tests may go on."""
+def test_missing_programs_are_named(tmp_path: Path) -> None:
+    """Without a package manager, machine.sh prints the missing programs and succeeds."""
     answer = run_machine(tmp_path, "java")
     assert answer.returncode == 0
     assert "chromium" in answer.stderr
     assert "openjdk" not in answer.stderr
 
 
-def test_what_is_missing_ends_ci(tmp_path: Path) -> None:
-    """Where CI is set the same is an error."""
+def test_missing_programs_end_ci(tmp_path: Path) -> None:
+    """Where the variable CI is set, missing programs are an error."""
     answer = run_machine(tmp_path, ci="true")
     assert answer.returncode == 1
     assert (

@@ -56,11 +56,12 @@ COMMANDS = dict(commands())
 EXAMPLES = sorted({example for command in COMMANDS.values() for example in command.examples})
 NEEDS_SHELL = re.compile(r"[|>]|--command|https?://")
 TAKES_LONG = re.compile(r"^rappor audit")
-"""Examples for the lane of full counts: their commands have quicker tests of their own."""
+"""Matches examples that take minutes. They run in the stage acceptance, because their commands have
+faster tests of their own."""
 
 
 def examples(*, for_shell: bool) -> list[Any]:
-    """Return the examples, those that take long for the lane of full counts."""
+    """Return the examples. Examples that take minutes run in the stage acceptance."""
     return [
         pytest.param(each, marks=pytest.mark.acceptance if TAKES_LONG.match(each) else ())
         for each in EXAMPLES

@@ -1,7 +1,7 @@
-"""Truth of the plans: nine of them are simulated, decoded and compared with what they said.
+"""Predictions of plans against simulations: nine plans are simulated, decoded and compared.
 
-The acceptance run has enough collections to see the bounds themselves. The second lane does
-the same for three plans with few, its bounds widened by what so few can deviate.
+The stage acceptance has enough collections to check the bounds themselves. The second stage runs
+three plans with few collections, and widens the bounds by the deviation of so few.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIGMAS = float(stats.norm.isf(FALSE_ALARM))
 
 MANY = 400
 QUICK = {"strict, 20,000 reports": 100, "privacy of [EPK14]": 16, "h = 2, symmetric": 16}
-"""Plans of the second lane, and collections that a minute affords of each."""
+"""Plans of the second stage. The value is the number of collections, which takes a minute."""
 
 SEEN = 0.3
 """Part of a mean that noise may hide at most: an error of twice as much would be seen."""
