@@ -1,4 +1,4 @@
-"""`rappor-client --help`: whole sentences, examples that run."""
+"""Help of `rappor-client` and its subcommands: widths, sentences, and examples that run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rappor import Registry
 HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
 
 
-def told(words: Sequence[str], capsys: pytest.CaptureFixture[str], code: int) -> str:
-    """Return what the command line prints before it ends the process with a code."""
+def run_to_exit(words: Sequence[str], capsys: pytest.CaptureFixture[str], code: int) -> str:
+    """Return the output of a command line that ends the process with an exit code."""
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == code
@@ -39,16 +39,16 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_narrow")
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_help_fits_into_80_columns(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """No line is longer, nothing is cut, and the short option prints the same."""
-    printed = told(words, capsys, 0)
+    """No line is longer or cut, and -h prints the same as --help."""
+    printed = run_to_exit(words, capsys, 0)
     assert max(map(len, printed.splitlines())) <= 80
     assert "..." not in re.sub(r"^usage: .*?\n\n", "", printed, flags=re.DOTALL)
-    assert told([*words[:-1], "-h"], capsys, 0) == printed
+    assert run_to_exit([*words[:-1], "-h"], capsys, 0) == printed
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_written_in_sentences(name: str) -> None:
-    """Every argument and every command is told in whole sentences, options of time with a unit."""
+    """Help texts are sentences, and options of time name their unit."""
     command = COMMANDS[name]
     options = [options for _, options in command.arguments]
     for text in (command.summary, command.details, *(each["help"] for each in options)):
@@ -58,14 +58,16 @@ def test_help_is_written_in_sentences(name: str) -> None:
 
 
 def test_main_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each with its sentence."""
-    printed = " ".join(told(["--help"], capsys, 0).split())
+    """Each command stands beside its summary."""
+    printed = " ".join(run_to_exit(["--help"], capsys, 0).split())
     assert all(f" {name} {command.summary}" in printed for name, command in COMMANDS.items())
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """The distribution's, as for the other commands."""
-    assert re.fullmatch(r"rappor-client [0-9.]+(rc[0-9]+)?\n", told(["--version"], capsys, 0))
+    """The version is that of the distribution."""
+    assert re.fullmatch(
+        r"rappor-client [0-9.]+(rc[0-9]+)?\n", run_to_exit(["--version"], capsys, 0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,28 +83,30 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_mistakes_are_told(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The code is 2."""
-    assert hint in told(words, capsys, 2)
+def test_mistakes_have_a_message_and_code_2(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the wrong word."""
+    assert hint in run_to_exit(words, capsys, 2)
 
 
 def test_values_after_two_dashes_are_no_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """They may begin with a dash."""
+    """A value after -- may begin with a dash."""
     options = ["--registry", "absent.toml", "--metric", "m", "--collector", "http://127.0.0.1:9"]
     assert main(["send", *options, "--", "--value"]) == 2
     assert "absent.toml" in capsys.readouterr().err
 
 
 def examples_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the lines that stand below the word Examples."""
-    _, _, examples = told(words, capsys, 0).partition("Examples:\n")
+    """Return the lines below the heading Examples."""
+    _, _, examples = run_to_exit(words, capsys, 0).partition("Examples:\n")
     assert examples
     return textwrap.dedent(examples)
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As they stand, at a home with a device, beside a registry and a collector."""
+    """Each example runs as printed, in a home with a device, a registry and a collector."""
     text = toml_of("search_engine")
     (tmp_path / "metrics.toml").write_text(text)
     with open_device(

@@ -1,4 +1,4 @@
-"""What a person can see before agreeing: the very bytes, and what they reveal."""
+"""`rappor-client preview`: the bytes that a value would lead to, and what they reveal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ sys.exit(main())
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Path:
-    """A registry's file."""
+    """The file of the registry."""
     path = tmp_path / "metrics.toml"
     path.write_text(TOML)
     return path
@@ -54,7 +54,7 @@ def registry(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["search_engine", "editor"])
 def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> None:
-    """With the device's own secret and coins, to the byte; ids are new in any case."""
+    """With the secret and the coins of a device the bytes after the random id are equal."""
     device = rappor_device.open(Registry.loads(TOML), coins=constant_coins(1 << 30))
     assert device.record(name, "vim") == Outcome.RECORDED
     rappor_device.clock.advance(days=1)
@@ -67,7 +67,7 @@ def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> N
 
 
 def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
-    """Python itself tells what it opens; the reports are those of the registry."""
+    """An audit hook fails the run at the first write or connection. The report is valid."""
     words = [str(registry), "search_engine", "duckduckgo.com", "--segment", "version=1"]
     home = registry.parent
     ran = run_python("-B", "-c", WATCHED, "preview", *words, folder=home, HOME=str(home))
@@ -81,16 +81,16 @@ def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
     assert f"All reports of one value in one quarter: {describe_belief(4)}." in told
 
 
-def test_what_fits_nowhere_is_said() -> None:
-    """It is sent all the same."""
+def test_preview_of_a_value_that_fits_nowhere() -> None:
+    """A sentence says that the report contains noise only; an empty text fits a Bloom filter."""
     seen = make_preview(registry_of(metric_of()), "page", "", today=DAY)
     assert len(seen.sentences) == 3
     theme = Registry.loads(TOML)
     assert "no place for this value" in str(make_preview(theme, "editor", "ed", today=DAY))
 
 
-def test_mistakes_are_told(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A metric that there is not, one that is over, a text that is no value; none is repeated."""
+def test_mistakes_have_a_message(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown metric, an expired metric, a wrong text. No message repeats the value."""
     assert main(["preview", str(registry), "editer", "secretive"]) == 2
     assert "unknown metric 'editer'; did you mean 'editor'?" in capsys.readouterr().err
     registry.write_text(TOML.replace("2099", "2020"))

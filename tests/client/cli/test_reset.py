@@ -1,4 +1,4 @@
-"""`rappor-client reset`: nothing stays but the loss already spent."""
+"""`rappor-client reset`: the erasure of a device, after a confirmation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rappor_client.cli import main
 
 @pytest.mark.parametrize("answer", ["\n", "n\n", "no\n", ""], ids=["enter", "n", "no", "nobody"])
 def test_reset_needs_a_yes(answer: str, home: Home) -> None:
-    """Without one, not even by a closed input, nothing is erased and the code is 1."""
+    """Any other response, and a closed input, erase nothing and give exit code 1."""
     client = home.open()
     record_days(client, "page", "x")
     client.close()
@@ -26,7 +26,7 @@ def test_reset_needs_a_yes(answer: str, home: Home) -> None:
 
 @pytest.mark.parametrize("how", ["asked", "--yes"])
 def test_reset_erases(how: str, home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    """Secret, reports and ledger go; the loss already spent stays."""
+    """Secret, reports and scopes are gone; the reserved nats stay."""
     client = home.open()
     client.record("page", "x")
     client.close()
@@ -47,7 +47,7 @@ def test_reset_erases(how: str, home: Home, capsys: pytest.CaptureFixture[str]) 
 def test_folder_without_telemetry_is_named(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And nothing is created in it."""
+    """The message says so, and the folder is not created."""
     assert main([*words, str(tmp_path / "absent")]) == 2
     assert "there is no telemetry in it" in capsys.readouterr().err
     assert not (tmp_path / "absent").exists()

@@ -1,4 +1,4 @@
-"""`rappor-client send`: a collector tried by hand."""
+"""`rappor-client send`: one report of each value, each from a new device, sent at once."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TOML = (
 
 @pytest.fixture
 def collector() -> Iterator[AcceptingCollector]:
-    """A collector on a port of its own."""
+    """A collector that accepts valid reports."""
     with accepting(Registry.loads(TOML)) as server:
         yield server
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Path:
-    """A registry's file."""
+    """The file of the registry."""
     path = tmp_path / "metrics.toml"
     path.write_text(TOML)
     return path
@@ -38,7 +38,7 @@ def registry(tmp_path: Path) -> Path:
 def test_send_tries_a_collector(
     collector: AcceptingCollector, registry: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each value is a device of its own and does not wait for the metric's interval."""
+    """Each value has a secret of its own, and no report waits for the end of an interval."""
     arguments = ["--registry", str(registry), "--collector", collector.url]
     assert main(["send", "a", "a", "a", *arguments, "--metric", "page"]) == 0
     assert len(collector.reports) == 3
@@ -56,17 +56,17 @@ def test_send_tries_a_collector(
 def test_key_comes_from_a_file(
     collector: AcceptingCollector, registry: Path, tmp_path: Path
 ) -> None:
-    """Its line end is not part of it."""
+    """The line end of the file is not part of the key."""
     (tmp_path / "key").write_text("sesame\n")
     arguments = ["--registry", str(registry), "--metric", "page", "--collector", collector.url]
     assert main(["send", "a", *arguments, "--key-file", str(tmp_path / "key")]) == 0
     assert collector.keys == ["Bearer sesame"]
 
 
-def test_refused_report_is_not_done(
+def test_refused_report_gives_code_1(
     collector: AcceptingCollector, registry: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The collector's reason is printed, and the code is 1."""
+    """The reason of the collector is printed."""
     collector.registry = Registry.loads(TOML.replace("balanced", "strict"))
     arguments = ["--registry", str(registry), "--metric", "page", "--collector", collector.url]
     assert main(["send", "a", *arguments]) == 1
@@ -95,7 +95,7 @@ def test_send_says_what_is_wrong(
     registry: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A metric that is unknown or over, a wrong address, a collector that does not answer."""
+    """An unknown or expired metric, a wrong address, a collector that does not respond."""
     words = ["send", "yes", "--registry", str(registry), "--timeout", "0.1"]
     assert main([*words, "--metric", metric, "--collector", collector_given]) == code
     printed = capsys.readouterr()

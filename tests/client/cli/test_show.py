@@ -1,4 +1,4 @@
-"""`rappor-client show`: what left, what it cost, what waits."""
+"""`rappor-client show`: sent uploads, privacy loss, and waiting reports of a device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rappor.protocol.wire import decode_base64url
 
 
 def test_show_prints_what_left(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    """The body as it left, parameters, loss, promise, what waits and what was counted."""
+    """Bytes, parameters, losses, waiting reports and counters, and no recorded value."""
     client = home.open(metric_of(), metric_of("slow", interval="day"), collector=home.transport)
     record_days(client, "page", ["telltale"])
     client.flush()
@@ -38,7 +38,7 @@ def test_show_prints_what_left(home: Home, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_show_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same as JSON."""
+    """One JSON object has the same facts."""
     client = home.open(metric_of(), collector=home.transport)
     record_days(client, "page", "x")
     client.flush()
@@ -67,7 +67,7 @@ def test_show_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_infinite_loss_is_null_for_scripts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON has no infinity."""
+    """JSON cannot express infinity."""
     clear = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
     client = home.open(metric_of(params=clear))
     record_days(client, "page", [True])

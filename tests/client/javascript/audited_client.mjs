@@ -1,4 +1,4 @@
-// The client as `rappor audit --client` asks it: runs on devices in folders, one line of JSON each.
+// Program for `rappor audit --client`: runs histories on devices in folders, one line of JSON for each.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,11 +9,11 @@ import { Client } from "../../../client/javascript/index.js";
 import { outcomeOf } from "./outcome.mjs";
 
 for await (const line of createInterface({ input: process.stdin })) {
-  console.log(JSON.stringify(await answer(JSON.parse(line))));
+  console.log(JSON.stringify(await runHistory(JSON.parse(line))));
 }
 
 /** Record values and return the queued reports. The registry is in a JSON file beside the TOML file. */
-async function answer({ folder, registry, metric, now, events }) {
+async function runHistory({ folder, registry, metric, now, events }) {
   const store = fileStore(join(folder, "telemetry.json"));
   const document = JSON.parse(readFileSync(registry.replace(/\.toml$/, ".json"), "utf8"));
   let time = now;

@@ -1,4 +1,4 @@
-// The encoder as `rappor audit --questions` and `--exact` ask it: one line of JSON for each question.
+// Program for `rappor audit --questions` and `--exact`: encodes inputs, one line of JSON for each.
 
 import { createInterface } from "node:readline";
 
@@ -16,10 +16,10 @@ import { importSecret } from "../../../client/javascript/src/secret.js";
 
 await loadNormalizers(new Set(["host", "domain"]));
 for await (const line of createInterface({ input: process.stdin })) {
-  console.log(JSON.stringify(await answer(JSON.parse(line))));
+  console.log(JSON.stringify(await encodeInput(JSON.parse(line))));
 }
 
-async function answer({ secret: hex, metric, epoch, value, params: document, coins }) {
+async function encodeInput({ secret: hex, metric, epoch, value, params: document, coins }) {
   const secret = await importSecret(Buffer.from(hex, "hex"));
   const params = await readParams(document);
   const scope = encodeScope(metric, epoch, params);

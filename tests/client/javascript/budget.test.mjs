@@ -1,4 +1,4 @@
-// Budget and scopes of a device under changed registries, lower caps and clocks.
+// Budget and scopes of a device under changed registries, lower caps and wrong clocks.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -85,7 +85,7 @@ test("an event of the last day of an epoch has no report, because it would leave
   }
 });
 
-test("an epoch that has begun stays in force under a registry with shorter epochs", async () => {
+test("a scope stays in force until its epoch ends under a registry with shorter epochs", async () => {
   const store = memoryStore();
   let now = NOON;
   const weekly = metricOf("page", PARAMS, { epoch: "year", interval: "week" });
@@ -99,7 +99,7 @@ test("an epoch that has begun stays in force under a registry with shorter epoch
   assert.deepEqual(scopes.map(({ epoch, reports }) => [epoch, Object.values(reports)]), [["2026", [2]]]);
 });
 
-test("a device that has answered for a part stays with it when the shares change", async () => {
+test("a device keeps the part that it has reported when the shares change", async () => {
   const words = { ...PARAMS, encoding: "bloom", k: 16, categories: undefined };
   const names = ["prefix:2", "whole"];
   const [prefix, whole] = await Promise.all(
@@ -119,7 +119,7 @@ test("a device that has answered for a part stays with it when the shares change
   assert.deepEqual(store.documents.spool.reports.map(({ params }) => params), [whole, whole]);
 });
 
-test("a clock that tells no day of a calendar reads as its last year or its first day", async () => {
+test("a clock outside the years 1970 to 9999 reads as the first day or the last year", async () => {
   const times = [
     [Infinity, "9999-01-01"],
     [1e300, "9999-01-01"],
@@ -142,7 +142,7 @@ test("a clock that tells no day of a calendar reads as its last year or its firs
   }
 });
 
-test("a loss without a bound stays a number", async () => {
+test("an infinite loss does not become NaN", async () => {
   const store = memoryStore();
   const certain = metricOf("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
   let now = NOON;
@@ -178,7 +178,7 @@ test("a registry with a removed key or value is refused with the name of the rep
   }
 });
 
-test("of an interval's events the one with the smallest tag is pending", async () => {
+test("the event with the smallest tag of its interval is pending", async () => {
   const tags = [7, 9, 3, 5, 2];
   const coins = (n) => (n === 2 ? [tags.shift(), 0] : new Uint32Array(n));
   const store = memoryStore();

@@ -41,7 +41,7 @@ const ACCEPTED = JSON.stringify({ reports: [{ status: "accepted" }] });
 const silently = { warn: console.warn };
 const realTimeout = globalThis.setTimeout;
 
-/** Open a device at noon, whose collector responds with these statuses and accepts all else. */
+/** Open a device at noon. Its transport returns `statuses` in turn, and then accepts every report. */
 async function open(options = {}) {
   const sent = [];
   const time = { now: NOON };
@@ -67,7 +67,7 @@ async function open(options = {}) {
   return { client, store, sent, time };
 }
 
-/** Let a metric have finished reports of the last n days, as if its device had released them today. */
+/** Store finished reports of the last n days of a metric, which may leave today. */
 async function finish({ client, store, time }, n = 1, metric = "page") {
   const today = time.now;
   for (let i = n; i > 0; i--) {
@@ -79,7 +79,7 @@ async function finish({ client, store, time }, n = 1, metric = "page") {
   await store.update(["device", "spool"], ({ device, spool }) => releasePendingReports(device, spool, today, zeros));
 }
 
-/** Wait until something is so, while timers run that keep no program alive. */
+/** Wait until a condition holds. The timers of a client keep no program alive, so this function has its own. */
 async function eventually(question) {
   const end = performance.now() + 20_000;
   while (!(await question())) {
@@ -102,16 +102,16 @@ test("without consent nothing is computed, stored or sent", async () => {
   assert.deepEqual(sent, []);
 });
 
-test("consent is a boolean, and no other answer is read as one", async () => {
+test("consent must be a boolean: a text such as \"no\" would read as consent", async () => {
   for (const consent of ["no", 1, null, undefined]) {
     await assert.rejects(open({ consent }), ParamsError);
   }
 });
 
-test("settings outside their range are mistakes of the program", async () => {
+test("options outside their range raise ParamsError", async () => {
   const delays = [-1, NaN, Infinity].map((maxDelay) => ({ maxDelay }));
   const limits = [0, 1.5, NaN, "9"].map((reports) => ({ queueLimits: { reports } }));
-  const caps = [{ total: -1 }, { total: NaN }, { per: "day" }].map((each) => ({ budgetCap: each }));
+  const caps = [{ total: -1 }, { total: NaN }, { per: "day" }].map((budgetCap) => ({ budgetCap }));
   for (const options of [...delays, ...limits, ...caps]) {
     await assert.rejects(open(options), ParamsError, JSON.stringify(options));
   }
@@ -119,7 +119,7 @@ test("settings outside their range are mistakes of the program", async () => {
   for (const timeout of [-1, NaN]) await assert.rejects(client.flush({ timeout }), ParamsError);
 });
 
-test("metrics that are refused are a list of names: a text would read as its letters", async () => {
+test("optedOut must be a list of names: a text would read as its letters", async () => {
   for (const optedOut of ["page", ""]) {
     await assert.rejects(open({ optedOut }), ParamsError);
   }
@@ -127,7 +127,7 @@ test("metrics that are refused are a list of names: a text would read as its let
   assert.equal(await outcomeOf(client, "page", "a"), "opted out");
 });
 
-test("mistakes of the program are raised, and say nothing of the value", async () => {
+test("mistakes of the program raise errors whose messages do not contain the value", async () => {
   const { client, store } = await open();
   assert.throws(() => client.record("pgae", "hidden"), MetricError);
   for (const value of [7, null, undefined, {}, true, "hidden \ud800"]) {
@@ -140,7 +140,7 @@ test("mistakes of the program are raised, and say nothing of the value", async (
   assert.equal(store.documents.device.scopes.length, 0);
 });
 
-test("an upload holds one report, and its id and bytes stay over retries", async () => {
+test("an upload contains one report, and its id and bytes stay the same over retries", async () => {
   const gone = new TypeError("fetch failed");
   const device = await open({ statuses: [gone, { status: 503, body: "" }] });
   const { client, sent, time } = device;
@@ -161,7 +161,7 @@ test("an upload holds one report, and its id and bytes stay over retries", async
   assert.deepEqual(new Set(log.map(({ body }) => body)), new Set(sent));
 });
 
-test("what no repetition changes is dropped, and a collector that asks to wait is left alone", async () => {
+test("an upload that no retry can save is dropped, and a Retry-After is obeyed", async () => {
   for (const status of [400, 409, 413, 415, 422]) {
     const device = await open({ statuses: [{ status, body: "" }] });
     await finish(device);
@@ -181,7 +181,7 @@ test("what no repetition changes is dropped, and a collector that asks to wait i
   assert.equal(busy.sent.length, 1);
 });
 
-test("answers of any content are only failures", async () => {
+test("a response of any other content is a failure and raises nothing", async () => {
   const cut = ["", "{", "[]", "null", '{"reports":[]}', '{"reports":[{"status":"accepted"},{}]}'];
   const strange = ["[{}]", "[7]", '["accepted"]', '"a"', "{}", "[[]]", "1e308", "[null]"];
   for (const body of [...cut, ...strange.map((reports) => `{"reports":${reports}}`)]) {
@@ -193,7 +193,7 @@ test("answers of any content are only failures", async () => {
   }
 });
 
-test("a transport that ignores its signal delays nobody", async () => {
+test("a transport that ignores its signal does not delay a flush", async () => {
   const device = await open({ transport: { send: () => new Promise(() => {}) } });
   const { client, store } = device;
   await finish(device);
@@ -201,22 +201,22 @@ test("a transport that ignores its signal delays nobody", async () => {
   assert.equal(store.documents.device.sending.failures, 0); // the collector has not failed
 });
 
-test("an upload that one program is sending is sent by no other", async () => {
+test("an upload that one program has claimed is not sent by another program", async () => {
   const store = memoryStore();
-  let answerNow;
-  const answered = new Promise((resolve) => (answerNow = resolve));
-  const transport = { send: () => answered };
+  let respondNow;
+  const response = new Promise((resolve) => (respondNow = resolve));
+  const transport = { send: () => response };
   const first = await open({ store, transport });
   await finish(first);
   const sending = first.client.flush();
   const second = await open({ store });
   assert.equal((await second.client.flush({ timeout: 0 })).reason, "busy");
   assert.deepEqual(second.sent, []);
-  answerNow({ status: 200, body: ACCEPTED });
+  respondNow({ status: 200, body: ACCEPTED });
   assert.equal((await sending).reason, "sent");
 });
 
-test("nothing leaves after the client was closed, also while an upload is claimed", async () => {
+test("a closed client sends nothing, also if it was closed during a claim", async () => {
   for (const end of ["close", "withdraw"]) {
     const store = memoryStore();
     let isSlow = false;
@@ -236,7 +236,7 @@ test("nothing leaves after the client was closed, also while an upload is claime
   }
 });
 
-test("a withdrawal severs the exchange under way", async () => {
+test("a withdrawal aborts the request under way", async () => {
   let exchange;
   const transport = {
     send: (_, { signal }) => {
@@ -254,7 +254,7 @@ test("a withdrawal severs the exchange under way", async () => {
   assert.equal((await flushing).reason, "nothing queued");
 });
 
-test("the background sender sends a report of each day, before and after its first step", async (t) => {
+test("the background sender sends one report a day, also after its first step", async (t) => {
   const coins = (n) => new Uint32Array(n); // no random time of the next day
   const { client, sent, time } = await open({ background: true, maxDelay: 0, coins });
   t.after(() => client.close());
@@ -265,7 +265,7 @@ test("the background sender sends a report of each day, before and after its fir
   }
 });
 
-test("what an earlier program has left is sent a moment apart, however long the delay", async (t) => {
+test("reports of an earlier program leave at most a second apart, whatever maxDelay is", async (t) => {
   const store = memoryStore();
   const names = ["a", "b", "c"];
   const registry = await registryOfWords(names);
@@ -278,7 +278,7 @@ test("what an earlier program has left is sent a moment apart, however long the 
   assert.equal(sent.length, 3);
 });
 
-test("a collector that moves is not followed, and may name the date of the next attempt", async (t) => {
+test("a redirection is not followed, and Retry-After may be a date", async (t) => {
   const paths = [];
   const server = createServer((request, response) => {
     paths.push(request.url);
@@ -297,7 +297,7 @@ test("a collector that moves is not followed, and may name the date of the next 
   assert.deepEqual(paths, ["/a/v1/reports", "/a/v1/reports"]);
 });
 
-test("an address of the endpoint names its collector", async (t) => {
+test("the address of the endpoint is accepted as the address of the collector", async (t) => {
   const paths = [];
   const server = createServer((request, response) => {
     paths.push(request.url);
@@ -311,7 +311,7 @@ test("an address of the endpoint names its collector", async (t) => {
   assert.deepEqual(paths, [...Array(4).fill("/v1/reports"), ...Array(2).fill("/a/v1/reports")]);
 });
 
-test("a date of Retry-After is UTC wherever the device is, also without a zone", async (t) => {
+test("a date in Retry-After is UTC in every time zone of the device, also without a zone", async (t) => {
   const date = new Date(Math.ceil(Date.now() / 1000) * 1000 + 600_000);
   const [, day, month, year, time] = /, (\d+) (\w+) (\d+) (\S+) GMT/.exec(date.toUTCString());
   const weekday = date.toUTCString().slice(0, 3);
@@ -332,7 +332,7 @@ test("a date of Retry-After is UTC wherever the device is, also without a zone",
   }
 });
 
-test("what a page has at hand and never sent is not in the log", async (t) => {
+test("an upload that was prepared for the end of a page and never sent is not in the log", async (t) => {
   const store = Object.assign(memoryStore(), { channel: "at hand" });
   const device = await open({ store, background: true, maxDelay: 3600 });
   const { client } = device;
@@ -345,7 +345,7 @@ test("what a page has at hand and never sent is not in the log", async (t) => {
   assert.deepEqual([await client.sentUploads(), await client.queuedCount()], [[], 0]);
 });
 
-test("an answer without end is read up to a megabyte", async (t) => {
+test("a response without an end is read up to a megabyte", async (t) => {
   const server = createServer((_, response) => {
     const more = () => {
       while (response.write("x".repeat(100_000)));
@@ -361,7 +361,7 @@ test("an answer without end is read up to a megabyte", async (t) => {
   assert.ok(body.length >= 1_000_000 && body.length < 2_000_000);
 });
 
-test("the log outlasts the next report, and holds nothing that never left", async (t) => {
+test("the log keeps sent uploads, and has no report that never left", async (t) => {
   for (const store of [memoryStore(), fileStore(join(folder(t), "telemetry.json"))]) {
     const device = await open({ store, background: true, maxDelay: 3600 });
     const { client } = device;
@@ -374,7 +374,7 @@ test("the log outlasts the next report, and holds nothing that never left", asyn
   }
 });
 
-test("pages that end before their reports are sent leave a boundClock number of uploads", async () => {
+test("pages that end before their reports are sent leave at most 20 uploads", async () => {
   const store = memoryStore();
   const names = Array.from({ length: 50 }, (_, i) => `m${i}`);
   const registry = await registryOfWords(names);
@@ -390,7 +390,7 @@ test("pages that end before their reports are sent leave a boundClock number of 
   assert.equal(store.documents.spool.reports.length, 30);
 });
 
-test("whatever else is asked for stops nothing, and is not kept", async () => {
+test("stops of another form are ignored and not stored", async () => {
   const nested = `${"[".repeat(50_000)}${"]".repeat(50_000)}`;
   const days = ['{"toString":1}', '["2026-11-20"]', nested, "1e308", '"2026-13-01"', "null"];
   const stops = ["[]", '"page"', "7", `{"${"x".repeat(65)}":"2026-11-20","__proto__":"2026-11-20"}`];
@@ -407,7 +407,7 @@ test("whatever else is asked for stops nothing, and is not kept", async () => {
   }
 });
 
-test("a value of the wrong kind is a mistake also while its metric is silent", async () => {
+test("a value of the wrong kind raises also while its metric is skipped for lack of budget", async () => {
   console.warn = () => {};
   try {
     const { client } = await open({ budgetCap: { total: 0 } });
@@ -418,7 +418,7 @@ test("a value of the wrong kind is a mistake also while its metric is silent", a
   }
 });
 
-test("a withdrawal that meets a first report leaves no identity behind", async () => {
+test("a withdrawal during the first report leaves no identity", async () => {
   let isBlocked = true;
   const memory = memoryStore();
   const { update } = memory;
@@ -439,7 +439,7 @@ test("a withdrawal that meets a first report leaves no identity behind", async (
   }
 });
 
-test("the spool has bounds, and drops the oldest", async () => {
+test("beyond the limit the spool drops the oldest reports", async () => {
   const device = await open({ queueLimits: { reports: 3, log: 2 } });
   const { client, time } = device;
   await finish(device, 5);
@@ -453,7 +453,7 @@ test("the spool has bounds, and drops the oldest", async () => {
   assert.equal((await client.sentUploads()).length, 2);
 });
 
-test("the spool has bounds in bytes, and each report takes some beside its bits", async () => {
+test("the limit in bytes counts 128 bytes for each report beside its bits", async () => {
   const first = await open();
   await finish(first);
   const [{ bits }] = first.store.documents.spool.reports;
@@ -479,7 +479,7 @@ test("an upload is given up a week after its first attempt, however many follow"
   assert.deepEqual((await client.sentUploads()).map(({ status }) => status), ["given_up"]);
 });
 
-test("a collector may ask for hours, and never for a time that is over", async () => {
+test("Retry-After is limited to 23 hours, and a negative or wrong value means no wait", async () => {
   for (const [retryAfter, asked] of [[1e9, 23 * 3600], [-1000, 0], [NaN, 0], ["soon", 0], [{}, 0]]) {
     const device = await open({ statuses: [{ status: 503, body: "", retryAfter }] });
     const { client } = device;
@@ -488,7 +488,7 @@ test("a collector may ask for hours, and never for a time that is over", async (
   }
 });
 
-test("a clock that begins in 1970 gives nothing up", async () => {
+test("an upload is not given up when the clock jumps from 1970 to the present", async () => {
   const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
   const device = await open({ transport });
   const { client, time } = device;
@@ -497,7 +497,7 @@ test("a clock that begins in 1970 gives nothing up", async () => {
   for (let i = 0; i < 3; i++) assert.equal((await client.flush({ timeout: 0 })).queued, 1);
 });
 
-test("a report that a wrong clock has dated waits a week at most", async () => {
+test("a report that a clock ahead has dated waits a week at most", async () => {
   let now = NOON + 366 * DAY;
   const statuses = [{ status: 503, body: "", retryAfter: 60 }];
   const { client, store } = await open({ statuses, clock: () => now });
@@ -510,7 +510,7 @@ test("a report that a wrong clock has dated waits a week at most", async () => {
   assert.ok(sendAfter <= NOON + 7 * DAY, sendAfter);
 });
 
-test("without a clock of the program's the system's is used", async () => {
+test("the system's clock is the default", async () => {
   const { client, store } = await open({ clock: undefined });
   const today = () => Math.floor(Date.now() / 1000 / DAY);
   const days = [today()];
@@ -520,7 +520,7 @@ test("without a clock of the program's the system's is used", async () => {
   assert.ok(days.includes(ends / DAY - 1));
 });
 
-test("a wait that a wrong clock has set is not waited for", async () => {
+test("a wait that a clock ahead has stored is ignored", async () => {
   const statuses = [{ status: 503, body: "", retryAfter: 60 }];
   const device = await open({ statuses });
   const { client, time } = device;
@@ -531,7 +531,7 @@ test("a wait that a wrong clock has set is not waited for", async () => {
   assert.equal((await client.flush({ timeout: 0 })).reason, "sent");
 });
 
-test("attempts become rarer, up to one in an hour", async () => {
+test("failed attempts become rarer, down to one in an hour", async () => {
   const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
   const coins = (n) => new Uint32Array(n).fill(2 ** 32 - 1);
   const device = await open({ transport, coins });
@@ -547,7 +547,7 @@ test("attempts become rarer, up to one in an hour", async () => {
   assert.deepEqual([pauses[0], pauses[15]], [5, 3600]);
 });
 
-test("a flush sleeps until the collector may be asked again", async () => {
+test("a flush sleeps until the wait of Retry-After is over", async () => {
   const began = performance.now();
   const clock = () => NOON + (performance.now() - began) / 1000;
   const coins = (n) => new Uint32Array(n);
@@ -572,7 +572,7 @@ test("a flush without a limit sleeps, however long a stop lasts", async () => {
   assert.deepEqual([stdout, stderr], ["1\n", ""]);
 });
 
-test("of uploads that failed, the one whose wait ends first is due next", async () => {
+test("of two failed uploads the one whose backoff ends first is sent first", async () => {
   const waits = [0, 2 ** 32 - 1, 0, 2 ** 31, 0]; // part and wait of the first, of the second, of all
   const coins = (n) => (n === 1 ? [waits.shift()] : new Uint32Array(n));
   const statuses = [1, 2].map(() => ({ status: 503, body: "" }));
@@ -584,7 +584,7 @@ test("of uploads that failed, the one whose wait ends first is due next", async 
   assert.deepEqual([sent.length, queued, retryAt], [2, 2, NOON + 5]);
 });
 
-test("a reason that is no word of a collector is not kept", async () => {
+test("the reason of a refusal is not stored unless it is a word of a collector", async () => {
   for (const [reason, kept] of [["unknown-params", "unknown-params"], ["<b>", "no reason given"]]) {
     const body = JSON.stringify({ reports: [{ status: "refused", reason }] });
     const device = await open({ statuses: [{ status: 200, body }] });
@@ -595,7 +595,7 @@ test("a reason that is no word of a collector is not kept", async () => {
   }
 });
 
-test("withdrawal keeps what was reserved where nothing was spent, and else leaves nothing", async (t) => {
+test("a withdrawal keeps the reserved nats although no report was sent, and an unused store leaves nothing", async (t) => {
   const { client, store } = await open();
   assert.equal(await outcomeOf(client, "theme", "light"), "recorded");
   const { reserved } = await client.privacySpent();
@@ -607,7 +607,7 @@ test("withdrawal keeps what was reserved where nothing was spent, and else leave
   assert.deepEqual(readdirSync(join(path, "..")), []);
 });
 
-test("who refuses a metric drops its upload that failed, its finished report and its pending one", async () => {
+test("optOut drops the failed upload, the finished report and the pending report of a metric", async () => {
   const device = await open({ statuses: [{ status: 503, body: "" }] });
   const { client, store, time } = device;
   await finish(device, 2);
@@ -621,7 +621,7 @@ test("who refuses a metric drops its upload that failed, its finished report and
   assert.equal((await client.eventCounts()).recorded, 2);
 });
 
-test("of a metric that the registry names no more one report leaves in a week", async () => {
+test("of a metric that the registry has no longer one report leaves in a week", async () => {
   const device = await open();
   await finish(device, 3);
   await device.client.close();
@@ -631,7 +631,7 @@ test("of a metric that the registry names no more one report leaves in a week", 
   assert.equal(await client.queuedCount(), 2);
 });
 
-test("withdrawal leaves what was reserved, and a new consent pays anew", async () => {
+test("after a withdrawal and a new consent the metric reserves its cost once more", async () => {
   const device = await open();
   const { client, store } = device;
   await finish(device);
@@ -663,7 +663,7 @@ test("addresses that are not https are refused", () => {
   for (const url of ["https://x/", "http://localhost:1", "http://127.0.0.1/a"]) httpTransport(url);
 });
 
-test("a store that fails records nothing, raises nothing and says so once", async () => {
+test("a store that fails disables the client, raises nothing and is logged once", async () => {
   const said = [];
   console.warn = (text) => said.push(text);
   const fail = async () => {
@@ -704,7 +704,7 @@ function counted(pages = new Map()) {
   return { store: Object.assign(store, { pageStorage, channel: undefined }), written, pages };
 }
 
-test("a repeated event writes nothing, and a first one of an interval does", async () => {
+test("the first event of an interval changes the store, and further events do not", async () => {
   let now = NOON;
   const { store, written } = counted();
   const { client } = await open({ store, clock: () => now });
@@ -722,7 +722,7 @@ test("a repeated event writes nothing, and a first one of an interval does", asy
   assert.equal((await client.eventCounts()).recorded, 2);
 });
 
-test("values wait in memory while the store does not answer, up to a thousand, and none is lost", async () => {
+test("1,000 values wait in memory while the store does not respond", async () => {
   const { store } = counted();
   const { client } = await open({ store });
   const { update } = store;
@@ -752,21 +752,21 @@ test("a flush changes the store once for each upload", async () => {
 
 test("a metric that is refused while a flush sends does not leave after it", async () => {
   const bodies = [];
-  let answerNow;
-  const answered = new Promise((resolve) => (answerNow = resolve));
-  const device = await open({ transport: { send: (body) => (bodies.push(body), answered) } });
+  let respondNow;
+  const response = new Promise((resolve) => (respondNow = resolve));
+  const device = await open({ transport: { send: (body) => (bodies.push(body), response) } });
   const { client } = device;
   for (const name of ["page", "theme"]) await finish(device, 1, name);
   const flushing = client.flush({ timeout: 60 });
   await eventually(() => bodies.length);
   await client.optOut("theme");
-  answerNow({ status: 200, body: ACCEPTED });
+  respondNow({ status: 200, body: ACCEPTED });
   await flushing;
   assert.equal(bodies.length, 1);
   assert.equal(await client.queuedCount(), 0);
 });
 
-test("what is recorded in one go is one change", async () => {
+test("values that are recorded in one task are one change of the store", async () => {
   const { store, written } = counted();
   const { client } = await open({ store, coins: (n) => new Uint32Array(n) }); // equal tags: the first wins
   const n = written.length;
@@ -776,7 +776,7 @@ test("what is recorded in one go is one change", async () => {
   assert.ok(written.length <= n + 2, String(written.length - n)); // the first value needs its response
 });
 
-/** Return what a page that is hidden, or ends, does, in Node, where there are no pages. */
+/** Replace the events of a page, which Node does not have; return functions that hide and end the page. */
 function pageOf(t) {
   const listeners = [];
   const target = {
@@ -801,7 +801,7 @@ function pageOf(t) {
   };
 }
 
-test("a page that ends leaves to the next one what is not stored, and nobody can read it there", async (t) => {
+test("a page that ends defers its events, enciphered, to the next page", async (t) => {
   const page = pageOf(t);
   const { store, pages } = counted();
   const first = await open({ store });
@@ -821,7 +821,7 @@ test("a page that ends leaves to the next one what is not stored, and nobody can
   assert.equal(pages.size, 0);
 });
 
-test("what a page leaves while it is stored is one event, whoever stores it first", async (t) => {
+test("an event that is deferred while it is stored counts once", async (t) => {
   const page = pageOf(t);
   const { store, pages } = counted();
   const { client } = await open({ store });
@@ -840,7 +840,7 @@ test("what a page leaves while it is stored is one event, whoever stores it firs
   assert.deepEqual(Object.values(store.documents.device.storedEvents), [0]);
 });
 
-test("a withdrawal removes what pages have left, and another device's is no event", async (t) => {
+test("a withdrawal removes deferred events, and those of another device are not read", async (t) => {
   const page = pageOf(t);
   const { store, pages } = counted();
   const { client } = await open({ store });
@@ -857,7 +857,7 @@ test("a withdrawal removes what pages have left, and another device's is no even
   assert.deepEqual([...pages.keys()], ["another program's"]);
 });
 
-/** Return the store of a page, which changes nothing any more once the page is gone. */
+/** Return the store of a page. After the end of the page its calls change nothing. */
 function ofPage(store) {
   const moment = { isGone: false };
   const never = new Promise(() => {});
@@ -865,7 +865,7 @@ function ofPage(store) {
   return { moment, store: { ...store, pageStorage: store.pageStorage, update } };
 }
 
-test("a page leaves what it records while it is hidden and while it ends, in either order", async (t) => {
+test("events of a hidden page and of an ending page are deferred, in either order", async (t) => {
   for (const order of [["hide", "end"], ["end", "hide"]]) {
     const page = pageOf(t);
     const { store } = counted();
@@ -876,14 +876,14 @@ test("a page leaves what it records while it is hidden and while it ends, in eit
     }
     its.moment.isGone = true;
     first.client.record("page", "a click");
-    for (const each of order) page[each]();
+    for (const action of order) page[action]();
     const { client } = await open({ store });
     await client.queuedCount();
     assert.deepEqual(Object.values(store.documents.device.storedEvents), [2], order);
   }
 });
 
-test("of a text that lies there nothing stays once its values are refused or stored", async (t) => {
+test("a deferred text is removed when its values are stored or refused", async (t) => {
   for (const isLater of [false, true]) {
     const page = pageOf(t);
     const { store, pages } = counted();
@@ -906,7 +906,7 @@ test("of a text that lies there nothing stays once its values are refused or sto
   }
 });
 
-test("a device removes nothing that a page of another one has left, whatever its name", async (t) => {
+test("a device does not remove deferred events of another device, whatever its name is", async (t) => {
   const page = pageOf(t);
   const { store, pages } = counted();
   const other = { ...store, channel: "app beta", update: store.update };
@@ -925,7 +925,7 @@ test("a device removes nothing that a page of another one has left, whatever its
   assert.equal(pages.size, 0);
 });
 
-test("to leave a thousand values looks at those that fit, and a long one lets no later one go first", async () => {
+test("deferring a thousand values encodes those that fit, and no later event overtakes a long one", async () => {
   const { store, pages } = counted();
   const secret = await importSecret(new Uint8Array(32));
   const deferred = new DeferredEvents(store);
@@ -941,7 +941,7 @@ test("to leave a thousand values looks at those that fit, and a long one lets no
   assert.deepEqual(left.map(({ seq }) => seq), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 });
 
-/** Return a store of which one call never answers: with what it did, or not. */
+/** Return a store of which one call never returns, either after its change or without it. */
 function silentOnce(method, isDone) {
   const store = memoryStore();
   const moment = { isSilent: false };
@@ -955,7 +955,7 @@ function silentOnce(method, isDone) {
   return { store, moment };
 }
 
-test("a store that does not answer once is asked again, and keeps each value once", async () => {
+test("a call of the store that never ends is repeated, and each value is stored once", async () => {
   console.warn = () => {};
   const begins = async () => {
     const { store, moment } = silentOnce("update", false);
@@ -996,7 +996,7 @@ test("a store that does not answer once is asked again, and keeps each value onc
   }
 });
 
-test("a database whose opening does not answer is opened anew", async (t) => {
+test("a database that does not open in time is opened again", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   let n = 0;
   globalThis.indexedDB = { open: () => ((n += 1), {}) };
@@ -1012,10 +1012,10 @@ test("a database whose opening does not answer is opened anew", async (t) => {
   assert.equal(n, 2);
 });
 
-/** Let what is asynchronous happen, but no timer of a test that sets them itself. */
+/** Wait for asynchronous work that needs no timer: the test replaces timers. */
 const settled = () => new Promise((resolve) => realTimeout(resolve, 20));
 
-test("a store that fails is asked again every ten seconds, and not after the client was closed", async (t) => {
+test("a store that fails is tried again every ten seconds, until the client is closed", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const store = memoryStore();
   const { update } = store;
@@ -1051,7 +1051,7 @@ test("a store that fails is asked again every ten seconds, and not after the cli
   }
 });
 
-test("closing waits two seconds for a store that does not answer", async (t) => {
+test("close waits two seconds for a store that does not respond", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const store = memoryStore();
   const { client } = await open({ store });
@@ -1089,7 +1089,7 @@ test("a flush that cannot store a value has failed, whatever the collector", asy
   }
 });
 
-/** Return a store that holds each call until `free` is called, and then answers it. */
+/** Return a store whose calls wait until `free` is called. */
 function held() {
   const store = memoryStore();
   let free;
@@ -1099,7 +1099,7 @@ function held() {
   return { store: Object.assign(store, { read, update, clear }), free };
 }
 
-test("a store that does not answer holds nobody up, and ends no consent", async () => {
+test("all calls return in time although the store does not respond, and consent stays", async () => {
   console.warn = () => {};
   try {
     const { store, free } = held();
@@ -1118,7 +1118,7 @@ test("a store that does not answer holds nobody up, and ends no consent", async 
   }
 });
 
-test("a withdrawal from a store that does not answer says what is left, and erases it later", async () => {
+test("a withdrawal reports what remains in a store that does not respond, and erases it later", async () => {
   console.warn = () => {};
   try {
     const { store, free } = held();
@@ -1133,7 +1133,7 @@ test("a withdrawal from a store that does not answer says what is left, and eras
   }
 });
 
-test("a flush after an opening that failed ends no consent", async () => {
+test("a flush after a failed opening does not end consent", async () => {
   const store = memoryStore();
   const { update } = store;
   store.update = () => Promise.reject(new DOMException("full", "QuotaExceededError"));
@@ -1150,7 +1150,7 @@ test("a flush after an opening that failed ends no consent", async () => {
   }
 });
 
-test("the file is private, holds no value, and a later process is the same device", async (t) => {
+test("the file is private and contains no value, and a later process is the same device", async (t) => {
   const path = join(folder(t), "device", "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
   await outcomeOf(client, "page", "hidden");
@@ -1165,7 +1165,7 @@ test("the file is private, holds no value, and a later process is the same devic
   assert.equal(permanent, report.permanent);
 });
 
-test("a damaged file disables the device until withdrawal, which leaves no budget of the year", async (t) => {
+test("a damaged file disables the client until a withdrawal, after which the year has no budget", async (t) => {
   const path = join(folder(t), "telemetry.json");
   await outcomeOf((await open({ store: fileStore(path) })).client, "page", "a");
   writeFileSync(path, readFileSync(path, "utf8").slice(0, -9));
@@ -1185,26 +1185,26 @@ test("a damaged file disables the device until withdrawal, which leaves no budge
   }
 });
 
-test("a loss that a wrong clock dates is moved to the year that the right one shows", async (t) => {
+test("a loss that a clock of 1970 has dated moves to the present year", async (t) => {
   const path = join(folder(t), "telemetry.json");
   writeFileSync(path, "damaged");
   console.warn = () => {};
   try {
     const lost = await open({ store: fileStore(path), clock: () => DAY });
     assert.equal((await lost.client.withdraw()).done, true);
-    const answers = [];
+    const outcomes = [];
     for (const days of [0, 0, 365, 2 * 365]) {
       const now = NOON + days * DAY;
       const { client } = await open({ store: fileStore(path), clock: () => now });
-      answers.push(await outcomeOf(client, "page", "a"));
+      outcomes.push(await outcomeOf(client, "page", "a"));
     }
-    assert.deepEqual(answers, ["budget", "budget", "recorded", "recorded"]);
+    assert.deepEqual(outcomes, ["budget", "budget", "recorded", "recorded"]);
   } finally {
     console.warn = silently.warn;
   }
 });
 
-test("a clock that is corrected while a program runs brings no budget back", async (t) => {
+test("a correction of the clock while a program runs does not end a loss", async (t) => {
   const path = join(folder(t), "telemetry.json");
   writeFileSync(path, "damaged");
   let now = DAY;
@@ -1219,7 +1219,7 @@ test("a clock that is corrected while a program runs brings no budget back", asy
   }
 });
 
-test("a file of which a letter has changed, or that holds something else, is damaged", async (t) => {
+test("a file with a changed letter or with other content is damaged", async (t) => {
   const path = join(folder(t), "telemetry.json");
   await outcomeOf((await open({ store: fileStore(path) })).client, "page", "a");
   const text = readFileSync(path, "utf8");
@@ -1238,7 +1238,7 @@ test("a file of which a letter has changed, or that holds something else, is dam
   }
 });
 
-test("what a killed process has left beside the file goes with the secret", async (t) => {
+test("a withdrawal removes the new file that a killed process has left", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
   await outcomeOf(client, "page", "a");
@@ -1251,7 +1251,7 @@ test("what a killed process has left beside the file goes with the secret", asyn
   assert.deepEqual(readdirSync(join(path, "..")), []);
 });
 
-test("a file stays where it is when the program changes its folder", async (t) => {
+test("a relative path does not follow a change of the working directory", async (t) => {
   const there = folder(t);
   const here = process.cwd();
   t.after(() => process.chdir(here));
@@ -1264,7 +1264,7 @@ test("a file stays where it is when the program changes its folder", async (t) =
   assert.ok(!readFileSync(join(there, "telemetry.json"), "utf8").includes("secret"));
 });
 
-test("what is no plain file is neither read nor replaced, and said to be left", async (t) => {
+test("a link, a folder or a pipe is neither read nor replaced, and a withdrawal names it", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
   await outcomeOf(client, "page", "a");
@@ -1300,7 +1300,7 @@ test("another user's file is not used", { skip: process.getuid() !== 0 }, async 
   }
 });
 
-test("a full disk holds up no later record, and no withdrawal", async (t) => {
+test("on a full disk values are recorded and a withdrawal erases", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const program = new URL("full_disk.mjs", import.meta.url).pathname;
   for (const blocks of [0, 1]) {
@@ -1319,7 +1319,7 @@ test("a full disk holds up no later record, and no withdrawal", async (t) => {
   }
 });
 
-test("a device whose secret has gone, or is another one's, is damaged and makes no new one", async () => {
+test("a store whose secret is gone or replaced is damaged, and no new secret is created", async () => {
   const { client, store } = await open();
   await outcomeOf(client, "page", "a");
   const other = { ...store.documents.identity, secretId: "another one" };
@@ -1336,16 +1336,16 @@ test("a device whose secret has gone, or is another one's, is damaged and makes 
   }
 });
 
-test("a store of a later version is left alone", async () => {
+test("a store of a later version is not changed", async () => {
   const { client, store } = await open();
   await outcomeOf(client, "page", "a");
   store.documents.device.v += 1;
   const before = structuredClone(store.documents.device);
   console.warn = () => {};
   try {
-    for (const each of [client, (await open({ store })).client]) {
-      await outcomeOf(each, "theme", "light"); // the store says so
-      assert.equal(await outcomeOf(each, "page", "a"), "disabled");
+    for (const reader of [client, (await open({ store })).client]) {
+      await outcomeOf(reader, "theme", "light"); // the store says so
+      assert.equal(await outcomeOf(reader, "page", "a"), "disabled");
     }
     assert.deepEqual(store.documents.device, before);
   } finally {
@@ -1353,7 +1353,7 @@ test("a store of a later version is left alone", async () => {
   }
 });
 
-test("another device in its store ends the consent of a program that runs", async () => {
+test("another identity in the store ends the consent of a running client", async () => {
   const { client, store } = await open();
   await outcomeOf(client, "page", "a");
   await (await open({ store })).client.withdraw();
@@ -1370,7 +1370,7 @@ test("a program ends while a report waits for its time", async () => {
   assert.equal(stdout, "1\n");
 });
 
-test("a metric that another tab refuses does not leave this one, whatever became of its store", async (t) => {
+test("a metric that another tab refuses is not sent by this tab", async (t) => {
   const store = Object.assign(memoryStore(), { channel: "refused" });
   const device = await open({ store });
   const { client, sent } = device;
@@ -1383,7 +1383,7 @@ test("a metric that another tab refuses does not leave this one, whatever became
   assert.deepEqual(sent, []);
 });
 
-test("without a page that could end no upload is made before it is sent", async (t) => {
+test("in Node no upload is prepared for the end of a page", async (t) => {
   const device = await open({ background: true, maxDelay: 3600 });
   const { client, store } = device;
   t.after(() => client.close());
@@ -1392,7 +1392,7 @@ test("without a page that could end no upload is made before it is sent", async 
   assert.deepEqual(store.documents.spool.uploads, []);
 });
 
-test("an erased file ends the consent of a program that runs", async (t) => {
+test("an erased file ends the consent of a running client", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
   await outcomeOf(client, "page", "a");
@@ -1401,7 +1401,7 @@ test("an erased file ends the consent of a program that runs", async (t) => {
   assert.equal(await outcomeOf(client, "page", "a"), "no consent");
 });
 
-test("processes that share a file lose and double nothing", async (t) => {
+test("processes that share a file lose no event and store none twice", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const program = new URL("recorder.mjs", import.meta.url).pathname;
   const run = promisify(execFile);
@@ -1414,7 +1414,7 @@ test("processes that share a file lose and double nothing", async (t) => {
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
 });
 
-test("threads that share a file lose and double nothing", async (t) => {
+test("threads that share a file lose no event and store none twice", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const program = new URL("recorder.mjs", import.meta.url);
   const ended = (worker) => new Promise((resolve) => worker.on("error", resolve).on("exit", resolve));
@@ -1423,7 +1423,7 @@ test("threads that share a file lose and double nothing", async (t) => {
   assert.equal(Object.keys(JSON.parse(readFileSync(path, "utf8")).device.pending).length, 80);
 });
 
-test("a lock that a killed process has left is cleared away", async (t) => {
+test("the lock of a killed process is removed", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const long = Date.now() / 1000 - 11;
   const dead = `999999999 ${PLACE} x`;
@@ -1438,7 +1438,7 @@ test("a lock that a killed process has left is cleared away", async (t) => {
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
 });
 
-test("a lock that is not given back is waited for two seconds, not longer", async (t) => {
+test("a change waits two seconds for a lock", async (t) => {
   const path = join(folder(t), "telemetry.json");
   writeFileSync(`${path}.lock`, `${process.pid} ${PLACE} x`);
   const began = performance.now();
@@ -1447,7 +1447,7 @@ test("a lock that is not given back is waited for two seconds, not longer", asyn
   assert.ok(waited >= 2000 && waited < 9000, waited);
 });
 
-test("who has lost the lock changes nothing, and leaves it to its new owner", async (t) => {
+test("a process that has lost its lock changes nothing and keeps the lock of the new owner", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const store = fileStore(path);
   await store.update(["log"], (all) => void (all.log = []));
@@ -1462,7 +1462,7 @@ test("who has lost the lock changes nothing, and leaves it to its new owner", as
   assert.equal(readFileSync(`${path}.lock`, "utf8"), other);
 });
 
-test("a lock that is held is respected, also another container's", async (t) => {
+test("the lock of a running process, also of another container, is not removed", async (t) => {
   const path = join(folder(t), "telemetry.json");
   for (const owner of [`${process.pid} ${PLACE} x`, "999999999 elsewhere x"]) {
     writeFileSync(`${path}.lock`, owner);
@@ -1477,13 +1477,13 @@ test("a lock that is held is respected, also another container's", async (t) => 
   }
 });
 
-/** Return a registry of one metric of texts under a normalizer. */
+/** Return a registry with one metric of strings under a normalizer. */
 async function hostsOf(normalize) {
   const params = { v: 1, encoding: "bloom", k: 64, h: 1, m: 1, f: 0, p: 2 ** 30, q: 2 ** 31, normalize };
   return registryOf([await metricOf("home_page", params)]);
 }
 
-test("a metric may ask for domains, and a program may bring its own function", async () => {
+test("domains are computed from the tables, or by a function of the program", async () => {
   const registry = await hostsOf("domain");
   for (const normalizers of [undefined, { domain: () => "example.co.uk" }]) {
     const responses = [];
@@ -1519,7 +1519,7 @@ test("a durable value survives a kill right after its recording, and another val
   assert.deepEqual(files(), []);
 });
 
-test("a durable value that is in memory only has failed, and is stored if the program goes on", async () => {
+test("a durable value without synchronous storage is a failure, and is stored later", async () => {
   const { store, pages } = counted();
   const { client } = await open({ store, registry: DURABLE });
   store.pageStorage.setItem = () => {

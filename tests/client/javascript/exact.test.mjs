@@ -1,4 +1,4 @@
-// Every way the coins can fall, with its exact weight: the distributions of the real code.
+// Exact distributions of the randomizer: the real code runs for every outcome of the coins, with its weight.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -22,49 +22,49 @@ const F = ONE / 4; // the threshold of f/2, so f is one half
 const P = ONE / 4;
 const Q = (3 * ONE) / 4;
 
-/** Call with every tuple of coins, one for each range between two thresholds, and its weight. */
-function everyFall(k, thresholds, call) {
+/** Call a function with every tuple of k coins, one coin of each range between thresholds, and with its probability. */
+function enumerateCoins(k, thresholds, call) {
   const edges = [0, ...new Set(thresholds), ONE];
   const ranges = edges.slice(1).map((end, i) => [edges[i], (end - edges[i]) / ONE]);
-  const fall = (coins, weight) => {
+  const extend = (coins, weight) => {
     if (coins.length === k) call(coins, weight);
-    else for (const [coin, share] of ranges) fall([...coins, coin], weight * share);
+    else for (const [coin, share] of ranges) extend([...coins, coin], weight * share);
   };
-  fall([], 1);
+  extend([], 1);
 }
 
-/** Return the exact distribution of a response of k bits, by its first byte. */
+/** Return the probabilities of all responses of k bits, by their first byte. */
 function distribution(k, thresholds, respond) {
-  const found = new Map();
-  everyFall(k, thresholds, (coins, weight) => {
-    const [answer] = respond(() => coins);
-    found.set(answer, (found.get(answer) ?? 0) + weight);
+  const probabilities = new Map();
+  enumerateCoins(k, thresholds, (coins, weight) => {
+    const [response] = respond(() => coins);
+    probabilities.set(response, (probabilities.get(response) ?? 0) + weight);
   });
-  return found;
+  return probabilities;
 }
 
 for (const k of [1, 2, 3]) {
-  test(`each of ${k} bits is kept, or random, as the paper says`, () => {
+  test(`each of ${k} bits is forced and reported with the probabilities of the paper`, () => {
     const params = { k, f: F, f0: F, p: P, q: Q };
     for (let truth = 0; truth < 2 ** k; truth++) {
       const bits = Uint8Array.of(truth);
       const permanent = distribution(k, [F, 2 * F], (coins) => drawPermanentResponse(bits, params, coins));
       const instant = distribution(k, [P, Q], (coins) => drawInstantaneousResponse(bits, params, coins));
-      for (let answer = 0; answer < 2 ** k; answer++) {
-        let [kept, shown] = [1, 1];
+      for (let response = 0; response < 2 ** k; response++) {
+        // Bits are independent. With f = 1/2, p = 1/4 and q = 3/4 both responses keep a bit with probability 3/4.
+        let expected = 1;
         for (let i = 0; i < k; i++) {
-          const [bit, told] = [(truth >> i) & 1, (answer >> i) & 1];
-          kept *= bit === told ? 0.75 : 0.25;
-          shown *= told ? (bit ? 0.75 : 0.25) : bit ? 0.25 : 0.75;
+          const isKept = ((truth >> i) & 1) === ((response >> i) & 1);
+          expected *= isKept ? 0.75 : 0.25;
         }
-        assert.equal(permanent.get(answer), kept);
-        assert.equal(instant.get(answer), shown);
+        assert.equal(permanent.get(response), expected);
+        assert.equal(instant.get(response), expected);
       }
     }
   });
 }
 
-test("a coin below its threshold hits, one at it does not", () => {
+test("a coin below the threshold is a hit, and a coin equal to the threshold is not", () => {
   const params = { k: 1, f: F, f0: F, p: P, q: Q };
   const one = (bit, u) => drawInstantaneousResponse(Uint8Array.of(bit), params, () => [u])[0];
   assert.deepEqual([one(0, P - 1), one(0, P), one(1, Q - 1), one(1, Q)], [1, 0, 1, 0]);
@@ -75,9 +75,9 @@ test("a coin below its threshold hits, one at it does not", () => {
   assert.deepEqual(chosen, ["a", "a", "b", "b", "c", "c"]);
 });
 
-test("q may be certain", () => {
-  const answer = drawInstantaneousResponse(Uint8Array.of(1), { k: 1, p: 0, q: ONE }, () => [ONE - 1]);
-  assert.deepEqual([...answer], [1]);
+test("with q = 1 a permanent 1 is always reported as 1", () => {
+  const report = drawInstantaneousResponse(Uint8Array.of(1), { k: 1, p: 0, q: ONE }, () => [ONE - 1]);
+  assert.deepEqual([...report], [1]);
 });
 
 // Histories of a one-hot metric: the exact loss over all reports, against the loss that the client states.
@@ -138,7 +138,7 @@ test("the loss of any pair of histories is the loss that the client states", asy
   assert.ok(exactLoss(3) < epsilonReports([[params, Infinity]]));
 });
 
-test("two filters differ most where one has all hashes and the other has what is left", () => {
+test("two Bloom filters differ most if one has h bits and the other the remaining bits", () => {
   const shapes = [
     ["bloom", 8, 2, 22],
     ["bloom", 3, 2, 21],
@@ -153,22 +153,22 @@ test("two filters differ most where one has all hashes and the other has what is
   }
 });
 
-/** Return the largest log-ratio of n reports of two values, over every way the coins can fall. */
+/** Return the largest log-ratio of n reports of two values, over all outcomes of the coins. */
 function exactLoss(n) {
   const params = { k: 2, f: F, f0: F, p: P, q: Q };
   const reports = [1, 2].map((bits) => {
-    const found = new Map();
-    everyFall(2, [F, 2 * F], (coins, weight) => {
+    const probabilities = new Map(); // of the lists of n reports
+    enumerateCoins(2, [F, 2 * F], (coins, weight) => {
       const permanent = drawPermanentResponse(Uint8Array.of(bits), params, () => coins);
-      const one = distribution(2, [P, Q], (each) => drawInstantaneousResponse(permanent, params, each));
-      for (const answers of histories([...one.keys()], n)) {
-        const share = answers.reduce((product, answer) => product * one.get(answer), weight);
-        const key = answers.join();
-        found.set(key, (found.get(key) ?? 0) + share);
+      const ofOne = distribution(2, [P, Q], (system) => drawInstantaneousResponse(permanent, params, system));
+      for (const list of histories([...ofOne.keys()], n)) {
+        const probability = list.reduce((product, report) => product * ofOne.get(report), weight);
+        const key = list.join();
+        probabilities.set(key, (probabilities.get(key) ?? 0) + probability);
       }
     });
-    return found;
+    return probabilities;
   });
   const [first, second] = reports;
-  return Math.max(...[...first].map(([key, share]) => Math.log(share / second.get(key))));
+  return Math.max(...[...first].map(([key, probability]) => Math.log(probability / second.get(key))));
 }

@@ -1,4 +1,4 @@
-// Records and withdraws on a device in a file that the system lets nobody grow: full_disk.mjs PATH.
+// Records and withdraws on a device in a file, under a limit of the size of files: full_disk.mjs PATH.
 
 import { existsSync } from "node:fs";
 

@@ -1,4 +1,4 @@
-// Sends one report, leaves another one to the sender for an hour, and ends.
+// Sends one report, and ends while another one waits an hour in the background sender.
 
 import { Client } from "../../../client/javascript/index.js";
 import { memoryStore } from "../../../client/javascript/testing.js";

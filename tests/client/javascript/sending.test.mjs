@@ -1,4 +1,4 @@
-// One step of sending: what may leave now, with or without a page that ends, and what waits.
+// Steps of the uploader and of the background sender: which report leaves, and which one waits how long.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,8 +19,8 @@ const queued = (id, more) => ({
   ...more,
 });
 
-/** Return an uploader of a device with this spool, and what it sends. */
-function uploaderOf(given, moment = {}) {
+/** Return an uploader of a device with this spool, and the list of the bodies that it sends. */
+function uploaderOf(given, conditions = {}) {
   const { reports = [], uploads = [], last = {}, interval = "day", ...device } = given;
   for (const item of [...reports, ...uploads]) Object.assign(item, { epoch: "quarter", interval, ...item });
   const sent = [];
@@ -32,16 +32,16 @@ function uploaderOf(given, moment = {}) {
   const transport = {
     send: async (body) => {
       sent.push(body);
-      if (moment.isHanging) return new Promise(() => {});
-      if (moment.isFailing) throw new TypeError();
-      const answer = { reports: [{ status: "accepted" }], stop: device.stopped };
-      return { status: 200, body: JSON.stringify(answer) };
+      if (conditions.isHanging) return new Promise(() => {});
+      if (conditions.isFailing) throw new TypeError();
+      const responseBody = { reports: [{ status: "accepted" }], stop: device.stopped };
+      return { status: 200, body: JSON.stringify(responseBody) };
     },
   };
   const uploader = new Uploader({
     update: async (work) => work(documents),
     transport,
-    clock: () => moment.now ?? NOON,
+    clock: () => conditions.now ?? NOON,
     coins: drawSystemCoins,
     limits: { reports: 300, bytes: 200_000, log: 300 },
     prepare: () => {},
@@ -56,12 +56,12 @@ test("a report does not leave before its time, unless a flush asks for it", asyn
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
 });
 
-test("where nothing is queued nobody asked to wait", async () => {
+test("without queued reports the reason of a step is not \"asked to wait\"", async () => {
   const { uploader } = uploaderOf({});
   assert.deepEqual(await uploader.step(), { nextAt: Infinity, reason: undefined });
 });
 
-test("an upload that failed waits for its time, and the one whose wait is over goes", async () => {
+test("a failed upload waits for its backoff, and an upload whose backoff is over is sent", async () => {
   const uploads = [queued("a", { backoff: NOON + 100 }), queued("b", { backoff: NOON - 1 })];
   const { uploader, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step()).reason, "sent");
@@ -84,7 +84,7 @@ test("an upload of a stopped metric holds up no other", async () => {
   assert.deepEqual(sent, ["b"]);
 });
 
-test("of reports that are too many the oldest are dropped and counted", () => {
+test("beyond the limit the oldest reports are dropped and counted", () => {
   const [device, reports] = [createDevice("m"), [1, 2, 3].map(finished)];
   trimSpool(device, { reports, uploads: [] }, { reports: 2, bytes: 1000, log: 1 });
   assert.deepEqual(reports.map(({ sendAfter }) => sendAfter), [2, 3]);
@@ -100,36 +100,36 @@ test("all uploads that are too old are given up at once, and none of them leaves
   assert.deepEqual([sent, documents.device.counters], [[], { given_up: 3 }]);
 });
 
-test("what a flush may not send yet stays a waiting report, and no upload", async () => {
+test("a report that a flush may not send yet does not become an upload", async () => {
   const sending = { failures: 2, requestedUntil: NOON + 60, pausedUntil: NOON + 60 };
   const { uploader, documents } = uploaderOf({ reports: [finished(NOON)], sending });
   assert.equal((await uploader.step({ tried: new Set() })).nextAt, NOON + 60);
   assert.deepEqual([documents.spool.reports.length, documents.spool.uploads], [1, []]);
 });
 
-test("an upload that was first tried in 1970 is given up a week later, too", async () => {
+test("an upload whose first attempt was in January 1970 is given up a week later", async () => {
   const uploads = [queued("a", { first: 0, attempts: 0 })];
-  const moment = { now: 100, isFailing: true };
-  const { uploader, documents } = uploaderOf({ uploads }, moment);
+  const conditions = { now: 100, isFailing: true };
+  const { uploader, documents } = uploaderOf({ uploads }, conditions);
   await uploader.step();
   assert.equal(uploads[0].first, 100);
-  moment.now += 8 * DAY;
+  conditions.now += 8 * DAY;
   await uploader.step();
   assert.deepEqual(documents.device.counters, { given_up: 1 });
 });
 
-test("a retry by a clock that was set back takes nothing from the week of the first attempt", async () => {
-  const moment = { now: NOON, isFailing: true };
+test("a retry under a clock that was set back does not shorten the week of an upload", async () => {
+  const conditions = { now: NOON, isFailing: true };
   const reports = [finished(NOON - 2), finished(NOON - 1)];
-  const { uploader, sent } = uploaderOf({ reports, interval: "week" }, moment);
+  const { uploader, sent } = uploaderOf({ reports, interval: "week" }, conditions);
   for (const days of [-8, 9, 0]) {
     await uploader.step({ tried: new Set() });
-    Object.assign(moment, { isFailing: false, now: moment.now + days * DAY });
+    Object.assign(conditions, { isFailing: false, now: conditions.now + days * DAY });
   }
   assert.deepEqual([sent.length, new Set(sent).size], [2, 1]);
 });
 
-test("an attempt by a clock that was years ahead holds up no later one, and is soon forgotten", async () => {
+test("an attempt under a clock that was years ahead does not delay later attempts", async () => {
   const last = { page: [NOON + 1000 * DAY, 0] };
   const reports = [finished(NOON - 2), finished(NOON - 1)];
   const { uploader, sent } = uploaderOf({ reports, last, interval: "day" });
@@ -149,7 +149,7 @@ test("a report of a metric that the collector stopped waits until the stop is ov
   assert.deepEqual([sent, documents.spool.uploads], [[], []]);
 });
 
-test("a collector that lets a long flush wait for half a minute has failed", async (t) => {
+test("a request of thirty seconds has failed, also in a longer flush", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const its = uploaderOf({ reports: [finished(NOON - 1)] }, { isHanging: true });
   const step = its.uploader.step({ tried: new Set() });
@@ -159,13 +159,13 @@ test("a collector that lets a long flush wait for half a minute has failed", asy
   assert.equal(its.documents.device.sending.failures, 1);
 });
 
-test("an interval that has had its report is not waited for", async () => {
+test("a pending record without a report plans no step", async () => {
   const pending = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, tag: "0" } };
   const { uploader } = uploaderOf({ pending });
   assert.equal((await uploader.step()).nextAt, Infinity);
 });
 
-test("a report that had to leave within its epoch is dropped and counted afterwards", async () => {
+test("a report that did not leave within its epoch is dropped and counted", async () => {
   for (const [leavesBefore, n] of [[NOON + 1, 1], [NOON, 0]]) {
     for (const spool of [
       { reports: [{ ...finished(NOON - 1), leavesBefore }], interval: "epoch" },
@@ -180,7 +180,7 @@ test("a report that had to leave within its epoch is dropped and counted afterwa
   }
 });
 
-test("what a page has at hand leaves with it only while it may", async () => {
+test("the upload for the end of a page is sent only if it may leave", async () => {
   const sending = { failures: 1, requestedUntil: NOON + 60, pausedUntil: 0 };
   const stopped = { page: "2026-11-20" };
   const old = { first: NOON - 8 * DAY };
@@ -207,22 +207,22 @@ for (const [interval, seconds] of [["day", DAY], ["week", 7 * DAY]]) {
     test(`after days offline ${path} lets one report leave in each ${interval}`, async () => {
       const n = Math.floor((9 * DAY) / seconds) + 1;
       const sendTimes = Array.from({ length: n }, (_, i) => NOON - i * seconds - 1).reverse();
-      const moment = { now: NOON };
+      const conditions = { now: NOON };
       const reports = sendTimes.map(finished);
-      const { uploader, documents, sent } = uploaderOf({ reports, interval }, moment);
+      const { uploader, documents, sent } = uploaderOf({ reports, interval }, conditions);
       const came = [];
       let failures = 0;
       const { spool, device } = documents;
       while (spool.reports.length + spool.uploads.length) {
-        moment.isFailing = sent.length > 1 && failures < 12;
+        conditions.isFailing = sent.length > 1 && failures < 12;
         const { nextAt, uploadId } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
-        if (uploadId) came.push([intervalAt(interval, moment.now).ends, uploadId]);
-        failures += uploadId && moment.isFailing ? 1 : 0;
+        if (uploadId) came.push([intervalAt(interval, conditions.now).ends, uploadId]);
+        failures += uploadId && conditions.isFailing ? 1 : 0;
         assert.ok(nextAt < Infinity || !spool.reports.length);
-        if (nextAt < Infinity) moment.now = Math.max(moment.now, nextAt);
+        if (nextAt < Infinity) conditions.now = Math.max(conditions.now, nextAt);
       }
       for (const [end] of came) {
-        assert.equal(new Set(came.filter((each) => each[0] === end).map(([, id]) => id)).size, 1);
+        assert.equal(new Set(came.filter(([ends]) => ends === end).map(([, id]) => id)).size, 1);
       }
       const late = sendTimes.filter((sendAfter) => sendAfter < NOON - 7 * DAY).length;
       const { accepted, given_up: gone } = device.counters;
@@ -232,10 +232,10 @@ for (const [interval, seconds] of [["day", DAY], ["week", 7 * DAY]]) {
   }
 }
 
-test("a page that ends lets no second report leave in an interval", async () => {
-  const moment = { now: NOON };
+test("a page that ends sends no second report in an interval", async () => {
+  const conditions = { now: NOON };
   const reports = [finished(NOON - 8 * DAY), finished(NOON - 3), finished(NOON - 2)];
-  const its = uploaderOf({ reports, interval: "day" }, moment);
+  const its = uploaderOf({ reports, interval: "day" }, conditions);
   const { uploader, documents, sent } = its;
   const first = uploader.uploadForPageEnd(documents, undefined);
   assert.ok(first);
@@ -244,19 +244,19 @@ test("a page that ends lets no second report leave in an interval", async () => 
   assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined); // another tab: this one may leave
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 1);
-  assert.equal((await uploader.step()).uploadId, first.id); // its answer was not seen
+  assert.equal((await uploader.step()).uploadId, first.id); // the page that ended did not see the response
   assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined);
-  moment.now += DAY / 4;
+  conditions.now += DAY / 4;
   await uploader.sendAtPageEnd(documents.device, first); // the other tab's, which had it yesterday
   assert.equal(sent.length, 3);
-  moment.now += DAY;
+  conditions.now += DAY;
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 3);
-  moment.now += DAY;
+  conditions.now += DAY;
   assert.ok(uploader.uploadForPageEnd(documents, undefined));
 });
 
-test("reports that are recorded while one waits draw no other delay", (t) => {
+test("reports that are stored during a delay do not extend the delay", (t) => {
   let n = 0;
   const coins = () => ((n += 1), [2 ** 31]);
   const sender = new Sender(async () => ({ nextAt: Infinity }), { coins, clock: () => 0, maxDelay: 60 });
@@ -265,7 +265,7 @@ test("reports that are recorded while one waits draw no other delay", (t) => {
   assert.equal(n, 1);
 });
 
-test("when what was left is sent, the next report waits for the whole delay", async (t) => {
+test("after the backlog the next report waits for the whole delay", async (t) => {
   let n = 0;
   const step = async () => ({ nextAt: 0, uploadId: String((n += 1)) });
   const coins = () => [2 ** 28]; // a sixteenth of a delay

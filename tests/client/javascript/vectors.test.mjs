@@ -1,4 +1,4 @@
-// The protocol's golden vectors, unchanged: what a device computes and writes agrees with all of them.
+// The test vectors of the protocol (tests/vectors): the client computes and writes the stated values.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -52,7 +52,7 @@ test("every text has the stated host", async () => {
   for (const { text, host } of load("host")) assert.equal(normalize("host", text), host, text);
 });
 
-test("a text beyond the limit fits nowhere", async () => {
+test("a text beyond the limit becomes the empty text", async () => {
   await loadNormalizers(new Set(["host", "domain"]));
   for (const row of load("long_value")) {
     const params = await paramsOf(row);
@@ -71,7 +71,7 @@ test("every parameter set has the stated fingerprints", async () => {
   }
 });
 
-test("every secret falls into the stated cohort of every scope", async () => {
+test("every secret has the stated cohort in every scope", async () => {
   for (const row of load("cohort")) {
     const params = await readParams(row.params);
     const scope = encodeScope(row.metric, row.epoch, params);
@@ -79,7 +79,7 @@ test("every secret falls into the stated cohort of every scope", async () => {
   }
 });
 
-test("every secret answers for the stated part, whose bits and fingerprint are its own", async () => {
+test("every secret chooses the stated part, which has bits and a fingerprint of its own", async () => {
   const seen = new Set();
   for (const row of load("part")) {
     const secret = await keyOf(row.secret);

@@ -1,4 +1,8 @@
-"""Where a program may find itself: it does its work, asks nobody, and says nothing of telemetry."""
+"""Surroundings in which a device cannot work, or in which no person can respond.
+
+The program does its work in silence. The surroundings are closed streams, full and read-only disks,
+foreign folders, and other versions.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +41,14 @@ CASES: Final = {
     "a read-only disk": (MOUNTED.format(READ_ONLY, "."), False),
     "a full disk": (MOUNTED.format(FULL, "data"), False),
 }
-"""What surrounds the program "$@", in the folder of its test, and whether a device can work."""
+"""Shell line that runs the program "$@" in its folder; whether a device can work there."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("said", ["", "yes"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_program_works_anywhere(tool: Tool, case: str, said: str) -> None:
-    """On a terminal; who has agreed has a device wherever there can be one."""
+    """The output is that of the program alone. After a yes the device works, wherever it can."""
     if os.geteuid() != 0 and ("mount" in CASES[case][0] or "chown" in CASES[case][0]):
         pytest.skip("needs to be root, as in a container")
     surroundings, works = CASES[case]
@@ -64,7 +68,7 @@ def test_a_program_works_anywhere(tool: Tool, case: str, said: str) -> None:
 
 @pytest.mark.parametrize(("first", "sender"), [*itertools.product(("old", "new"), repeat=2)])
 def test_versions_of_a_tool_share_a_folder(tool: Tool, first: str, sender: str) -> None:
-    """The newer one knows one command more: one device, one budget, one answer a month."""
+    """Two versions of one tool are one device: one budget, and one report a month."""
     newer = tool.registry.with_name("newer.toml")
     text = tool.registry.read_text()
     newer.write_text(text.replace('  "check",\n', '  "check",\n  "deploy",\n'))
@@ -113,7 +117,7 @@ print(*sorted(os.listdir(host.folder)))
 
 
 def test_windows_by_its_stand_ins(tool: Tool, tmp_path: Path) -> None:
-    """A folder of the user that does not roam, no owners, no process groups, other locks."""
+    """The local folder of the user, no owners, no process groups, other locks."""
     home = tmp_path / "Ada Lovelace" / "AppData" / "Local"
     ended = subprocess.run(
         [sys.executable, "-c", WINDOWS, str(tool.registry)],

@@ -1,4 +1,4 @@
-"""`telemetry on|off|status|preview|view|log|reset|send|init`, and folders as they should not be."""
+"""The command `telemetry` with its subcommands, and folders that are damaged or incomplete."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ from rappor.protocol.encodings import get_encoder
 BOTH = pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 
 
-def agree(tool: Tool, *, at: str = "") -> Host:
-    """Let a person agree whose clock stands at a moment."""
-    host = tool.host(Host, clock=FixedClock(at) if at else time.time)
+def agree(tool: Tool, *, now: str = "") -> Host:
+    """Return a host whose person has agreed. `now` is the fixed time of its clock."""
+    host = tool.host(Host, clock=FixedClock(now) if now else time.time)
     host.agree()
     return host
 
 
 def last_day_but_one() -> str:
-    """Return noon of this month's last day but one, when every device has drawn its day.
+    """Return noon of this month's last day but one.
 
-    A report of the last day could not leave within the month.
+    The drawn day of every device has come by then, and a report of that day can still leave
+    within the
+    month.
     """
     today = time.gmtime()
     n_days = calendar.monthrange(today.tm_year, today.tm_mon)[1]
@@ -44,7 +46,7 @@ def last_day_but_one() -> str:
 @pytest.mark.slow
 @BOTH
 def test_on_and_off(tool: Tool) -> None:
-    """`on` describes what it agrees to; `off` leaves the answer, and the nats of the year."""
+    """`on` prints the privacy notice; `off` leaves the response and the reserved nats only."""
     assert "Collected by a@example.org" in tool.run("telemetry", "on")
     tool.run("build")
     until(lambda: peek(tool.folder).has_secret)
@@ -57,7 +59,7 @@ def test_on_and_off(tool: Tool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY"])
 def test_status_says_what_decided(tool: Tool, name: str) -> None:
-    """The environment, or the person, with the day of the answer."""
+    """The environment, or the person with the day of the response."""
     tool.run("telemetry", "on")
     status = tool.run("telemetry", "status", env={name: "true"})
     assert re.match(rf"Telemetry of mytool is off: the environment has {name}=true. .* yes", status)
@@ -65,7 +67,7 @@ def test_status_says_what_decided(tool: Tool, name: str) -> None:
 
 
 def test_status_says_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
-    """Or a maker who works in one waits for the question; whoever has agreed needs none."""
+    """A developer who works in a container would wait for the question in vain."""
     inside = tool.program.read_text().replace("containers=()", 'containers=["/"]')
     tool.program.write_text(inside)
     assert "Nobody is asked in a container" in tool.run("telemetry", "status")
@@ -74,24 +76,24 @@ def test_status_says_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
 
 
 def test_reset_begins_as_a_new_device(tool: Tool) -> None:
-    """Another secret, the same answer."""
+    """The secret is gone, and the response stays."""
     tool.run("telemetry", "on")
     tool.run("build")
-    until(lambda: peek(tool.folder).has_secret)  # its worker has begun, and begins no other
+    until(lambda: peek(tool.folder).has_secret)  # the recording process has opened the device
     assert "is on" in tool.run("telemetry", "reset")
     assert not peek(tool.folder).has_secret
     assert read_consent(str(tool.folder)).word == "yes"
 
 
 def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """A run starts a sender that nobody waits for; preview had the bytes, and log has them."""
+    """A run starts a process that sends, and does not wait for it. `log` prints the upload."""
     registry = Registry.load(Tool(tmp_path).registry)
     with accepting(registry) as collector:
         tool = Tool(tmp_path, collector=collector.url)
-        host = agree(tool, at=last_day_but_one())
+        host = agree(tool, now=last_day_but_one())
         host.record_and_send("build")
         assert len(peek(tool.folder).pending_reports) == 1
-        with open_spool(tool.folder) as db:  # as if its day had ended today
+        with open_spool(tool.folder) as db:  # the day of the report ended at midnight
             db.execute("UPDATE held SET ends = ?", (time.time() // 86400 * 86400,))
         tool.run("build")
         until(lambda: len(collector.reports) == 1)
@@ -105,8 +107,8 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
 def test_preview_shows_the_bytes_that_are_sent(
     tool: Tool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that are kept until the day is over, as they leave; and what they reveal."""
-    host = agree(tool, at="2026-12-30T12:00:00")
+    """The bytes of a pending report stay the same; a sentence says what they reveal."""
+    host = agree(tool, now="2026-12-30T12:00:00")
     host.record_and_send("build")
     assert manage(host, ["status"], []) == 0
     assert "0 waiting, 1 kept until the day is over." in capsys.readouterr().out
@@ -121,7 +123,7 @@ def test_preview_shows_the_bytes_that_are_sent(
 
 
 def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
-    """What is kept, was sent and would be sent, and what is collected; no value."""
+    """The page has a section for each kind of data, and its folder is private to the user."""
     tool.run("telemetry", "on")
     tool.run("build")
     page = Path(tool.run("telemetry", "view", "--no-browser").strip())
@@ -132,7 +134,7 @@ def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
 
 
 def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> None:
-    """It replaces the last one. A registry that is there stays; a new one needs an owner."""
+    """A second `init` replaces the section only. A new registry needs an owner."""
     readme = tmp_path / "README.md"
     readme.write_text("# My tool\n\nIt builds.")
     tool.run("telemetry", "init", "--readme", str(readme))
@@ -156,9 +158,9 @@ def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("devices", "cohorts"), [(12_799, 1), (12_800, 64), (10**6, 128)])
 def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: int) -> None:
-    """From the number of devices on at which names that nobody listed have blocks that close.
+    """12,800 devices a month are the smallest number at which blocks of unlisted names close.
 
-    The list has the program's own names. A name of a plugin is reported like any other.
+    The list has the names of the program. A device reports any name, also that of a plugin.
     """
     names = Registry.load(tool.registry)["command"].params.categories
     tool.registry.unlink()
@@ -186,7 +188,7 @@ def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: 
 
 
 def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) -> None:
-    """The registry stays as it is; options that say the same as it are not mentioned."""
+    """The registry does not change, and options that agree with it are not mentioned."""
     before = tool.registry.read_text()
     shown = tool.run(
         *("telemetry", "init", "--owner", "b@example.org", "--expires", "2040-01-01"),
@@ -202,7 +204,7 @@ def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) ->
 
 
 def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
-    """Whatever the consent of its users is."""
+    """The consent of its users stays stored."""
     tool.run("telemetry", "on")
     tool.registry.unlink()
     assert tool.run("build") == "built\n"
@@ -210,23 +212,23 @@ def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
     assert [path.name for path in tool.folder.iterdir()] == ["answer"]
 
 
-def test_a_folder_that_cannot_be_used_says_nothing_to_the_person(tool: Tool) -> None:
-    """The command does its work in silence; `status` says what is wrong."""
+def test_a_damaged_folder_does_not_disturb_the_program(tool: Tool) -> None:
+    """The command prints its own output only; `status` names the problem."""
     tool.run("telemetry", "on")
     (tool.folder / "device").write_text("a file in the device's place")
     assert tool.run("build") == "built\n"
     assert "It cannot work now" in tool.run("telemetry", "status")
 
 
-def test_a_command_that_fails_fails_as_it_would(tool: Tool) -> None:
-    """Its exit code is its own, and it is recorded like any other."""
+def test_a_failing_command_keeps_its_exit_code(tool: Tool) -> None:
+    """Telemetry prints nothing and changes no exit code."""
     tool.run("telemetry", "on")
     assert tool.run("fail", code=3) == ""
 
 
 @pytest.mark.parametrize("text", ["", "yes", "yes 1\x00", "maybe 20000", "\xff", "yes x"])
-def test_an_answer_that_cannot_be_read_is_no_consent(tmp_path: Path, text: str) -> None:
-    """And no reason to ask again."""
+def test_an_unreadable_response_is_no_consent(tmp_path: Path, text: str) -> None:
+    """The question is not shown again: the person may have refused."""
     (tmp_path / "answer").write_text(text, encoding="latin-1")
     consent = read_consent(str(tmp_path))
     assert consent.word != "yes"
@@ -237,7 +239,7 @@ def test_an_answer_that_cannot_be_read_is_no_consent(tmp_path: Path, text: str) 
     "consent", [Consent("yes", (20000,), ("command", "more")), Consent("asked", (1, 2))]
 )
 def test_a_consent_is_read_as_it_was_written(tmp_path: Path, consent: Consent) -> None:
-    """Also in a folder that is made for it, which others cannot enter."""
+    """Also if the folder is created for it, private to the user."""
     folder = tmp_path / "new" / "folder"
     write_consent(str(folder), consent)
     assert read_consent(str(folder)) == consent

@@ -1,4 +1,8 @@
-"""Without consent nothing is written and nothing sent; an audit hook of the interpreter watches."""
+"""Without consent a program writes nothing and sends nothing.
+
+An audit hook of the interpreter sees every system call that could write, connect or start a
+process.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,12 @@ for i in range(n):
         os.unlink(answer)
 """
 )
-"""Starts a program n times in children of one process, which has loaded the library only."""
+"""Starts a program n times in children of one process.
+
+The process has imported the library of the program, such as click, so a start takes milliseconds.
+Each
+child imports the kit itself, and ends with code 1 if the hook has seen a call.
+"""
 
 STARTS = {
     CLICK: (("build", "--release"), ("check", "a file"), ("db", "wipe"), ("telemetry", "status")),
@@ -75,7 +84,8 @@ ANSWERS = (
     "nonsense",
     "yes 20000 command",
 )
-"""The last one is a yes, which the environment overrules."""
+"""Contents of the file of the consent that are no consent. The last one is a yes, and its start has
+DO_NOT_TRACK in the environment."""
 
 
 TOOLS = pytest.mark.parametrize(
@@ -84,7 +94,7 @@ TOOLS = pytest.mark.parametrize(
 
 
 def starts(tool: Tool, n: int) -> str:
-    """Start a tool n times: every command under every answer that is no consent."""
+    """Start a tool n times, with each command under each of `ANSWERS`; return its output."""
     libraries = next(
         each for each in LIBRARIES if f"import {each[0]}\n" in tool.program.read_text()
     )
@@ -109,13 +119,13 @@ def starts(tool: Tool, n: int) -> str:
     ],
 )
 def test_nothing_is_written_or_sent_without_consent(tool: Tool, n: int) -> None:
-    """All of these starts do their work."""
+    """No start writes, connects or starts a process, and every command does its work."""
     assert starts(tool, n).count("built") >= n // 4
 
 
 @TOOLS
 def test_the_hook_sees_what_a_device_does(tool: Tool) -> None:
-    """With consent the same watcher sees its process start."""
+    """With consent the same hook sees the start of the recording process."""
     today = int(time.time()) // 86400
     tool.folder.mkdir(parents=True)
     tool.answer.write_text(f"yes {today} command\n")
@@ -124,8 +134,8 @@ def test_the_hook_sees_what_a_device_does(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
-def test_a_run_that_is_off_imports_the_hook_alone(tool: Tool) -> None:
-    """Two doors, the errors, and four modules of the kit that ask whether telemetry is on."""
+def test_a_run_without_consent_imports_ten_modules(tool: Tool) -> None:
+    """They find out whether telemetry is on. The device would slow every command."""
     loaded = (
         "import atexit, sys\n"
         "atexit.register(lambda: print(*sorted(m for m in sys.modules if m.startswith('rappor'))))"

@@ -1,4 +1,4 @@
-"""The example project goes the whole way: a tool, a collector, 300 people, a public page."""
+"""The example project: a tool, a collector, 300 people and a public page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ USES = {"hello": 0.4, "hello --loud": 0.3, "bye": 0.2, "wave": 0.1}
 
 
 @pytest.mark.slow
-def test_the_example_goes_the_whole_way(tmp_path: Path) -> None:
-    """As pasted: all devices are counted once, and the page shows shares near the true ones."""
+def test_the_page_of_the_example_runs_as_pasted(tmp_path: Path) -> None:
+    """Each device counts once, and the shares of the public page are near the true shares."""
     folder = tmp_path / "kit"
     shutil.copytree(SHIPPED, folder, ignore=shutil.ignore_patterns("__pycache__"))
     answer = run_script(script_of(blocks(folder / "README.md")), folder)

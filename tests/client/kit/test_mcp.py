@@ -1,4 +1,4 @@
-"""A server of FastMCP: the names of its tools are recorded, and nothing of a call."""
+"""Servers of FastMCP: the middleware records names of called tools, and no data of a call."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ server.run(show_banner=False)
 """
 
 
-class Awake(Host):
-    """A host that records during tests, into a list."""
+class NameRecorder(Host):
+    """A host that appends recorded names to a list, also in a test."""
 
     def __init__(self, folder: Path) -> None:
         """Create the list of recorded names."""
@@ -52,7 +52,7 @@ class Awake(Host):
             folder=folder / "own",
             what="tools",
         )
-        self.seen: list[str] = []
+        self.names: list[str] = []
 
     def is_recording(self) -> bool:
         """Return True."""
@@ -60,13 +60,13 @@ class Awake(Host):
 
     def record_and_send(self, use: str) -> None:
         """Append a use to the list."""
-        self.seen.append(use)
+        self.names.append(use)
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Awake:
+def host(tmp_path: Path) -> NameRecorder:
     """A host whose operator has agreed to a registry of one tool."""
-    host = Awake(tmp_path)
+    host = NameRecorder(tmp_path)
     end = datetime.date(2099, 12, 31)
     text = format_registry(
         host, ["add", "multiply"], owner="a@example.org", expires=end, devices=None
@@ -76,8 +76,8 @@ def host(tmp_path: Path) -> Awake:
     return host
 
 
-def test_a_registry_names_the_tools(host: Awake) -> None:
-    """Its description says tools, not commands."""
+def test_a_registry_names_the_tools(host: NameRecorder) -> None:
+    """The description says tools, and explains the name of the metric."""
     metric = Registry.load(host.registry)["command"]
     assert (
         metric.description == "Which tools of myserver are used (a command is one of these tools)"
@@ -86,8 +86,8 @@ def test_a_registry_names_the_tools(host: Awake) -> None:
     assert "plugin" not in Path(host.registry).read_text()
 
 
-def test_init_speaks_of_tools(host: Awake, capsys: pytest.CaptureFixture[str]) -> None:
-    """A server has neither commands nor plugins."""
+def test_init_speaks_of_tools(host: NameRecorder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The messages of `init` contain neither commands nor plugins."""
     Path(host.registry).unlink()
     words = ["init", "--owner", "a@example.org", "--devices", "300"]
     assert manage(host, words, ["add", "multiply"]) == 0
@@ -100,8 +100,8 @@ def test_init_speaks_of_tools(host: Awake, capsys: pytest.CaptureFixture[str]) -
     assert "plugin" not in shown
 
 
-def test_names_of_the_servers_own_tools_are_recorded(host: Awake) -> None:
-    """Neither arguments nor a name that the server does not have."""
+def test_names_of_the_servers_own_tools_are_recorded(host: NameRecorder) -> None:
+    """A client may call any name. A name that the server does not list is not recorded."""
     server = fastmcp.FastMCP("myserver")
     server.tool(add)
     server.add_middleware(Telemetry(host))
@@ -113,12 +113,14 @@ def test_names_of_the_servers_own_tools_are_recorded(host: Awake) -> None:
             await client.call_tool("secret", {}, raise_on_error=False)
 
     asyncio.run(call())
-    assert host.seen == ["add"]
+    assert host.names == ["add"]
 
 
 @pytest.mark.parametrize("consents", ["file", "environment"])
-def test_a_server_over_stdio_answers_as_without(host: Awake, tmp_path: Path, consents: str) -> None:
-    """Not a byte of telemetry is on the standard output, over which it speaks; the device works."""
+def test_a_server_over_stdio_works_as_without_telemetry(
+    host: NameRecorder, tmp_path: Path, consents: str
+) -> None:
+    """Standard output carries the protocol, so telemetry must not write to it."""
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     env = {name: text for name, text in os.environ.items() if name not in ("CI", "DO_NOT_TRACK")}

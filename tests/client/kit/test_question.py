@@ -1,4 +1,4 @@
-"""The one question: on a terminal, after the command's output, and never twice."""
+"""The consent question: on a terminal, after a command, and not again after a response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def days_ago(n: int) -> int:
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 @pytest.mark.parametrize(("typed", "word"), [(b"y\n", "yes"), (b"\n", "no"), (b"no\n", "no")])
 def test_a_person_is_asked_once_after_the_output(tool: Tool, typed: bytes, word: str) -> None:
-    """What they answer is kept, and the next run does not ask."""
+    """The response is stored, and the next run shows no question."""
     shown = tool.on_terminal("build", types=typed)
     assert shown.startswith("built\n")
     assert shown.index("built") < shown.index(QUESTION)
@@ -38,7 +38,7 @@ def test_page_shows_the_question(tool: Tool) -> None:
 
 @pytest.mark.parametrize("typed", [b"\x03", b"\x04"], ids=["Ctrl-C", "end of input"])
 def test_no_answer_is_asked_again_once_a_week_later(tool: Tool, typed: bytes) -> None:
-    """Whoever breaks off has not agreed; nothing is recorded, and the program ends as it would."""
+    """Neither Ctrl-C nor the end of the input is a response, so the question comes again."""
     assert QUESTION in tool.on_terminal("build", types=typed)
     assert "the question of" in tool.run("telemetry", "status")
     for days, is_asked in ((6, False), (7, True), (400, False)):
@@ -52,7 +52,7 @@ def test_no_answer_is_asked_again_once_a_week_later(tool: Tool, typed: bytes) ->
 
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 def test_neither_help_nor_the_commands_ask(tool: Tool, request: pytest.FixtureRequest) -> None:
-    """Only a command that did its work is followed by the question."""
+    """The question follows a command of the program only."""
     ends = ["--help", "build --help", "db --help", "telemetry status", "telemetry preview"]
     if "click" in request.node.name:
         ends.append("--version")

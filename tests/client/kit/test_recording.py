@@ -1,4 +1,4 @@
-"""What a run records: names of commands and flags, one of them, and never a value."""
+"""Recording of a run: names of commands and flags, one use a month, and never a value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = [
 
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 def test_init_lists_every_command_and_flag(tool: Tool) -> None:
-    """Whatever library made the program, and no option that ends it, as --version."""
+    """With click and with typer; options that end the program, such as --version, are left out."""
     listed = Registry.load(tool.registry)[METRIC].params.categories
     assert sorted(set(listed) - {"--no-verbose"}) == sorted(NAMES)
 
@@ -40,8 +40,8 @@ def test_init_lists_every_command_and_flag(tool: Tool) -> None:
         (["db", "wipe", "-f"], ["db wipe --force"]),
     ],
 )
-def test_a_run_uses_names(tmp_path: Path, words: list[str], uses: list[str]) -> None:
-    """The command and the flags that were typed, by their long names; no argument, no value."""
+def test_uses_of_a_run(tmp_path: Path, words: list[str], uses: list[str]) -> None:
+    """The typed command and flags, by their long names; no argument and no value."""
     seen: list[list[str]] = []
     recording = "seen.append(list_uses(click.get_current_context())) or ("
     source = CLICK.replace("click.echo(", recording)
@@ -52,7 +52,7 @@ def test_a_run_uses_names(tmp_path: Path, words: list[str], uses: list[str]) -> 
 
 
 def test_a_name_that_the_group_does_not_list_is_not_recorded() -> None:
-    """A group that takes any word as a command may have been given a value."""
+    """Case: a group accepts any word as a command, so the word may be a value."""
 
     class Anything(click.Group):
         def get_command(self, _: click.Context, cmd_name: str) -> click.Command:
@@ -65,7 +65,7 @@ def test_a_name_that_the_group_does_not_list_is_not_recorded() -> None:
 
 
 def test_a_program_without_commands_is_refused() -> None:
-    """One that cannot have the command `telemetry` is told so at its start."""
+    """Such a program cannot have the command `telemetry`, and raises at its start."""
     import typer  # noqa: PLC0415  # 50 ms, and for this test only
 
     app = typer.Typer()
@@ -77,8 +77,8 @@ def test_a_program_without_commands_is_refused() -> None:
 
 
 @pytest.mark.parametrize("what", ["list_commands", "get_command"])
-def test_a_group_with_ways_of_its_own_works_as_before(tmp_path: Path, what: str) -> None:
-    """Whatever telemetry stumbles over, the command runs; and `telemetry` is found."""
+def test_a_group_with_methods_of_its_own_still_works(tmp_path: Path, what: str) -> None:
+    """A method may raise or not find `telemetry`: both commands run all the same."""
     ran: list[str] = []
 
     class Odd(click.Group):
@@ -99,28 +99,28 @@ def test_a_group_with_ways_of_its_own_works_as_before(tmp_path: Path, what: str)
 
 
 class Person:
-    """Somebody who has agreed, on a device whose clock is ours."""
+    """A person with a device, whose clock and transport the test controls."""
 
     def __init__(self, tool: Tool) -> None:
         self.clock, self.transport = FixedClock("2026-12-01T12:00:00"), MemoryTransport()
         self.host = tool.host(Host, collector=self.transport, clock=self.clock)
 
     def use(self, *uses: str) -> None:
-        """Run the program, without the process of its own."""
+        """Record uses as the recording process does."""
         for use in uses:
             self.host.record_and_send(use)
 
 
 @pytest.fixture
 def person(tool: Tool) -> Person:
-    """Somebody who has agreed."""
+    """A person who has agreed."""
     person = Person(tool)
     person.host.agree()
     return person
 
 
-def test_a_device_answers_once_a_month(person: Person) -> None:
-    """One upload a month, and rest on most days."""
+def test_a_device_reports_once_a_month(person: Person) -> None:
+    """One upload a month, without names in it, and 4 nats for each month."""
     for month, days in ((12, 31), (1, 31), (2, 3)):
         for day in range(1, days + 1):
             person.clock.set(f"{2027 if month < 12 else 2026}-{month:02}-{day:02}T12:00:00")
@@ -135,7 +135,7 @@ def test_a_device_answers_once_a_month(person: Person) -> None:
 
 
 def test_a_device_that_has_reported_cools_down_until_midnight(person: Person) -> None:
-    """Most runs of a month open nothing: neither folder nor registry."""
+    """A run during a cooldown opens neither the device nor the registry."""
     cooldowns = []
     for day in range(1, 32):
         person.clock.set(f"2027-01-{day:02}T12:00:00")
@@ -143,12 +143,12 @@ def test_a_device_that_has_reported_cools_down_until_midnight(person: Person) ->
         person.host.send()
         person.use("build")
         cooldowns.append((Path(person.host.folder) / "cooldown").exists())
-    assert cooldowns.count(False) <= 2  # before its own day; until the report of that day has left
+    assert cooldowns.count(False) <= 2  # on the drawn day, and until its report has left
 
 
 @pytest.mark.parametrize(("later", "n"), [("2026-12-31", 1), ("2027-01-02", 0)])
-def test_what_waits_leaves_within_its_month_or_never(person: Person, later: str, n: int) -> None:
-    """The next month has its own report, on its own day."""
+def test_a_report_leaves_within_its_month_or_never(person: Person, later: str, n: int) -> None:
+    """The next month has a report and a drawn day of its own."""
     person.clock.set("2026-12-30T12:00:00")
     person.use("check")
     assert len(read_contents(person.host.folder).pending_reports) == 1
@@ -169,10 +169,8 @@ def test_a_use_of_the_last_day_of_a_month_is_not_recorded(person: Person) -> Non
     assert not contents.queued_reports
 
 
-def test_metrics_of_a_later_registry_are_off_until_they_are_agreed_to(
-    person: Person, tool: Tool
-) -> None:
-    """A yes is to what was described; new names of commands are no new metric."""
+def test_a_new_metric_needs_a_new_consent(person: Person, tool: Tool) -> None:
+    """The person agreed to the described metrics only. `telemetry on` agrees to the new one."""
     text = tool.registry.read_text()
     more = text[text.index("[metrics") :].replace("[metrics.command]", "[metrics.more]")
     tool.registry.write_text(text.replace("total = 48", "total = 96") + more)
@@ -183,24 +181,24 @@ def test_metrics_of_a_later_registry_are_off_until_they_are_agreed_to(
     assert "learnt" not in tool.run("telemetry", "status")
 
 
-class Counting(Host):
-    """A host that is on, and counts what it works for."""
+class UseCounter(Host):
+    """A host that counts uses in place of recording them."""
 
     used = 0
 
     def is_on(self) -> bool:
-        """Be on, in a test too."""
+        """Return True, although the environment is that of a test."""
         return True
 
     def record_and_send(self, use: str) -> None:
-        """Count a use."""
+        """Count the use."""
         self.used += bool(use)
 
 
 def test_a_loop_of_runs_is_one_use_in_ten_seconds(tool: Tool) -> None:
-    """A script that calls a tool a thousand times is no thousand uses, nor processes."""
+    """A loop of a script neither counts many times nor starts many processes."""
     clock = FixedClock("2026-12-01T12:00:00")
-    host = tool.host(Counting, collector=MemoryTransport(), clock=clock)
+    host = tool.host(UseCounter, collector=MemoryTransport(), clock=clock)
     host.agree()
     for seconds, used in ((0, 1), (9, 1), (2, 2), (-200_000, 3), (300_000, 4)):
         clock.advance(seconds=seconds)
@@ -209,8 +207,8 @@ def test_a_loop_of_runs_is_one_use_in_ten_seconds(tool: Tool) -> None:
         assert host.used == used
 
 
-class TakenBack(Host):
-    """A host whose person says no while the device opens."""
+class Withdrawing(Host):
+    """A host whose person withdraws consent while the device opens."""
 
     n_asked = 0
 
@@ -221,14 +219,14 @@ class TakenBack(Host):
 
 
 def test_a_no_while_the_device_opens_erases_it(tool: Tool) -> None:
-    """A process that began before `telemetry off` leaves nothing behind it."""
-    host = tool.host(TakenBack)
+    """Case: a recording process starts before `telemetry off` and opens the device after it."""
+    host = tool.host(Withdrawing)
     with host.open() as client:
         assert str(client.record("command", "build")) == "skipped: there is no consent"
     assert not read_contents(host.folder).has_secret
 
 
-def test_without_a_home_it_is_off(tool: Tool) -> None:
-    """No folder of the name ~ appears where the person works."""
+def test_telemetry_is_off_without_a_home(tool: Tool) -> None:
+    """Otherwise a folder named ~ would appear in the working folder."""
     host = Host("mytool", registry=tool.registry, collector=None, folder="~nobody.at.all/data")
     assert host.find_obstacle() == "the home of the user is not known"

@@ -1,4 +1,4 @@
-"""Names of routes: a name for each route, the one that answered, and none for two."""
+"""Names of routes: each route has a name of its own, under which its visits are recorded."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from starlette.testclient import TestClient
 from rappor import ParamsError
 
 Visits = list[tuple[str, str, str]]
-"""Method and address of a request, and the name under which it must be recorded; "" if none."""
+"""Requests by method and address, with the recorded name; the empty name is not recorded."""
 
 
 def page(_: Request) -> PlainTextResponse:
-    """Answer every route that a test gives no function of its own."""
+    """Serve every route that has no function of its own."""
     return PlainTextResponse("page")
 
 
 def other(_: Request) -> PlainTextResponse:
-    """Answer as `page`, by another function."""
+    """Serve as `page` does, as another function."""
     return PlainTextResponse("other")
 
 
 def view() -> str:
-    """Answer the routes of FastAPI."""
+    """Serve the routes of FastAPI."""
     return "page"
 
 
 class Cart(HTTPEndpoint):
-    """A view that is a class: one route, whatever the method."""
+    """A class as a view: one route for all of its methods."""
 
     def get(self, _: Request) -> PlainTextResponse:
-        """Answer."""
+        """Serve a request."""
         return PlainTextResponse("cart")
 
     post = get
 
 
 def one_function() -> tuple[Any, Visits]:
-    """Several routes of one function, also with parameters, and below a mount without a name."""
+    """Return routes of one function, also with parameters and below a mount without a name."""
     routes = [
         Route("/", page, name="home"),
         Route("/help", page, name="help"),
@@ -69,7 +69,7 @@ def one_function() -> tuple[Any, Visits]:
 
 
 def one_path() -> tuple[Any, Visits]:
-    """Methods of one path, by different functions, by one, and by a class."""
+    """Return routes of one path and different methods, of functions and of a class."""
     routes = [
         Route("/item", page, methods=["GET"], name="read"),
         Route("/item", other, methods=["POST"], name="write"),
@@ -91,7 +91,7 @@ def one_path() -> tuple[Any, Visits]:
 
 
 def nested_mounts() -> tuple[Any, Visits]:
-    """Mounts in mounts, one application mounted twice, and hosts."""
+    """Return mounts inside mounts, an application that is mounted twice, and hosts."""
     inner = Starlette(routes=[Route("/", page, name="list"), Route("/{id}", page, name="one")])
     shop = [Mount("/users", inner, name="users"), Mount("/orders", inner)]
     routes = [
@@ -111,13 +111,13 @@ def nested_mounts() -> tuple[Any, Visits]:
 
 
 def mounted_itself() -> tuple[Any, Visits]:
-    """An application that is below another one, which the kit does not know."""
+    """Return an application that is mounted in another application, which has no telemetry."""
     app, visits = one_function()
     return app, [(method, f"/outer{path}", name) for method, path, name in visits]
 
 
 def fastapi_routers() -> tuple[Any, Visits]:
-    """Routers with and without paths, nested, included twice, and with mounts in them."""
+    """Return routers with and without paths: nested, included twice, and with mounts."""
     from fastapi import APIRouter, FastAPI  # noqa: PLC0415 - 0.4 s
 
     app, both, inner, plain = FastAPI(), APIRouter(), APIRouter(prefix="/users"), APIRouter()
@@ -148,7 +148,7 @@ def fastapi_routers() -> tuple[Any, Visits]:
 
 
 def fastapi_admin() -> Any:
-    """An application of FastAPI that knows where a proxy has put it."""
+    """Return an application of FastAPI with the root path of a proxy."""
     from fastapi import FastAPI  # noqa: PLC0415 - 0.4 s
 
     app = FastAPI()
@@ -157,7 +157,7 @@ def fastapi_admin() -> Any:
 
 
 def behind_proxy() -> tuple[Any, Visits]:
-    """A root path that the server tells, as behind a proxy that cuts it, or does not."""
+    """Return an application behind a proxy that removes or keeps the root path."""
     routes = [Route("/read", page, name="read"), Route("/again", page, name="again")]
     return Starlette(routes=routes), [("GET", "/read", "read"), ("GET", "/api/again", "again")]
 
@@ -166,7 +166,7 @@ ASGI = [one_function, one_path, nested_mounts, mounted_itself, fastapi_routers, 
 
 
 class Recorded(Site):
-    """A site that shows a test the names of its visits."""
+    """A site that stores the names of its visits in a list."""
 
     names: list[str]
 
@@ -177,7 +177,7 @@ class Recorded(Site):
 
 
 def watch(app: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    """Give an application telemetry whose names are seen."""
+    """Add telemetry to an application; the site stores the recorded names."""
     monkeypatch.setattr("rappor_client.kit.web.Site", Recorded)
     site = telemetry(
         app, "site", registry=folder / "r.toml", collector=None, folder=folder / "devices",
@@ -196,10 +196,10 @@ def listed(site: Site) -> list[str]:
 
 
 @pytest.mark.parametrize("make", ASGI)
-def test_the_route_that_answered_is_recorded(
+def test_the_route_of_a_request_is_recorded(
     make: Callable[[], tuple[Any, Visits]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever routes share its function, and under a name that `init` has listed."""
+    """Also if routes share a function or a path. `init` lists the name."""
     app, visits = make()
     site = watch(app, tmp_path, monkeypatch)
     outer = Starlette(routes=[Mount("/outer", app)]) if make is mounted_itself else app
@@ -213,7 +213,7 @@ def test_the_route_that_answered_is_recorded(
 
 
 def test_an_endpoint_of_flask_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions of one name in two blueprints, one blueprint twice, nested ones, one view twice."""
+    """Blueprints with equal function names, registered twice, and nested; a view with two rules."""
     from flask import Blueprint, Flask  # noqa: PLC0415 - 0.2 s
     from flask.views import MethodView  # noqa: PLC0415 - likewise
 
@@ -259,7 +259,7 @@ def test_an_endpoint_of_flask_is_recorded(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def fastapi_functions() -> Any:
-    """Two functions of one name, in routers without a path."""
+    """Return two functions of one name in routers without a path."""
     from fastapi import APIRouter, FastAPI  # noqa: PLC0415 - 0.4 s
 
     app = FastAPI()
@@ -297,7 +297,7 @@ def test_two_routes_of_one_name_are_refused(
     make: Callable[[], Any], addresses: tuple[str, str], tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """At the start, or by `init` where they were added later, with the addresses of both."""
+    """At the start, or by `init` for a later route. The message has both addresses."""
     made = make()
     app = Starlette(routes=made) if isinstance(made, list) else made
     with pytest.raises(ParamsError) as caught:
@@ -313,7 +313,7 @@ def test_two_routes_of_one_name_are_refused(
 
 
 def test_names_are_different_and_of_routes_that_are_listed() -> None:
-    """A route that the application hides from its schema has no name."""
+    """A route that the application hides from its schema is not listed."""
     hidden = Route("/health", page, include_in_schema=False)
     app = Starlette(routes=[hidden, Route("/", page, name="home"), Route("/x", page, name="x")])
     assert [route.name for route in list_routes(app)] == ["home", "x"]

@@ -1,4 +1,4 @@
-"""Runs of programs: which ends are followed by the question, and what of a run may be recorded."""
+"""Runs of click and typer: which ends are followed by the question, and which uses a run has."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rappor_client.kit.click import list_all_uses
 from rappor_client.kit.host import Host
 
 
-class Watched(Host):
-    """A host that counts its questions, and shows which uses it draws from."""
+class RunRecorder(Host):
+    """A host that stores the uses of each run, and counts questions in place of asking."""
 
     def __init__(self) -> None:
-        """Begin with none of either."""
+        """Create a host without a folder."""
         super().__init__("x", registry="none.toml", collector=None, folder="/nowhere")
-        self.drawn_from: list[list[str]] = []
+        self.runs: list[list[str]] = []
         self.n_asked = 0
 
     def is_recording(self) -> bool:
@@ -29,11 +29,11 @@ class Watched(Host):
         return True
 
     def record(self, uses: Sequence[str]) -> None:
-        """Keep the uses of a run."""
-        self.drawn_from.append(list(uses))
+        """Store the uses of a run."""
+        self.runs.append(list(uses))
 
     def finish_run(self) -> None:
-        """Count a question."""
+        """Count the question."""
         self.n_asked += 1
 
 
@@ -56,7 +56,7 @@ ENDS: dict[str, tuple[Callable[[], Any], bool]] = {
     "usage": (lambda: leave(click.UsageError("wrong")), False),
     "Ctrl-C": (lambda: leave(KeyboardInterrupt()), False),
 }
-"""How a command ends, and whether that is a success."""
+"""End of a command by its name, and whether the end is a success."""
 
 
 def leave(error: BaseException) -> None:
@@ -69,8 +69,8 @@ def leave(error: BaseException) -> None:
 def test_every_success_is_followed_by_the_question(
     way: str, ends: Callable[[], Any], is_success: bool
 ) -> None:
-    """However a program ends with exit code 0, and after nothing else; the end is its own."""
-    host = Watched()
+    """The question follows exit code 0, in every spelling, and no other end."""
+    host = RunRecorder()
     raised: list[BaseException] = []
     try:
         if way == "Host.run":
@@ -90,7 +90,7 @@ def test_every_success_is_followed_by_the_question(
 
 
 def chain(*, alone: bool = False) -> click.Group:
-    """Return a group whose commands may follow each other."""
+    """Return a group of which a person may type several commands in one run."""
     wheel = click.Command("wheel", params=[click.Option(["--fast"], is_flag=True)])
     wheel.callback = lambda fast: None  # noqa: ARG005 - by click's call
     commands = [click.Command(name, callback=lambda: None) for name in ("sdist", "upload")]
@@ -102,7 +102,7 @@ def chain(*, alone: bool = False) -> click.Group:
 
 
 def groups() -> click.Group:
-    """Return a program whose root and whose groups run by themselves."""
+    """Return a program whose root and groups also run without a command."""
     flags = [click.Option(["--all"], is_flag=True)]
     remote = click.Group(
         "remote", invoke_without_command=True, params=flags, callback=lambda all: None,  # noqa: A006, ARG005
@@ -137,31 +137,31 @@ def groups() -> click.Group:
         (groups, "dist sdist upload", {"dist sdist", "dist upload"}),
     ],
 )
-def test_all_that_a_run_used_may_be_recorded(
+def test_each_command_and_flag_of_a_run_is_a_use(
     make: Callable[[], click.Group], words: str, uses: set[str]
 ) -> None:
-    """Every command of a chain, once, and a group that runs by itself; `init` lists all of them."""
-    host, program = Watched(), make()
+    """Each command of a chain, and a group that runs by itself. `init` lists all uses."""
+    host, program = RunRecorder(), make()
     kit._watch_root(program, host)
     program.main(words.split(), standalone_mode=False)
-    (drawn_from,) = host.drawn_from
-    assert set(drawn_from) == uses
-    assert len(drawn_from) == len(uses)
+    (uses_of_run,) = host.runs
+    assert set(uses_of_run) == uses
+    assert len(uses_of_run) == len(uses)
     assert uses <= set(list_all_uses(click.Context(make(), info_name="x")))
     assert host.n_asked == 1
 
 
 @pytest.mark.parametrize("words", ["sdist nothing", "nothing", "sdist --wrong", "stash", "--help"])
-def test_a_run_that_does_not_begin_is_not_recorded(words: str) -> None:
-    """A word that is no command, and a group that needs one, are errors of usage."""
+def test_an_error_of_usage_is_not_recorded(words: str) -> None:
+    """Examples: a word that is no command, and a group that needs a command."""
     for make in (chain, groups):
-        host, program = Watched(), make()
+        host, program = RunRecorder(), make()
         kit._watch_root(program, host)
         try:
             program.main(words.split(), standalone_mode=False)
         except click.UsageError:
             assert host.n_asked == 0
-        assert host.drawn_from == []
+        assert host.runs == []
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_a_run_that_does_not_begin_is_not_recorded(words: str) -> None:
     [("", ["(no command)"]), ("sub", ["sub"]), ("sub go", ["sub go"]), ("go", ["go"])],
 )
 def test_groups_of_typer_run_by_themselves(words: str, uses: list[str]) -> None:
-    """As those of click, whose code typer has a copy of."""
+    """Typer has a copy of the code of click, so its groups are other classes."""
     app, sub = typer.Typer(), typer.Typer()
-    for each in (app, sub):
-        each.callback(invoke_without_command=True)(lambda: None)
-        each.command("go")(lambda: None)
+    for group in (app, sub):
+        group.callback(invoke_without_command=True)(lambda: None)
+        group.command("go")(lambda: None)
     app.add_typer(sub, name="sub")
     program: Any = typer.main.get_command(app)
-    host = Watched()
+    host = RunRecorder()
     kit._watch_root(program, host)
     program.main(words.split(), standalone_mode=False)
-    assert host.drawn_from == [uses]
+    assert host.runs == [uses]

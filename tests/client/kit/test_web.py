@@ -1,4 +1,4 @@
-"""Pages of Starlette, FastAPI and Flask: names of routes, of accounts that agree, and no more."""
+"""Web applications of Starlette, FastAPI and Flask: visited routes of accounts that agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from rappor import ParamsError, Registry
 
 Get = Callable[[str, str], tuple[int, dict[str, str], bytes]]
-"""(path, who is signed in) -> status, headers and body."""
+"""Sends a request: (path, account that is signed in) -> status, headers and body."""
 
 PAGES = [("/", 200), ("/user/secret?secret=1", 200), ("/sub/item/secret", 200), ("/none", 404)]
 KEY = "of the cookies"
@@ -31,7 +31,7 @@ AGREED: dict[str, Any] = {"anna": True, "ben": False, "carl": "yes", "dora": Non
 
 
 def starlette_app() -> tuple[Any, Get]:
-    """An application with one mounted in it, and what calls it."""
+    """Return an application with a mounted application, and a function that calls it."""
 
     async def home(_: Request) -> PlainTextResponse:
         return PlainTextResponse("home")
@@ -51,7 +51,7 @@ def starlette_app() -> tuple[Any, Get]:
 
 
 def fastapi_app() -> tuple[Any, Get]:
-    """The same with a router in it; its pages of documentation are no routes of the site."""
+    """Return an application with a router. FastAPI's pages of documentation are not recorded."""
     from fastapi import APIRouter, FastAPI  # noqa: PLC0415 - 0.4 s
 
     app, inner = FastAPI(), APIRouter(prefix="/sub")
@@ -64,7 +64,7 @@ def fastapi_app() -> tuple[Any, Get]:
 
 
 def asgi(app: Any) -> tuple[Any, Get]:
-    """Give an application sessions and a client."""
+    """Add sessions to an application; return the application and a function that calls it."""
     app.add_middleware(SessionMiddleware, secret_key=KEY)
 
     def get(path: str, who: str) -> tuple[int, dict[str, str], bytes]:
@@ -76,7 +76,7 @@ def asgi(app: Any) -> tuple[Any, Get]:
 
 
 def flask_app() -> tuple[Any, Get]:
-    """The same with a blueprint."""
+    """Return an application with a blueprint, and a function that calls it."""
     from flask import Blueprint, Flask  # noqa: PLC0415 - 0.2 s
 
     app, inner = Flask("mysite"), Blueprint("sub", "sub", url_prefix="/sub")
@@ -100,10 +100,10 @@ FRAMEWORKS = pytest.mark.parametrize(
 
 
 class Seen(Site):
-    """A site whose uses a test may see."""
+    """A site that stores the uses in a list in place of recording them."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:
-        """Begin with none."""
+        """Create the list."""
         super().__init__(*given, **settings)
         self.uses: list[tuple[str, str]] = []
 
@@ -118,7 +118,7 @@ class Seen(Site):
 
 
 def account(request: Any) -> tuple[str, Any] | None:
-    """Return who is signed in, as a host does by its session, and whether they agree."""
+    """Return the account that is signed in and its consent, as an application reads its session."""
     if isinstance(request, Request):
         request.session.get("id")
     else:
@@ -131,7 +131,7 @@ def account(request: Any) -> tuple[str, Any] | None:
 
 @pytest.fixture
 def person(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """What makes the environment that of a server, not of a test; call it in the test itself."""
+    """Return a function that removes the variables of tests; call it in the test itself."""
 
     def leave() -> None:
         for name in ("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST"):
@@ -142,7 +142,7 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.fixture
 def give(tmp_path: Path) -> Callable[..., Site]:
-    """Give an application telemetry, and write its registry."""
+    """Return a function that adds telemetry to an application and writes its registry."""
 
     def give(app: Any, **settings: Any) -> Site:
         given: dict[str, Any] = {
@@ -161,10 +161,10 @@ def give(tmp_path: Path) -> Callable[..., Site]:
 
 
 @FRAMEWORKS
-def test_names_of_routes_are_recorded_of_accounts_that_agree(
+def test_routes_of_agreeing_accounts_are_recorded(
     make: Callable[[], tuple[Any, Get]], give: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither paths nor queries, nobody who has not said True, and no page that is not listed."""
+    """No path, no query, no account without the consent True, and no page without a route."""
     app, get = make()
     monkeypatch.setattr("rappor_client.kit.web.Site", Seen)
     site = give(app)
@@ -187,7 +187,7 @@ def test_a_response_is_the_same_with_telemetry(
     is_broken: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Status, headers and body, also where the host's own function fails; the log has its kind."""
+    """Status, headers and body, also if a function of the host raises, which is logged."""
 
     def fails(_: object) -> None:
         raise LookupError("a secret")
@@ -202,7 +202,7 @@ def test_a_response_is_the_same_with_telemetry(
 
 
 class Stuck(Site):
-    """A site whose disk does not answer."""
+    """A site whose disk hangs."""
 
     free = threading.Event()
 
@@ -214,7 +214,7 @@ class Stuck(Site):
 def test_a_disk_that_hangs_keeps_nobody_waiting(
     give: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Eleven hundred requests are answered meanwhile; the uses that find no room are lost."""
+    """1,100 requests get their responses meanwhile. The uses beyond 1,000 are lost."""
     caplog.set_level(logging.ERROR)
     app, _ = starlette_app()
     monkeypatch.setattr("rappor_client.kit.web.Site", Stuck)
@@ -240,7 +240,7 @@ def test_an_account_is_a_device(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A use is recorded by the thread, the account's page shows it, and the job sends it."""
+    """The thread records a use, the page of the account shows it, and the job sends its report."""
     person()
     app, get = make()
     transport = MemoryTransport()
@@ -261,10 +261,10 @@ def test_an_account_is_a_device(
 
 
 @pytest.mark.parametrize("ends", ["job", "forget"])
-def test_who_no_longer_agrees_is_erased(
+def test_an_account_without_consent_is_erased(
     give: Callable[..., Site], person: Callable[[], None], ends: str
 ) -> None:
-    """By the host at once, else by the next job, and nothing of theirs is sent."""
+    """`forget` erases at once, the next job erases all others; nothing of them is sent."""
     person()
     transport = MemoryTransport()
     site = give(starlette_app()[0], collector=transport, agreed=list)
@@ -284,7 +284,7 @@ def test_who_no_longer_agrees_is_erased(
 def test_only_the_environment_and_the_registry_are_above_an_account(
     give: Callable[..., Site], tmp_path: Path
 ) -> None:
-    """Tests are an obstacle: nothing is written, whoever has agreed."""
+    """In the environment of a test nothing is written, although the account has agreed."""
     site = give(starlette_app()[0])
     site._make_device(site._account_folder("anna")).record(["home"])
     assert "is off: the environment has" in site.send()
@@ -292,7 +292,7 @@ def test_only_the_environment_and_the_registry_are_above_an_account(
 
 
 def test_any_other_application_is_refused() -> None:
-    """With the names of those that are known."""
+    """The message names the supported libraries."""
     given: dict[str, Any] = {"registry": "r", "collector": None, "agreed": list}
     with pytest.raises(ParamsError, match="Starlette, FastAPI or Flask, got builtin_function"):
         telemetry(print, "a", account=account, **given)
