@@ -23,6 +23,7 @@ HOST = f"127.{os.getpid() // 251 % 251 + 2}.{os.getpid() % 251}.1"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "compose.yaml").read_text())[
     "services"
 ]
+"""Services that the trial by Docker Compose starts, by name."""
 
 
 @pytest.mark.parametrize("name", SERVICES)

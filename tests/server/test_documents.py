@@ -23,8 +23,11 @@ from readers import blocks, script_of
 
 FOLDER = ROOT / "server"
 SETTINGS = (FOLDER / "SETTINGS.md").read_text(encoding="utf-8")
+"""Text of the page of settings."""
 BLOCKS = blocks(FOLDER / "README.md")
+"""Blocks of code that the collector's page shows."""
 POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
+"""Address that the page shows, which a test replaces by a real database."""
 OMISSION = "..."
 """Mark of omitted output: a line of its own, or the end of a line."""
 

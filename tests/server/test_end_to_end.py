@@ -19,9 +19,13 @@ from rappor import CollectorClient, Params, compare_segments, decode
 from rappor.simulation.population import english_words
 
 N_DEVICES = 1000
+"""Number of simulated devices. Each one is a real client with a folder of its own."""
 N_WORDS = 20
+"""Number of words that the devices have. More words would be too rare to detect."""
 FALSE_ALARM = 1e-9
+"""Probability that a test fails by chance."""
 WORD = UNBOUNDED + entry("word", k=64, m=8, candidates="words.txt", **LOUD)
+"""Registry with a metric of strings."""
 THEME = UNBOUNDED + entry(
     "theme",
     encoding="onehot",
@@ -29,6 +33,7 @@ THEME = UNBOUNDED + entry(
     segments={"version": ["1", "2"]},
     **LOUD,
 )
+"""Registry with a metric of categories in segments."""
 
 
 def list_words() -> list[str]:
@@ -81,7 +86,8 @@ def check_power(rows: dict[str, dict[str, float]], words: list[str]) -> None:
     noise = np.sqrt(params.p_star * (1 - params.p_star) * N_DEVICES) / (
         params.q_star - params.p_star
     )
-    sure = 3 * stats.norm.isf(FALSE_ALARM) * noise  # three times: collisions, and the cut
+    # Collisions of words and the cut at the false discovery rate need a margin: three times.
+    sure = 3 * stats.norm.isf(FALSE_ALARM) * noise
     heavy = [word for word in set(words) if words.count(word) > sure]
     assert heavy
     assert all(rows[word]["detected"] for word in heavy)
@@ -114,15 +120,15 @@ def test_segments_are_counted_separately(tmp_path: Path) -> None:
         assert "NAME=VALUE" in wrong.stderr
         running.count()
         collector = CollectorClient(running.admin_url, make_token(running.database, "theme"))
-        whole = collector.counts("theme")
-        apart = collector.counts("theme", segments=True)
-    assert {each.params.segment: each.n_reports for each in apart.collections} == {
+        pooled = collector.counts("theme")
+        separate = collector.counts("theme", segments=True)
+    assert {counts.params.segment: counts.n_reports for counts in separate.collections} == {
         (("version", "1"),): 3,
         (("version", "2"),): 2,
         (("version", "other"),): 2,
     }
-    (together,) = whole.collections
+    (together,) = pooled.collections
     assert (together.n_reports, together.params.segment) == (7, ())
-    assert decode(whole.collections).reports == 7
-    found = compare_segments(apart.collections)
-    assert json.loads(found.to_json())["samples"][0]["segment"] == {"version": "1"}
+    assert decode(pooled.collections).reports == 7
+    comparison = compare_segments(separate.collections)
+    assert json.loads(comparison.to_json())["samples"][0]["segment"] == {"version": "1"}

@@ -19,6 +19,7 @@ from tools import need
 
 DOCKERFILE = (ROOT / "server" / "packaging" / "Dockerfile").read_text(encoding="utf-8")
 MIRROR = "http://deb.debian.org/debian"
+"""Server from which the test downloads the packages of the image."""
 CHROOT = "/usr/sbin/chroot"
 pytestmark = [
     pytest.mark.acceptance,

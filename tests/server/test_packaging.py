@@ -23,14 +23,21 @@ FOLDER = ROOT / "server" / "packaging"
 ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0][
     "rules"
 ]
+"""Alert rules that Prometheus would load."""
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
+"""Dashboard that Grafana would load."""
 NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
+"""Pattern that the names of Prometheus metrics match."""
 VALUE = re.compile(r'([a-z]+)!?="([^"]+)"')
+"""Pattern that a label and its value match in an expression."""
 LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
+"""Pattern that the labels of an expression match, with or without values."""
 EVENT = re.compile(r'(?:log_event|_write)\(\s*"([a-z ]+)"')
 """Call that logs an event. Its group is the text of the event."""
 TIMERS = ("rappor-prune.timer", "rappor-backup.timer", "rappor-publish.timer")
+"""Timers that the folder contains."""
 UNITS = ("rappor-server.service", *(each.replace("timer", "service") for each in TIMERS))
+"""Services that the folder contains: the collector, and one for each timer."""
 
 
 def list_expressions() -> list[str]:

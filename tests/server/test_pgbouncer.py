@@ -31,6 +31,7 @@ client_tls_sslmode = require
 client_tls_cert_file = {folder}/cert.pem
 client_tls_key_file = {folder}/key.pem
 """
+"""Settings of PgBouncer, which the test completes."""
 
 
 @dataclass

@@ -19,6 +19,7 @@ from rappor.base.errors import CollectorError
 from rappor.counts.released_counts import ReleasedCounts
 
 DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
+"""Days on which the collector has reports: two of one week, and one of the next week."""
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +38,12 @@ def token(running: Running) -> str:
     return make_token(running.database, "page")
 
 
-@pytest.mark.slow
 def add_counts(collections: Sequence[Counts]) -> Counts:
     """Add collections of one parameter set."""
     return functools.reduce(operator.add, collections)
 
 
+@pytest.mark.slow
 def test_client_reads_counts_metrics_and_estimates(running: Running, token: str) -> None:
     """Counts by day and by week have the same sums. Estimates equal those of the collector."""
     collector = CollectorClient(running.admin_url, token)

@@ -43,6 +43,7 @@ async def main():
 asyncio.run(main())
 print("rappor.counts.counts" in sys.modules, "numba" in sys.modules, "scipy" in sys.modules)
 """
+"""Program that stores three uploads, reads the counts, and prints which modules are loaded."""
 
 
 def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:

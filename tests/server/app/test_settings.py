@@ -15,6 +15,7 @@ from rappor_server.cli.setting_options import add_setting_options, read_settings
 from rappor.base.errors import RapporError
 
 NAMES = [field.name for field in dataclasses.fields(Settings)]
+"""Names of all settings, which must have options and variables."""
 
 
 def parse_settings(*flags: str, file: Path | None = None, **environment: str) -> Settings:
@@ -61,6 +62,7 @@ def test_defaults_are_those_of_the_record() -> None:
     assert parse_settings() == Settings(registry="m.toml")
 
 
+# Flags, text of the file of settings, and a part of the message.
 INVALID = (
     ("", "prot = 1", "prot must name a setting; did you mean port"),
     ("", 'port = "x"', "'x' is not a valid integer"),

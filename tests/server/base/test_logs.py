@@ -34,6 +34,7 @@ except ValueError:
 asyncio.run(main())
 logs.log_event("collector started", metrics=3)
 """
+"""Program that logs an event, a library's warning and an unexpected error."""
 
 
 def test_messages_of_libraries_and_errors_are_not_logged() -> None:

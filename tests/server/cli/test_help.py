@@ -35,6 +35,7 @@ def list_commands(
 
 
 COMMANDS = dict(list_commands())
+"""Maps the words of each command to its object."""
 
 
 def join_examples(*names: str) -> str:

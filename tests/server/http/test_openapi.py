@@ -24,10 +24,12 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
+"""Checks that schemathesis makes of each response."""
 OPERATIONS = [
     f"{method} {route.path}" for route in ROUTES for method in sorted(route.methods or {"POST"})
     if method != "HEAD"
 ]  # fmt: skip
+"""Lists METHOD PATH of each route, as the description should."""
 
 
 @pytest.fixture(scope="module")

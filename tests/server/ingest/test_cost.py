@@ -37,6 +37,7 @@ REST: Final = 500
 """Limits the calls that each upload may make in addition. HTTP and the commit of an upload make
 more calls."""
 SIZES: Final = (200, 2_000, 20_000, 200_000, 1_000_000)
+"""Sizes of the hostile uploads, in bytes. The largest one is the largest body by default."""
 
 
 def parse(body: bytes) -> Submission | str:

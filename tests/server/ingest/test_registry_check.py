@@ -27,7 +27,9 @@ from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_cost
 
 STRICT = Params.profile("strict")
+"""Parameters that no check calls weak."""
 OTHER = dataclasses.replace(STRICT, m=64)
+"""The same parameters with another number of cohorts, hence another fingerprint."""
 
 
 def make_onehot(*categories: str) -> Params:

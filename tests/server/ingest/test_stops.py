@@ -14,8 +14,11 @@ from rappor import Registry
 from rappor.base.errors import FileError
 
 LAST = TODAY + datetime.timedelta(days=30)
+"""The last day on which a stop may end."""
 AFTER = LAST + datetime.timedelta(days=1)
+"""The first day on which a stop may not end."""
 ANSWER = b'{"reports":[{"status":"accepted"}]}'
+"""A response into which stops are inserted."""
 
 
 def parse_stops(text: str) -> Stops:

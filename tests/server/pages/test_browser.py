@@ -100,7 +100,9 @@ def test_visit_of_an_analyst(browser: Any, dashboard: Running, token: str, tmp_p
 
 
 BARS = "[...document.querySelectorAll('.bar')].map(bar => bar.getBoundingClientRect().width)"
+"""Script that returns the width of each bar of a chart, in pixels."""
 LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
+"""Colour schemes and widths of the window, in pixels, that the browser takes in turn."""
 VIEWS = {
     "metrics": "",
     "overview": "metrics/home_page",

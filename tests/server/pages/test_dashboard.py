@@ -18,8 +18,10 @@ from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
 from pages import drawings, tables
 
 CANDIDATES = "Candidates: detected ones first; undetected ones have the interval of each alone"
+"""Caption that the table of a ranking has."""
 HOME = "/pages/metrics/home_page"
 MAX_PAGE_BYTES = 200_000
+"""Limits the size of a page, in bytes. A larger page loads slowly on a phone."""
 MARKUP = ("<script>alert", "\u202e", "\x1b", '"><img')
 """Parts of hostile candidates that no page may contain unescaped."""
 

@@ -30,6 +30,7 @@ from rappor.base.errors import ParamsError
 PAGE = "/pages/metrics/home_page"
 ASK = f"{PAGE}/ask"
 DAY_SECONDS = 86_400.0
+"""Converts days to seconds."""
 
 
 def upload(reader: Visitor, *, text: str = "", file: bytes = b"") -> httpx.Response:

@@ -1,4 +1,4 @@
-"""What pages ask: what an answer follows from, what an overview is about, how large files are."""
+"""Queries of pages: the key of a result, the periods of an overview, the size of files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ from rappor.estimator.error_control import ErrorControl
 
 DAY = datetime.date(2026, 11, 20)
 PARAMS = Params(k=8, h=1, m=1, f=0.0, p=0.25, q=0.75)
+"""Parameters with one cohort and little noise, so that expected counts are easy to compute."""
 METRIC = metric_of("page", PARAMS, min_reports=0)
+"""A metric without a minimum, so every report is released."""
 COUNTS = Counts(METRIC.params, [[500, 400, 300, 250, 250, 250, 250, 250]], [1000], "page")
+"""Counts of 1,000 reports, in which the first three bits stand out of the noise."""
 
 
 OWN = InlineCandidates(strings=("a", "b"))
+"""Two candidates, which the queries of most tests have."""
 
 
 def subject_of(**fields: Any) -> Subject:

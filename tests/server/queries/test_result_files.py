@@ -12,17 +12,19 @@ from rappor_server.queries.query import QueryResult
 from rappor_server.queries.result_files import ResultFiles
 
 RESULT = QueryResult(page=b"<p>", files={"a.csv": b"a" * 1000})
+"""A result of about a kilobyte."""
 KEYS = [bytes([number]) * 32 for number in range(4)]
+"""Keys of four results."""
 
 
 def use(folder: Path, key: bytes, timestamp: float) -> None:
-    """Let a result have been used at a time."""
+    """Set the time of the last use of a result."""
     for path in folder.glob(f"{key.hex()}.*"):
         os.utime(path, (timestamp, timestamp))
 
 
 def test_a_result_is_found_by_its_key(tmp_path: Path) -> None:
-    """Also by another process; its owner alone may read the files."""
+    """Another process finds the result, too. Only the owner of the process may read its files."""
     results = ResultFiles(tmp_path / "a" / "b")
     assert results.find(KEYS[0]) is None
     assert results.read_files(KEYS[0]) == {}
