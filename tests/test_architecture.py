@@ -206,13 +206,28 @@ def test_an_encoding_is_known_in_one_folder() -> None:
     exceptions = ("rappor.protocol.encodings", "rappor_server.storage.migrations")
     comparison = re.compile(
         r"\.encoding\)? (==|!=|in|not in) |(==|!=) \S*\.encoding\b|match \S*\.encoding\b|"
-        r'case "(bloom|onehot|boolean|buckets)"|(==|!=) "(bloom|onehot|buckets)"'
+        r'case "(bloom|onehot|boolean|buckets|set)"|(==|!=) "(bloom|onehot|buckets|set)"'
     )
     assert comparison.search('if params.encoding == "buckets":')
     for name, path in modules().items():
         if not name.startswith(exceptions):
             code = ast.unparse(ast.parse(path.read_text(encoding="utf-8"))).replace("'", '"')
             lines = [line for line in code.splitlines() if comparison.search(line)]
+            assert not lines, f"{name}: {lines}"
+
+
+def test_a_response_is_known_in_one_folder() -> None:
+    """Rule 9: only the package of responses asks which response a parameter set has."""
+    exceptions = ("rappor.protocol.responses", "rappor.protocol.params")
+    question = re.compile(
+        r"isinstance\([^()]*(Rappor|Generalized)Response\)|if .*\.keep is (not )?None|"
+        r"case (Rappor|Generalized)Response\("
+    )
+    assert question.search("if params.keep is not None:")
+    for name, path in modules().items():
+        if not name.startswith(exceptions):
+            code = ast.unparse(ast.parse(path.read_text(encoding="utf-8")))
+            lines = [line for line in code.splitlines() if question.search(line)]
             assert not lines, f"{name}: {lines}"
 
 

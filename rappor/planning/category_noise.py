@@ -41,6 +41,7 @@ import numpy as np
 
 from rappor.base.errors import ParamsError
 from rappor.counts.arrays import Floats
+from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.noise import (
     Budget,
     compute_optimal_variance,
@@ -141,10 +142,14 @@ def compute_best_variance(params: Params, epsilon_1: float) -> float:
     """Return the smallest known variance of a rare category, times the number of reports.
 
     Strings, categories and buckets have the bound of optimised unary encoding for large domains
-    [WBLJ17]. A yes-or-no question has the bound of randomized response, a quarter of it.
+    [WBLJ17]. A yes-or-no question has the bound of randomized response, a quarter of it. Reports of
+    one bucket have a smaller variance if there are few categories, and are then the bound
+    themselves.
     """
     differs_both_ways, _ = _count_differing_bits(params)
     optimum = compute_optimal_variance(epsilon_1)
+    if params.response.is_exclusive:
+        optimum = min(optimum, compute_rare_variance(params))
     return optimum if differs_both_ways else optimum / 4
 
 

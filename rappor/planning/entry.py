@@ -108,7 +108,8 @@ def _format_numbers(params: Params) -> list[str]:
     """Return the lines of dimensions and noise, with the losses as comments."""
     # Only strings have dimensions. The categories of other encodings determine k.
     is_hashed = get_encoding(params).is_hashed
-    if params.keep is not None:
+    if params.response.is_exclusive:
+        assert params.keep is not None
         letters = ("k", "m", "items") if is_hashed else ()
         return [
             *(f"{letter} = {getattr(params, letter)}" for letter in letters),

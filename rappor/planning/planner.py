@@ -196,9 +196,10 @@ def _plan_for_params(
 def _check_candidates(params: Params, n_candidates: int) -> None:
     """Raise ParamsError if the parameters cannot distinguish this number of candidates."""
     if not get_encoding(params).is_hashed:
-        if n_candidates != params.k:
+        n_categories = get_encoding(params).n_categories
+        if n_candidates != n_categories:
             raise ParamsError(
-                f"candidates must number {params.k}, as the answers of the encoding, "
+                f"candidates must number {n_categories}, as the answers of the encoding, "
                 f"got {n_candidates:,}"
             )
         return

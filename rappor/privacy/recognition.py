@@ -125,6 +125,9 @@ def recognition_probability(params: Params, n: int, devices: int) -> float:
     -------
     The probability that the observer chooses the right device.
     """
+    if params.response.is_exclusive:
+        # All reports of a device are equal, so two sets reveal as much as the permanent responses.
+        return recognition_limit(params, devices)
     n_true = count_true_bits(params)
     ones = _compute_ones(params, n, n_true / params.k)
     # Number of pairs of sets up to the order of bits. Each of the k bits has one of (n+1)^2 pairs
@@ -143,6 +146,10 @@ def recognition_limit(params: Params, devices: int) -> float:
     Any number of reports reveals no more. The device is recognised if no other device of the cohort
     has the same permanent response. Of equal permanent responses one is drawn by lot.
     """
+    if params.response.is_exclusive:
+        # The response is one of k buckets. Another device of the cohort has the same bucket with
+        # probability 1/k on average, or more often if buckets are not equally likely.
+        return _probability_of_first(0.0, 1 / params.k, devices)
     n_true = count_true_bits(params)
     # f1 is the probability that a true 0 becomes a permanent 1, and f0 that a true 1 becomes a
     # permanent 0. The distribution is over the number of ones of a permanent response, 0 to k.

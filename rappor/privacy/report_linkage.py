@@ -131,13 +131,21 @@ def linkability(
     recognised.append(
         Recognition(reports=None, probability=recognition_limit(params, cohort_devices))
     )
+    if params.response.is_exclusive:
+        # The response is one bucket, of `items` own buckets and k - items other buckets.
+        n = params.items
+        permanent_bits = -n * params.q_star * math.log2(params.q_star)
+        permanent_bits -= (params.k - n) * params.p_star * math.log2(params.p_star)
+    else:
+        # Given the value, the permanent bits are independent, so their entropies add: k - n_true
+        # true zeros and n_true true ones.
+        zeros = (params.k - n_true) * _entropy(params.f1)
+        permanent_bits = zeros + n_true * _entropy(params.f0)
     return Linkability(
         devices=devices,
         cohort_devices=cohort_devices,
         cohort_bits=cohort_bits(params),
-        # Given the value, the permanent bits are independent, so their entropies add: k - n_true
-        # true zeros and n_true true ones.
-        permanent_bits=(params.k - n_true) * _entropy(params.f1) + n_true * _entropy(params.f0),
+        permanent_bits=permanent_bits,
         recognised=tuple(recognised),
         reports_to_recover=reports_to_recover(params),
     )

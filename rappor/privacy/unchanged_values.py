@@ -28,6 +28,8 @@ formula, which contains the lot.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,7 +122,8 @@ def _compute_row(
     """Compute the loss over several years from the loss of one epoch, in nats."""
     # For life, the device has one permanent response, whatever the number of years.
     epochs = years * _EPOCHS_A_YEAR[epoch] if epoch != "life" else 1
-    n = CANDIDATES if get_encoding(params).is_hashed else params.k
+    encoding = get_encoding(params)
+    n = CANDIDATES if encoding.is_hashed else encoding.n_categories
     return UnchangedValueLoss(
         epoch=epoch,
         years=years,
@@ -153,6 +156,8 @@ def naming_probability(
     # "yes" and "no" of "boolean". The model of independent ones does not hold for such values.
     if n < 2 or not (encoding.is_hashed or encoding.is_exclusive):
         return None
+    if params.response.is_exclusive and not encoding.is_hashed:
+        return _name_by_buckets(params, epochs, n)
     bits = epochs * params.h
     # With a single report of each epoch, the observer sees the bits after both responses.
     probabilities = (params.p_star, params.q_star) if is_single else (params.f1, 1 - params.f0)
@@ -171,3 +176,53 @@ def naming_probability(
         # Rounding errors of the sum could exceed 1.
         fewer = min(1.0, fewer + equal)
     return min(1.0, total)
+
+
+def _name_by_buckets(params: Params, reports: int, n: int) -> float:
+    """Compute the probability that an observer names one of n values by reports of one bucket.
+
+    The reports name the bucket of the value with probability q*, and each of the k - 1 other
+    buckets with p*. The observer names the value whose bucket has most reports, and draws lots
+    among equal numbers.
+
+    Notes
+    -----
+    Given x reports of the own bucket, the other reports are spread evenly over the other buckets.
+    The number of ways in which y of the n - 1 other values have x reports and the rest have fewer
+    is the coefficient of z^(reports - x) of
+
+        C(n - 1, y) (z^x / x!)^y (sum over j < x of z^j / j!)^(n - 1 - y) e^((k - n) z)
+
+    times (reports - x)!, and the observer is right once in y + 1 times.
+    """
+    total = 0.0
+    for x in range(reports + 1):
+        remaining = reports - x
+        chance = math.comb(reports, x) * params.q_star**x * params.p_star**remaining
+        unlisted = [(params.k - n) ** j / math.factorial(j) for j in range(remaining + 1)]
+        fewer = [1 / math.factorial(j) if j < x else 0.0 for j in range(remaining + 1)]
+        # Without a report of the own bucket (x = 0), no other value can have fewer reports.
+        numbers_of_ties = range(min(n - 1, remaining // x) + 1) if x else [n - 1]
+        for y in numbers_of_ties:
+            degree = remaining - x * y
+            ways = _multiply(_raise(fewer, n - 1 - y), unlisted)[degree]
+            ways *= math.comb(n - 1, y) / math.factorial(x) ** y * math.factorial(remaining)
+            total += chance * ways / (y + 1)
+    return min(1.0, total)
+
+
+def _multiply(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """Multiply two polynomials of one length, and drop the terms beyond that length."""
+    return [sum(first[j] * second[i - j] for j in range(i + 1)) for i in range(len(first))]
+
+
+def _raise(base: Sequence[float], exponent: int) -> list[float]:
+    """Raise a polynomial to a power by repeated squaring, as `_multiply` multiplies."""
+    power = [1.0, *[0.0] * (len(base) - 1)]
+    square = list(base)
+    while exponent:
+        if exponent & 1:
+            power = _multiply(power, square)
+        square = _multiply(square, square)
+        exponent >>= 1
+    return power

@@ -246,6 +246,11 @@ class Encoding(ABC):
         return () if self.is_hashed else self.params.categories
 
     @property
+    def n_categories(self) -> int:
+        """Number of categories or buckets, without the bucket for values outside them."""
+        return self.params.k - self.params.has_other_bucket
+
+    @property
     def edges(self) -> tuple[float, ...]:
         """Increasing numbers between the buckets; empty for encodings without buckets."""
         return ()

@@ -391,3 +391,21 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     answer = json.loads(command(capsys, *of_page, "--json")[1])
     assert answer["fingerprint"] == page.fingerprint
     assert Registry.loads(answer["toml"])["page"] == Registry.load(path)["page"]
+
+
+@pytest.mark.parametrize("k", [2, 3, 8, 24])
+def test_a_plan_of_single_buckets_predicts_the_error_of_the_closed_form(k: int) -> None:
+    """The prediction has the variance of the decoder, and no design with these losses beats it."""
+    names = tuple(map(str, range(k)))
+    params = Params.profile("once", encoding="onehot", categories=names)
+    plan = predict_power(params, k, reports=1e5)
+    gap = params.q_star - params.p_star
+    rare = params.p_star * (1 - params.p_star) / gap**2
+    assert plan.prediction.rare_error**2 * 1e5 == pytest.approx(rare)
+    assert plan.excess == pytest.approx(1)
+    # Noise of single bits needs two to three times the devices for a rare category.
+    ratios = [other.variance / rare for other in plan.alternatives if other.name == "asymmetric"]
+    assert all(1.9 < ratio < 12 for ratio in ratios)
+    assert Registry.loads(plan.to_toml("page", expires=EXPIRES))["page"].params.keep == params.keep
+    with pytest.raises(ParamsError, match=f"candidates must number {k}, as the answers"):
+        predict_power(params, k + 1, reports=1e5)

@@ -127,3 +127,16 @@ def test_links_of_nonsense_are_refused(bad: Any) -> None:
     if bad != 1001:
         with pytest.raises(ParamsError, match="devices must be an integer of at least 1, got"):
             linkability(BROWSER, bad)
+
+
+def test_a_report_of_one_bucket_is_as_telling_as_its_bucket() -> None:
+    """A device is confused with those of its cohort that have the same one of k buckets."""
+    params = Params.profile("once", encoding="set", items=8)
+    result = linkability(params, devices=1_000_000, reports=[1, 5])
+    n, k = 1_000_000 // params.m, params.k
+    expected = k / n * (1 - (1 - 1 / k) ** n)
+    assert [row.probability for row in result.recognised] == pytest.approx([expected] * 3, rel=1e-3)
+    own, other = 8 * params.q_star, (k - 8) * params.p_star
+    assert own + other == pytest.approx(1)
+    entropy = -own * math.log2(params.q_star) - other * math.log2(params.p_star)
+    assert result.permanent_bits == pytest.approx(entropy)

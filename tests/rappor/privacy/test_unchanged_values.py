@@ -92,3 +92,20 @@ def test_the_page_has_the_numbers() -> None:
         )
         shown = [one.epsilon, 100 * (one.named or 0), two.epsilon, 100 * (two.named or 0)]
         assert [round(number) for number in shown] == [int(cell) for cell in cells]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("reports", [1, 2, 3, 4, 5])
+def test_an_observer_of_single_buckets_is_enumerated(n: int, reports: int) -> None:
+    """The probability equals the sum over all sequences of reports, with lots among equals."""
+    names = tuple("abcd"[:n])
+    params = Params(k=n + 1, keep=0.4, encoding="onehot", categories=names)
+    expected = 0.0
+    for buckets in itertools.product(range(n + 1), repeat=reports):
+        numbers = [buckets.count(bucket) for bucket in range(n)]
+        n_best = numbers.count(max(numbers))
+        if numbers[0] == max(numbers):
+            own = buckets.count(0)
+            weight = params.q_star**own * params.p_star ** (reports - own)
+            expected += weight / n_best
+    assert naming_probability(params, reports, n, is_single=True) == pytest.approx(expected)
