@@ -16,14 +16,14 @@ What `refresh` finds, and what it does:
     none valid                                        the state is lost: see below
     valid, in the format of another version           ForeignError: use the other version
 
-If the state is lost, nothing says how much budget the old secret has used. So the device gets a new
-secret and skips all metrics until the year is over, and metrics for life for good. A device that
-continued at once would spend the budget of the year twice.
+If the state is lost, it is unknown how much budget the old secret has used. So the device gets a
+new secret and skips all metrics until the year is over, and metrics for life for good. If it
+continued at once, it would use the budget of the year twice.
 
 A restored backup or a copied file may bring a valid state of another device into the folder. The
 name of the spool contains the identifier of the device's secret, so such a state is recognized and
 not used. Without a spool any secret is accepted. Two valid copies with different secrets count as
-none, because nothing says which of the two is this device's.
+none, because either of the two may be this device's.
 
 Invariant: both copies are replaced before a report that needs them may leave. The order of these
 writes is in `outbox/writer.py`. All methods that write need the lock of the folder.

@@ -1,9 +1,10 @@
-"""Reservations: the nats of a calendar year that the metrics of a device may use.
+"""Reservations: the parts of a year's privacy budget that the metrics of a device may use.
 
-A metric reserves the costs of all its scopes that touch the year, with its first report of the
-year. So a metric never runs out of budget in the middle of a year, and the reserved nats depend on
-registry and calendar only. A metric that does not fit is skipped for the whole year. Being skipped
-reveals nothing about its values.
+The budget is a number of nats (the unit of privacy loss) for a calendar year. With its first report
+of the year, a metric reserves the costs of all its scopes that touch the year. (A scope is one
+metric in one epoch under one permanent fingerprint.) So a metric never runs out of budget in the
+middle of a year. Registry and calendar alone determine how many nats a metric reserves. A metric
+that does not fit is skipped for the whole year, and being skipped reveals nothing about its values.
 
 Which metrics fit is decided in two rounds over the registry, in its order:
 
@@ -22,7 +23,7 @@ Example: the registry has `total = 40` and the metrics A (16 nats), B (16) and C
 lowered the total by `BudgetCap(total=24)`. A fits. B does not fit into the 8 nats that are left, so
 B is skipped. C fits.
 
-If the state is lost, nothing says how many nats were reserved. `LostYear` describes this case: all
+If the state is lost, the number of reserved nats is unknown. `LostYear` describes this case: all
 metrics are skipped until the year is over, and metrics for life for good.
 """
 
@@ -47,9 +48,12 @@ _TOLERANCE: Final = 1e-9
 not contain exactly. A sum of costs is wrong by far less than this number."""
 
 ReservationKey = tuple[int, str, str]
-"""Calendar year, name of the metric, and identity of its scopes (`scope_identity`)."""
+"""Calendar year, name of the metric, and a text that identifies the metric's scopes.
+
+The text (`scope_identity`) contains the length of an epoch and the permanent fingerprints. A
+changed registry entry with another text needs a reservation of its own."""
 ScopesOfMetric = tuple[str, str]
-"""Name of a metric, and identity of its scopes."""
+"""Name of a metric, and the text that identifies its scopes."""
 
 
 class BudgetLimits(NamedTuple):
@@ -84,10 +88,9 @@ class LostYear(NamedTuple):
     year
         The calendar year. At first it is the latest year that clock and spool name.
     is_for_life
-        Whether metrics for life are skipped for good. They are skipped if a state was lost, because
-        it may have contained a memoized response for life. They are not skipped if only the nats of
-        an earlier identity are unknown: its secret is gone, so nothing links its reports to this
-        device.
+        Whether metrics for life are skipped for good. They are skipped if a state was lost under
+        consent: it may have contained their permanent response, which must stay the only one for
+        life. They are not skipped if consent was withdrawn and only the reserved nats are unknown.
     is_over
         Whether the clock has reached the following year. Then the year is final.
     """
@@ -121,7 +124,7 @@ class Reservations:
     Attributes
     ----------
     nats
-        Reserved nats by year, metric and identity of the scopes.
+        Reserved nats by year, metric and scopes.
     lost
         The year whose reservations are lost, if any.
     """
@@ -146,7 +149,7 @@ class Reservations:
             if 0 < reserved < math.inf
         }
         unknown_years = [year for year, reserved in years.items() if reserved == math.inf]
-        # The latest unknown year is enough: earlier years are over before it.
+        # All metrics are skipped until the latest unknown year is over, and so in the earlier ones.
         lost = LostYear(max(unknown_years), is_for_life) if unknown_years else None
         return cls(nats, lost)
 

@@ -68,11 +68,13 @@ def revoke_access(folder: Path, *, mode: int = _OTHERS_WRITE) -> None:
         The folder is a symbolic link, belongs to another user, or has a path that SQLite cannot
         open.
     """
+    # SQLite would fail later, at the first report.
     if len(os.fsencode(folder)) > _MAX_PATH_BYTES:
         raise UnusableError(f"its path is too long: it must have at most {_MAX_PATH_BYTES} bytes")
     if folder.is_symlink():
         raise UnusableError("the folder is a symbolic link: name the folder itself")
-    if not folder.is_dir() or not system.SYSTEM.has_owners:  # on Windows the bits mean nothing
+    # The folder does not exist yet, or the permissions of the system mean nothing (Windows).
+    if not folder.is_dir() or not system.SYSTEM.has_owners:
         return
     _revoke(folder, folder.lstat(), mode)
 
@@ -82,7 +84,8 @@ def revoke_all_access(folder: Path) -> None:
     revoke_access(folder, mode=_ALL_OF_OTHERS)
     if folder.is_dir() and system.SYSTEM.has_owners:
         for path in folder.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another process may remove its draft
+            # Another process may remove its draft between `iterdir` and `lstat`.
+            with contextlib.suppress(FileNotFoundError):
                 status = path.lstat()
                 if stat.S_ISLNK(status.st_mode):
                     raise UnusableError(f"{path.name} is a symbolic link: remove it")

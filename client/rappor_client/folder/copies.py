@@ -77,6 +77,7 @@ def create(folder: IdentityFolder, text: Sealed) -> bool:
     """Create both copies with version number 1; return False if another process did so before."""
     data = Sealed(format_copy(1, text))
     first, second = NAMES
+    # Linking the first copy decides which of two processes creates the secret.
     if not folder.create(first, data.bytes):
         return False
     folder.create(second, data.bytes)
@@ -110,10 +111,13 @@ def parse_copy(data: bytes | None) -> Copy | None:
 
     Raises ForeignError for a valid copy in the format of another version of this library.
     """
+    # Absent, cut off in a crash, or changed by a failing disk. The other copy counts.
     if data is None or not is_intact(data):
         return None
     head, _, rest = data.partition(b"\n")
     digits, text = head.removeprefix(_MAGIC), Sealed(rest[: -(_CHECK_BYTES + 1)])
+    # A valid checksum shows that a program has written these bytes on purpose. So another format
+    # means another version of this library, and not damage: the bytes must not be replaced.
     is_ours = head.startswith(_MAGIC) and digits.isdigit() and len(digits) <= _DIGITS
     if not is_ours or data != format_copy(int(digits), text):
         raise ForeignError(NAMES[0])

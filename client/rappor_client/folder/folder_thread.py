@@ -53,28 +53,39 @@ class _Signal(enum.Enum):
     """Signals in the queue of jobs."""
 
     WAKE = enum.auto()
+    """Commit the events in memory soon."""
     END = enum.auto()
+    """End after the jobs that are queued."""
 
 
 class _Job:
-    """An action and its result.
+    """An action that a caller hands to the thread, and its result.
 
-    `ended` is a lock that is free once the action has ended. A lock, unlike `threading.Event`, may
-    be released in the child of a fork that a signal's handler made in the middle of the wait.
+    Attributes
+    ----------
+    ended
+        A lock that is free once the action has ended. A lock, unlike `threading.Event`, may be
+        released in the child of a fork that a signal's handler made in the middle of the wait.
+    result, error
+        Result or exception of the action. Before the end the error is BusyError, which the child of
+        a fork gets for a job of its parent.
+    on_failure
+        Called with the exception of the action, after the caller has timed out.
     """
 
     def __init__(self, action: Callable[[], object], *, is_lasting: bool) -> None:
         self.ended = threading.Lock()
         self.ended.acquire()
         self.result: object = None
-        self.error: BaseException | None = BusyError()  # the child of a fork never gets a result
+        self.error: BaseException | None = BusyError()
         self.on_failure: Callable[[Exception], object] | None = None
         self._action: Callable[[], object] | None = action
         self._is_lasting = is_lasting
 
     def run(self) -> None:
+        """Run the action in the thread, unless the caller has abandoned the job."""
         action, self._action = self._action, None
-        if action is None:  # the caller has timed out and abandoned the job
+        if action is None:
             return
         try:
             self.result, self.error = action(), None
@@ -86,7 +97,8 @@ class _Job:
             self.end()
 
     def end(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it has ended already
+        """Let the caller go on. A second call does nothing."""
+        with contextlib.suppress(RuntimeError):
             self.ended.release()
 
     def abandon(self) -> None:
@@ -159,6 +171,7 @@ class FolderThread(ForkAware):
             job.abandon()
         if is_ending():
             self.end(_END_SECONDS)
+        # The job may still run. Its failure then reaches the log, because no caller waits for it.
         if not has_ended:
             job.on_failure = self.on_failure
             raise BusyError if self.is_locked_out else HungError
@@ -194,17 +207,22 @@ class FolderThread(ForkAware):
         """Forget thread and jobs of the parent: the thread does not exist in the child."""
         awaited = self._awaited
         self._reset()
-        for job in list(awaited):  # a signal's handler forked in the middle of `ask`
+        # The handler of a signal forked in the middle of `run_within`. In the child, the
+        # interrupted call would wait for a job that no thread runs.
+        for job in list(awaited):
             job.end()
 
     def _reset(self) -> None:
+        """Begin without a thread and without jobs."""
         self.is_locked_out = False
         self._jobs = queue.SimpleQueue[_Job | _Signal]()
         self._awaited = set[_Job]()
         self._thread: threading.Thread | None = None
+        # Ids of the running threads, usually one. `run_within` must not wait inside of them.
         self._own_threads = set[int]()
 
     def _has_thread(self) -> bool:
+        """Return whether the thread lives."""
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self) -> None:
@@ -221,6 +239,7 @@ class FolderThread(ForkAware):
             raise
 
     def _run(self) -> None:
+        """Run the thread, and register its id while it lives."""
         me = threading.get_ident()
         self._own_threads.add(me)
         try:
@@ -229,7 +248,14 @@ class FolderThread(ForkAware):
             self._own_threads.discard(me)
 
     def _work(self) -> None:
-        """Run jobs, and commit the events in memory, until the thread ends."""
+        """Run jobs, and commit the events in memory, until the thread ends.
+
+        `write_at` is the time of the next commit, None without events in memory:
+
+            write_at   waits for a job         without a job it
+            None       `_IDLE_SECONDS`         ends
+            a time     until this time         commits, and plans the next attempt if it failed
+        """
         jobs, write_at, idle_seconds = self._jobs, None, _IDLE_SECONDS
         while True:
             seconds = idle_seconds if write_at is None else max(write_at - time.monotonic(), 0.0)
@@ -251,6 +277,7 @@ class FolderThread(ForkAware):
                 job.run()
             elif job is _Signal.END:
                 idle_seconds = 0.0
+            # WAKE. If a commit is planned already, its time stays: the events of 20 ms share it.
             elif write_at is None:
                 write_at = time.monotonic() + _GATHER_SECONDS
             del job  # its result may be large, and its action refers to the client

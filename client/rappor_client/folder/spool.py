@@ -45,9 +45,13 @@ GIVE_UP_SECONDS: Final = 7 * DAY
 other 7 days are left for wrong clocks and slow networks; a larger value risks that a report is
 counted twice."""
 ACCEPTED: Final = "accepted"
+"""Status of a report that the collector has accepted."""
 _UNANSWERED: Final = "unanswered"
+"""Shown in the log for an upload that was tried and has no status yet."""
 _DROPPED_OLD: Final = "dropped_old"
+"""Status of a report of an older copy of the spool."""
 _GIVEN_UP: Final = "given_up"
+"""Status of a report that was too late to be sent."""
 _UNTRIED: Final = "status IS NULL AND attempts = 0"
 _TRIED: Final = "status IS NULL AND attempts > 0"
 
@@ -179,6 +183,8 @@ def trim_queue(db: sqlite3.Connection, limits: QueueLimits) -> None:
         reports, n_bytes = db.execute(query).fetchone()
         if reports <= limits.reports and n_bytes <= limits.n_bytes:
             return
+        # Only untried reports are dropped. A tried report may have reached the collector already,
+        # and its row is part of the log.
         oldest = f"SELECT MIN(seq) FROM report WHERE {_UNTRIED}"  # noqa: S608 - our own words
         db.execute(f"DELETE FROM report WHERE seq = ({oldest})")  # noqa: S608 - likewise
         add_count(db, "dropped_full")
@@ -224,7 +230,8 @@ def read_send_after(db: sqlite3.Connection) -> dict[str, float]:
 def drop_late(db: sqlite3.Connection, metric: str, *, since: float, before: float) -> None:
     """Drop and count the untried reports of a metric with a send_after in [since, before).
 
-    The newest report stays.
+    The newest report of the metric stays: a program that starts once a month has no other report,
+    and would otherwise never send any.
     """
     last = f"SELECT MAX(seq) FROM report WHERE {_UNTRIED} AND metric = ?"  # noqa: S608 - our own words
     late = f"{_UNTRIED} AND metric = ? AND send_after >= ? AND send_after < ? AND seq < ({last})"
@@ -276,6 +283,7 @@ def record_result(db: sqlite3.Connection, upload_id: str, status: str) -> None:
     The counter has the first word of the status only. Reasons come from the collector, so counters
     with reasons in their names once grew without bound.
     """
+    # Another process may have sent the same upload after the claim had ended. Its result counts.
     query = "UPDATE report SET status = ? WHERE id = ? AND status IS NULL"
     if n_finished := db.execute(query, (status, upload_id)).rowcount:
         add_count(db, status.partition(":")[0], n_finished)
@@ -306,6 +314,7 @@ def list_sent_uploads(db: sqlite3.Connection) -> list[SentUpload]:
 
 def trim_log(db: sqlite3.Connection, limits: QueueLimits) -> None:
     """Delete the oldest finished uploads, until the log is within its limit."""
+    # The subquery returns the newest finished row beyond the limit, and nothing below the limit.
     db.execute(
         "DELETE FROM report WHERE status IS NOT NULL AND seq <= (SELECT seq FROM report "
         "WHERE status IS NOT NULL ORDER BY seq DESC LIMIT 1 OFFSET ?)",
@@ -318,12 +327,16 @@ def read_report(body: bytes) -> Report:
 
     Raises ValueError, TypeError or LookupError for bytes that are no upload.
     """
+    # An upload of this client contains one report. Another number raises ValueError.
     (entry,) = json.loads(body)["reports"]
     return Report(**entry | {"bits": decode_base64url("bits", entry["bits"])})
 
 
 def _drop(db: sqlite3.Connection, status: str, condition: str, *values: object) -> None:
-    """Delete the untried reports that fulfil a condition, and give the tried ones a status."""
+    """Delete the untried reports that fulfil a condition, and give the tried reports a status.
+
+    Tried reports stay as the log of the person, because they may have left the device.
+    """
     query = f"DELETE FROM report WHERE {_UNTRIED} {condition}"  # noqa: S608 - our own words
     n_dropped = db.execute(query, values).rowcount
     query = f"UPDATE report SET status = ? WHERE status IS NULL {condition}"  # noqa: S608 - likewise

@@ -1,4 +1,13 @@
-"""Three small tables of the spool: named values, counters, and parameter sets."""
+"""Three small tables of the spool.
+
+    state     named values, such as the time of the last attempt of a metric
+    counter   counters of the device, which are never sent
+    params    parameter sets by fingerprint. Reports name their parameters by the fingerprint,
+              because a parameter set is longer than a report
+
+Everything in the spool may be lost or damaged. What the privacy guarantee needs is in the state of
+the device (`budget/state.py`).
+"""
 
 from __future__ import annotations
 
@@ -48,6 +57,7 @@ def store_params(db: sqlite3.Connection, fingerprint: str, params: Params) -> No
 def load_params(db: sqlite3.Connection, fingerprint: str) -> Params:
     """Return the parameter set with a fingerprint; DamagedError if it is absent or wrong."""
     query = "SELECT document FROM params WHERE fingerprint = ?"
+    # The row is absent (TypeError: None has no items), or its document was damaged.
     try:
         (document,) = db.execute(query, (fingerprint,)).fetchone()
         return _parse_params(document, fingerprint)
@@ -58,6 +68,7 @@ def load_params(db: sqlite3.Connection, fingerprint: str) -> Params:
 @functools.lru_cache(maxsize=256)
 def _parse_params(document: str, fingerprint: str) -> Params:
     """Return the parameter set of a document; ParamsError for another fingerprint."""
+    # The comparison finds a flipped bit, which may still be a valid parameter set.
     params = Params.from_json(document)
     if params.fingerprint != fingerprint:
         raise ParamsError("parameters must have the fingerprint under which they were stored")

@@ -42,11 +42,12 @@ def overwrite(path: Path, data: bytes) -> None:
 def wipe(path: Path) -> None:
     """Remove a file and overwrite its bytes."""
     with _open_for_overwriting(path) as file, contextlib.suppress(OSError):
+        # Windows refuses to remove an open file. It is removed below.
         with contextlib.suppress(OSError):
             path.unlink()
         _fill_with_zeros(file)
     with contextlib.suppress(OSError):
-        path.unlink()  # Windows does not remove a file that is open
+        path.unlink()
 
 
 @contextlib.contextmanager
