@@ -580,7 +580,8 @@ class Client:
         if identity.n_lost_states:
             writer.count("identity_lost")
             writer.wake()
-            warn("the state in %s is lost: silent for the year", self._settings.folder)
+            folder = self._settings.folder
+            warn("the state in %s is lost: no metric is recorded until the year is over", folder)
         self._find_unaffordable(identity.state, day_of(self._clock()).year)
         # A commit repairs the copy that is behind, and stores that a lost year is over. If another
         # process has the lock, the next commit does both.

@@ -390,10 +390,10 @@ def test_program_ends_beside_a_hung_commit(
     writing, answering = threading.Event(), threading.Event()
     entered = Store.transaction
 
-    def hang(*given: Any, **more: Any) -> Any:
+    def hang(*args: Any, **kwargs: Any) -> Any:
         writing.set()
         answering.wait()
-        return entered(*given, **more)
+        return entered(*args, **kwargs)
 
     monkeypatch.setattr("rappor_client.folder.folder_thread._ENDING", threading.Event())
     monkeypatch.setattr(Store, "transaction", hang)

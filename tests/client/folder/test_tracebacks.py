@@ -174,7 +174,7 @@ def test_search_finds_the_secrets_of_unguarded_frames(home: Home) -> None:
     client.record("page", VALUE)
     secret = read_secret(home.folder)
     secrets = spell_secrets(home.folder)
-    found: set[str] = set()
+    visible: set[str] = set()
     for n in range(1, 2000, 4):
         error = interrupt(
             lambda: prepare_report(secret, METRIC, VALUE, epoch="", coins=draw_system_coins),
@@ -183,9 +183,9 @@ def test_search_finds_the_secrets_of_unguarded_frames(home: Home) -> None:
         )
         if error is None:
             break
-        found.update(secret_text for secret_text in secrets if secret_text in print_frames(error))
+        visible.update(secret_text for secret_text in secrets if secret_text in print_frames(error))
     value, raw_secret, _, _, bits, _, _, permanent, _, _ = secrets
-    assert {value, raw_secret, bits, permanent} <= found
+    assert {value, raw_secret, bits, permanent} <= visible
 
 
 @pytest.mark.parametrize(
