@@ -51,8 +51,11 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import PValues
 
 N_RUNS: Final = 200
-"""Largest number of collections of a cell. More collections make the verdict surer and take
-longer."""
+"""Largest number of collections of a cell.
+
+More collections take longer, and make the standard errors of the figures smaller.
+"""
+
 SECONDS: Final = 54.0
 """Seconds of CPU time on one core after which no further collection of a cell is measured.
 

@@ -207,7 +207,7 @@ def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
 
 
 Pair = tuple[tuple[str, Level], tuple[str, Level]]
-"""Two factors, each with one of its levels."""
+"""A pair of two factors, each with one of its levels, that a grid must contain."""
 
 
 def _all_pairs(factors: Factors) -> Iterator[Pair]:

@@ -25,7 +25,7 @@ from rappor.simulation.collection import simulate_counts
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 100_000_000)
 """Numbers of reports at which the first curve has points."""
 POWER_REPORTS = 1_000_000
-"""Number of reports of the second curve."""
+"""Number of reports of the second curve, which shows power against the share of a string."""
 N_PRESENT, N_CANDIDATES = 100, 200
 """Numbers of strings that devices have, and of candidates."""
 
@@ -34,7 +34,7 @@ PRIVATE = {
     "h = 1, symmetric": Params(k=128, h=1, m=32, f=0.2, p=0.3361, q=0.6639),
     "h = 1, asymmetric": DESIGNS["asymmetric"],
 }
-"""Designs of equal privacy: eps_inf = 4.394 and eps_1 = 1.0743 nats."""
+"""Designs that have equal privacy: eps_inf = 4.394 and eps_1 = 1.0743 nats."""
 
 
 def curves(*, quick: bool) -> list[Table]:

@@ -24,11 +24,11 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 PARAMS = dataclasses.replace(Params.profile("balanced"), m=64)
-"""Parameters of the usual decode."""
+"""Parameters of the usual decode. Fewer cohorts than the profile's 128 take less time."""
 N_REPORTS = 10_000_000
-"""Number of reports of the usual decode."""
+"""Number of reports of the usual decode. With fewer reports fewer strings are found."""
 N_TRUE = 1000
-"""Number of present strings of the usual decode."""
+"""Number of strings that devices have in the usual decode."""
 LOW_NOISE = dataclasses.replace(Params.profile("low-noise"), m=256)
 """Parameters with little noise, under which most of many strings are detected."""
 

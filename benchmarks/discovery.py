@@ -91,7 +91,7 @@ class Run:
 _TWO: Final = (Part("prefix:3", 0.2), Part(WHOLE))
 """Parts of a search in two steps. It finds three letters first, then the whole string."""
 _LETTER_BY_LETTER: Final = (*(Part(f"prefix:{n}", 1 / 6) for n in range(1, 6)), Part(WHOLE))
-"""Parts of a search that adds one letter in each step."""
+"""Parts of a search that adds one letter in each step. Each part has a sixth of the devices."""
 
 CASES: Final[Mapping[str, Case]] = {
     "3 and 6 letters, epsilon_1 = 2, 1e7": Case(

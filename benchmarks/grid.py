@@ -43,9 +43,9 @@ SIZES = {
 """Number of distinct values, and number of clients, by the name of the size."""
 
 _USUAL = Params(k=8, h=2, m=128, f=0.45, p=0.39, q=0.61)
-"""Parameters of all settings but one."""
+"""Parameters that all settings but "loose" have."""
 _LOOSE = Params(k=8, h=2, m=128, f=0.0, p=0.225, q=0.775)
-"""Parameters with f = 0, so that only the instantaneous response adds noise."""
+"""Parameters of the setting "loose": f is 0, so that only the instantaneous response adds noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The cost of the kit for a command-line tool: the same run with and without the kit.
 
-The kit (`rappor_client.kit`) adds telemetry to a tool of the library click. Question: how much
-longer does each run of the tool take, for a user who has agreed, has refused, or was never asked?
-Every case is measured in fresh processes, in turn with the tool without the kit.
+The kit (`rappor_client.kit`) adds telemetry to a tool of the library click. The benchmark measures
+the additional time of each run of the tool: for a user with consent, after a refusal, and without a
+decision. Every case runs in fresh processes, in turn with the tool without the kit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.tables import Table
 _EXAMPLE: Final = Path(__file__).resolve().parents[1] / "client" / "examples" / "kit" / "greet.py"
 """Path of the example's tool, which uses the kit."""
 _IMPORT: Final = "from rappor_client.kit.click import telemetry"
-"""Line of the example that imports the kit."""
+"""Line of the example that imports the kit. The tool without the kit does not have the line."""
 _BARE: Final = "def telemetry(*_, **__): pass"
 """Line that replaces it in the tool without the kit."""
 _MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTHONDONTWRITEBYTECODE", "BUILD_NUMBER", "JENKINS_URL")

@@ -29,7 +29,7 @@ from pure_ldp.frequency_oracles import (
 )
 
 _SKETCH = 256
-"""Number of cells of a row of a count-mean sketch."""
+"""Number of cells that a row of a count-mean sketch has."""
 _HASHES = 64
 """Number of rows, hence of hash functions, of a count-mean sketch."""
 

@@ -1,9 +1,9 @@
 """The tables of [EPK14] section 5: the published figure, the closed form and our measurement.
 
-For readers of the paper who want to know which of its figures this project reproduces. One table
-for each experiment: 5.1 (a normal distribution in bins), 5.2 with its Table 1 (exponential shares),
-5.3 (names of processes), 5.4 (home pages), and the grid of bits, hashes and cohorts. The last
-column judges each figure.
+The tables show which figures of the paper this project reproduces. Each experiment has a table: 5.1
+(a normal distribution in bins), 5.2 with its Table 1 (exponential shares), 5.3 (names of
+processes), 5.4 (home pages), and the grid of bits, hashes and cohorts. The last column judges each
+figure.
 
 - *Published* is the figure of the paper, "-" if it states none.
 - *Closed form* is a formula for the figure, mostly from the standard error of a count.
@@ -46,7 +46,7 @@ NORMAL = Params(
     encoding="onehot",
     categories=tuple(f"{i:03}" for i in range(101)),
 )
-"""Parameters of section 5.1, with one bin for each bit."""
+"""Parameters of section 5.1. A category is a bin, and each bin has one bit."""
 
 PROCESSES = Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)
 """Parameters of section 5.3: names of processes."""
@@ -82,7 +82,7 @@ def tables(*, quick: bool) -> list[Table]:
 
 
 _SIZES = (10_000, 100_000, 1_000_000)
-"""Numbers of clients of section 5.1."""
+"""Numbers of clients of section 5.1. Each has a row of the table."""
 
 
 def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
@@ -335,7 +335,7 @@ def _homepages_expected(share: float) -> float:
 
 
 GRID_REPORTS = 1_000_000
-"""Number of reports of each cell of the paper's grid."""
+"""Number of reports of each cell of the grid, as the paper states it."""
 GRID_PRESENT, GRID_ABSENT = 100, 100
 """Numbers of candidates with and without devices in each cell of the grid."""
 

@@ -28,7 +28,7 @@ from rappor.protocol.params import Params
 _TOP = 20
 """Number of the most frequent strings. Their coverage is reported separately."""
 Shares = dict[str, float]
-"""Share of each string."""
+"""Shares by string. A string that a result does not contain has share 0."""
 
 
 def measure(folder: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from rappor.simulation.upload_scenarios import SCENARIOS, Scenario, simulate_sce
 N_DEVICES: Final = 100_000
 """Number of devices on each day."""
 RUNS: Final = 40
-"""Number of collections of each scenario, each with its own seed."""
+"""Number of collections of each scenario. Each collection has its own seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,11 +27,14 @@ from benchmarks.collector import ROOT, create_database, create_databases, load, 
 from benchmarks.tables import Table
 
 _COHORTS: Final = 128
-"""Number of cohorts of every metric."""
+"""Number of cohorts of every metric, as in the profiles. Counters grow with it."""
 _BATCH: Final = 64
 """Number of uploads in a batch, as 64 connections produce it."""
 _PEAK: Final = 4
-"""Load of the busiest time of a day, as a multiple of the mean load. An assumption."""
+"""Load of the busiest time of a day, as a multiple of the mean load.
+
+The number is an assumption: devices send most reports while people use them.
+"""
 _SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 1024, 20))
 """Loads: numbers of metrics, of bits of a report, and of reports of an upload."""
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)

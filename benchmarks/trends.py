@@ -29,9 +29,9 @@ BALANCED: Final = Params.profile("balanced")
 MONDAY: Final = datetime.date(2026, 8, 3)
 """First day of the first week. A trend by weeks needs whole weeks, which begin on a Monday."""
 N_WEEKS: Final = 12
-"""Number of weeks over which the share falls."""
+"""Number of weeks over which the share falls from 5 % to 4 %."""
 FALLING: Final = "falling"
-"""String whose share falls."""
+"""Name of the string that loses devices."""
 STEADY: Final = tuple(f"s{i}" for i in range(40))
 """Strings whose shares stay."""
 NON_CANDIDATES: Final = tuple(f"u{i}" for i in range(500))

@@ -242,10 +242,10 @@ def audit(  # noqa: PLR0913 - the options of an audit
         _query_known_devices(session, encoder, params, trials, progress)
     secret = rng.coins(SECRET_BYTES // 4).tobytes() if encoder.supports_secrets else b""
     checks = (
-        *_loss_checks(session.evidence, params, n_reports, level),
+        *_yield_loss_checks(session.evidence, params, n_reports, level),
         *check_probabilities(session.evidence, params),
-        *_device_checks(session, truth, params, trials, progress),
-        *_fresh_checks(session, encoder, params, trials, progress),
+        *_check_devices(session, truth, params, trials, progress),
+        *_check_fresh_coins(session, encoder, params, trials, progress),
         check_restart(encoder, params, Request(secret, metric.name, truth.values[0])),
     )
     return Audit(
@@ -284,7 +284,7 @@ def _query_known_devices(
         session.query_spellings(n_long_running, spellings, progress=progress)
 
 
-def _device_checks(
+def _check_devices(
     session: QuerySession, truth: TrueBits, params: Params, trials: int, progress: Progress
 ) -> list[Check]:
     """Compare independent devices, if their permanent responses are visible.
@@ -301,7 +301,7 @@ def _device_checks(
     return check_independent_devices(rounds, truth, params)
 
 
-def _fresh_checks(
+def _check_fresh_coins(
     session: QuerySession,
     encoder: EncoderUnderTest,
     params: Params,
@@ -354,20 +354,20 @@ def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> lis
     ]
 
 
-def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> Iterable[Check]:
+def _yield_loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> Iterable[Check]:
     """Yield the checks of epsilon_1, epsilon_n, epsilon_inf, and of epsilon_1 by a classifier."""
-    yield _loss_check(evidence, params, "report", 1, level)
+    yield _check_loss(evidence, params, "report", 1, level)
     if n > 1:
-        yield _loss_check(evidence, params, "reports", n, level)
-    yield _loss_check(evidence, params, "permanent", None, level)
-    yield _learned_check(evidence, params, level)
+        yield _check_loss(evidence, params, "reports", n, level)
+    yield _check_loss(evidence, params, "permanent", None, level)
+    yield _check_learned_bound(evidence, params, level)
 
 
-def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
+def _check_learned_bound(evidence: Evidence, params: Params, level: float) -> Check:
     """Check epsilon_1 against the lower bound of a trained classifier.
 
     The classifier reads whole reports and the cohort, so the check finds leaks that the game of
-    `_loss_check` does not read. A bound above the claim is a fault. It errs with probability
+    `_check_loss` does not read. A bound above the claim is a fault. It errs with probability
     `level` at most.
     """
     name, claim = "epsilon_1 by a learned rule", epsilon_1(params)
@@ -378,7 +378,7 @@ def _learned_check(evidence: Evidence, params: Params, level: float) -> Check:
     return replace(check_condition(name, detail, is_fault=bound > claim), bound=bound, claim=claim)
 
 
-def _loss_check(
+def _check_loss(
     evidence: Evidence, params: Params, stage: Stage, n: int | None, level: float
 ) -> Check:
     """Check the loss of n reports, or of any number of reports if n is None.

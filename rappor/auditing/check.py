@@ -2,8 +2,8 @@
 
 Every audit of this package is a list of checks. This module has the three kinds of tests:
 
-- An *exact* test (`check_condition`, `check_exact`) is of a condition that every correct encoder
-  fulfils with certainty. It never raises a false alarm.
+- An *exact* test (`check_condition`, `check_exact`) tests a condition that every correct encoder
+  fulfils with certainty. An exact test never raises a false alarm.
 - A *binomial* test (`check_binomial`, `check_counts`) compares counts with their known
   probabilities. A count that should be Binomial(n, P) gets its exact two-sided p-value,
   min(1, 2 min(P(X <= count), P(X >= count))). The check reports the smallest p-value of its counts,

@@ -9,10 +9,11 @@ shows a second permanent response with a dozen devices; a category of three unde
 hundreds. So the number of devices follows from the parameters, up to a limit of time.
 
 Theory. The log ratio of a fault (`rappor.auditing.likelihood_ratios`) is a sum over independent
-bits and devices. Let a client have the fault, and let `mean` and `variance` be those of the log
-ratio of one device, in nats. They are computed exactly, from all outcomes of the reports of one
-bit. The sum of n devices is nearly normal. The check finds the fault if the p-value exp(-sum),
-multiplied by the number of tests of the check, is below FALSE_ALARM_RATE. So the power is
+bits and devices. Let `mean` and `variance` be the mean and the variance of the log ratio of one
+device of a client with the fault, in nats. Both are computed exactly, from all outcomes of the
+reports of one bit. The sum of n devices is nearly normal. The check finds the fault if the p-value
+exp(-sum), multiplied by the number of tests of the check, is below FALSE_ALARM_RATE. So the power
+is
 
     Phi((n mean - ln(tests / FALSE_ALARM_RATE)) / sqrt(n variance)),
 

@@ -390,7 +390,7 @@ class _MetricReports:
             devices,
             np.array([report.cohort for report in reports], dtype=np.int64),
             unpack(b"".join(report.bits for report in reports), self.params),
-            self.compute_true_bits(reports, self._reported_values(day)[devices]),
+            self.compute_true_bits(reports, self._list_reported_values(day)[devices]),
             self.compute_true_bits(reports, self.histories.values[devices, day]),
         )
         # Rows i whose devices are a first twin (an even index) followed by its second twin.
@@ -423,7 +423,7 @@ class _MetricReports:
             bits[row] = true_bits.bits(np.array([value]), np.array([report.cohort]))[0]
         return bits
 
-    def _reported_values(self, day: int) -> Integers:
+    def _list_reported_values(self, day: int) -> Integers:
         """Return the (devices,) values that a correct client reports on a day.
 
         A scope is memoized with its first value, so it is the first value of the day's epoch.

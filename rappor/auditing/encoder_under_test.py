@@ -2,7 +2,7 @@
 
 An encoder turns a value into a report. An audit sees only requests (a device's secret, a metric, a
 value) and responses (cohort, report and, if revealed, the permanent response). The adapters differ
-in what the encoder can be told:
+in the inputs of the encoder:
 
     adapter     encoder                                   devices
     Function    callable (secret, metric, value)          equal secrets are one device

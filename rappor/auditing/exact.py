@@ -36,7 +36,7 @@ from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
 _EPOCHS: Final = ("", "2026", "2026-Q4", "2026-11")
-"""One epoch of each kind: life, year, quarter, month."""
+"""Epochs that inputs have: one of each kind, life, year, quarter and month."""
 
 _NAME_LETTERS: Final = tuple("abc019_.-")
 """Characters of drawn metric names: letters, digits and all special characters that names allow."""

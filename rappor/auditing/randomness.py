@@ -68,7 +68,7 @@ The time grows with the square of the number.
 """
 
 _COINS_PER_DRAW: Final = 1024
-"""Number of coins of one call of the source: as many as a device draws for a large report.
+"""Number of coins that one call of the source draws: as many as a device needs for a large report.
 
 A generator that restarts with each call repeats its coins after this number.
 """
