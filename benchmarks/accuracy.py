@@ -118,6 +118,7 @@ def run_many(measure: Callable[[int], _Run], n_runs: int, pool: Executor | None)
     """Measure seeds 0 to n_runs - 1 in this order, in a pool if one is passed."""
     if pool is None:
         return [measure(seed) for seed in range(n_runs)]
+    # Small chunks: with larger ones a single process could have work left at the end.
     return list(pool.map(measure, range(n_runs), chunksize=2))
 
 
@@ -133,6 +134,7 @@ def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
     """Decode the data of [EPK14] section 5.2 once."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
+    # The distribution (posterior shares) is needed once: it does not depend on the correction.
     bh = decode(
         counts,
         collection.candidates,
@@ -180,8 +182,10 @@ def plain_least_squares(
     """
     params = counts.params
     gap = params.q_star - params.p_star
+    # One equation for each bit of each cohort, in the order of the cells.
     n = np.repeat(counts.cohort_reports, params.k)
     observed = counts.bit_counts.ravel() / n
+    # Variance of the de-biased share: the binomial variance, divided by gap^2.
     noise = observed * (1 - observed) / n / gap**2
     cells = Candidates.from_list(candidates).compute_cells(params, 0, len(candidates))
     # (m k, c): 1 if the candidate (column) sets the bit of a cohort (row).
@@ -311,6 +315,7 @@ def coverage_cells() -> Iterator[tuple[str, str, Params, int]]:
 
 def average(runs: list[Coverage]) -> list[float]:
     """Compute mean coverage of all, top and detected candidates, false share and detections."""
+    # Runs without detections have no adjusted interval.
     adjusted = [run.adjusted for run in runs if not np.isnan(run.adjusted)]
     return [
         float(np.mean([run.everywhere for run in runs])),

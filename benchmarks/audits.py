@@ -72,6 +72,7 @@ def clients(n: int) -> Iterator[Audit]:
 
 def audits(*, quick: bool) -> list[Table]:
     """Audit correct code many times."""
+    # A quick run has a quarter of the audits.
     share = 4 if quick else 1
     table = Table(
         title="audits of correct code",

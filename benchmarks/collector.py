@@ -144,6 +144,8 @@ def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
             time.sleep(2.0)
             start = time.monotonic()
             pruned = pool.submit(prune, engine, today=today)
+            # The keys are unknown as soon as their day is no longer listed. Overwriting the disk
+            # takes longer.
             while not pruned.done() and _n_days(engine) > 1:
                 time.sleep(0.01)
             forgotten = time.monotonic() - start
@@ -331,8 +333,9 @@ def create_databases(folder: str) -> Iterator[dict[str, str]]:
 def serve(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
     """Run one application in its own process. Yields its port and the process."""
     registry = _prepare(folder, url)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    # The system chooses a free port. It is free again when this socket is closed.
+    with socket.create_server(("127.0.0.1", 0)) as free_socket:
+        port = free_socket.getsockname()[1]
     command = [sys.executable, "-m", "benchmarks.collector_apps", factory, str(port), registry, url]
     server = subprocess.Popen(command, cwd=ROOT)  # noqa: S603
     try:

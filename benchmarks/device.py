@@ -75,6 +75,7 @@ def device(*, quick: bool) -> list[Table]:
 
 def _measure_in_process(n_records: int, bytecode: str) -> dict[str, float]:
     """Measure in a fresh process, whose modules are compiled in a folder."""
+    # Bytecode in a folder of its own, so that the checkout's state does not change the result.
     variables = os.environ | {"PYTHONPYCACHEPREFIX": bytecode}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "benchmarks.device_once", str(n_records)]

@@ -190,6 +190,7 @@ def measure(case: Case, seed: int) -> Run:
         oracle_false=oracle_false,
         candidates=discovered.estimates.n_candidates,
         seconds=seconds,
+        # Linux reports KiB.
         megabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
@@ -218,6 +219,7 @@ def count_oracle_detections(case: Case, population: Population, seed: int) -> tu
             if text[:kept_length] in kept:
                 piece = extract_part(part.name, text)
                 shares[piece] = shares.get(piece, 0.0) + n_devices / n
+        # The search extends each kept prefix by 0 to (length - kept length) letters.
         length = LENGTH if part.name == WHOLE else parse_prefix_length(part.name)
         n_candidates = n_kept * sum(
             len(LETTERS) ** added for added in range(length - kept_length + 1)

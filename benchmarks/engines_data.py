@@ -47,6 +47,7 @@ def write_lake(folder: Path, n_reports: int) -> Path:
     for number in range(-(-n_reports // FILE)):
         path = folder / f"{number:04}.parquet"
         n = min(FILE, n_reports - number * FILE)
+        # Copies save the time of drawing. They have other paths and times, so engines count them.
         if number >= 10 and n == FILE:
             path.write_bytes((folder / f"{number % 10:04}.parquet").read_bytes())
         else:

@@ -96,6 +96,7 @@ def run_case(seed: int, population: str, size: str, setting: str) -> Result:
     """
     n_values, n_clients = SIZES[size]
     chosen = SETTINGS[setting]
+    # The first n_values names are strings of clients, the others are absent candidates.
     names = [f"{seed}/v{i}" for i in range(1, n_values + round(n_values * chosen.extra) + 1)]
     present = Population(names[:n_values], POPULATIONS[population](n_values))
     collected = simulate(present, chosen.params, n_reports=n_clients, seed=seed)

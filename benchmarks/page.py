@@ -75,6 +75,7 @@ def page(*, quick: bool) -> list[Table]:
         note="Median over fresh profiles. record() is timed 50 calls at a time.",
     )
     for key, label in _SITUATIONS:
+        # Median and 99th percentile of each profile, then the median over the profiles.
         medians = [statistics.median(run[key]) for run in runs]
         slow = [statistics.quantiles(run[key], n=100)[-1] for run in runs]
         table.rows.append([label, statistics.median(medians), statistics.median(slow)])

@@ -52,6 +52,7 @@ def exp(seed: int) -> Collection:
 
 def zipf_half(seed: int) -> Collection:
     """Return Zipf's law over 1,000 strings. A random half of them are candidates."""
+    # The second number separates this stream of random numbers from others of the same seed.
     listed = np.random.default_rng([seed, 1]).choice(1000, size=500, replace=False)
     return _collect(_zipf(), listed=listed, n_absent=0, seed=seed)
 
@@ -175,6 +176,7 @@ def _zipf() -> NDArray[np.float64]:
 
 def _drop_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
     """Drop n/10 of n strings at random: two of the first ten, the others of the rest."""
+    # Two frequent strings are always missing: they disturb the candidates most.
     rng = np.random.default_rng([seed, 2])
     top = rng.choice(10, size=2, replace=False)
     rest = 10 + rng.choice(n - 10, size=n // 10 - 2, replace=False)

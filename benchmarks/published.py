@@ -91,6 +91,7 @@ def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
     Both are in clients. Clients have integers from a Normal(50, 10), one bin for each integer from
     0 to 100.
     """
+    # Probability of each integer from 0 to 100: between its two edges.
     edges = np.arange(-0.5, 101.5)
     weights = np.diff(stats.norm.cdf(edges, 50, 10))
     population = Population(list(NORMAL.categories), weights)
@@ -228,6 +229,7 @@ def _run_deployment(
     absent = [f"{seed}/absent/{i}" for i in range(n_asked - len(names))]
     estimates = decode(counts, [*names, *absent], error_control=ErrorControl(method="bonferroni"))
     hits = [name for name, hit in zip(estimates.candidates, estimates.detected, strict=True) if hit]
+    # Strings of the tail are not candidates, so a detection is either of `names` or absent.
     known = set(names)
     return Deployment(
         true=sum(name in known for name in hits),

@@ -68,6 +68,7 @@ def _hostile(rounds: int) -> Table:
     )
     read = _make_reader()
     for n_bytes in (2_000, 20_000, 200_000):
+        # A report takes about 110 bytes. The collector accepts at most 1,000 reports.
         honest = _upload(min(1000, n_bytes // 110))
         rows = {"honest": honest} | _make_costly_uploads(n_bytes)
         seconds = {label: _time_fastest([read], [body], rounds)[0] for label, body in rows.items()}
@@ -79,12 +80,18 @@ def _hostile(rounds: int) -> Table:
 
 def _make_costly_uploads(n_bytes: int) -> dict[str, bytes]:
     """Return uploads whose reading takes long."""
+    # The report of an honest upload, without the surrounding JSON.
     good = _upload(1)[len(_HEAD) : -2]
+    # Each upload repeats one entry. The entries defeat the fast path of the reader in other ways:
     entries = {
+        # - values that are not objects, and objects without keys: an error for each of thousands;
         "numbers": b"1",
         "empty objects": b"{}",
+        # - a report with one character too many in its bits, which is found late;
         "odd bits": good.replace(b'"bits":"', b'"bits":"A'),
+        # - valid JSON with white space, which only the strict parser reads;
         "other spelling": b" " + good,
+        # - integers whose conversion takes time with the square of their length.
         "long integers": b"9" * 4000,
     }
     return {

@@ -43,6 +43,7 @@ def measure(folder: Path) -> dict[str, Any]:
     counts = files.read_counts(folder / "counts.csv", params)
     candidates = files.read_candidates(folder / "candidates.txt")
     truth = {row["string"]: float(row["proportion"]) for row in _rows(folder / "truth.csv")}
+    # The first hashing and the first decode compile loops and load modules. They are not timed.
     hashed = _hash(candidates, params)
     start = time.process_time()
     hashed = _hash(candidates, params)
@@ -173,6 +174,7 @@ def _count_true(estimates: Estimates, truth: Shares, n_false: int) -> int:
     Strings are ordered by p-value, then by falling share. The count ends before false string
     number `n_false` + 1.
     """
+    # `lexsort` sorts by the last key first.
     order = np.lexsort((-estimates.share, estimates.p_value))
     is_true = np.array([estimates.candidates[i] in truth for i in order])
     false_before = np.cumsum(~is_true)

@@ -81,6 +81,7 @@ def measure(scenario: Scenario, seed: int) -> Run:
     )
     counts = [day.counts.with_devices(reports_per_device=scenario.reports_a_day) for day in days]
     estimates = decode(counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL))
+    # The truth for a decode of several days is the mean of the shares of the days.
     reported = np.mean([_compute_shares(day.reported_values, collection) for day in days], axis=0)
     present = reported > 0
     indices = {text: i for i, text in enumerate(collection.candidates)}

@@ -154,8 +154,10 @@ def draw_plainly(
     values = rng.choice(len(population), size=_BLOCK, p=population.weights)
     cohorts = rng.integers(params.m, size=_BLOCK)
     permanent = bits[values, cohorts].astype(bool)
+    # Permanent response: below f the bit is forced, and to 1 if the coin is below f1.
     coins = rng.random(permanent.shape)
     permanent = np.where(coins < params.f, coins < params.f1, permanent)
+    # Instantaneous response.
     coins = rng.random(permanent.shape)
     return np.asarray(coins < np.where(permanent, params.q, params.p))
 
@@ -199,6 +201,7 @@ def hash_candidates(*, quick: bool) -> list[Table]:
     """Measure the hashing of candidates in all cohorts."""
     n = 10_000 if quick else 200_000
     strings = [f"example.org/{i}" for i in range(n)]
+    # The device's encoder is hundreds of times slower, so it gets a hundredth of the strings.
     few = strings[: n // 100]
     encode = get_encoder(PARAMS).encode
     table = _rates("hash: candidates in 64 cohorts, k = 128, h = 1, one core", "candidates")

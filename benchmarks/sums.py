@@ -98,6 +98,8 @@ def measure(seed: int, name: str) -> Errors:
     collection = POPULATIONS[kind](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     estimates = decode(counts, collection.candidates)
+    # Only detected rows are summed. Rows are sorted by estimate, so "after the first 10" are the
+    # rows with smaller estimates.
     truth = true_shares(estimates, collection)[estimates.detected]
     estimate, error = estimates.share[estimates.detected], estimates.std_error[estimates.detected]
     return Errors(

@@ -65,6 +65,7 @@ class Run:
 
 def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> ReleasedCounts:
     """Draw the counts of the weeks. Each week has other devices."""
+    # The steady strings share 90 % of the devices, with falling shares.
     rest = np.exp(-np.arange(len(STEADY)) / 10)
     periods = []
     for week, share in enumerate(np.linspace(0.05, 0.04, N_WEEKS)):
@@ -75,6 +76,7 @@ def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) 
         ]
         population = Population([FALLING, *STEADY, *NON_CANDIDATES], weights)
         first = MONDAY + datetime.timedelta(7 * week)
+        # Seeds of different collections and weeks never coincide: there are 12 weeks.
         counts = simulate_counts(population, params, n_reports=n_devices, seed=100 * seed + week)
         periods.append(
             Period(first=first, last=first + datetime.timedelta(6), collections=(counts,))
