@@ -177,7 +177,7 @@ def check_exact(name: str, counted: tuple[int, int]) -> Check:
     wrong, n = counted
     if not n:
         return mark_not_seen(name, "no report was seen")
-    return check_condition(name, f"{wrong:,} of {n:,} were otherwise", is_fault=wrong > 0)
+    return check_condition(name, f"violated in {wrong:,} of {n:,} cases", is_fault=wrong > 0)
 
 
 def compute_rare_p_value(observed_count: int, n: int, probability: float) -> float:
@@ -212,6 +212,6 @@ def check_rare(name: str, observed_count: int, n: int, probability: float, what:
     """
     p_value = compute_rare_p_value(observed_count, n, probability)
     if compute_rare_threshold(n, probability) > n and p_value >= FALSE_ALARM_RATE:
-        return mark_not_seen(name, f"{n:,} devices that {what} would not be unusual")
+        return mark_not_seen(name, f"even if all {n:,} devices {what}, that may be chance")
     mean = f"expected at most {n * probability:.2g}"
     return check_p_value(name, p_value, f"{observed_count:,} of {n:,} devices {what}, {mean}")

@@ -860,7 +860,7 @@ class _ClientComparison:
                 pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), n_late_reports, n)
                 distributions[value] = np.convolve(distributions[value], pmf)
         if max(map(len, distributions)) == 1:
-            return mark_not_seen(name, "no moment of sending is told")
+            return mark_not_seen(name, "the client reveals no sending time")
         p_values = [
             2 * min(pmf[: count + 1].sum(), pmf[count:].sum())
             for count, pmf in zip(n_late, distributions, strict=True)
@@ -868,7 +868,7 @@ class _ClientComparison:
         p_value = min(1.0, float(min(p_values)) * n_values)
         worst = int(np.argmin(p_values))
         of_all = f"{n_late[worst]:,} of its {len(distributions[worst]) - 1:,} reports"
-        detail = f"value {worst + 1} of {n_values}: {of_all} leave later than the day's median"
+        detail = f"value {worst + 1} of {n_values}: {of_all} are sent later than the day's median"
         return check_p_value(name, p_value, detail)
 
     def _check_ledger(self) -> Check:
@@ -878,10 +878,11 @@ class _ClientComparison:
         report, and at most the cost of one scope for each epoch of the history.
         """
         name = "client: the ledger counts"
-        # A device without reports, as under a sampling rate, has no loss.
+        # A device without reports has no loss: under a sampling rate it does not take part.
         last = [state.spent for state in self._histories.states_by_day[-1] if state.waiting]
         if None in last or not last:
-            return mark_not_seen(name, "devices count no nats")
+            return mark_not_seen(name, "the client records no privacy loss")
+        # Each epoch of the history is a scope of its own, and its cost adds to the loss.
         scopes = len({day.epoch for day in self._calendar.days})
         least = epsilon_1(self.metric_reports.params)
         most = scopes * scope_cost(self.metric_reports.metric)
@@ -892,10 +893,10 @@ class _ClientComparison:
         outside = sum(
             not least - _NATS_TOLERANCE <= (nats or 0) <= most + _NATS_TOLERANCE for nats in last
         )
-        counted = (
-            f"{falling:,} times the nats of a device fell, {outside:,} of {len(last):,} devices"
+        detail = (
+            f"the loss of a device fell {falling:,} times; {outside:,} of {len(last):,} devices "
+            f"record less than {least:.3f} or more than {most:.3f} nats"
         )
-        detail = f"{counted} count less than {least:.3f} or more than {most:.3f}"
         return check_condition(name, detail, is_fault=falling + outside > 0)
 
 
@@ -1084,7 +1085,7 @@ def _compare_clock(
     ratio = compute_second_response_ratio(
         earlier.count_ones(), after.count_ones(), (earlier.truth, after.recorded), params
     )
-    return cases, [sum_log_ratio(f"a third permanent response beside epoch {epoch}", ratio)]
+    return cases, [sum_log_ratio(f"a third permanent response, compared with epoch {epoch}", ratio)]
 
 
 def _count_matches(first: _DayReports, second: _DayReports) -> MatchCounts:

@@ -120,10 +120,10 @@ def audit_exactly(
         if (difference := _first_difference(inputs, output)) is not None
     ]
     # `min` takes the difference in the earliest field: a wrong cohort changes all later fields.
-    detail = f"all {vectors:,} answers are the protocol's"
+    detail = f"all {vectors:,} outputs equal the protocol's"
     if wrong:
         _, where = min(wrong)
-        detail = f"{len(wrong):,} of {vectors:,} answers differ, the first in {where}"
+        detail = f"{len(wrong):,} of {vectors:,} outputs differ, the first in {where}"
     return Audit(
         metric=metric,
         trials=vectors,

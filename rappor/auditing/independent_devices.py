@@ -217,9 +217,9 @@ def _check_noise(
     # One faulty device in `rarest` gives at least `_MIN_NOISELESS` faulty devices, and at least
     # twice the number that is a fault.
     rarest = math.floor(n / max(_MIN_NOISELESS, 2 * compute_rare_threshold(n, probability)))
-    # Even if no device added noise, the count would not be unusual: this check cannot find a fault.
+    # Even if no device added noise, the count could be chance: this check cannot find a fault.
     if rarest < 2 and p_value >= FALSE_ALARM_RATE:
-        return mark_not_seen(name, f"{n:,} devices without any noise would not be unusual")
+        return mark_not_seen(name, f"even if all {n:,} devices had no noise, that may be chance")
     detail = f"{n_noiseless:,} of {n:,} devices show no noise in {len(responses)} responses"
     mean = f"expected at most {n * probability:.2g}"
     return check_p_value(name, p_value, f"{detail}, {mean}; one of {rarest:,} would be found")

@@ -66,7 +66,7 @@ from rappor.engines.workers import (
 BY_PATH: Final = "the workers open them by their paths"
 """Value of `Listing.road` if workers open the files, as the output of the command shows it."""
 
-AS_BYTES: Final = "Spark hands them to its workers, which do not see their paths"
+AS_BYTES: Final = "Spark passes them to its workers, which do not see their paths"
 """Value of `Listing.road` if Spark passes the files as bytes."""
 
 _LARGEST: Final = 1 << 28

@@ -53,7 +53,7 @@ def test_the_protocol_passes() -> None:
     for subject in (compute_reference_outputs, process, second_implementation, planted()):
         (check,) = audit_exactly(subject, SMALL, vectors=200).checks
         assert check.verdict == "pass", check.detail
-        assert check.detail == "all 200 answers are the protocol's"
+        assert check.detail == "all 200 outputs equal the protocol's"
 
 
 def planted(
