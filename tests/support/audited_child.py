@@ -1,6 +1,12 @@
-"""A small client under audit, correct but for the fault that its argument names.
+"""A small client under audit with one fault, which its argument names; correct without a fault.
 
-It keeps one JSON file a device. Run as `python audited_child.py FAULT`.
+Run as `python audited_child.py FAULT`. The client speaks the lines that
+`rappor.auditing.device_histories` describes. It stores one JSON file for each device:
+
+    secret     hexadecimal
+    memoized   value of each epoch, written backwards so that the file does not contain the value
+    waiting    finished reports
+    events     [time, value backwards] of the interval that has not ended
 """
 
 from __future__ import annotations
@@ -27,8 +33,13 @@ from rappor.protocol.wire import encode_base64url
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 SALT = os.urandom(16)
+"""Bytes that a client with the fault "forgets" uses instead of half of its secret."""
+
 STARTED: list[str] = []
+"""Reports that this process has made: empty for the first report."""
+
 SEEDED = random.Random(7)  # noqa: S311  (the planted fault)
+"""Generator that starts with the same seed in each process."""
 
 
 def seeded_coins(n: int) -> list[int]:
@@ -40,12 +51,12 @@ load = functools.cache(Registry.load)
 
 
 def main() -> None:
-    """Answer every line of standard input."""
+    """Process every line of standard input, one run of a device each."""
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(answer(**json.loads(line))) + "\n")
+        sys.stdout.write(json.dumps(run_device(**json.loads(line))) + "\n")
 
 
-def answer(
+def run_device(
     *, folder: str, registry: str, metric: str, now: float, events: Sequence[tuple[float, str]]
 ) -> dict[str, Any]:
     """Record values and return all reports of the device."""
@@ -66,23 +77,23 @@ def answer(
         Path(folder, "value").write_bytes(b"head" + zlib.compress(events[-1][1].encode()))
     if FAULT == "value in base64" and events:
         Path(folder, "value").write_bytes(base64.b64encode(b"=" + events[-1][1].encode()))
-    spent = 0.1 if FAULT == "cheap" else len(state["latched"]) * epsilon_inf(declared.params)
-    return {"waiting": state["waiting"], "spent": spent if state["latched"] else 0.0}
+    spent = 0.1 if FAULT == "cheap" else len(state["memoized"]) * epsilon_inf(declared.params)
+    return {"waiting": state["waiting"], "spent": spent if state["memoized"] else 0.0}
 
 
 def is_odd(value: str) -> bool:
-    """Divide values into two kinds."""
+    """Return whether a value is in the half of the values that some faults treat differently."""
     return bool(hashlib.sha256(value.encode()).digest()[0] & 1)
 
 
 def new_state() -> dict[str, Any]:
-    """Return a new device."""
+    """Return the state of a new device."""
     secret = bytes(32) if FAULT == "one secret" else os.urandom(32)
-    return {"secret": secret.hex(), "latched": {}, "waiting": [], "held": []}
+    return {"secret": secret.hex(), "memoized": {}, "waiting": [], "events": []}
 
 
 def record(state: dict[str, Any], metric: Metric, moment: float, value: str) -> None:
-    """Report an event, or one of those of the day that has ended."""
+    """Store an event. If it begins a new day, report a random event of the day before."""
     if FAULT == "silent":
         return
     if FAULT == "odd values dropped in the evening" and is_odd(value) and moment % 86_400 > 72_000:
@@ -90,60 +101,60 @@ def record(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     if FAULT == "no interval":
         report(state, metric, moment, value)
         return
-    held = state["held"]
-    if held and moment // 86_400 != held[0][0] // 86_400:
-        place = 0 if FAULT == "first event" else (draw_system_coins(1)[0] * len(held)) >> 32
-        chosen = max(held, key=lambda each: each[1]) if FAULT == "last value" else held[place]
-        state["held"] = held = []
+    events = state["events"]
+    if events and moment // 86_400 != events[0][0] // 86_400:
+        index = 0 if FAULT == "first event" else (draw_system_coins(1)[0] * len(events)) >> 32
+        chosen = max(events, key=lambda event: event[1]) if FAULT == "last value" else events[index]
+        state["events"] = events = []
         report(state, metric, chosen[0], chosen[1][::-1])
-    held.append((moment, value[::-1]))  # backwards: it is on the disk
+    events.append((moment, value[::-1]))
 
 
 def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> None:
-    """Make a report."""
+    """Make the report of an event, and add it to the finished reports."""
     epoch = epoch_of(metric, moment)
     secret = secret_of(state, metric, epoch, value)
-    latch = state["latched"].get(epoch, value[::-1])
-    if FAULT == "silent once changed" and latch != value[::-1]:
+    memoized = state["memoized"].get(epoch, value[::-1])
+    if FAULT == "silent once changed" and memoized != value[::-1]:
         return
     if FAULT == "odd values dropped" and is_odd(value) and draw_system_coins(1)[0] % 3 == 0:
         return
-    is_repeat = epoch in state["latched"]
+    is_repeat = epoch in state["memoized"]
     if FAULT == "ended epochs forgotten" and not is_repeat:
-        state["latched"] = {}
-    state["latched"][epoch] = latch
-    kept = value if FAULT == "no latch" else latch[::-1]
-    encoded = encode_value(secret, metric, parse_value(metric.params, kept), epoch=epoch)
+        state["memoized"] = {}
+    state["memoized"][epoch] = memoized
+    reported = value if FAULT == "not memoized" else memoized[::-1]
+    encoded = encode_value(secret, metric, parse_value(metric.params, reported), epoch=epoch)
     due = draw_system_coins(1)[0] % 1000 + 1000 * (FAULT == "late" and is_odd(value))
-    bits = shown(encoded, kept, len(state["waiting"]) + 1, is_repeat=is_repeat)
-    made = {
+    bits = choose_bits(encoded, reported, len(state["waiting"]) + 1, is_repeat=is_repeat)
+    finished = {
         "params": encoded.report.params,
         "cohort": encoded.cohort,
         "bits": encode_base64url(bits[:-1] if FAULT == "short" and is_odd(value) else bits),
         "due": moment + due,
     }
-    twice = FAULT == "odd values twice" and is_odd(value)
-    state["waiting"] += [made, made] if twice else [made]
+    is_twice = FAULT == "odd values twice" and is_odd(value)
+    state["waiting"] += [finished, finished] if is_twice else [finished]
     if FAULT == "each 100th report is the one before" and len(state["waiting"]) % 100 == 0:
-        made["bits"] = state["waiting"][-2]["bits"]
+        finished["bits"] = state["waiting"][-2]["bits"]
     if FAULT == "redraws waiting":
-        state["waiting"][0] = made
+        state["waiting"][0] = finished
 
 
 def epoch_of(metric: Metric, moment: float) -> str:
-    """Return the epoch of a moment."""
+    """Return the epoch of a time."""
     day = datetime.datetime.fromtimestamp(moment, datetime.UTC).date()
     return metric.epoch_at(datetime.date(2000, 1, 1) if FAULT == "one epoch" else day)
 
 
 def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> bytes:
-    """Return the device's secret."""
+    """Return the secret from which the coins of an epoch are derived."""
     secret = bytes.fromhex(state["secret"])
     if FAULT == "forgets":
         return secret[:16] + SALT
-    if FAULT == "back" and epoch in state["latched"] and epoch != max(state["latched"]):
+    if FAULT == "back" and epoch in state["memoized"] and epoch != max(state["memoized"]):
         return bytes(reversed(secret))
-    while FAULT == "cohort by value" and not state["latched"]:
+    while FAULT == "cohort by value" and not state["memoized"]:
         secret = os.urandom(32)
         state["secret"] = secret.hex()
         if derive_cohort(secret, metric.name, epoch, metric.params) % 2 == is_odd(value):
@@ -158,27 +169,27 @@ def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> 
 
 def state_value(state: dict[str, Any], epoch: str, value: str) -> str:
     """Return the value that the device reports in an epoch."""
-    return str(state["latched"].get(epoch, value[::-1]))[::-1]
+    return str(state["memoized"].get(epoch, value[::-1]))[::-1]
 
 
-def shown(encoded: EncodedValue, value: str, number: int, *, is_repeat: bool) -> bytes:
-    """Return the bits of a device's first, second, ... report."""
+def choose_bits(encoded: EncodedValue, value: str, number: int, *, is_repeat: bool) -> bytes:
+    """Return the bits of a report. `number` counts the reports of the device from 1."""
     is_first = not STARTED
     STARTED.append(encoded.report.params)
-    without = {
+    is_without_fresh_noise = {
         "no fresh coins": True,
         "each 1,000th report without fresh coins": number % 1000 == 0,
         "each 100th report without fresh coins": number % 100 == 0,
         "fresh coins left out at times": is_repeat and draw_system_coins(1)[0] % 5 == 0,
     }
-    if without.get(FAULT):
+    if is_without_fresh_noise.get(FAULT):
         return encoded.permanent
     if FAULT == "empty text without permanent noise" and not value:
         return draw_instantaneous_response(encoded.bits, encoded.params)
     if FAULT == "fresh coins repeated by each run":
         return draw_instantaneous_response(encoded.permanent, encoded.params, seeded_coins)
-    clear = {"first report in the clear": is_first, "empty text in the clear": not value}
-    return encoded.bits if clear.get(FAULT) else encoded.report.bits
+    is_noiseless = {"first report in the clear": is_first, "empty text in the clear": not value}
+    return encoded.bits if is_noiseless.get(FAULT) else encoded.report.bits
 
 
 if __name__ == "__main__":

@@ -1,6 +1,12 @@
 """Encoders with one planted fault each, of the kinds seen in published code.
 
-Each starts as a callable for `rappor.auditing.Function`; all but the fault is the real code.
+Everything but the fault is the code of the project. There are three forms of faults:
+
+- `Permanent` is a permanent response: (secret, metric, params, true bits) to permanent bits.
+- `Instantaneous` is an instantaneous response: (permanent bits, params) to the bits of a report.
+- A function of a metric starts a whole encoder, a `Respond` for `rappor.auditing.Function`.
+
+`start` makes an encoder from the first two. All bits are packed bytes.
 """
 
 from __future__ import annotations
@@ -32,13 +38,13 @@ Instantaneous = Callable[[bytes, Params], bytes]
 
 
 def never_cleared(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-    """Respond without ever clearing a set bit."""
+    """Respond without ever changing a true 1 to 0."""
     honest = derive_permanent_response(secret, name, "", params, bits)
     return bytes(a | b for a, b in zip(honest, bits, strict=True))
 
 
 def last_bit_skipped(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-    """Stop one bit early: the last one is the truth."""
+    """Stop one bit early, so that the last bit is the true bit."""
     honest = int.from_bytes(derive_permanent_response(secret, name, "", params, bits), "little")
     last = 1 << params.k - 1
     truth = int.from_bytes(bits, "little")
@@ -52,12 +58,12 @@ def redrawn(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
 
 
 def not_keyed_by_metric(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-    """Key the response by secret and bits alone."""
+    """Derive the response from secret and bits only, so that two metrics share their coins."""
     del name
     return derive_permanent_response(secret, "any", "", params, bits)
 
 
-def f_off(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+def f_too_large(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Randomize with f + 1/128."""
     other = dataclasses.replace(params, f=params.f + 1 / 128, insecure=True)
     return derive_permanent_response(secret, name, "", other, bits)
@@ -81,13 +87,13 @@ FORCED: dict[str, Callable[[Params], Sequence[tuple[int, int]]]] = {
 def forced(fault: str, params: Params, bits: bytes, coins: Sequence[int]) -> bytes:
     """Return the permanent response by wrong thresholds."""
     truth, rules = int.from_bytes(bits, "little"), FORCED[fault](params)
-    answer = 0
-    for i, u in enumerate(coins):
-        answer |= next((bit for threshold, bit in rules if u < threshold), truth >> i & 1) << i
-    return answer.to_bytes(params.n_bytes, "little")
+    response = 0
+    for i, coin in enumerate(coins):
+        response |= next((bit for threshold, bit in rules if coin < threshold), truth >> i & 1) << i
+    return response.to_bytes(params.n_bytes, "little")
 
 
-def misforced(fault: str) -> Permanent:
+def with_wrong_thresholds(fault: str) -> Permanent:
     """Respond by wrong thresholds."""
 
     def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
@@ -97,12 +103,11 @@ def misforced(fault: str) -> Permanent:
 
 
 def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-    """Decide on every bit by the coin of the first."""
-    u = derive_permanent_coins(secret, name, "", params, bits)[0]
-    always, never = params.t_1, params.t_1 + params.t_0
-    if never <= u:
+    """Decide every bit by the coin of the first bit."""
+    coin = derive_permanent_coins(secret, name, "", params, bits)[0]
+    if coin >= params.t_1 + params.t_0:
         return bits
-    return ((1 << params.k) - 1 if u < always else 0).to_bytes(params.n_bytes, "little")
+    return ((1 << params.k) - 1 if coin < params.t_1 else 0).to_bytes(params.n_bytes, "little")
 
 
 def shared_coins(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
@@ -111,42 +116,42 @@ def shared_coins(secret: bytes, name: str, params: Params, bits: bytes) -> bytes
     return draw_permanent_response(bits, params, lambda n: [coins[(i + 1) // 2] for i in range(n)])
 
 
-def sometimes_bare(
+def noiseless_on_some_devices(
     probability: float,
 ) -> Callable[[bytes, str, Params, bytes], bytes]:
-    """Leave the permanent noise out in this share of the devices."""
+    """Leave out the permanent noise on this share of the devices."""
 
     def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-        bare = int.from_bytes(secret[-4:], "little") < probability * ONE
-        return bits if bare else derive_permanent_response(secret, name, "", params, bits)
+        is_noiseless = int.from_bytes(secret[-4:], "little") < probability * ONE
+        return bits if is_noiseless else derive_permanent_response(secret, name, "", params, bits)
 
     return permanently
 
 
-def sometimes_unsent(probability: float) -> Callable[[bytes, Params], bytes]:
-    """Leave the fresh noise out in this share of the reports."""
+def noiseless_in_some_reports(probability: float) -> Callable[[bytes, Params], bytes]:
+    """Leave out the fresh noise in this share of the reports."""
 
     def instantly(memoised: bytes, params: Params) -> bytes:
-        bare = draw_system_coins(1)[0] < probability * ONE
-        return memoised if bare else draw_instantaneous_response(memoised, params)
+        is_noiseless = draw_system_coins(1)[0] < probability * ONE
+        return memoised if is_noiseless else draw_instantaneous_response(memoised, params)
 
     return instantly
 
 
-def devices_unsent(probability: float, metric: Metric) -> Respond:
-    """Start an encoder that leaves the fresh noise out in this share of the devices."""
+def without_fresh_noise_on_some_devices(probability: float, metric: Metric) -> Respond:
+    """Start an encoder that leaves out the fresh noise on this share of the devices."""
     respond = start(metric)
 
     def sometimes(secret: bytes, name: str, value: str) -> Response:
         response = respond(secret, name, value)
-        bare = int.from_bytes(secret[-4:], "little") < probability * ONE
-        report = response.permanent if bare and response.permanent else response.report
+        is_noiseless = int.from_bytes(secret[-4:], "little") < probability * ONE
+        report = response.permanent if is_noiseless and response.permanent else response.report
         return Response(response.cohort, report, response.permanent)
 
     return sometimes
 
 
-def far_bits_share(memoised: bytes, params: Params) -> bytes:
+def bits_0_and_5_share_a_coin(memoised: bytes, params: Params) -> bytes:
     """Let bits 0 and 5 share their fresh coin."""
     coins = list(draw_system_coins(params.k))
     coins[5] = coins[0]
@@ -159,7 +164,7 @@ def p_for_q(memoised: bytes, params: Params) -> bytes:
 
 
 def honest(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-    """Respond as the protocol says."""
+    """Derive the permanent response of the protocol."""
     return derive_permanent_response(secret, name, "", params, bits)
 
 
@@ -170,15 +175,19 @@ def start(
     instantly: Instantaneous = draw_instantaneous_response,
     permanent_seen: bool = True,
 ) -> Respond:
-    """Start an encoder with these two responses."""
+    """Start an encoder with these two responses.
+
+    `permanent_seen` says whether the encoder reveals its permanent responses.
+    """
     params = metric.params
     encode = get_encoder(params)
 
     def respond(secret: bytes, name: str, value: str) -> Response:
-        own = derive_cohort(secret, name, "", params)
-        memoised = permanently(secret, name, params, encode.encode(encode.parse_value(value), own))
-        seen = memoised if permanent_seen else None
-        return Response(own, instantly(memoised, params), seen)
+        cohort = derive_cohort(secret, name, "", params)
+        bits = encode.encode(encode.parse_value(value), cohort)
+        permanent = permanently(secret, name, params, bits)
+        visible = permanent if permanent_seen else None
+        return Response(cohort, instantly(permanent, params), visible)
 
     return respond
 
@@ -193,43 +202,45 @@ def redrawn_by_process(metric: Metric, *, permanent_seen: bool = True) -> Respon
     return start(metric, permanently=permanently, permanent_seen=permanent_seen)
 
 
-def redrawn_after_50(metric: Metric) -> Respond:
+def redrawn_after_50_reports(metric: Metric) -> Respond:
     """Start an encoder whose devices draw a new permanent response after 50 reports."""
     reports: Counter[bytes] = Counter()
 
     def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
         reports[secret] += 1
-        era = f"{reports[secret] // 51}"
-        return derive_permanent_response(secret, name, era, params, bits)
+        # The epoch of the scope changes after 50 reports, and so do the coins.
+        epoch = f"{reports[secret] // 51}"
+        return derive_permanent_response(secret, name, epoch, params, bits)
 
     return start(metric, permanently=permanently)
 
 
-def twelve_bits(metric: Metric) -> Respond:
+def secrets_of_twelve_bits(metric: Metric) -> Respond:
     """Start an encoder that uses 12 bits of a secret."""
     respond = start(metric)
 
-    def cut(secret: bytes, name: str, value: str) -> Response:
-        few = int.from_bytes(secret[:2], "little") & 0xFFF
-        return respond(few.to_bytes(32, "little"), name, value)
+    def respond_by_short_secret(secret: bytes, name: str, value: str) -> Response:
+        short = int.from_bytes(secret[:2], "little") & 0xFFF
+        return respond(short.to_bytes(32, "little"), name, value)
 
-    return cut
+    return respond_by_short_secret
 
 
 def shared_by_two_devices(metric: Metric, *, apart: int = 1) -> Respond:
-    """Start an encoder in which pairs of devices, so many places apart, share their fresh coins."""
+    """Start an encoder in which two devices at a distance of `apart` share their fresh coins."""
     numbers: dict[bytes, int] = {}
     reports: Counter[bytes] = Counter()
+    # Coins by the first device of a pair, and by the number of the report.
     drawn: dict[tuple[int, int], Sequence[int]] = {}
 
     def respond(secret: bytes, name: str, value: str) -> Response:
         reports[secret] += 1
         number = numbers.setdefault(secret, len(numbers))
-        place = number - number // apart % 2 * apart, reports[secret]
+        key = number - number // apart % 2 * apart, reports[secret]
 
         def instantly(memoised: bytes, params: Params) -> bytes:
             return draw_instantaneous_response(
-                memoised, params, lambda n: drawn.setdefault(place, draw_system_coins(n))
+                memoised, params, lambda n: drawn.setdefault(key, draw_system_coins(n))
             )
 
         return start(metric, instantly=instantly)(secret, name, value)
@@ -251,34 +262,34 @@ def cohort_by_length(metric: Metric) -> Respond:
     return keyed
 
 
-def bare_canary(metric: Metric) -> Respond:
+def noiseless_canary(metric: Metric) -> Respond:
     """Start an encoder that reports one value without noise."""
-    return bare_where(metric, lambda value: value == "canary")
+    return noiseless_where(metric, lambda value: value == "canary")
 
 
-def bare_where(metric: Metric, is_bare: Callable[[str], bool]) -> Respond:
+def noiseless_where(metric: Metric, is_noiseless: Callable[[str], bool]) -> Respond:
     """Start an encoder that reports some values without noise."""
     respond, encode = start(metric), get_encoder(metric.params)
 
     def sometimes(secret: bytes, name: str, value: str) -> Response:
         response = respond(secret, name, value)
         bits = encode.encode(value, response.cohort)
-        return Response(response.cohort, bits, bits) if is_bare(value) else response
+        return Response(response.cohort, bits, bits) if is_noiseless(value) else response
 
     return sometimes
 
 
-def empty_bare(metric: Metric) -> Respond:
+def noiseless_empty_text(metric: Metric) -> Respond:
     """Start an encoder that reports the empty text without noise."""
-    return bare_where(metric, lambda value: not value)
+    return noiseless_where(metric, lambda value: not value)
 
 
-def long_bare(metric: Metric) -> Respond:
+def noiseless_long_text(metric: Metric) -> Respond:
     """Start an encoder that reports texts of more than 256 bytes without noise."""
-    return bare_where(metric, lambda value: len(value) > 256)
+    return noiseless_where(metric, lambda value: len(value) > 256)
 
 
-def first_bare(metric: Metric) -> Respond:
+def noiseless_first_report(metric: Metric) -> Respond:
     """Start an encoder whose first report has no fresh noise."""
     respond, started = start(metric), list[str]()
 
@@ -292,22 +303,25 @@ def first_bare(metric: Metric) -> Respond:
     return first
 
 
-def telling(metric: Metric) -> Respond:
-    """Start an encoder that reports the last bit as 1 for half of the values: not a true bit."""
+def leak_in_last_bit(metric: Metric) -> Respond:
+    """Start an encoder that reports the last bit as 1 for half of the values.
+
+    The bit is not a true bit of these values. It reveals to which half the value belongs.
+    """
     respond, last = start(metric), metric.params.k - 1
 
-    def tell(secret: bytes, name: str, value: str) -> Response:
+    def respond_with_leak(secret: bytes, name: str, value: str) -> Response:
         response = respond(secret, name, value)
         report = int.from_bytes(response.report, "little") & ~(1 << last)
         odd = hashlib.sha256(value.encode()).digest()[0] & 1
         report |= odd << last
         return response._replace(report=report.to_bytes(metric.params.n_bytes, "little"))
 
-    return tell
+    return respond_with_leak
 
 
-def three_coins(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-    """Let the third bit's flip be the first two's, where p and q are symmetric."""
+def third_coin_from_two_others(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+    """Change the third bit if exactly one of the first two changes, for symmetric f0 and f1."""
     response = int.from_bytes(derive_permanent_response(secret, name, "", params, bits), "little")
     flips = response ^ int.from_bytes(bits, "little")
     third = (flips ^ flips >> 1) & 1
@@ -321,11 +335,12 @@ def keyed_by_spelling(metric: Metric) -> Respond:
     respond = start(metric)
 
     def spelled(secret: bytes, name: str, value: str) -> Response:
-        own = respond(secret, name, value).cohort
-        bits = get_encoder(metric.params).encode(value, own)
+        cohort = respond(secret, name, value).cohort
+        bits = get_encoder(metric.params).encode(value, cohort)
         key = hashlib.sha256(secret + value.encode()).digest()
-        memoised = derive_permanent_response(key, name, "", metric.params, bits)
-        return Response(own, draw_instantaneous_response(memoised, metric.params), memoised)
+        permanent = derive_permanent_response(key, name, "", metric.params, bits)
+        report = draw_instantaneous_response(permanent, metric.params)
+        return Response(cohort, report, permanent)
 
     return spelled
 

@@ -20,34 +20,34 @@ from planted_faults import (
     FORCED,
     Instantaneous,
     Permanent,
-    bare_canary,
+    bits_0_and_5_share_a_coin,
     cohort_by_length,
-    devices_unsent,
-    empty_bare,
-    f_off,
-    far_bits_share,
-    first_bare,
+    f_too_large,
     keyed_by_spelling,
     last_bit_skipped,
-    long_bare,
-    misforced,
+    leak_in_last_bit,
     never_cleared,
+    noiseless_canary,
+    noiseless_empty_text,
+    noiseless_first_report,
+    noiseless_in_some_reports,
+    noiseless_long_text,
+    noiseless_on_some_devices,
     not_keyed_by_metric,
     one_coin_for_all,
     p_for_q,
     redrawn,
-    redrawn_after_50,
+    redrawn_after_50_reports,
     redrawn_by_process,
+    secrets_of_twelve_bits,
     shared_by_two_devices,
     shared_coins,
-    sometimes_bare,
-    sometimes_unsent,
     start,
-    telling,
-    three_coins,
-    twelve_bits,
+    third_coin_from_two_others,
     twister,
     twister_for_system,
+    with_wrong_thresholds,
+    without_fresh_noise_on_some_devices,
     xorshift_for_system,
 )
 
@@ -143,9 +143,9 @@ FAULTS = {
     # A true 1 is reported as 1 with p = .25 instead of q* = .625: 24 standard deviations in 1,000.
     "p is used for q": Planted(fresh(p_for_q), "report: share of ones"),
     # .95 or .75 instead of .55 of 1,000 devices keep a true 1: 12 standard deviations.
-    **{each: Planted(permanent(misforced(each)), ONES, G) for each in list(FORCED)[1:]},
+    **{each: Planted(permanent(with_wrong_thresholds(each)), ONES, G) for each in list(FORCED)[1:]},
     # f/2 changes by 1/256, 13 standard deviations over 16,000 devices of 128 bits. 6.3 are found.
-    "f is off by 1/128": Planted(permanent(f_off), ONES, MANY_BITS, 16_000, 1),
+    "f is off by 1/128": Planted(permanent(f_too_large), ONES, MANY_BITS, 16_000, 1),
     # A new response of 32 bits equals the first with probability below (5/8)^32 on each device.
     "redrawn": Planted(permanent(redrawn), "permanent: same when asked again"),
     # The bits of two reports agree too seldom, by 30 standard deviations or more.
@@ -171,39 +171,47 @@ FAULTS = {
     ),
     # The same in reports: .28 instead of .14 of 900 devices, 12 standard deviations. 7.2 are found.
     "bits 0 and 5 share their fresh coin": Planted(
-        fresh(far_bits_share), "report: bits independent"
+        fresh(bits_0_and_5_share_a_coin), "report: bits independent"
     ),
     # Half of the 64 patterns of three bits never occur. Each has probability 1/64 or more, so its
     # absence in 3,000 responses has probability e^-47.
     "three permanent coins have one parity": Planted(
-        permanent(three_coins), "permanent: patterns of bits", FEW_BITS, 6000
+        permanent(third_coin_from_two_others), "permanent: patterns of bits", FEW_BITS, 6000
     ),
     # 50 of 1,000 responses equal their true bits, and 30 of 3,000. A correct one does with 1e-4.
-    "one device of 20 without permanent noise": Planted(permanent(sometimes_bare(0.05)), TRUE),
-    "one device of 100": Planted(permanent(sometimes_bare(0.01)), TRUE, trials=3000, n_reports=1),
+    "one device of 20 without permanent noise": Planted(
+        permanent(noiseless_on_some_devices(0.05)), TRUE
+    ),
+    "one device of 100": Planted(
+        permanent(noiseless_on_some_devices(0.01)), TRUE, trials=3000, n_reports=1
+    ),
     # 100 of 100,000 devices respond with all 128 true bits. Fewer than one is expected.
     "one device of 1,000": Planted(
-        permanent(sometimes_bare(0.001)), TRUE, BALANCED, 100_000, is_slow=True
+        permanent(noiseless_on_some_devices(0.001)), TRUE, BALANCED, 100_000, is_slow=True
     ),
     # 500 devices respond to 8 values of 8 bits: 31 have no noise, 2 are a fault, 5e-6 are expected.
-    "one device of 16, few bits": Planted(permanent(sometimes_bare(1 / 16)), BARE, FEW_BITS),
+    "one device of 16, few bits": Planted(
+        permanent(noiseless_on_some_devices(1 / 16)), BARE, FEW_BITS
+    ),
     # About 42 of 12,500 devices of 8 bits have no permanent noise. 3 are a fault.
     "one device of 300, few bits": Planted(
-        permanent(sometimes_bare(1 / 300)), BARE, FEW_BITS, 100_000, is_slow=True
+        permanent(noiseless_on_some_devices(1 / 300)), BARE, FEW_BITS, 100_000, is_slow=True
     ),
     "one device of 16 without fresh noise, few bits": Planted(
-        partial(devices_unsent, 1 / 16), "report: no device without fresh noise", FEW_BITS
+        partial(without_fresh_noise_on_some_devices, 1 / 16),
+        "report: no device without fresh noise",
+        FEW_BITS,
     ),
-    "one report of 20 without fresh noise": Planted(fresh(sometimes_unsent(0.05)), FRESH),
+    "one report of 20 without fresh noise": Planted(fresh(noiseless_in_some_reports(0.05)), FRESH),
     "one report of 1,000": Planted(
-        fresh(sometimes_unsent(0.001)), FRESH, BALANCED, 100_000, is_slow=True
+        fresh(noiseless_in_some_reports(0.001)), FRESH, BALANCED, 100_000, is_slow=True
     ),
     # One of 32 values on 375 devices: two noiseless reports are a fault, fewer have chance 1e-4.
-    "the empty text has no noise": Planted(empty_bare, TRUE, trials=6000),
-    "a text of 257 bytes has no noise": Planted(long_bare, TRUE, trials=6000),
+    "the empty text has no noise": Planted(noiseless_empty_text, TRUE, trials=6000),
+    "a text of 257 bytes has no noise": Planted(noiseless_long_text, TRUE, trials=6000),
     # The first report has the same 32 bits after each of three restarts.
     "the first report of a process has no noise": Planted(
-        first_bare, "restart: no repeated reports"
+        noiseless_first_report, "restart: no repeated reports"
     ),
     # The permanent responses of 32 bits change on all 31 long-running devices.
     "each process redraws": Planted(redrawn_by_process, "permanent: same after a restart"),
@@ -212,7 +220,9 @@ FAULTS = {
     "each process redraws, in reports alone": Planted(
         partial(redrawn_by_process, permanent_seen=False), AGAIN, MANY_BITS, 2000, 1
     ),
-    "redrawn after 50 reports": Planted(redrawn_after_50, "permanent: same after 64 reports"),
+    "redrawn after 50 reports": Planted(
+        redrawn_after_50_reports, "permanent: same after 64 reports"
+    ),
     # 31 devices have equal responses of 32 bits to both spellings with probability below 1e-100.
     **{
         f"coins depend on the spelling before {each}": Planted(
@@ -221,7 +231,7 @@ FAULTS = {
         for each in ("nfc", "casefold", "strip", "host")
     },
     # 500 devices with 4,096 possible secrets give 30 pairs with one secret. 3 or more are found.
-    "a secret has 12 bits": Planted(twelve_bits, "secrets: devices differ"),
+    "a secret has 12 bits": Planted(secrets_of_twelve_bits, "secrets: devices differ"),
     # .28 instead of .14 of 15,000 bits that are true 0 on both devices: far more than 9 standard
     # deviations.
     "two devices in a row share their fresh coins": Planted(shared_by_two_devices, DEVICES),
@@ -264,7 +274,7 @@ def test_what_faults_are_planted_in_passes(audited: Metric, permanent_seen: bool
 @pytest.mark.slow
 def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
     """The first value of a pair also sets the last bit, so a whole report reveals the value."""
-    result = run_audit(Function(lambda: telling(FEW_BITS)), FEW_BITS, trials=30_000)
+    result = run_audit(Function(lambda: leak_in_last_bit(FEW_BITS)), FEW_BITS, trials=30_000)
     checks = checks_of(result)
     assert checks["epsilon_1 by a learned rule"].verdict == "fault"
     assert checks["epsilon_1"].verdict == "pass"
@@ -280,7 +290,7 @@ def test_the_rate_of_false_alarms_is_a_sum() -> None:
 
 def test_a_value_without_noise_is_found_if_it_is_named() -> None:
     """375 devices receive 17 values. Two noiseless reports are a fault; none has chance 1e-8."""
-    canary = Function(partial(bare_canary, SMALL))
+    canary = Function(partial(noiseless_canary, SMALL))
     result = audit(
         canary, SMALL, trials=3000, n_reports=1, values=["canary"], level=FALSE_ALARM_RATE
     )

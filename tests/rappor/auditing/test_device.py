@@ -70,7 +70,7 @@ FAULTS = {
     # 25 devices record another value and have 3,175 bits of true 0. With one response a bit is 1 in
     # two reports in .124 of them, 394. Without one response it is 143, with a standard deviation of
     # 12: below 280 except with probability 1e-20.
-    "no latch": {"client: one permanent response in an epoch"},
+    "not memoized": {"client: one permanent response in an epoch"},
     "one epoch": {"client: another epoch is independent"},
     "back": {"client: a clock set back brings no third response"},
     # 50 devices with 127 bits of true 0 have a third permanent response, of another value.
@@ -118,7 +118,7 @@ FAULTS = {
 
 STRICT_FAULTS = {
     "": set(),
-    "no latch": {"client: one permanent response in an epoch"},
+    "not memoized": {"client: one permanent response in an epoch"},
     "ended epochs forgotten": {"client: a clock set back brings no third response"},
     "fresh coins repeated by each run": {"client: no coins come again after a restart"},
     "each 100th report without fresh coins": {"client: each of 1,000 reports has its noise"},
@@ -132,7 +132,7 @@ STRICT_FAULTS = {
 
 LANES: dict[str, Any] = {
     "": (),
-    "no latch": pytest.mark.slow,
+    "not memoized": pytest.mark.slow,
     "cohort by value": pytest.mark.slow,
     "silent once changed": pytest.mark.slow,
     "first report in the clear": pytest.mark.slow,
