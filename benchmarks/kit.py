@@ -26,7 +26,7 @@ _IMPORT: Final = "from rappor_client.kit.click import telemetry"
 _BARE: Final = "def telemetry(*_, **__): pass"
 """Line that replaces it in the tool without the kit."""
 _MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTHONDONTWRITEBYTECODE", "BUILD_NUMBER", "JENKINS_URL")
-"""Environment variables that would change a run: signs of a build server, and refusals."""
+"""Environment variables that would change a run: a build server, a refusal, missing bytecode."""
 _CASES: Final = {
     "bare": "the tool alone",
     "silent": "nobody has agreed, no terminal",

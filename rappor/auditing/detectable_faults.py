@@ -202,7 +202,7 @@ def _yield_history_powers(
         return logs, compute_redrawn_ratio(group, first, params)
 
     def model_repeated_coins(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
-        """Model a client whose every second run repeats the fresh coins of the run before."""
+        """Model a client whose runs repeat the fresh coins of the run before."""
         # Under the fault both reports of a pair are equal, so a pair has the probability of one
         # report.
         both = np.arange(n_pairs + 1)
