@@ -196,6 +196,20 @@ def read_counts(path: PathLike, params: Params) -> Counts:
     FileError
         If a row does not have k + 1 cells, a cell is not a whole number, the number of rows is not
         m, or a bit has more ones than its cohort has reports.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from rappor import Params
+    >>> from rappor.google.files import read_counts
+    >>> params = Params(k=2, h=1, m=2, f=0.5, p=0.25, q=0.75, layout="google")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "counts.csv")
+    ...     with path.open("w") as file:
+    ...         print("10,4,6", "20,9,11", sep=chr(10), file=file)
+    ...     counts = read_counts(path, params)
+    >>> counts.cohort_reports.tolist(), counts.bit_counts.tolist()
+    ([10, 20], [[4, 6], [9, 11]])
     """
     table = []
     for line, row in _read_rows(path):
@@ -259,6 +273,20 @@ def read_reports(path: PathLike, params: Params) -> Counts:
     ------
     FileError
         If a row does not have five cells, its cohort does not exist, or its `irr` is malformed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from rappor import Params
+    >>> from rappor.google.files import read_reports
+    >>> params = Params(k=2, h=1, m=2, f=0.5, p=0.25, q=0.75, layout="google")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "reports.csv")
+    ...     with path.open("w") as file:
+    ...         print("client,cohort,bloom,prr,irr", "7,1,01,01,10", sep=chr(10), file=file)
+    ...     counts = read_reports(path, params)
+    >>> counts.bit_counts.tolist()  # irr has bit 1 first
+    [[0, 0], [0, 1]]
     """
     cohorts, packed = [], []
     for line, row in itertools.islice(_read_rows(path), 1, None):
@@ -322,6 +350,20 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
     ------
     FileError
         If a cell is not a whole number from 1 to m k, or a row has no bit or more than m h bits.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from rappor import Params
+    >>> from rappor.google.files import read_map
+    >>> params = Params(k=2, h=1, m=2, f=0.5, p=0.25, q=0.75, layout="google")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "map.csv")
+    ...     with path.open("w") as file:
+    ...         print("vim,1,4", "emacs,2,3", sep=chr(10), file=file)
+    ...     candidates = read_map(path, params)
+    >>> candidates.compute_cells(params, 0, 2).tolist()  # bits are numbered from 0
+    [[0, 3], [1, 2]]
     """
     width = params.m * params.h
     rows: dict[str, list[int]] = {}

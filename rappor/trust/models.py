@@ -137,6 +137,12 @@ def choose_bit_params(epsilon: float) -> Params:
     ------
     ParamsError
         epsilon is outside its range.
+
+    Examples
+    --------
+    >>> params = choose_bit_params(1.0)
+    >>> round(params.p_star, 3), round(params.f, 3)
+    (0.269, 0.238)
     """
     check_epsilon(epsilon)
     p_false_permanent, p_star = 1 / (math.exp(2 * epsilon) + 1), 1 / (math.exp(epsilon) + 1)
