@@ -5,9 +5,9 @@ For analysts whose reports lie in BigQuery, DuckDB, PostgreSQL, Snowflake or Spa
 
 The table has the columns of `rappor.engines.layout`, with bits as bytes. A statement counts the
 reports of one metric under one parameter set, with k times m sums. The result has m rows in the
-order of the cohorts, and the columns cohort, reports, bit_0, bit_1 and so on. Saved as CSV with a
-header, `Counts.from_csv` reads it. `count_sql` leaves out rows that are no reports; `refused_sql`
-counts these rows by the reason.
+order of the cohorts, and the columns cohort, reports, bit_0, bit_1 and so on. `Counts.from_csv`
+reads the result if it is saved as CSV with a header. `count_sql` leaves out rows that are not
+reports. `refused_sql` counts these rows by their reason.
 
 Bit i of a report is bit i mod 8, least significant first, of byte i div 8. Databases number the
 bits of binary data differently, and most have no function for one bit. So each dialect writes the
@@ -275,8 +275,9 @@ def _conditions(params: Params, metric: str, sql: Dialect) -> list[tuple[str, st
         guarded = f"CASE WHEN {sql.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
         conditions.append(("padding", guarded))
     if params.response.is_exclusive:
-        bytes_ = [sql.byte(i) if sql.byte else "" for i in range(params.n_bytes)]
-        ones = " + ".join(f"({sql.bit(i, bytes_[i // 8])})" for i in range(params.k))
+        # A report of generalized randomized response names one bucket: exactly one bit is 1.
+        byte_texts = [sql.byte(i) if sql.byte else "" for i in range(params.n_bytes)]
+        ones = " + ".join(f"({sql.bit(i, byte_texts[i // 8])})" for i in range(params.k))
         guarded = f"CASE WHEN {sql.length} = {params.n_bytes} THEN {ones} END"
         conditions.append(("popcount", f"{guarded} = 1"))
     return conditions

@@ -81,7 +81,7 @@ _POPCOUNTS: Final = np.array([value.bit_count() for value in range(256)], dtype=
 class Shape(NamedTuple):
     """Shape of a parameter set: k bits of a report, and m cohorts.
 
-    `is_exclusive` says whether exactly one bit of a report is 1.
+    `is_exclusive` is True if exactly one bit of a report is 1 (generalized randomized response).
     """
 
     k: int
@@ -90,7 +90,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, params: Any) -> Shape:
-        """Return the shape of a parameter set, which workers cannot import."""
+        """Return the shape of a parameter set. Workers may lack packages that `Params` needs."""
         return cls(params.k, params.m, params.response.is_exclusive)
 
     @property
@@ -386,6 +386,7 @@ class _Rows:
             chosen[row_indices[has_padding]] = False
         if shape.is_exclusive:
             row_indices = np.flatnonzero(chosen)
+            # Number of ones of each report.
             popcounts = _POPCOUNTS[self.packed(chosen, shape)].sum(axis=1)
             has_wrong_popcount = popcounts != 1
             reason[row_indices[has_wrong_popcount]] = _CODE_OF_REASON["popcount"]
