@@ -46,6 +46,7 @@ from rappor.auditing.randomness import (
     create_permanent_source,
     shows_top_bits,
 )
+from rappor.auditing.reference_encoder import check_separate_bits
 from rappor.auditing.scope import list_not_examined
 from rappor.base.display import DisplayedRecord
 from rappor.base.errors import ParamsError
@@ -220,6 +221,7 @@ def audit(  # noqa: PLR0913 - the options of an audit
     """
     if metric.parts:
         raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")
+    check_separate_bits(metric)
     trials = read_count("trials", trials, _LEAST_TRIALS, _MOST_TRIALS)
     n_reports = read_count("n_reports", n_reports, 1, _MAX_REPORTS)
     # Parameters with an infinite loss claim nothing that an audit could refute. Without the flag

@@ -102,6 +102,7 @@ from rappor.auditing.likelihood_ratios import (
 )
 from rappor.auditing.pairs import TrueBits, unpack
 from rappor.auditing.probabilities import yield_independent_cases, yield_repeated_cases
+from rappor.auditing.reference_encoder import check_separate_bits
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
 from rappor.base.sentence_numbers import format_count
@@ -230,6 +231,7 @@ def audit_client(
     rng = Keystream(seed).generator()
     texts = choose_values(metric, rng)
     truth = TrueBits(metric.params, texts)
+    check_separate_bits(metric)
     if devices is None:
         sizes = choose_sizes(metric, truth)
     else:

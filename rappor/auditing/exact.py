@@ -38,6 +38,10 @@ from rappor.simulation.keystream import Keystream
 _EPOCHS: Final = ("", "2026", "2026-Q4", "2026-11")
 """Epochs that inputs have: one of each kind, life, year, quarter and month."""
 
+_BUCKET_SHARE: Final = 0.3
+"""Share of the random parameter sets whose reports name one bucket. A convention: every mechanism
+gets dozens of the default 500 inputs."""
+
 _NAME_LETTERS: Final = tuple("abc019_.-")
 """Characters of drawn metric names: letters, digits and all special characters that names allow."""
 
@@ -151,15 +155,19 @@ def _first_difference(inputs: DeviceInputs, output: DeviceOutputs) -> tuple[int,
             )
             # n & -n is the lowest binary digit that is set.
             what += f", bit {(differing & -differing).bit_length() - 1}"
-        return number, f"{what} ({params.encoding}, k = {params.k}, h = {params.h}, m = {params.m})"
+        dimensions = ", ".join(
+            f"{name} = {getattr(params, name)}" for name in params.response.dimensions
+        )
+        return number, f"{what} ({params.encoding}, {dimensions})"
     return None
 
 
 def _draw_any_inputs(rng: np.random.Generator) -> DeviceInputs:
     """Draw inputs with a random metric name and random parameters, some with a part."""
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
-    params = draw_random_params(rng)
-    if get_encoding(params).is_hashed:
+    is_bucket = rng.random() < _BUCKET_SHARE
+    params = _draw_bucket_params(rng) if is_bucket else draw_random_params(rng)
+    if get_encoding(params).supports_parts:
         part = str(rng.choice(("", "", "prefix:1", "prefix:7", "whole")))
         params = dataclasses.replace(params, part=part)
     return _draw_inputs(rng, params, name)
@@ -176,7 +184,8 @@ def _draw_inputs(rng: np.random.Generator, params: Params, metric: str) -> Devic
     return DeviceInputs(
         secret=rng.bytes(SECRET_BYTES),
         metric=metric,
-        epoch=str(rng.choice(_EPOCHS)),
+        # Reports of one bucket need an epoch that ends.
+        epoch=str(rng.choice(_EPOCHS[1:] if params.response.is_exclusive else _EPOCHS)),
         value=_draw_value(rng, params),
         params=params,
         coins=tuple(coins.tolist()),
@@ -210,11 +219,41 @@ def draw_random_params(rng: np.random.Generator) -> Params:
     return Params(k=k, encoding=kind.name, categories=names, **noise)
 
 
+def _draw_bucket_params(rng: np.random.Generator) -> Params:
+    """Draw parameters whose reports name one bucket: of categories, numbers or sets."""
+    kinds = [kind for kind in ENCODINGS.values() if kind.supports_grr]
+    kind, keep = kinds[int(rng.integers(len(kinds)))], rng.uniform(0.01, 0.99)
+    if not kind.categories_key:
+        items = int(rng.choice([1, 2, 3, 8, 64]))
+        return Params(
+            encoding=kind.name,
+            k=items + int(rng.integers(1, 64)),
+            m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
+            items=items,
+            keep=keep,
+            normalize=str(rng.choice(_NORMALIZERS)),
+        )
+    # Numbers are names of categories as well as edges.
+    names = tuple(str(number) for number in range(1, int(rng.integers(3, 64))))
+    k = kind.count_bits(names)
+    assert k is not None
+    return Params(encoding=kind.name, k=k + 1, keep=keep, categories=names)
+
+
+def _draw_set(rng: np.random.Generator, params: Params) -> str:
+    """Draw a set as text: of 0 to `items` + 3 items, one of them repeated, and an empty item."""
+    items = draw_random_values(params, int(rng.integers(0, params.items + 4)), rng)
+    return "\t".join([*items, *items[:1], ""])
+
+
 def _draw_value(rng: np.random.Generator, params: Params) -> str:
     """Draw a value that the encoding accepts, as text."""
     encoding = get_encoding(params)
+    if encoding.supports_items:
+        return _draw_set(rng, params)
     if encoding.is_hashed:
         return draw_random_values(params, 1, rng)[0]
     # Categories are values. The edges of buckets are numbers, hence values too.
     texts = [text for pair in encoding.most_different_pairs for text in pair]
-    return str(rng.choice([*texts, *params.categories]))
+    unlisted = encoding.unlisted_values if params.has_other_bucket else ()
+    return str(rng.choice([*texts, *params.categories, *unlisted]))

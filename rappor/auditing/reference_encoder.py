@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from rappor.base.errors import ParamsError
 from rappor.encode import encode_value
 from rappor.protocol.encodings import get_encoder
 from rappor.protocol.params import Params
@@ -42,6 +43,18 @@ Respond = Callable[[bytes, str, str], Response]
 """An encoder as a function: it takes (secret, metric name, value as text) and returns the response
 of the device that has this secret.
 """
+
+
+def check_separate_bits(metric: Metric) -> None:
+    """Raise ParamsError for reports of one bucket, which a black-box audit cannot test.
+
+    The statistical tests assume that each bit of a report has noise of its own.
+    """
+    if metric.params.response.is_exclusive:
+        raise ParamsError(
+            f"metric {metric.name!r} reports one bucket and must be audited bit by bit: "
+            "rappor audit --exact --command"
+        )
 
 
 def create_reference_function(metric: Metric) -> Respond:
@@ -77,6 +90,7 @@ def create_reference_function(metric: Metric) -> Respond:
     >>> len(respond(bytes(32), "page", "example.org").report)
     16
     """
+    check_separate_bits(metric)
     metrics = {
         name: dataclasses.replace(metric, name=name, epoch="life")
         for name in (metric.name, SECOND_METRIC)
@@ -179,6 +193,7 @@ def _create_metric(name: str, epoch: str, params: Params) -> Metric:
         owner="-",
         expires=datetime.date.max,
         epoch=epoch,
+        interval="epoch" if params.response.needs_interval_epoch else "day",
     )
 
 

@@ -35,5 +35,6 @@ async function encodeInput({ secret: hex, metric, epoch, value, params: document
 /** Return a value of an encoding, as `rappor encode` reads it. */
 function parsed({ encoding }, text) {
   if (encoding === "boolean") return ["true", "yes", "1"].includes(text.trim().toLowerCase());
+  if (encoding === "set") return text.split("\t");
   return encoding === "buckets" ? Number(text) : text;
 }

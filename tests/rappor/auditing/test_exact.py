@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import sys
 from collections.abc import Callable
 
@@ -12,9 +13,17 @@ import pytest
 import reference
 from audits import SMALL
 from planted_faults import FORCED, forced
+from registries import metric_of
 
-from rappor import ReportError
-from rappor.auditing import JsonLines, audit_exactly, compute_reference_outputs
+from rappor import Params, ParamsError, ReportError
+from rappor.auditing import (
+    JsonLines,
+    Sampler,
+    audit,
+    audit_exactly,
+    compute_reference_outputs,
+    create_reference_function,
+)
 from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs
 from rappor.protocol.encodings import get_encoder
 from rappor.protocol.randomizer import (
@@ -32,6 +41,26 @@ def told(value: str, part: str) -> str:
     return value[: int(part.split(":")[1])] if part.startswith("prefix") else value
 
 
+def name_bucket(
+    question: DeviceInputs,
+    cohort: int,
+    own: list[int],
+    *,
+    draw: Callable[[list[int], int, int, int, list[int]], int] = reference.draw_bucket,
+    fresh: bytes = b"",
+) -> DeviceOutputs:
+    """Report one bucket, drawn from the own buckets by the reference or with a fault."""
+    secret, metric, epoch, _, params, _ = question
+    k, n = params.k, params.items
+    scope = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
+    coins = reference.derive_bucket_coins(secret, scope + fresh, own, k, n)
+    assert params.keep is not None
+    bucket = draw(own, k, n, round(params.keep * 2**32), coins)
+    report = reference.pack([int(i == bucket) for i in range(k)])
+    bits = reference.pack([int(i in own) for i in range(k)])
+    return DeviceOutputs(cohort, bits, report, report)
+
+
 def second_implementation(question: DeviceInputs) -> DeviceOutputs:
     """Encode by the reference of the tests; true bits of other encodings are the package's."""
     secret, metric, epoch, value, params, coins = question
@@ -42,6 +71,9 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
     bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
     if params.encoding == "bloom" and params.normalize == "none":
         bits = reference.compute_bloom_filter(told(value, params.part), cohort, params.k, params.h)
+    if params.keep is not None:
+        own = [i for i, bit in enumerate(bits) if bit]
+        return name_bucket(question, cohort, own)
     memoised = reference.derive_permanent_response(secret, named, params.t_1, params.t_0, bits)
     report = reference.draw_instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
     return DeviceOutputs(cohort, *map(reference.pack, (bits, memoised, report)))
@@ -71,6 +103,8 @@ def planted(
 
     def answer(question: DeviceInputs) -> DeviceOutputs:
         secret, metric, epoch, value, params, coins = question
+        if params.keep is not None:
+            return compute_reference_outputs(question)
         assert coins is not None
         if fault == "secret":
             secret = hashlib.sha256(secret).digest()
@@ -129,3 +163,113 @@ def test_answers_of_another_form_are_refused() -> None:
     subject = JsonLines(SMALL.params, [sys.executable, "-c", program])
     with pytest.raises(ReportError, match="a report must be"):
         audit_exactly(subject, SMALL, vectors=10)
+
+
+def draw_without_padding(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Draw from the own buckets alone: a small set shows its items more often."""
+    chosen = reference.choose_own_buckets(own, k, n, u) if len(own) > n or not own else own
+    return chosen[u[n + 1] * len(chosen) >> 32] if u[n] < t else u[n + 1] * k >> 32
+
+
+def draw_with_repeated_padding(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Pad by repeating own buckets."""
+    chosen = reference.choose_own_buckets(own, k, n, u)
+    if own and len(own) < n:
+        chosen = sorted((own * n)[:n])
+    return chosen[u[n + 1] * n >> 32] if u[n] < t else u[n + 1] * k >> 32
+
+
+def draw_with_a_remainder(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Take the remainder of a coin, which prefers small indices."""
+    chosen = reference.choose_own_buckets(own, k, n, u)
+    return chosen[u[n + 1] % n] if u[n] < t else u[n + 1] % k
+
+
+def draw_the_first(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Choose by order: the smallest own bucket."""
+    chosen = reference.choose_own_buckets(own, k, n, u)
+    return chosen[0] if u[n] < t else u[n + 1] * k >> 32
+
+
+def cut_by_order(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Cut a large set to its first n buckets."""
+    return reference.draw_bucket(own[:n], k, n, t, u)
+
+
+def tell_the_empty_set(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Report bucket 0 for the empty set."""
+    return reference.draw_bucket(own, k, n, t, u) if own else 0
+
+
+def use_other_k(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+    """Draw from the buckets of one item less."""
+    return reference.draw_bucket([i for i in own if i < k - 1], k - 1, min(n, k - 2), t, u)
+
+
+SET_FAULTS: dict[str, Callable[[list[int], int, int, int, list[int]], int]] = {
+    "no padding": draw_without_padding,
+    "padding repeats items": draw_with_repeated_padding,
+    "biased index": draw_with_a_remainder,
+    "choice by order": draw_the_first,
+    "cut by order": cut_by_order,
+    "empty set told apart": tell_the_empty_set,
+    "k of another n": use_other_k,
+}
+PLUGINS = metric_of(
+    Params(k=24, m=64, items=3, keep=0.5, encoding="set"), epoch="quarter", interval="epoch"
+)
+
+
+def plant_in_sets(
+    draw: Callable[[list[int], int, int, int, list[int]], int] = reference.draw_bucket,
+    *,
+    is_fresh: bool = False,
+    is_one_cohort: bool = False,
+) -> Subject:
+    """Return an encoder with one fault in the reports of sets, and with no fault elsewhere."""
+
+    def answer(question: DeviceInputs) -> DeviceOutputs:
+        expected = compute_reference_outputs(question)
+        if question.params.encoding != "set":
+            return expected
+        cohort = 0 if is_one_cohort else expected.cohort
+        encoding = get_encoder(question.params)
+        packed = encoding.encode(encoding.parse_value(question.value), cohort)
+        own = [i for i, bit in enumerate(reference.unpack(packed, question.params.k)) if bit]
+        fresh = os.urandom(8) if is_fresh else b""
+        return name_bucket(question, cohort, own, draw=draw, fresh=fresh)
+
+    return answer
+
+
+@pytest.mark.parametrize("draw", SET_FAULTS.values(), ids=SET_FAULTS)
+def test_planted_faults_of_sets_are_found(
+    draw: Callable[[list[int], int, int, int, list[int]], int],
+) -> None:
+    """Each changes a bucket for given coins; the default number of inputs shows it."""
+    (check,) = audit_exactly(plant_in_sets(draw), PLUGINS, vectors=500, seed=1).checks
+    assert check.verdict == "fault"
+    assert "the first in permanent" in check.detail
+
+
+def test_sets_without_a_fault_pass_and_faults_of_coins_are_found() -> None:
+    """The reference passes; fresh coins for each report and one cohort for all do not."""
+    (check,) = audit_exactly(plant_in_sets(), PLUGINS, vectors=500, seed=1).checks
+    assert check.verdict == "pass"
+    for fault, field in (
+        (plant_in_sets(is_fresh=True), "permanent"),
+        (plant_in_sets(is_one_cohort=True), "cohort"),
+    ):
+        (check,) = audit_exactly(fault, PLUGINS, vectors=500, seed=1).checks
+        assert check.verdict == "fault"
+        assert f"the first in {field}" in check.detail
+
+
+def test_a_black_box_audit_refuses_reports_of_one_bucket() -> None:
+    """Its tests assume noise of single bits; the message names the audit that works."""
+    for call in (
+        lambda: create_reference_function(PLUGINS),
+        lambda: audit(Sampler(PLUGINS.params, lambda: lambda _: "1"), PLUGINS, trials=1000),
+    ):
+        with pytest.raises(ParamsError, match="must be audited bit by bit: rappor audit --exact"):
+            call()
