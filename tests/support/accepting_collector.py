@@ -30,7 +30,7 @@ class AcceptingCollector(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """One upload."""
+    """Handler of one upload."""
 
     server: AcceptingCollector
 
@@ -60,7 +60,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def accepting(registry: Registry) -> Iterator[AcceptingCollector]:
-    """Run a collector for a registry while the block runs."""
+    """Run a collector for a registry during a `with` block."""
     server = AcceptingCollector(registry)
     with serving(server):
         yield server

@@ -1,4 +1,4 @@
-"""Audits for tests: small metrics, and a false-alarm rate of 1e-9."""
+"""Audits for tests: small metrics, and a rate of false alarms of 1e-9."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rappor.protocol.encodings.buckets import format_edge
 
 
 def metric(**fields: object) -> Metric:
-    """Return a metric with medium noise and these parameters."""
+    """Return a metric with medium noise. `fields` are fields of `Params`."""
     chosen: dict[str, object] = {"k": 32, "f": 0.5, "p": 0.25, "q": 0.75, **fields}
     params = Params(**chosen)  # type: ignore[arg-type]
     return metric_of(params, "audited", epoch="year")

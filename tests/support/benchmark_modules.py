@@ -1,4 +1,4 @@
-"""Modules of the benchmarks, which lie beside the tests and are not installed."""
+"""Import of the modules of the benchmarks, which are not installed with the packages."""
 
 from __future__ import annotations
 

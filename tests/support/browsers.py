@@ -1,4 +1,4 @@
-"""A real browser for tests, Debian's chromium: what it said, and a site that it visits."""
+"""Real browser for tests (Debian's chromium): pages, messages of the console, and a web server."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import uvicorn
 from tools import need
 
 PATIENCE: Final = 60.0
-"""Seconds that a test waits for what a page or a site does."""
+"""Largest number of seconds that a test waits for a page or a server. A busy machine is slow."""
 
 SCREENSHOTS: Final = "RAPPOR_SCREENSHOTS"
-"""Environment variable that names a folder for pictures of the pages that tests look at."""
+"""Environment variable that names a folder. Tests save pictures of pages there."""
 
 
 @contextlib.contextmanager
 def browsing() -> Iterator[Any]:
-    """Start the browser; as root it needs no sandbox of its own."""
+    """Start the browser for a `with` block, without its sandbox, which root cannot use."""
     chromium = need("chromium")
     need("playwright")
     playwright = importlib.import_module("playwright.sync_api")
@@ -39,35 +39,35 @@ def browsing() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def opened(browser: Any, address: str, **context: Any) -> Iterator[tuple[Any, list[str]]]:
-    """Open an address in a fresh context; yield the page and what its console says."""
+    """Open an address without cookies; yield the page and the list of its console messages."""
     fresh = browser.new_context(**context)
     page = fresh.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(address)
     try:
-        yield page, said
+        yield page, messages
     finally:
         fresh.close()
 
 
 def violations(page: Any) -> list[str]:
-    """Return what axe-core finds wrong with a page for people who cannot see it as others do."""
+    """Return the faults of accessibility that axe-core reports for a page."""
     axe = importlib.import_module("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+    rules = axe.Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in rules]
 
 
 def keep_picture(page: Any, name: str) -> None:
-    """Keep a picture of the whole page where the environment asks for pictures."""
+    """Save a picture of the whole page, if the variable RAPPOR_SCREENSHOTS names a folder."""
     if folder := os.environ.get(SCREENSHOTS):
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
 @contextlib.contextmanager
 def site(app: Any) -> Iterator[str]:
-    """Run an application in a thread while the block runs; return its address."""
+    """Run a web application in a thread during a `with` block; yield its address."""
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

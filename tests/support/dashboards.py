@@ -1,4 +1,4 @@
-"""What a dashboard shows, and people who sign in to it without a browser."""
+"""Dashboard of a collector for tests: its registry, and visitors that sign in without a browser."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _ADDRESSES = itertools.count(1)
 
 
 class Visitor:
-    """Somebody with a browser without scripts, at an address of their own."""
+    """Visitor with an own network address and a session, as a browser without scripts has it."""
 
     def __init__(self, dashboard: Running) -> None:
-        """Come to the site."""
+        """Open a session with a new address."""
         self.address = f"10.0.0.{next(_ADDRESSES)}"
         self.http = httpx.Client(
             base_url=dashboard.admin_url,
@@ -66,11 +66,11 @@ class Visitor:
         )
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        """Ask for a page."""
+        """Request a page."""
         return self.http.get(path, headers=headers)
 
     def post(self, path: str, *, at: str, **fields: str) -> httpx.Response:
-        """Send the form of a page."""
+        """Send the form of the page `at` to a path."""
         return self.http.post(path, data={"form": form_token(self.get(at).text)} | fields)
 
     def sign_in(self, token: str) -> httpx.Response:
@@ -78,7 +78,7 @@ class Visitor:
         return self.post("/pages/sign-in", at="/pages/sign-in", token=token)
 
     def answer(self, path: str, **fields: str) -> httpx.Response:
-        """Ask a question by its address, and wait for its answer."""
+        """Request a result by its address, and wait until it is computed."""
         deadline = time.monotonic() + 120
         page = self.http.get(path, params=fields, follow_redirects=True)
         while "data-progress" in page.text:
@@ -88,12 +88,12 @@ class Visitor:
         return page
 
     def file(self, page: httpx.Response, name: str) -> httpx.Response:
-        """Ask for a file of an answer."""
+        """Request a file of a result."""
         return self.http.get(page.url.copy_with(path=f"{page.url.path}/files/{name}"))
 
 
 def form_token(page: str) -> str:
-    """Return what the forms of a page carry."""
-    found = re.search(r'name="form" value="([0-9a-f]{64})"', page)
-    assert found, page
-    return found[1]
+    """Return the token of the forms of a page, which protects them against other sites."""
+    token = re.search(r'name="form" value="([0-9a-f]{64})"', page)
+    assert token, page
+    return token[1]

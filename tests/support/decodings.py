@@ -21,7 +21,8 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 FALSE_ALARM: Final = 1e-9
-"""Probability that a statistical check fails although the code is right."""
+"""Probability that a statistical check fails although the code is right. It is so small that no run
+of all checks fails by chance."""
 
 PARAMS: Final = Params(k=64, h=1, m=32, f=0.25, p=0.1, q=0.6)
 POPULATION: Final = Population([f"true {i}" for i in range(8)], [30, 20, 15, 10, 10, 8, 5, 2])
@@ -65,7 +66,10 @@ def standardised_errors(estimates: Estimates, population: Population) -> NDArray
 
 
 def largest_error(n_checks: int) -> float:
-    """Return the bound, in standard errors, that n estimates exceed with `FALSE_ALARM` at most."""
+    """Return the bound on the errors of several estimates, in standard errors.
+
+    With normal errors, one of `n_checks` errors exceeds the bound with probability `FALSE_ALARM`.
+    """
     return float(stats.norm.isf(FALSE_ALARM / 2 / n_checks))
 
 

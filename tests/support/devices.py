@@ -29,24 +29,25 @@ from rappor.protocol.encodings import get_encoder
 from rappor.protocol.randomizer import derive_cohort, derive_permanent_response
 
 UNCAPPED = BudgetCap()
-"""Lowers no budget."""
+"""Budget cap that lowers no budget."""
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
-"""Has one cohort, so equal values set equal bits in every run. In many cohorts two values may
-collide in the cohort that a random secret draws."""
+"""Parameters with one cohort. Equal values set equal bits in every run. With many cohorts, two
+values may collide in the cohort that a random secret draws."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-"""Has one bit, so a test can enumerate all reports."""
+"""Parameters with one bit, so that a test can enumerate all reports."""
 
 
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
-"""Adds no instantaneous noise, so a report shows its permanent response. The values of the tests do
-not collide in 128 bits."""
+"""Parameters without instantaneous noise. A report equals its permanent response. The values of the
+tests do not collide in 128 bits."""
 
 Opener = Callable[..., Client]
-"""Opens a client: (*metrics, folder=..., **settings of Client.open and ClientOptions)."""
+"""Type of a function that opens a client. Its arguments are metrics, `folder`, and settings of
+`Client.open` and `ClientOptions`."""
 
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
-    """Return a metric for life that lasts until 2030, with other fields as the caller says."""
+    """Return a metric for life that expires in 2030. `fields` replace its other fields."""
     defaults = {"expires": datetime.date(2030, 12, 31)}
     return registries.metric_of(params, name, **defaults | fields)
 
@@ -56,8 +57,8 @@ _OPEN = weakref.WeakSet[Client]()
 CLOCKS = weakref.WeakKeyDictionary[Client, testing.FixedClock]()
 """Contains the clock of each client that was opened with a FixedClock."""
 OF_OPEN = frozenset({"consent", "collector", "opted_out"})
-"""Lists the arguments of Client.open beside folder and registry. All others belong to
-ClientOptions."""
+"""Names of the arguments of `Client.open` beside folder and registry. All other settings belong to
+`ClientOptions`."""
 
 
 def open_device(folder: Path, *metrics: Metric, **settings: Any) -> Client:

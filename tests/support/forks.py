@@ -16,6 +16,7 @@ from rappor_client.folder import forking
 from rappor_client.folder.folder_thread import FolderThread
 
 KILLED: Final = 9
+"""Exit code of a fork that was killed. SIGKILL has the number 9."""
 """Exit code of a process that was killed on purpose."""
 
 

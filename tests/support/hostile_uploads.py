@@ -1,4 +1,4 @@
-"""Uploads that nobody sends in good faith: mutated ones, and ones that are built to cost much."""
+"""Hostile uploads: valid uploads with random faults, and uploads that are expensive to read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD = b'{"v":1,"id":"' + b"A" * 22 + b'","reports":['
 
 
 def seeded(seed: int) -> random.Random:
-    """Return a generator that draws the same on every machine."""
+    """Return a generator of random numbers that are equal on every machine."""
     return random.Random(seed)  # noqa: S311 - nothing secret is drawn
 
 
@@ -40,7 +40,10 @@ def mutated(rng: random.Random, n: int) -> Iterator[bytes]:
 
 
 def bomb_of(byte: bytes, n_mebibytes: int) -> bytes:
-    """Return a gzip stream of one byte again and again; a mebibyte is packed, and repeated."""
+    """Return a gzip bomb: a small stream that unpacks to many mebibytes of one byte.
+
+    One mebibyte is packed, and the packed bytes are repeated.
+    """
     packer = zlib.compressobj(9, wbits=31)
     first, other = (
         packer.compress(byte * (1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
@@ -99,7 +102,7 @@ _FAULTS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
 
 
 def costly(n_bytes: int) -> dict[str, bytes]:
-    """Return uploads of about a size, each built to make its reader work or remember."""
+    """Return uploads of about `n_bytes` bytes that cost their reader much time or memory."""
     report = json.dumps(json.loads(upload_of())["reports"][0], separators=(",", ":")).encode()
     empty = b'{"metric":"","params":"","cohort":0,"bits":""}'
     almost = report.replace(b'"bits":"', b'"bits":"A')
@@ -134,6 +137,6 @@ def costly(n_bytes: int) -> dict[str, bytes]:
 
 
 def _list_of(entry: bytes, n_bytes: int) -> bytes:
-    """Return an upload of as many entries as there is room for, at least one."""
+    """Return an upload of about `n_bytes` bytes that repeats one entry."""
     n = max(1, (n_bytes - len(_HEAD) - 2) // (len(entry) + 1))
     return _HEAD + b",".join([entry] * n) + b"]}"

@@ -1,4 +1,4 @@
-"""Who imports whom in the three packages, read from the source."""
+"""Graph of the imports in the three packages, read from their source."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def package_of(module: str) -> str:
 
 @cache
 def imports_of(name: str) -> frozenset[str]:
-    """Return what a module imports, at any depth of its code, also for its types alone."""
+    """Return the names of the modules that a module imports.
+
+    Imports inside functions count, and imports for type checkers, and attributes of lazy packages.
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse(modules()[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -83,12 +86,12 @@ def project_imports(name: str) -> set[str]:
 
 
 def foreign_imports(name: str) -> set[str]:
-    """Return the top-level names of everything else that a module imports."""
+    """Return the top-level names of the imported modules that are not of the project."""
     return {target.split(".")[0] for target in imports_of(name)} - set(PACKAGES)
 
 
 def reachable(name: str) -> set[str]:
-    """Return all modules of the project that a module imports, through others too."""
+    """Return all modules of the project that a module imports, directly or indirectly."""
     seen: set[str] = set()
     waiting = [name]
     while waiting:

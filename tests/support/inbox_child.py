@@ -1,4 +1,7 @@
-"""Processes that add uploads to an inbox, or fold it, until they are killed."""
+"""Processes that add uploads to an inbox, or merge the inbox into counters, until they are killed.
+
+The inbox is the collector's durable queue of accepted uploads.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from sqlalchemy import Engine
 
 
 def receive(link: Connection[Any, Any], database: str, today: datetime.date) -> None:
-    """Answer each group of bodies with its number, once it is kept."""
+    """Add each batch of uploads to the inbox, and send the batch's number when it is durable."""
     engine: Engine | None = None
     while True:
         number, bodies = link.recv()
@@ -33,7 +36,7 @@ def receive(link: Connection[Any, Any], database: str, today: datetime.date) -> 
 
 
 def merge_always(database: str, today: datetime.date) -> None:
-    """Fold whenever there is something, in small pieces."""
+    """Merge the inbox again and again, in small pieces."""
     while True:
         with (
             contextlib.suppress(StoreError),

@@ -19,6 +19,7 @@ from rappor_client.folder.failures import Failures
 from rappor_client.folder.forking import Shared
 
 PATIENCE = 60
+"""Largest number of seconds of a wait. A longer wait means that a lock stayed locked."""
 """Longest wait for a thread, in seconds."""
 
 

@@ -1,4 +1,8 @@
-"""A small tool or server with the kit, in a folder of its own, started as people start it."""
+"""Small command-line tools and a server with the kit, started in processes of their own.
+
+The kit is the part of the client for host programs: the question for consent, commands and
+recording.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +107,7 @@ if sys.argv[1] == "telemetry":
     sys.exit(manage(host, sys.argv[2:], asyncio.run(tool_names(server))))
 asyncio.run(call())
 """
-"""A server that calls one of its own tools, and ends."""
+"""Source of an MCP server that calls one of its own tools, and ends."""
 
 _CALL: Final = """
 telemetry(cli, registry="metrics.toml", collector=COLLECTOR, containers=())
@@ -115,7 +119,8 @@ _TERMINAL: Final = (
     "import os, sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); "
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
-"""Takes the terminal of its standard input as its own, as a shell's program has it."""
+"""Program that makes the terminal of its standard input its controlling terminal, as a shell does,
+and then runs the command of its arguments."""
 
 QUESTION: Final = "[y/N]"
 
@@ -123,10 +128,10 @@ _MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST", "BUILD_NUMBER",
 
 
 class Tool:
-    """A tool, its registry, and one person's home."""
+    """Tool, its registry, and the home folder of one person."""
 
     def __init__(self, folder: Path, *, source: str = CLICK, collector: str = "") -> None:
-        """Write the program and its registry; nobody has been asked."""
+        """Write the program and its registry. The person has not answered the question yet."""
         self.program = folder / "mytool.py"
         self.registry = folder / "metrics.toml"
         self.data = folder / "data"
@@ -138,18 +143,21 @@ class Tool:
 
     @property
     def answer(self) -> Path:
-        """Where the answer is kept."""
+        """Path of the file with the person's answer."""
         return self.folder / "answer"
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
-        """Return the environment of a person, not of a test."""
+        """Return the environment variables of a person, without the variables of test machines."""
         own = {name: text for name, text in os.environ.items() if name not in _MACHINES}
         return own | {"XDG_DATA_HOME": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"} | more
 
     def run(
         self, *words: str, code: int = 0, before: str = "", env: dict[str, str] | None = None
     ) -> str:
-        """Run without a terminal; return what it prints on both streams. `before` is Python."""
+        """Run the tool without a terminal; return its output on both streams.
+
+        `before` is Python code that runs in the process before the tool.
+        """
         start = (
             f"{before}\nimport runpy, sys; sys.argv[0] = {str(self.program)!r}\n"
             "runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -168,7 +176,7 @@ class Tool:
         return ended.stdout
 
     def host(self, kind: type[HostT], **more: Any) -> HostT:
-        """Return a host of the tool's folder; that it runs in a test is no obstacle to it."""
+        """Return a host of the tool's folder that also works inside a test."""
         given = {"registry": self.registry, "collector": None, "folder": self.folder} | more
         host = kind("mytool", **given)
         host.find_obstacle = lambda: ""  # type: ignore[method-assign]
@@ -185,9 +193,9 @@ class Tool:
         env: dict[str, str] | None = None,
         around: Sequence[str] = (),
     ) -> str:
-        """Run on a terminal of its own, on which a person types once they are asked.
+        """Run the tool on a terminal of its own, and type an answer after the question appears.
 
-        `around` is a command that runs the one that follows it.
+        `around` is a command whose arguments are the command of the tool.
         """
         ours, theirs = os.openpty()
         with subprocess.Popen(

@@ -20,18 +20,26 @@ from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 _ROUNDING: Final = 1e-9
-"""Largest difference of two equal scores that rounding can cause.
-
-It is relative to scores above 1.
-"""
+"""Largest difference at which two scores count as equal, because rounding can cause it. For scores
+above 1 the difference is relative."""
 
 
 def recognise(
     params: Params, n: int, *, devices: int, cohorts: int, targets: int = 1
 ) -> NDArray[np.float64]:
-    """Return the share of the first devices of each cohort that two sets of n reports recognise.
+    """Return the share of recognised devices in each simulated cohort.
 
-    Of several equal best scores each counts as a fraction.
+    Parameters
+    ----------
+    params : the parameters of the reports.
+    n : number of reports in each set.
+    devices : number of devices of a cohort.
+    cohorts : number of simulated cohorts.
+    targets : number of devices of a cohort that the observer tries to recognise.
+
+    Returns
+    -------
+    (cohorts,) float64. If several devices have the best score, the device counts as a fraction.
     """
     rng, ratios = np.random.default_rng(), _compute_log_ratios(params, n)
     return np.array(
@@ -82,7 +90,8 @@ def _compute_log_ratios(params: Params, n: int) -> NDArray[np.float64]:
     density = params.density if get_encoding(params).is_hashed else 0.0
     share = params.f1 + density * (1 - params.f)
     shown = np.arange(n + 1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # what cannot happen speaks for none
+    # An outcome with probability 0 has the logarithm -inf, and its ratio is no evidence.
+    with np.errstate(divide="ignore", invalid="ignore"):
         prior = np.log1p(-share), np.log(share)
         zero = prior[0] + stats.binom.logpmf(shown, n, params.p)
         one = prior[1] + stats.binom.logpmf(shown, n, params.q)

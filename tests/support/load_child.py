@@ -1,8 +1,8 @@
-"""Sends uploads to a collector without pause and says which were acknowledged.
+"""Sender of uploads without pause, which prints the acknowledged uploads.
 
-Each upload has one report whose bits are the upload's own number, so that the sums tell which
-uploads were counted. An upload without an answer is sent again with the same bytes; the uploads
-that still have none when standard input ends are printed as open.
+Each upload has one report whose bits are the number of the upload, so the sums of the collector
+show which uploads were counted. An upload without a response is sent again with the same bytes. The
+program runs until its standard input ends. Uploads that have no response then are printed as open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ N_THREADS = 8
 
 
 class Sender(threading.Thread):
-    """One connection, opened again whenever it breaks."""
+    """Thread with one connection, which it opens again whenever the connection breaks."""
 
     def __init__(self, port: int, first: int, stop: threading.Event) -> None:
         super().__init__()

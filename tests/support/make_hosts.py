@@ -29,7 +29,7 @@ _EVERYTHING = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= 
 
 
 def idna_table() -> str:
-    """Return the file of what the mapping of a label asks of characters."""
+    """Return the source of the JavaScript module with the tables of characters of IDNA 2003."""
     return f"""\
 // Tables of characters for IDNA 2003 under Unicode 3.2, written by tests/support/make_hosts.py. A
 // table is a list of lengths in base 36: ranges of code points outside and inside alternately.
@@ -47,9 +47,10 @@ export const MAPPED = {_mapped()};
 
 
 def suffixes() -> str:
-    """Return the file of public suffixes: label by label from the last one, children in brackets.
+    """Return the source of the JavaScript module with the tree of public suffixes.
 
-    A label with "?" is no suffix itself, one with "!" is an exception from its wildcard.
+    Labels are written from the last label of a name on, children in brackets. A label with "?" is
+    no suffix itself. A label with "!" is an exception from a wildcard.
     """
     return f"""\
 // The public suffix list (https://publicsuffix.org/, Mozilla Public License 2.0), written by
@@ -66,9 +67,12 @@ def _is_later(character: str) -> bool:
 
 
 def _ranges(holds: Callable[[str], Any]) -> str:
-    """Write where something holds: alternating lengths of what is out and what is in."""
+    """Write the ranges of code points for which a property holds.
+
+    The result is a list of lengths: outside, inside, outside, and so on.
+    """
     inside = [bool(holds(character)) for character in _EVERYTHING]
-    # surrogates are not asked for: they are as what is before them
+    # Surrogates have no properties. They continue the range before them.
     inside[0xD800:0xD800] = [inside[0xD7FF]] * 0x800
     changes = [code for code in range(1, len(inside)) if inside[code] != inside[code - 1]]
     ends = [0, *([0] if inside[0] else []), *changes, len(inside)]

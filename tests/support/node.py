@@ -1,4 +1,4 @@
-"""Node as tests of the client in JavaScript start it."""
+"""Node, the runtime of JavaScript, for tests of the JavaScript client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _SHOWN: Final = 4000
 
 
 def run_node(*words: str, text: str | None = None) -> str:
-    """Run a program to its end and return what it prints; AssertionError with the rest if it fails.
+    """Run a program of Node to its end, and return its standard output.
 
-    The program is a path, or what Node's own options name.
+    The program is a path, or the value of an option of Node. If the program fails, the message of
+    the AssertionError contains the failed tests and the ends of both outputs.
     """
     ended = subprocess.run(
         [str(need("node")), *words],
@@ -46,6 +47,6 @@ def summarize_failure(stdout: str, stderr: str) -> str:
 
 
 def answers(program: str, questions: Iterable[Any]) -> Iterator[Any]:
-    """Ask a program of the tests questions, one a line of JSON, and yield its answers."""
+    """Send questions to a program of the tests, one line of JSON each, and yield its answers."""
     lines = "".join(json.dumps(question) + "\n" for question in questions)
     return map(json.loads, run_node(program, text=lines).rstrip("\n").split("\n"))

@@ -1,4 +1,4 @@
-"""Pages of this project as tests read them: tables, drawings, headings."""
+"""Parsers of HTML pages for tests: drawings, tables and elements of a page."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawings(page: str) -> dict[str, ElementTree.Element]:
-    """Return the drawings of a page by their names."""
-    depth, start, found = 0, 0, []
-    for each in re.finditer(r"<svg |</svg>", page):
-        start = each.start() if not depth else start
-        depth += 1 if each.group() == "<svg " else -1
-        found += [] if depth else [page[start : each.end()]]
-    roots = [ElementTree.fromstring(text) for text in found]  # noqa: S314  # ours
+    """Return the outermost drawings of a page by their names (the attribute aria-label)."""
+    depth, start, sources = 0, 0, []
+    for edge in re.finditer(r"<svg |</svg>", page):
+        start = edge.start() if not depth else start
+        depth += 1 if edge.group() == "<svg " else -1
+        sources += [] if depth else [page[start : edge.end()]]
+    roots = [ElementTree.fromstring(text) for text in sources]  # noqa: S314  # our own page
     return {str(root.get("aria-label")): root for root in roots if root.get("role") == "img"}
 
 
 def text_of(element: ElementTree.Element) -> str:
-    """Return the text of an element and all below it, without titles."""
+    """Return the text of an element and of all its descendants, without titles and descriptions."""
     return "".join(
         part.text or "" for part in element.iter() if part.tag not in (f"{SVG}title", f"{SVG}desc")
     )

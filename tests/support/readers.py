@@ -1,8 +1,9 @@
-"""A reader of a page: does what its blocks say, from top to bottom, in an empty folder.
+"""Reader of a documentation page: runs the blocks of a page from top to bottom in an empty folder.
 
-Blocks of `toml` are saved under the name that the text before them has. Each block of `python` is
-a program; those with `>>>` are one session, in which every line prints what stands below it.
-Blocks of `sh` are one shell, and a collector that one of them starts has a terminal of its own.
+- A block of `toml` is saved under the file name in the text before the block.
+- A block of `python` is a program. Blocks that begin with the prompt of Python are one session, and
+  every line must print the output below it.
+- All blocks of `sh` run in one shell. A collector that a block starts runs in the background.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from collectors import free_port
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"`(\w+\.toml)`")
 _EXCERPT = "-->\n"
-"""What stands before an excerpt of the code, which other tests compare with it."""
+"""Text that stands before an excerpt of the code. Other tests compare excerpts with the code."""
 
 _PUBLIC, _ADMIN = "127.0.0.1:8080", "127.0.0.1:9090"
 
 
 class Block(NamedTuple):
-    """A block of a page, its language, and the text before it."""
+    """Block of a page, its language, and the text of the page before it."""
 
     language: str
     text: str
@@ -31,15 +32,17 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page but its excerpts, those of lists too."""
+    """Return the blocks of a page, also inside lists, without its excerpts of code."""
     text = page.read_text(encoding="utf-8")
-    found = [
+    all_blocks = [
         Block(
-            each[2], re.sub(rf"^{each[1]}", "", each[3], flags=re.MULTILINE), text[: each.start()]
+            match[2],
+            re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE),
+            text[: match.start()],
         )
-        for each in _BLOCK.finditer(text)
+        for match in _BLOCK.finditer(text)
     ]
-    return [each for each in found if not each.before.endswith(_EXCERPT)]
+    return [block for block in all_blocks if not block.before.endswith(_EXCERPT)]
 
 
 def is_shown(shown: str, printed: str) -> bool:

@@ -63,15 +63,18 @@ q = 0.75
 
 
 class Shell:
-    """Runs commands against one folder and keeps what they print."""
+    """Shell that runs commands of `rappor` in one folder and returns their output."""
 
     def __init__(self, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        """Remember where and with what to listen."""
+        """Store the folder and the fixture that captures the output."""
         self.place = place
         self._capfd = capfd
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Run one command; words that name a file of the folder become its path."""
+        """Run one command; return exit code, standard output and standard error.
+
+        A word that is the name of a file of the folder becomes the path of the file.
+        """
         known = {path.name: str(path) for path in self.place.iterdir()}
         words = [known.get(word, word) for word in arguments]
         code = run(words)
@@ -92,21 +95,21 @@ class Shell:
         return path
 
     def path(self, name: str) -> str:
-        """Name a file that a command writes."""
+        """Return the path of a file in the folder, for a command that writes it."""
         return str(self.place / name)
 
 
 def ok(answer: tuple[int, str, str]) -> str:
-    """Return what a command that ended well has printed."""
+    """Return the standard output of a successful command."""
     code, out, err = answer
     assert code == 0, err
     return out
 
 
 def refused(answer: tuple[int, str, str], code: int = 2) -> str:
-    """Return, on one line, what a command said that ended with this code and printed nothing.
+    """Return the error sentence of a command that ended with this exit code and printed no result.
 
-    A sentence of the library is one line; a mistake in the words is told with the usage.
+    The error of the library is one line. A wrong command line also prints the usage.
     """
     got, out, err = answer
     assert (got, out) == (code, ""), err

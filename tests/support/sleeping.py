@@ -1,4 +1,4 @@
-"""A task that only takes time, in a module that the process of a pool can import."""
+"""Task that only takes time, in a module that a worker process can import."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sqlalchemy import Engine
 
 @dataclass(frozen=True)
 class Sleep:
-    """A task that takes some seconds, then leaves a file and answers with its number."""
+    """Task that waits some seconds, creates a file, and returns its number."""
 
     number: int
     seconds: float = 0.0
     path: Path | None = None
 
     def run(self, engine: Engine, tell: ReportStep) -> int:
-        """Answer after a while."""
+        """Wait, create the file, and return the number."""
         del engine
         tell("sleeping")
         time.sleep(self.seconds)

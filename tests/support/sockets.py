@@ -1,4 +1,4 @@
-"""Real servers in threads of a test, and certificates for them."""
+"""Real servers in threads of a test, and TLS certificates for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 @contextlib.contextmanager
 def serving(server: socketserver.BaseServer) -> Iterator[None]:
-    """Run a server in a thread while the block runs."""
+    """Run a server in a thread during a `with` block."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -32,7 +32,7 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering(handle: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """Answer each GET and POST by a function while the block runs; yield the address."""
+    """Handle each GET and POST by a function during a `with` block; yield the address."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

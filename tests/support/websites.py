@@ -1,4 +1,4 @@
-"""The site of client/javascript/README.md, before a collector of its own."""
+"""Website of client/javascript/README.md for tests, with a collector of its own."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ README = (CLIENT / "README.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
-    """Return the page's one block of a language."""
-    (found,) = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-    return str(found)
+    """Return the only block of a language on the page."""
+    (text,) = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    return str(text)
 
 
 class Site(NamedTuple):
-    """A running site, and what is behind it."""
+    """Running website, its collector, and the folder of their files."""
 
     url: str
     collector: Running
@@ -36,16 +36,16 @@ class Site(NamedTuple):
 
     @property
     def token(self) -> str:
-        """A token to read the collector with."""
+        """A new read token of the collector."""
         return make_token(self.database)
 
     @property
     def database(self) -> str:
-        """The collector's database."""
+        """The address of the collector's database."""
         return f"sqlite:///{self.folder}/collector.sqlite3"
 
     def n_received(self) -> int:
-        """Return how many reports the collector has counted."""
+        """Return the number of reports that the collector has counted."""
         Running.count(self.collector)
         with contextlib.closing(sqlite3.connect(self.folder / "collector.sqlite3")) as db:
             (n,) = db.execute("SELECT TOTAL(reports) FROM tally").fetchone()
@@ -54,7 +54,7 @@ class Site(NamedTuple):
 
 @contextlib.contextmanager
 def the_readmes_site(folder: Path, registry: str | None = None) -> Iterator[Site]:
-    """Follow the README: a registry, its JSON, the page, the application; and a collector."""
+    """Follow the README during a `with` block: registry, its JSON, page, application, collector."""
     (folder / "metrics.toml").write_text(registry or block("toml"))
     (folder / "index.html").write_text(block("html"))
     words = shlex.split(block("sh"))
@@ -66,7 +66,7 @@ def the_readmes_site(folder: Path, registry: str | None = None) -> Iterator[Site
 
 
 def _printed(folder: Path, words: list[str]) -> str:
-    """Run a command of rappor in a folder and return what it prints."""
+    """Run a command of `rappor` in a folder, and return its output."""
     path = str(folder / "metrics.toml")
     answer = CliRunner().invoke(cli, [path if word == "metrics.toml" else word for word in words])
     assert answer.exit_code == 0, answer.output
