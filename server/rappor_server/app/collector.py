@@ -60,6 +60,7 @@ from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.operations.closing import earlier_of_clocks, keep_closing, select_due
 from rappor_server.operations.health import Health
 from rappor_server.operations.prometheus import Metrics
+from rappor_server.operations.retention import count_overdue_days
 from rappor_server.queries.candidate_lists import CandidateLists
 from rappor_server.queries.candidate_sources import CandidateSource, find_candidates
 from rappor_server.queries.page_queries import OverviewQuery
@@ -68,7 +69,7 @@ from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.results import Results
 from rappor_server.queries.worker import Limits, Pool
 from rappor_server.storage.batch_commit import Receiver, Result, Writer
-from rappor_server.storage.blocks import Rules, find_last_day, rules_in_force
+from rappor_server.storage.blocks import Rules, count_due_days, find_last_day, rules_in_force
 from rappor_server.storage.database import open_checked, ping, utc_today
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
@@ -322,6 +323,10 @@ class Collector:
 
         A day is to close if it has ended and has reports that are in no block.
         """
+        # Before the check of the clocks, which may fail: the gauges show that nothing is closed.
+        due_days = await self.look_up(count_due_days, self._rules.keys(), today=self.today())
+        overdue_days = await self.look_up(count_overdue_days, self.today())
+        self.metrics.show_maintenance(max(due_days.values(), default=0), overdue_days)
         # A clock that is a day ahead would close today's blocks before their last reports came. The
         # earlier day of this host's clock and the database's clock is therefore used.
         today = await self.look_up(earlier_of_clocks, self.today())

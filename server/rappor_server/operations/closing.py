@@ -24,9 +24,10 @@ from sqlalchemy import Engine
 
 from rappor.base.errors import RapporError
 from rappor_server.base import logs
+from rappor_server.base.errors import StoreError
 from rappor_server.operations.retention import check_uploads
 from rappor_server.queries.worker import ReportStep
-from rappor_server.storage.blocks import Rules, close_blocks, list_due_metrics
+from rappor_server.storage.blocks import Rules, close_blocks, count_due_days
 from rappor_server.storage.database import read_today, translate_errors
 from rappor_server.storage.merge import merge_all
 
@@ -92,7 +93,12 @@ def close_all(
         except Exception as error:  # noqa: BLE001 - damaged counters of one metric stop no other
             # Metrics are closed in the order of the registry. Without this, no metric after a
             # damaged one would ever be released.
-            errors.append(error)
+            if isinstance(error, StoreError):
+                # The line of the log must say which of a hundred metrics it is.
+                reason = f"blocks of {metric}: {error}"
+                errors.append(StoreError(reason, retryable=error.retryable))
+            else:
+                errors.append(error)
             if time.monotonic() > until:
                 break
     if errors:
@@ -103,7 +109,7 @@ def select_due(
     engine: Engine, rules: Mapping[str, Rules], today: datetime.date
 ) -> dict[str, Rules]:
     """Return the rules of the metrics that have ended days in no block."""
-    due = list_due_metrics(engine, rules.keys(), today=today)
+    due = count_due_days(engine, rules.keys(), today=today)
     return {metric: rules[metric] for metric in due}
 
 

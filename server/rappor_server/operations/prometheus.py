@@ -74,7 +74,7 @@ class Metrics:
         )
         self._last_commit = gauge(
             "rappor_last_commit_timestamp_seconds",
-            "Time of the last commit of a batch, in seconds since 1970",
+            "Minute of the last commit of a batch, in seconds since 1970",
         )
         self._registry_info = gauge(
             "rappor_registry_info",
@@ -94,6 +94,14 @@ class Metrics:
                 ("failed_batches", "Number of batches that no merge could read"),
             )
         }
+        self._unclosed_days = gauge(
+            "rappor_unclosed_days",
+            "Ended days whose reports are in no block, of the metric with the most such days",
+        )
+        self._overdue_key_days = gauge(
+            "rappor_overdue_key_days",
+            "Days for which the oldest keys of uploads are due to be deleted by prune",
+        )
         self._merged = counter("rappor_merged_uploads", "Uploads that were merged into counters")
         self._duplicates = counter("rappor_duplicate_uploads", "Uploads that were counted before")
         version_info = gauge(
@@ -116,6 +124,11 @@ class Metrics:
     def show_health(self, *, is_ready: bool) -> None:
         """Set whether uploads can be stored."""
         self._ready.set(int(is_ready))
+
+    def show_maintenance(self, unclosed_days: int, overdue_key_days: int) -> None:
+        """Set for how many days blocks were not closed and `prune` did not run."""
+        self._unclosed_days.set(unclosed_days)
+        self._overdue_key_days.set(overdue_key_days)
 
     def show_inbox(self, status: MergeStatus) -> None:
         """Set the contents of the inbox, and count the uploads of the last merge."""
@@ -150,7 +163,9 @@ class Metrics:
     def observe_commit(self, seconds: float, submissions: Sequence[Submission]) -> None:
         """Count the commit of a batch, its uploads, and their accepted and refused reports."""
         self.commit_seconds.observe(seconds)
-        self._last_commit.set(time.time())
+        # Whole minutes: Prometheus stores the value of each scrape, and an exact time would be the
+        # time of an upload.
+        self._last_commit.set(time.time() // 60 * 60)
         self.commit_uploads.observe(len(submissions))
         self._queue.set(self._queue_length())
         self.uploads.labels(_OK).inc(len(submissions))

@@ -46,6 +46,17 @@ def prune(engine: Engine, *, today: datetime.date) -> int:
     return keys
 
 
+def count_overdue_days(engine: Engine, today: datetime.date) -> int:
+    """Return for how many days the oldest keys of uploads are due to be deleted by `prune`.
+
+    The number is 0 while `prune` runs every day, and grows by 1 each day after its last run.
+    """
+    with translate_errors(), engine.connect() as db:
+        days = list_days(db, UPLOAD, PART)
+    oldest = min(days, default=today)
+    return max((today - oldest).days - KEY_DAYS, 0)
+
+
 def forget_expired(
     engine: Engine, metrics: Iterable[Metric], *, today: datetime.date
 ) -> dict[str, Forgotten]:

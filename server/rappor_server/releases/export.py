@@ -21,7 +21,7 @@ from rappor.base.errors import FileError, RapporError
 from rappor.counts.counts_tables import write_parquet
 from rappor.registry.metric import Metric
 from rappor_server.releases.releases import read_release
-from rappor_server.storage.blocks import list_due_metrics
+from rappor_server.storage.blocks import count_due_days
 
 _DAY: Final = datetime.timedelta(days=1)
 
@@ -47,7 +47,7 @@ def export_counts(
     """
     base = folder / "counts" / f"metric={metric.name}"
     _check_overlap(base, first, last)
-    if metric.min_reports and list_due_metrics(engine, [metric.name], today=last + _DAY):
+    if metric.min_reports and count_due_days(engine, [metric.name], today=last + _DAY):
         raise RapporError(
             f"blocks of {metric.name} up to {last} are not closed yet: when the day has ended, "
             "rappor-server prune closes them"

@@ -256,22 +256,28 @@ def find_last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> da
         return db.execute(query).scalar_one_or_none() or default
 
 
-def list_due_metrics(
+def count_due_days(
     engine: Engine, metrics: Collection[str], *, today: datetime.date
-) -> list[str]:
-    """Return the metrics that have counters of ended days while `through` is before yesterday.
+) -> dict[str, int]:
+    """Return the number of ended days whose counters wait, of each metric that has such days.
 
-    Late counters alone make a metric due once a day, because they wait for the next day.
+    The number is 1 after each midnight until the day is moved. A larger number means that moving
+    fails. Late counters make a metric due only while `through` is before yesterday, because they
+    wait for the next day anyway.
     """
     tally, blocked = schema.tally.c, schema.blocked
     has_days_to_move = or_(blocked.c.through.is_(None), blocked.c.through < today - _DAY)
     query = (
-        select(tally.metric)
+        select(tally.metric, func.min(tally.day), blocked.c.through)
         .outerjoin(blocked, blocked.c.metric == tally.metric)
         .where(tally.metric.in_(metrics), tally.day < today, has_days_to_move)
+        .group_by(tally.metric, blocked.c.through)
     )
     with translate_errors(), engine.connect() as db:
-        return sorted(db.execute(query.distinct()).scalars())
+        return {
+            metric: (today - max(oldest, through + _DAY if through else oldest)).days
+            for metric, oldest, through in db.execute(query)
+        }
 
 
 def close_blocks(

@@ -124,7 +124,7 @@ def test_damaged_counters_stop_no_other_metric(engine: Engine) -> None:
         db.execute(insert(schema.tally).from_select(columns, select(*fields)))
     damaged = dataclasses.replace(SMALL, name="damaged")
     for _ in range(2):
-        with pytest.raises(StoreError, match="sums in it are damaged"):
+        with pytest.raises(StoreError, match=r"blocks of damaged: .* sums in it are damaged"):
             CloseTask(rules=rules_of(damaged, SMALL), today=day(N_DAYS)).run(engine, lambda _: None)
         assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
@@ -235,8 +235,13 @@ def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
     """Metrics with open days, or with late counts that wait for the next day, are not due."""
     store_reports(engine)
     rules = rules_of(SMALL, dataclasses.replace(ACCEPTED.registry["page"], min_reports=5))
+    assert blocks.count_due_days(engine, ["page", "small"], today=day(0)) == {}
+    assert blocks.count_due_days(engine, ["page", "small"], today=day(1)) == {"small": 1}
+    assert blocks.count_due_days(engine, ["page", "small"], today=day(9)) == {"small": 9}
     assert select_due(engine, rules, day(0)) == {}
     assert select_due(engine, rules, day(1)) == RULES
+    close_days(engine, SMALL, day(3))
+    assert blocks.count_due_days(engine, ["small"], today=day(9)) == {"small": 6}
     close_days(engine, SMALL, day(N_DAYS))
     commit(engine, upload_of(report_of("small")), today=day(0))
     assert select_due(engine, RULES, day(N_DAYS)) == {}

@@ -18,7 +18,7 @@ from collectors import (
     upload_of,
 )
 from rappor_server.base.errors import StoreError
-from rappor_server.operations.retention import prune
+from rappor_server.operations.retention import count_overdue_days, prune
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import write_transaction
 from sqlalchemy import Engine, delete, event, inspect, text
@@ -29,6 +29,7 @@ def test_keys_of_a_day_are_deleted_after_14_days(engine: Engine) -> None:
     commit(engine, *[upload_of(report_of("sound"))] * 3, upload_of(report_of("sound")))
     commit(engine, upload_of(report_of("sound")), today=day(1))
     commit(engine, upload_of(report_of("sound")), today=day(2))
+    assert [count_overdue_days(engine, day(on)) for on in (0, 14, 15, 20)] == [0, 0, 1, 6]
     assert prune(engine, today=day(14)) == 0
     assert {row["day"] for row in rows_of(engine, day_tables.UPLOAD)} == {day(0), day(1), day(2)}
     assert prune(engine, today=day(15)) == 2
