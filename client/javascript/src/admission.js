@@ -45,7 +45,7 @@ import { addCount } from "./state.js";
 /** @typedef {{ ends: number, seconds: number, tag: string }} OpenInterval end and length in seconds, and the smallest tag of its events */
 
 const NO_TAG = "~"; // the tag of an interval without an event; sorts after every tag, which is hex
-const EQUAL_DIGITS = 1e12; // added to times, so that all have the same number of digits and sort as texts
+const SORT_OFFSET = 1e12; // seconds added to times, so that all have the same number of digits and sort as texts
 
 /**
  * Draw the tag of an event: 16 digits of hex. Two events share a tag with probability 2^-64.
@@ -147,7 +147,7 @@ export function canRelease({ pending }, now) {
  * @param {PendingReport} pending
  */
 function sortKey({ metric, ends, epoch }) {
-  return `${metric} ${EQUAL_DIGITS + ends} ${epoch}`;
+  return `${metric} ${SORT_OFFSET + ends} ${epoch}`;
 }
 
 /**

@@ -1,5 +1,9 @@
 // Parameter sets of metrics, in integer thresholds, and their fingerprints.
 //
+// A device reports a value in two steps. The permanent response is the bits of the value with noise; the device repeats
+// it for a whole epoch. A report is the permanent response with new noise on top. A cohort is a group of devices with
+// the same hash functions. The parameters of both steps are one parameter set.
+//
 // A probability is written as a threshold t: an integer of which 2^32 means probability one. A parameter set has
 //
 //     k, h, m    bits of a report, hash functions of a string, cohorts
@@ -28,7 +32,7 @@ import { checkNormalizer } from "./normalizers.js";
 /** Threshold of probability one, and the number of values of a coin. */
 export const ONE = 2 ** 32;
 
-const FINGERPRINT_DIGITS = 16; // of hex: 64 bits, which name one of the few parameter sets of a collector
+const FINGERPRINT_DIGITS = 16; // of hex: 64 bits are enough to tell the few parameter sets of a collector apart
 
 /**
  * Read a parameter set of a registry.
@@ -57,17 +61,17 @@ export async function fingerprints(document) {
   const { categories = [], normalize, part } = document;
   // A key that has its default is left out, so that keys of later versions do not change old fingerprints.
   // JSON writes no key whose value is undefined.
-  const identity = {
+  const hashedKeys = {
     ...document,
     categories: categories.length ? toHex(await sha256(categories.join("\n"))) : undefined,
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
   };
-  const { p, q, segment, interval, epoch, ...permanentIdentity } = identity;
+  const { p, q, segment, interval, epoch, ...permanentKeys } = hashedKeys;
   const hashOf = async (/** @type {{}} */ record) => toHex(await sha256(canonicalJson(record)));
   return {
-    fingerprint: (await hashOf(identity)).slice(0, FINGERPRINT_DIGITS),
-    permanentFingerprint: await hashOf(permanentIdentity),
+    fingerprint: (await hashOf(hashedKeys)).slice(0, FINGERPRINT_DIGITS),
+    permanentFingerprint: await hashOf(permanentKeys),
   };
 }
 

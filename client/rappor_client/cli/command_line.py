@@ -16,9 +16,13 @@ COMMANDS: Final = {
     "send": send.COMMAND,
     "preview": preview.COMMAND,
 }
+"""Commands by name, in the order of the help."""
 DONE: Final = 0
+"""Exit code: the command did its work, and its answer is yes."""
 NOT_DONE: Final = 1
+"""Exit code: the answer is no, such as an unconfirmed erasure or a refused report."""
 USAGE: Final = 2
+"""Exit code: wrong arguments or input. argparse uses the same number."""
 
 
 def run(words: Sequence[str] | None = None) -> int:

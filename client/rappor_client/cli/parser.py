@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 from rappor_client.version import installed_version
 
 PROGRAM: Final = "rappor-client"
+"""Name of the command. Every message of the parser begins with it."""
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 """Names and settings that `ArgumentParser.add_argument` takes."""
@@ -118,6 +119,7 @@ def _parse_property(text: str) -> tuple[str, str]:
     return name, value
 
 
+# Arguments that several commands share.
 FOLDER: Final = declare_argument(
     "folder",
     type=Path,

@@ -36,6 +36,7 @@ def run(args: Namespace) -> bool:
     key = read_text(args.key_file).strip() if args.key_file else None
     transport = HttpTransport(args.collector, key=key)
     accepted = []
+    # A value that cannot be parsed raises in the middle. The reports before it have left.
     try:
         for text in args.values:
             value, secret = parse_value(metric.params, text), os.urandom(SECRET_BYTES)

@@ -98,7 +98,7 @@ def _report_object(report: Report) -> dict[str, Any]:
 
 def _spell_bits(report: ReportRecord) -> str:
     """Return the bits as k characters 0 and 1, bit 0 first, as `rappor encode` writes them."""
-    packed = int.from_bytes(report.bits, "little")
+    packed = int.from_bytes(report.bits, "little")  # bit i of the report is bit i of the integer
     return "".join(str(packed >> i & 1) for i in range(report.params.k))
 
 

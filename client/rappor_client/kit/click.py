@@ -32,6 +32,7 @@ from rappor_client.kit.host import Host, is_success
 _Program = TypeVar("_Program")
 
 NAME: Final = "telemetry"
+"""Name of the added command. A command of this name is never recorded as a use."""
 _NO_COMMAND: Final = "(no command)"
 """Name that is recorded for a run of the root without a command and without a flag."""
 _HAS_RUN: Final = f"{__name__}.has_run"
@@ -74,12 +75,14 @@ def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: An
     commands = (*getattr(cli, "commands", ()), *getattr(cli, "registered_commands", ()))
     if NAME in [getattr(command, "name", command) for command in commands]:
         raise ParamsError(f"cli must have no command {NAME} of its own")
+    # The package and the file of the caller give the name of the program and the place of its
+    # registry, so that most programs need not pass either.
     caller = sys._getframe(1).f_globals
     file = str(caller.get("__file__", ""))
     name = settings.pop("name", None) or _name_caller(caller, file)
     path = os.path.join(os.path.dirname(os.path.abspath(file)), registry)
     host = Host(name, registry=path, **settings)
-    if hasattr(cli, "registered_commands"):
+    if hasattr(cli, "registered_commands"):  # only an app of typer has this attribute
         _add_to_typer(cli, host)
     elif hasattr(cli, "add_command"):
         _add_to_click(cli, host)
@@ -106,6 +109,8 @@ def list_uses(ctx: Any) -> list[str]:
             path.append(name)
         flags = [" ".join([*path, flag]) for flag in _list_typed_flags(context)]
         uses += flags
+    # `flags` are those of the last command. Flags of its groups are uses, too, but do not stand for
+    # the command: `--verbose build` has the uses `--verbose` and `build`.
     return uses if flags else [*uses, " ".join(path) or _NO_COMMAND]
 
 
@@ -205,6 +210,7 @@ def _watch(command: Any, host: Host) -> None:
 
     def make(*args: Any, **settings: Any) -> Any:
         ctx = make_context(*args, **settings)
+        # Click parses resiliently for the completion of a shell, which is no run.
         if not (_is_group(command) or ctx.resilient_parsing):
             ctx.meta.setdefault(_PARSED, []).append(ctx)
         return ctx
@@ -227,6 +233,7 @@ def _watch_lookup(group: Any, host: Host) -> None:
         if name == NAME and ctx.parent is None:
             return command or group.commands[NAME]
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
+            # A watched command has `invoke` as an attribute of its own.
             if command is not None and "invoke" not in vars(command):
                 _watch(command, host)
         return command

@@ -21,6 +21,7 @@ from rappor_client.kit.host import Host
 from rappor_client.person.contents import read_contents
 
 _FIRST_DAY = datetime.date(1970, 1, 1)
+"""Day 0 of the days in the file of the consent."""
 
 
 def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
@@ -42,6 +43,8 @@ def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
     """
     args = _build_parser(host).parse_args(list(words))
     try:
+        # Each line is printed when it is computed: `telemetry on` describes the metrics before it
+        # stores the consent, so a failure of the disk does not hide the description.
         for line in args.run(host, args, uses):
             print(_escape(line))
     except (OSError, RapporError) as error:
@@ -98,6 +101,7 @@ _Lines = Iterator[str]
 
 
 def _turn_on(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    # Before the consent is stored: a registry that cannot be read raises here.
     yield from (privacy_notice(metric) for metric in Registry.load(host.registry).values())
     host.agree()
     yield from _describe_state(host)
@@ -137,6 +141,7 @@ def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -
 def _describe_state(host: Host) -> _Lines:
     """Yield whether telemetry is on, and whether environment, program or person decided."""
     consent = host.read_consent()
+    # The file of a question without a response has a day for each time that it was shown.
     day = _FIRST_DAY + datetime.timedelta(days=consent.days[-1]) if consent.days else None
     if ALL_METRICS in consent.metrics:
         agreement = f"the environment has {host.consents}=yes"

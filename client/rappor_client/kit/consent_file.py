@@ -30,6 +30,7 @@ ALL_METRICS: Final = "*"
 _REPEAT_DAYS: Final = 7
 """Smallest number of days between the two times that the question is shown. Fewer days annoy."""
 _WORDS: Final = ("yes", "no", "asked")
+"""First words of a line that can be read."""
 
 
 class Consent(NamedTuple):
@@ -80,6 +81,7 @@ def write_consent(folder: str, consent: Consent) -> None:
     """Write the consent, whole or not at all; OSError if the disk does not take it."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, FILE_NAME)
+    # A rename is atomic. A program that is killed during the write leaves the old consent.
     draft = f"{path}.{os.getpid()}"
     try:
         with open(draft, "w", encoding="ascii") as file:

@@ -12,6 +12,7 @@ from rappor.registry.registry import Registry
 from rappor_client.kit import payload
 from rappor_client.person.contents import Contents, read_contents
 
+# Inline, because the page must open without a server and without the network.
 _STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
     "color-scheme:light dark}pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85em}"

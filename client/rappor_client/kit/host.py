@@ -65,14 +65,19 @@ _MACHINE_VARIABLES: Final = (
 a machine would count as the runs of a person."""
 
 _CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
+"""Files that Docker and Podman create inside a container."""
 _DAY: Final = 86400
+"""Seconds of a day. The longest cooldown; a longer stored cooldown was set by a wrong clock."""
 _HOUR: Final = 3600
+"""Cooldown in seconds after the collector was not reached. A longer cooldown sends later, and a
+shorter cooldown starts more processes during an outage."""
 _SCRIPT_SECONDS: Final = 10
 """Cooldown after a run, in seconds. A loop of a script counts as one use, and starts one process. A
 longer cooldown loses more uses of a person."""
 _COOLDOWN_FILE: Final = "cooldown"
 """Name of the file that stores the end of the cooldown and the version of the registry."""
 _NOT_DISABLED: Final = ""
+"""Result of `find_obstacle` if nothing disables telemetry."""
 
 
 class Host:
@@ -188,10 +193,11 @@ class Host:
     def finish_run(self) -> None:
         """Show the consent question if it is time and a person sits at the terminal.
 
-        Raises nothing. Call it after a run that has succeeded: a person who reads an error is not
-        asked.
+        Raises nothing. Call it after a run that has succeeded, because a question below an error
+        message would hide the message.
         """
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
+            # Two small reads decide for nearly all runs. The other checks follow in `_ask`.
             if self.read_consent().may_ask(self.today):
                 self._ask()
 
@@ -224,6 +230,8 @@ class Host:
             if self.has_due_report():
                 self._set_cooldown(self.clock() + _HOUR)
                 return
+        # The drawn day has not come, or the report of the month has left. Further runs of this day
+        # would find the same, so they need no process.
         if not is_recorded:
             self._set_cooldown((self.today + 1) * _DAY)
 
@@ -245,6 +253,7 @@ class Host:
             log.addHandler(logging.NullHandler())
         registry = Registry.load(self.registry, today=datetime.date.max)
         consent = self.read_consent()
+        # Without a background thread: the recording process ends after its one use.
         client = Client.open(
             self.folder,
             registry=registry,
@@ -260,7 +269,11 @@ class Host:
         return client
 
     def has_due_report(self) -> bool:
-        """Return whether a report is queued, or pending in an interval that is over."""
+        """Return whether a report is queued, or pending in an interval that is over.
+
+        The file is read without opening the device, so most recording processes open the device
+        once, to record, and not a second time to find that nothing may leave.
+        """
         from rappor_client.person.contents import read_contents
 
         contents = read_contents(self.folder)
@@ -301,6 +314,7 @@ class Host:
         from rappor_client.folder.folder_thread import FolderThread
         from rappor_client.person.withdrawal import erase_within
 
+        # A new device must be able to record at once.
         self._end_cooldown()
         folder = Path(self.folder)
         thread = FolderThread(Failures(folder).note)
@@ -310,6 +324,7 @@ class Host:
 
     def _ask(self) -> None:
         """Show the consent question on a terminal, and store the response."""
+        # A response in a container would be lost with it, and the question would come each time.
         if self.find_obstacle() or self.is_in_container():
             return
         from rappor_client.kit import consent_question
@@ -332,6 +347,7 @@ class Host:
             return False
         from rappor_client.kit import recording_process
 
+        # The process works in the folder of the device, so relative paths would change.
         paths = (os.path.abspath(self.folder), os.path.abspath(self.registry))
         args = [*paths, self.collector or "", self.consents, *self.variables]
         return recording_process.start_process(paths[0], args, use)

@@ -36,6 +36,7 @@ _PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
 """Parts of the list encoding. A fifth of the devices report the first three letters of a name, from
 which the analyst finds names that are not in the list."""
 
+# Texts of the registry and of the README. `str.format` fills in the fields in braces.
 _REGISTRY: Final = """\
 # What {name} reports, written by `{name} telemetry init`. Collectors of later versions accept it as
 # one of their `older` registries.
@@ -143,7 +144,8 @@ def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iter
         yield section
         return
     readme = args.readme.read_text(encoding="utf-8") if args.readme.exists() else ""
-    # A second `init` replaces the section of the first one. It once added a second section.
+    # A second `init` replaces the section of the first one. It once added a second section. The
+    # section is found by its first words and its last sentence, which every version has.
     first = re.escape(section[: section.index(" reports which")])
     earlier = rf"^{first}.*?^The reports go to [^\n]*"
     parts = re.split(earlier, readme, maxsplit=1, flags=re.DOTALL | re.MULTILINE)
@@ -229,6 +231,7 @@ def format_registry(
     MetricError
         A name cannot be a category.
     """
+    # Accounts of a site have no plugins, so a list would find nothing that the routes lack.
     is_list = devices is not None and devices >= min_devices_for_list() and not host.is_site
     description = _DESCRIPTION.format(name=host.name, what=host.what)
     if METRIC not in host.what:

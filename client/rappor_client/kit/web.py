@@ -112,7 +112,7 @@ class Site(Host):
             A sentence about the result.
         """
         agreed = set(map(self._account_folder, self._agreed()))
-        folders = [str(path) for path in Path(self.folder).glob("?" * 64)]
+        folders = [str(path) for path in Path(self.folder).glob("?" * 64)]  # 64 digits of SHA-256
         random.SystemRandom().shuffle(folders)  # the order of uploads must not identify accounts
         n_sent = n_waiting = 0
         for folder in folders:
@@ -240,6 +240,7 @@ def telemetry(
         The application is of another library, or two routes have one name (see `list_routes`).
     """
     site = Site(name, app=app, account=account, agreed=agreed, **settings)
+    # Starlette and FastAPI have middleware of ASGI, Flask has hooks after a request.
     if hasattr(app, "add_middleware"):
         app.add_middleware(lambda inner: functools.partial(_serve, inner, site))
     elif hasattr(app, "teardown_request"):
@@ -332,7 +333,7 @@ def list_routes(app: Any) -> list[_NamedRoute]:
         return [
             _NamedRoute(endpoint, endpoint, endpoint)
             for endpoint in endpoints
-            if endpoint.rpartition(".")[2] != "static"
+            if endpoint.rpartition(".")[2] != "static"  # files, not pages
         ]
     routes: dict[str, _NamedRoute] = {}
     for route in _walk_routes(app.routes, _RoutePosition()):
