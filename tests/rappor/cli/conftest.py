@@ -1,4 +1,4 @@
-"""A shell in a folder of its own, and counts in it."""
+"""Fixtures of the command line: a shell in a folder of its own, and counts in the folder."""
 
 from __future__ import annotations
 

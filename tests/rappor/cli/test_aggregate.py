@@ -30,21 +30,21 @@ def store(shell: Shell, name: str, day: int = 1, metric: str = "engine") -> Path
 
 
 def send(shell: Shell, n: int, name: str = "uploads.jsonl") -> None:
-    """Write a file of uploads, one report each."""
+    """Write a file of uploads with one report each; return the path."""
     (shell.place / name).write_bytes(b"\n".join(uploads(shell.place, n)))
 
 
 def counted(shell: Shell, *inputs: object, name: str = "engine") -> Counts:
-    """Add up inputs; return the counts."""
+    """Run `rappor aggregate` on inputs; return the counts."""
     out = shell.path("sums.counts")
     ok(shell.metric("aggregate", *map(str, inputs), "--out", out, name=name))
     return Counts.load(out)
 
 
 def test_stored_days_and_the_interval_bound_the_reports_of_a_device(shell: Shell) -> None:
-    """A report a day: two files of one day are of other devices, and of two days of the same.
+    """Two files of one day have different devices, and two files of two days the same devices.
 
-    Without the column of days nothing is known.
+    Without the column of days, the sum of squared reports is unknown.
     """
     paths = {
         name: store(shell, f"{name}.parquet", day)
@@ -57,7 +57,7 @@ def test_stored_days_and_the_interval_bound_the_reports_of_a_device(shell: Shell
 
 
 def test_aggregate_sums_uploads_and_tells_what_it_refused(shell: Shell) -> None:
-    """Good uploads count once, a repeated one not again, junk is told with its line."""
+    """A repeated upload counts once, and each refusal is printed with its line."""
     lines = uploads(shell.place, 5)
     body = b"\n".join([*lines, lines[0], b"junk \xff", b"{}"])
     (shell.place / "uploads.jsonl").write_bytes(body)
@@ -81,7 +81,7 @@ def test_aggregate_sums_uploads_and_tells_what_it_refused(shell: Shell) -> None:
 def test_what_has_no_sum_writes_nothing(
     shell: Shell, inputs: tuple[str, ...], code: int, said: str
 ) -> None:
-    """Parts never mix, and no report is no answer."""
+    """Reports of several parts, or no valid report, give an error and no file."""
     (shell.place / "metrics.toml").write_text(REGISTRY.replace('encoding = "bloom"', PARTS, 1))
     send(shell, 40)  # 40 devices of one part only: probability 2e-12
     (shell.place / "junk.jsonl").write_bytes(b"\x00\xff\n")
@@ -91,7 +91,7 @@ def test_what_has_no_sum_writes_nothing(
 
 
 def test_a_folder_of_rows_and_uploads_is_added_up(shell: Shell) -> None:
-    """Partitions of Parquet beside a file of uploads; what is refused is named with its file."""
+    """A folder may contain Parquet files and uploads. A refused row is printed with its file."""
     for day in (1, 2):
         store(shell, f"lake/day=2026-11-0{day}/a.parquet", day)
     send(shell, 4, "lake/uploads.jsonl")
@@ -108,7 +108,7 @@ def test_a_folder_of_rows_and_uploads_is_added_up(shell: Shell) -> None:
 
 
 def test_names_that_rows_say_reach_no_terminal_as_they_are(shell: Shell) -> None:
-    """They are whatever somebody wrote into the file."""
+    """Control characters in the names of refused rows are escaped on the terminal."""
     path = shell.place / "rows.csv"
     path.write_text("format,metric,params,cohort,bits\n1,\x1b[31m,\u202e,1,AAAA\n")
     err = refused(shell.metric("aggregate", str(path), "--out", shell.path("x")), 1)
@@ -116,7 +116,7 @@ def test_names_that_rows_say_reach_no_terminal_as_they_are(shell: Shell) -> None
 
 
 def test_a_second_run_goes_on_after_a_broken_file(shell: Shell) -> None:
-    """The checkpoint is kept until counts are written, and removed then."""
+    """The checkpoint stays until the counts are written, and is removed then."""
     for name in ("a", "b"):
         store(shell, f"lake/{name}.parquet")
     broken, checkpoint = shell.place / "lake/broken.csv", shell.place / "sums.counts.checkpoint"
@@ -142,7 +142,11 @@ def test_a_second_run_goes_on_after_a_broken_file(shell: Shell) -> None:
 def test_counts_are_not_written_where_the_next_run_would_read_them(
     shell: Shell, out: str, reason: str
 ) -> None:
-    """Nor where there is no folder, nor over one; both are told before anything is read."""
+    """An output that cannot be written, or that lies inside the inputs, is refused.
+
+    The cases: a folder of the inputs, a missing folder, the path of a folder. The error comes
+    before any input is read.
+    """
     (shell.place / "lake" / "inner").mkdir(parents=True)
     (shell.place / "lake" / "x.parquet").write_text("junk")
     words = ("aggregate", shell.path("lake"), "--out", shell.path(out))
@@ -151,7 +155,10 @@ def test_counts_are_not_written_where_the_next_run_would_read_them(
 
 
 def test_uploads_may_be_packed(shell: Shell) -> None:
-    """Alone and in a folder; one that is damaged is named."""
+    """A file packed by gzip is read, alone and in a folder.
+
+    The error of a damaged file names the file.
+    """
     path = shell.place / "packed" / "uploads.jsonl.gz"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"\n".join(uploads(shell.place, 5))))
@@ -163,7 +170,7 @@ def test_uploads_may_be_packed(shell: Shell) -> None:
 
 
 def test_reports_of_several_metrics_need_a_choice(shell: Shell) -> None:
-    """Each metric has its own counts file; the others are left out of it."""
+    """With --metric, the counts contain only the reports of that metric."""
     for name in ("engine", "theme"):
         store(shell, f"lake/{name}.parquet", metric=name)
     words = ("aggregate", shell.path("lake"), "--out", shell.path("sums.counts"))
@@ -175,7 +182,7 @@ def test_reports_of_several_metrics_need_a_choice(shell: Shell) -> None:
 
 
 def test_segments_are_added_up(shell: Shell) -> None:
-    """Reports of every segment, and those that tell none, are one collection."""
+    """Reports of all segments, and reports without a segment, become one sum."""
     before = "[metrics.engine_strict]"
     text = REGISTRY.replace(before, f'segments = {{version = ["1"]}}\n\n{before}', 1)
     (shell.place / "metrics.toml").write_text(text)

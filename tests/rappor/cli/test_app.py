@@ -1,4 +1,4 @@
-"""The command as a whole: exit codes, typos, completion, what it loads."""
+"""The program `rappor` as a whole: completion, and errors about missing libraries."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from shell import Shell, ok
 
 
 def test_completion_prints_a_script(shell: Shell) -> None:
-    """Each shell gets a script that names the program."""
+    """The script of each shell names the program."""
     for name in ("bash", "zsh", "fish"):
         assert "_RAPPOR_COMPLETE" in ok(shell("completion", name))
 
 
 def test_commands_without_the_analysts_packages_name_the_extra() -> None:
-    """Light commands and help need none of them, and the others say what to install."""
+    """Light commands and help run without the libraries.
+
+    Other commands name the extra to install.
+    """
     program = (
         "import sys\n"
         "sys.modules |= dict.fromkeys(['numpy', 'scipy', 'sklearn', 'numba'])\n"

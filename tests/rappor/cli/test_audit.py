@@ -1,4 +1,4 @@
-"""`rappor audit`: verdicts, exit codes, JSON, commands under test."""
+"""`rappor audit`: verdicts, exit codes, JSON, and programs under test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def encode(name: str, registry: str) -> str:
 
 
 def test_shipped_encoder_passes(shell: Shell) -> None:
-    """Exit code 0; each check has a verdict; bounds stay below claims."""
+    """The encoder of this package passes with exit code 0, and every bound is below its claim."""
     document = json.loads(ok(shell("audit", *LETTERS, "--trials", "2000", "--json")))
     assert document["passed"] is True
     assert document["trials"] == 2000
@@ -44,7 +44,7 @@ def test_shipped_encoder_passes(shell: Shell) -> None:
 
 @pytest.mark.acceptance
 def test_a_command_passes_as_it_stands(registry: str, shell: Shell) -> None:
-    """What `rappor encode` prints is audited whole, several reports of a device apart."""
+    """`rappor encode` passes as --command, also with several reports of each device."""
     words = ["--registry", registry, "page", "--command", encode("page", registry)]
     words += ["--secret-file-option=--secret-file"]
     out = ok(shell("audit", *words, "--trials", "2000"))
@@ -58,7 +58,7 @@ def test_a_command_passes_as_it_stands(registry: str, shell: Shell) -> None:
 
 
 def test_a_faulty_command_ends_with_1(registry: str, shell: Shell) -> None:
-    """Devices with a higher q than claimed: 200 true ones more in 2,000, and a sentence."""
+    """Devices with a larger q than claimed are detected: exit code 1, and one sentence."""
     words = ["--registry", registry, "page", "--command", encode("loud", registry)]
     code, out, err = shell("audit", *words, "--trials", "4000", "--json")
     document = json.loads(out)
@@ -70,7 +70,7 @@ def test_a_faulty_command_ends_with_1(registry: str, shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_named_values_are_asked_about(shell: Shell) -> None:
-    """Two values of a file beside the pairs and the random ones; empty lines are none."""
+    """Values of a file are tested beside random values. Empty lines are no values."""
     (shell.place / "values.txt").write_bytes("canary\r\n\nfür\n".encode())
     asked = {}
     for words in ((), ("--values", "values.txt")):
@@ -81,7 +81,7 @@ def test_named_values_are_asked_about(shell: Shell) -> None:
 
 
 def test_a_command_is_compared_with_the_protocol(shell: Shell) -> None:
-    """Bit by bit; the record says what was left open."""
+    """--exact compares reports bit by bit, and the record lists the checks that were not made."""
     words = ["audit", *LETTERS, "--command", shlex.join(ENCODER), "--exact", "--trials", "60"]
     document = json.loads(ok(shell(*words, "--json")))
     assert [check["name"] for check in document["checks"]] == ["protocol: exact"]
@@ -90,13 +90,13 @@ def test_a_command_is_compared_with_the_protocol(shell: Shell) -> None:
 
 
 def test_a_command_that_answers_questions_is_audited_from_outside(shell: Shell) -> None:
-    """One process answers for many devices, with coins of its own."""
+    """With --questions one process serves many devices, and draws its own coins."""
     words = ["audit", *LETTERS, "--command", shlex.join(ENCODER), "--questions"]
     assert "permanent: same after 64 reports" in ok(shell(*words, "--trials", "1000"))
 
 
 def test_a_client_is_audited_over_days(registry: str, shell: Shell) -> None:
-    """The metric is one for life."""
+    """--client audits the client of this package, with a metric for life."""
     client = shlex.join([sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")])
     words = ["--registry", registry, "page", "--client", client, "--trials", "20"]
     assert "client: one cohort in an epoch" in ok(shell("audit", *words))

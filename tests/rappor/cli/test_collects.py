@@ -1,4 +1,4 @@
-"""`rappor collects`: every metric in plain words."""
+"""`rappor collects`: privacy notices of all metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BARE = toml_of("bare", encoding='"boolean"', durable="true", f="0.0", p="0.25", 
 
 
 def test_collects_describes_every_metric(shell: Shell) -> None:
-    """The plain words name each metric, its owner and that one has expired."""
+    """The text names each metric and its owner, and states that one metric has expired."""
     out = ok(shell("collects", "--registry", "metrics.toml"))
     assert all(name in out for name in ("engine", "theme", "design@example.org", "2020-01-01"))
     assert "expired" in out
@@ -28,7 +28,7 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
 
 
 def test_collects_json_is_the_sealed_registry(shell: Shell) -> None:
-    """One line, with the notice of each metric."""
+    """The JSON is one line, with the privacy notice of each metric."""
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
     sealed = format_sealed_json(
         registry, {name: privacy_notice(each) for name, each in registry.items()}
@@ -37,7 +37,7 @@ def test_collects_json_is_the_sealed_registry(shell: Shell) -> None:
 
 
 def test_collects_json_marks_a_durable_metric_and_a_total_without_limit(shell: Shell) -> None:
-    """A page stores a durable metric at once, too; JSON has a text for infinity."""
+    """The JSON marks a durable metric, and has a text for an infinite total."""
     (shell.place / "bare.toml").write_text(BARE)
     out = ok(shell("collects", "--registry", "bare.toml"))
     assert "written to the disk at once" in out

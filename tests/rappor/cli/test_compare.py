@@ -1,4 +1,4 @@
-"""`rappor compare`: samples from files, and what it prints."""
+"""`rappor compare`: samples from files, and the printed differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ DAY = datetime.date(2026, 11, 2)
 
 @pytest.fixture
 def samples(shell: Shell) -> Shell:
-    """A shell in a folder with two counts files, and a file of two days; qwant leaves."""
+    """Return a shell in a folder with two counts files and a file of two days.
+
+    The string qwant leaves.
+    """
     params = Registry.load(shell.place / "metrics.toml")["engine"].params
     may, june = (
         simulate_counts(
@@ -37,7 +40,7 @@ def samples(shell: Shell) -> Shell:
 
 
 def test_changes_are_listed(samples: Shell) -> None:
-    """A leaver and a rise, what is not known, the test that nothing changed; and a page."""
+    """The output has a leaver, a rise, the overall test and a page."""
     page = samples.path("changes.html")
     words = ("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
     out = ok(samples(*words, "--html", page))
@@ -52,7 +55,7 @@ def test_changes_are_listed(samples: Shell) -> None:
 
 
 def test_periods_of_one_file_are_samples(samples: Shell) -> None:
-    """Each is named by its days; every candidate has its rows."""
+    """The periods of one file become samples named by their days. --all lists every candidate."""
     words = ("--candidates", "engines.txt", "--all", "--json")
     found = json.loads(ok(samples("compare", "days.json", *words)))
     assert [each["name"] for each in found["samples"]] == ["2026-11-02", "2026-11-03"]
@@ -60,7 +63,7 @@ def test_periods_of_one_file_are_samples(samples: Shell) -> None:
 
 
 def test_the_registry_names_candidates_and_the_minimum(samples: Shell) -> None:
-    """Each sample must hold the metric's least number of reports."""
+    """Each sample must have the metric's minimum number of reports."""
     strict = Registry.load(samples.place / "metrics.toml")["engine_strict"].params
     for name, n in (("many", 9000), ("few", 4000)):
         counts = Counts.zero(strict, "engine_strict")

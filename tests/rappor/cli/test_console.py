@@ -1,4 +1,4 @@
-"""What people see and what scripts read: numbers, tables, progress, JSON."""
+"""Output of commands: numbers, tables and progress for people, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from rappor.reporting.tables import table_of_cells
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inner:
-    """A record inside a record."""
+    """Record inside another record."""
 
     epsilon: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outer:
-    """A record with everything that records hold."""
+    """Record with every kind of field."""
 
     params: Params
     name: str | None
@@ -45,14 +45,14 @@ class Outer:
 
     @property
     def total(self) -> float:
-        """The sum."""
+        """Sum of two fields."""
         return sum(each.epsilon for each in self.inner)
 
 
 def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) -> None:
-    """Parameters by their letters, records inside records, null for what is infinite.
+    """JSON contains fields and properties, parameters by their letters, and null for infinity.
 
-    A metric is told by its name, with its fingerprint beside it as reports have it.
+    A metric becomes its name and its fingerprint.
     """
     inner = (Inner(epsilon=1.0), Inner(epsilon=math.inf))
     metric = ExaminedParams(params=Params.profile("strict")).metric_or_placeholder
@@ -71,7 +71,7 @@ def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_text_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables and texts are as wide as they need to be; empty lines stay."""
+    """Tables and texts have no blanks at the ends of lines, and empty lines stay."""
     shown = table_of_cells("Words", ("word", "number"), [("a", "1"), ("longer", "22")])
     print_parts("first\n", shown)
     print_section("title", "x " * 80)
@@ -87,7 +87,7 @@ def test_text_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None
 def test_progress_is_for_long_work_on_terminals(
     *, terminal: bool, after: float, seen: bool
 ) -> None:
-    """It appears once the work has taken long enough; a file or a pipe gets none of it."""
+    """Progress appears on a terminal after the delay, and never in a file or a pipe."""
     stream = io.StringIO()
     with Slow(Console(file=stream, force_terminal=terminal), after=after) as slow:
         slow("reading", 0, 10)
@@ -99,7 +99,7 @@ def test_progress_is_for_long_work_on_terminals(
     ("text", "number"), [("7", 7), ("1e9", 10**9), ("-3", -3), ("1_000", 1000), ("2.0", 2)]
 )
 def test_whole_numbers_are_read(text: str, number: int) -> None:
-    """Digits, powers of ten and fractions of zero."""
+    """Digits, powers of ten and a fraction of zero are whole numbers."""
     assert NUMBER.convert(text, None, None) == number
 
 
@@ -115,13 +115,13 @@ def test_whole_numbers_are_read(text: str, number: int) -> None:
     ],
 )
 def test_other_numbers_are_usage_errors(kind: WholeNumber, text: str, said: str) -> None:
-    """The sentence repeats what was typed."""
+    """The error contains the text that was typed."""
     with pytest.raises(click.BadParameter, match=said):
         kind.convert(text, None, None)
 
 
 def test_numbers_are_written_for_people() -> None:
-    """Shares in per cent, losses in nats, both with as many digits as help."""
+    """Shares are written in per cent and losses in nats, with significant digits only."""
     assert format_percent(0.055129, 3) == "5.513 %"
     assert format_percent(-0.00012, 2) == "-0.01 %"
     assert (format_short_percent(0.05), format_short_percent(0.001)) == ("5 %", "0.1 %")
@@ -135,7 +135,10 @@ def test_numbers_are_written_for_people() -> None:
 
 
 def test_beliefs_are_rounded_to_the_safe_side() -> None:
-    """The most is rounded up, the least down; only an infinite loss makes certain."""
+    """Largest beliefs are rounded up and smallest beliefs down.
+
+    Only an infinite loss gives 100 %.
+    """
     assert format_largest_belief(0.880797, 2) == "88.1 %"
     assert format_largest_belief(0.9996646, 8) == "99.967 %"
     assert format_largest_belief(0.9999999996, 21) == ">99.99 %"
@@ -151,7 +154,7 @@ def test_beliefs_are_rounded_to_the_safe_side() -> None:
 
 
 def test_text_of_strangers_is_printed_and_never_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Markup and names of pictures are text; controls and marks of direction are named."""
+    """Markup is printed as text. Control characters and marks of direction are named."""
     print_parts(":cat: [bold]a[/bold] \x1b[31mred \u202egnp\u202c \x00\x07")
     printed = capsys.readouterr().out
     assert printed == (
@@ -164,7 +167,7 @@ def test_text_of_strangers_is_printed_and_never_obeyed(capsys: pytest.CaptureFix
     "words", [("decode", "0"), ("trend", "0", "1", "--from", "2026-11-02")], ids=["decode", "trend"]
 )
 def test_candidates_reach_no_terminal_as_they_are(shell: Shell, words: tuple[str, ...]) -> None:
-    """Not even where nothing is cut or aligned."""
+    """Control characters are named in every column, also if it is neither cut nor aligned."""
     params = Registry.load(shell.place / "metrics.toml")["engine"].params
     hostile = "\x1b[31mred\u202e"
     for seed in range(2):

@@ -1,4 +1,4 @@
-"""The files that `rappor decode` reads, and what it says to others."""
+"""Files that `rappor decode` reads, and its errors for other files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"
 
 
 def as_answered(counts: Counts) -> str:
-    """Write counts as a collector answers them."""
+    """Write counts in the JSON of a collector."""
     collection = {
         "fingerprint": counts.params.fingerprint,
         "params": json.loads(counts.params.to_json()),
@@ -36,7 +36,7 @@ def as_answered(counts: Counts) -> str:
 
 
 def test_decode_needs_no_registry(shell: Shell, counts: str) -> None:
-    """Counts know their parameters and candidates are named: the answer is the same."""
+    """Counts contain their parameters, so --candidates gives the same estimates as --registry."""
     candidates = ("--candidates", "engines.txt", "--json")
     with_registry = shell.metric("decode", counts, *candidates)
     assert shell("decode", counts, *candidates) == with_registry
@@ -44,7 +44,7 @@ def test_decode_needs_no_registry(shell: Shell, counts: str) -> None:
 
 
 def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) -> None:
-    """With a registry alone the counts say which entry is meant."""
+    """With --registry alone, the counts name their metric."""
     words = ("decode", counts, "--registry", "metrics.toml", "--candidates", "engines.txt")
     assert shell(*words)[0] == 0
     unnamed = shell.path("unnamed.counts")
@@ -57,7 +57,7 @@ def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) 
 
 
 def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> None:
-    """The JSON of its counts decodes as the counts themselves; an empty answer is none."""
+    """The JSON of a collector decodes like its counts. An empty JSON is an error."""
     (shell.place / "counts.json").write_text(as_answered(Counts.load(counts)))
     words = ("--candidates", "engines.txt", "--reports-per-device", "1", "--json")
     assert shell("decode", "counts.json", *words) == shell("decode", counts, *words)
@@ -68,7 +68,7 @@ def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> Non
 
 
 def test_decode_of_reports_names_aggregate(shell: Shell) -> None:
-    """Uploads and stored reports in the place of counts get the command that adds them up."""
+    """The error for uploads or stored reports names the command that adds them up."""
     shell.simulated("reports.parquet", 100)
     (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 2)))
     for name in ("reports.parquet", "uploads.jsonl"):
@@ -89,7 +89,7 @@ BAD_COUNTS = {
 
 @pytest.mark.parametrize("name", BAD_COUNTS)
 def test_decode_refuses_what_is_not_counts(shell: Shell, name: str) -> None:
-    """A missing, empty, binary or foreign counts file is named in one sentence, exit code 2."""
+    """A missing, empty, binary or foreign file gives one sentence and exit code 2."""
     content = BAD_COUNTS[name]
     if content is not None:
         (shell.place / name).write_bytes(content)
@@ -119,7 +119,10 @@ def test_decode_of_no_reports_is_no_answer(shell: Shell) -> None:
     ],
 )
 def test_candidate_files(shell: Shell, counts: str, content: bytes, code: int, reason: str) -> None:
-    """None is a wrong file, bad UTF-8 is told with its line, one will do, a long line is fine."""
+    """A file of candidates must not be empty, and the error for bad UTF-8 names the line.
+
+    One candidate is enough, and a long line is allowed.
+    """
     (shell.place / "asked.txt").write_bytes(content)
     got, _, err = shell.metric("decode", counts, "--candidates", "asked.txt", "--json")
     assert got == code
@@ -127,7 +130,7 @@ def test_candidate_files(shell: Shell, counts: str, content: bytes, code: int, r
 
 
 def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
-    """Each of them rounds f in its own way."""
+    """Each client of google/rappor rounds f in its own way."""
     (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n2,1,1,0.5,0.75,0.3\n")
     (tmp_path / "counts.csv").write_text("100,60,70\n")
     clients: tuple[Client | None, ...] = (None, "python", "cpp", "java")
@@ -143,14 +146,17 @@ def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
 def source_of(
     *paths: str, registry: str | None = None, candidates: str | None = None
 ) -> PartInputs:
-    """Return what a command line says that names these files."""
+    """Return the section about sources in the report of a command line with these files."""
     return PartInputs(
         paths=paths, registry_path=registry, metric_name=None, candidates_path=candidates
     )
 
 
 def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
-    """With its hash, and the days of a collector's answer; standard input and a pipe have none."""
+    """The report lists each file with its hash, and the days of a collector's JSON.
+
+    Standard input and a pipe have no hash.
+    """
     answer = json.loads(as_answered(Counts.load(counts)))
     answered = shell.place / "answer.json"
     answered.write_text(json.dumps(answer | {"from": "2026-11-01", "to": "2026-11-30"}))
@@ -175,7 +181,7 @@ def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
 
 
 def test_days_are_told_by_both_ends(tmp_path: Path) -> None:
-    """An answer of all days there are names none."""
+    """The days of a file are printed as first and last day. A JSON of all days has none."""
     path, both = tmp_path / "answer.json", {"from": "2026-11-01", "to": "2026-11-30"}
     one_ended = [both | {"to": None}, both | {"from": None}, {"from": both["from"]}, {}]
     for document in (both, *one_ended):
@@ -194,9 +200,9 @@ LISTED = toml_of(
 
 
 def test_known_strings_are_those_of_a_file(shell: Shell) -> None:
-    """Named, or beside the registry; blank lines and ends of lines are left out.
+    """Known strings come from --known or from the metric's file.
 
-    The list of an entry is no file: it comes before all others.
+    Blank lines and line ends are left out. Candidates that the entry lists are not in that file.
     """
     place = shell.place / "beside"
     place.mkdir()
@@ -222,7 +228,10 @@ def test_known_strings_are_those_of_a_file(shell: Shell) -> None:
 
 
 def test_named_candidates_come_after_the_list(shell: Shell) -> None:
-    """Each once; without any that are named, the list is all."""
+    """Candidates of --candidates follow the listed candidates, each once.
+
+    Without --candidates there are only listed candidates.
+    """
     (shell.place / "listed.toml").write_text(LISTED)
     (shell.place / "more.txt").write_text("vim\nkate\n")
     metric = Registry.load(shell.place / "listed.toml")["editor"]
@@ -238,7 +247,7 @@ def test_named_candidates_come_after_the_list(shell: Shell) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("normalize", ["none", "casefold"])
 def test_standard_input_is_read_as_a_file_is(shell: Shell, counts: str, normalize: str) -> None:
-    """Normalised as the devices do."""
+    """Candidates of standard input are normalized as devices normalize values."""
     known = Counts.load(counts)
     params = dataclasses.replace(known.params, normalize=normalize)
     Counts(params, known.bit_counts, known.cohort_reports).save(shell.path("same.counts"))
@@ -261,7 +270,10 @@ def test_standard_input_is_read_as_a_file_is(shell: Shell, counts: str, normaliz
 def test_files_of_one_epoch_are_of_different_devices(
     shell: Shell, interval: str, months: tuple[int, ...], alone: bool
 ) -> None:
-    """So a metric says that asks once in an epoch, unless the days are of two epochs."""
+    """A metric with interval = "epoch" has different devices in all files of one epoch.
+
+    Days of two epochs are an exception.
+    """
     params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     noise = {"f": "0.5", "p": "0.25", "q": "0.75", "encoding": "'boolean'"}
     text = toml_of("b", epoch="'quarter'", interval=f"'{interval}'", **noise)

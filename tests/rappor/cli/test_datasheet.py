@@ -1,4 +1,4 @@
-"""`rappor datasheet`: one paper on the terminal, all of them in a folder."""
+"""`rappor datasheet`: one document on the terminal, or all documents in a folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shell import Shell, ok
 
 
 def test_a_paper_is_printed_with_its_version(shell: Shell) -> None:
-    """As Markdown, or as one line of JSON with the same version."""
+    """The document is printed as Markdown, or as one line of JSON with the same version."""
     out = ok(shell("datasheet", "--registry", "metrics.toml"))
     assert out.startswith("# Data sheet")
     version = json.loads(shell("datasheet", "--registry", "metrics.toml", "--json")[1])["version"]
@@ -18,7 +18,7 @@ def test_a_paper_is_printed_with_its_version(shell: Shell) -> None:
 
 
 def test_all_papers_go_into_a_folder(shell: Shell) -> None:
-    """Each as Markdown and as one HTML file."""
+    """Each document is written as Markdown and as one HTML file."""
     ok(shell("datasheet", "--registry", "metrics.toml", "--out", str(shell.place / "papers")))
     names = {path.name for path in (shell.place / "papers").iterdir()}
     papers = ("datasheet", "dpia", "consent")

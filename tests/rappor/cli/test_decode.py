@@ -1,4 +1,4 @@
-"""`rappor decode`: its contract for scripts, and the answers that its options give."""
+"""`rappor decode`: JSON for scripts, and the results of its options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rappor.reporting.numbers import format_share
 def test_json_is_what_the_library_says(
     shell: Shell, counts: str, words: str, given: dict[str, Any]
 ) -> None:
-    """One line, of the detected rows or of all."""
+    """--json prints the record of the library in one line, with detected rows or with all rows."""
     found = decode(Counts.load(counts), ["bing", "duckduckgo", "qwant"], **given)
     asked = ("decode", counts, "--candidates", "engines.txt", "--json", *words.split())
     assert ok(shell.metric(*asked)) == f"{found.to_json(detected_only=True)}\n"
@@ -47,7 +47,10 @@ def test_json_is_what_the_library_says(
 
 
 def test_candidates_may_be_packed(shell: Shell, counts: str) -> None:
-    """Blank and repeated ones are counted on standard error."""
+    """Candidates packed by gzip are read.
+
+    Blank and repeated lines are counted on standard error.
+    """
     packed = gzip.compress((shell.place / "engines.txt").read_bytes() + b"\nqwant\n")
     (shell.place / "engines.gz").write_bytes(packed)
     words = ("decode", counts, "--json", "--all", "--candidates")
@@ -57,7 +60,7 @@ def test_candidates_may_be_packed(shell: Shell, counts: str) -> None:
 
 
 def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
-    """A group by expression or by list, a difference; in text, JSON and page the same."""
+    """Groups by expression or by list, and differences, are equal in text, JSON and page."""
     (shell.place / "group.txt").write_text("duckduckgo\nqwant\n", encoding="utf-8")
     listed = shell.path("group.txt")
     words: tuple[str, ...] = ("decode", counts, "--candidates", "engines.txt")
@@ -78,7 +81,7 @@ def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
 
 
 def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
-    """Two segments with weights 3 to 1, of the same counts: the total is what each says."""
+    """Two segments with equal counts and the weights 3 and 1 have the total of each segment."""
     whole = Counts.load(counts)
     for name in ("1", "2"):
         params = whole.params.with_segment((("version", name),))
@@ -107,7 +110,7 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
 
 
 def test_decode_says_how_many_were_tested(shell: Shell, counts: str) -> None:
-    """Of a long list only the best have rows, and the text tells the whole number."""
+    """Of a long list only the best candidates have rows, and the text has the number of all."""
     long = shell.path("long.txt")
     names = ["duckduckgo", *(f"nobody's {i}" for i in range(140_000))]
     Path(long).write_text("\n".join(names), encoding="utf-8")
@@ -117,9 +120,9 @@ def test_decode_says_how_many_were_tested(shell: Shell, counts: str) -> None:
 
 
 def test_decode_writes_a_table_a_report_and_a_chart(shell: Shell, counts: str) -> None:
-    """Without --all the undetected candidate has no row.
+    """Without --all, an undetected candidate has no row.
 
-    The page has the command line as it was typed, and the hashes of the files it read.
+    The page contains the command line and the hashes of the files.
     """
     rows, page, chart = map(shell.path, ("rows.csv", "report.html", "chart.svg"))
     words = ("--csv", rows, "--html", page, "--chart", chart)
@@ -137,7 +140,7 @@ def test_decode_writes_a_table_a_report_and_a_chart(shell: Shell, counts: str) -
 
 
 def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:
-    """The numbers of the JSON stand in the table, which 80 columns hold; the words explain them."""
+    """The table has the numbers of forged reports, fits 80 columns, and is explained below."""
     words = ("decode", counts, "--candidates", "engines.txt", "--all")
     rows = json.loads(shell.metric(*words, "--json")[1])["estimates"]
     _, out, _ = shell.metric(*words, "--forged")
@@ -153,7 +156,7 @@ def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:
 
 
 def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts: str) -> None:
-    """Long candidates leave room for the numbers of the JSON."""
+    """Long candidates are cut, and all numbers of the JSON are printed."""
     name = "https://www.example.org/a-rather-long-address-of-a-page"
     (shell.place / "long.txt").write_text(f"duckduckgo\nqwant\n{name}\n")
     words = ("decode", counts, "--candidates", shell.path("long.txt"), "--all")
@@ -169,7 +172,7 @@ def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts:
 
 
 def on_terminal(words: list[str], *, columns: int) -> str:
-    """Return what a command prints on a terminal of that many columns."""
+    """Return the output of a command on a terminal with this number of columns."""
     leader, follower = os.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     run = [sys.executable, "-c", "from rappor.cli import main; main()", *words]
@@ -184,7 +187,10 @@ def on_terminal(words: list[str], *, columns: int) -> str:
 
 
 def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, counts: str) -> None:
-    """Two files under one parameter set are added; one under another set is decoded along."""
+    """Files of one parameter set are added.
+
+    A file of another parameter set is decoded together with them.
+    """
     empty = shell.path("empty.counts")
     other = shell.simulated("other.counts", 9000, name="engine_strict")
     strict = Counts.load(other)
@@ -197,7 +203,10 @@ def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, count
 
 
 def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: Shell) -> None:
-    """Candidates lie beside the registry; under the minimum of reports nothing is released."""
+    """Candidates come from a file beside the registry.
+
+    Fewer reports than the minimum are refused.
+    """
     for n_reports, code in ((4999, 1), (5000, 0)):
         name = shell.simulated(f"{n_reports}.counts", n_reports, name="engine_strict")
         got, out, err = shell.metric("decode", name, "--json", name="engine_strict")
@@ -205,7 +214,7 @@ def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: 
 
 
 def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
-    """A closed form answers for every category, and says so when given candidates."""
+    """Categories are decoded by a closed form, and --candidates is refused."""
     (shell.place / "population.csv").write_text("value,weight\nlight,3\ndark,1\n")
     name = shell.simulated("theme.counts", 100_000, name="theme")
     answer = json.loads(shell.metric("decode", name, "--all", "--json", name="theme")[1])

@@ -1,4 +1,4 @@
-"""`rappor demo`: own values, false detections and the last sentence."""
+"""`rappor demo`: values of a file, false detections, and the sentences about privacy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rappor.cli.trying.demo import Demo
 
 
 def test_demo_on_own_values(shell: Shell) -> None:
-    """Each line of a file is one device; the truth beside the estimate is exact."""
+    """Each line of a file is one device, and the truth beside the estimate is exact."""
     (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
     (shell.place / "own.csv").write_text("value,count\ncat,30000\ndog,20000\n")
     for name in ("own.txt", "own.csv"):
@@ -21,7 +21,7 @@ def test_demo_on_own_values(shell: Shell) -> None:
 
 
 def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> None:
-    """Every word is a candidate; --reports says another number."""
+    """With --small every word is a candidate, and --reports replaces the number of devices."""
     out = ok(shell("demo", "--small", "--seed", "1", "--profile", "low-noise", "--json"))
     document = json.loads(out)
     rows = document["estimates"]
@@ -33,7 +33,7 @@ def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> Non
 
 
 def test_demo_draws_values_by_weights(shell: Shell) -> None:
-    """A table of weights is a population of as many devices as --reports says."""
+    """A table of weights is a population from which --reports devices draw."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000", "--json")
     document = json.loads(ok(shell(*words)))
     assert document["reports"] == 20_000
@@ -43,14 +43,14 @@ def test_demo_draws_values_by_weights(shell: Shell) -> None:
 
 
 def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
-    """A first line that a reader of tables would refuse is a value like others."""
+    """The first line of a file without commas is a value like the others."""
     (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
     out = ok(shell("demo", "--values", "own.txt", "--seed", "1", "--json"))
     assert json.loads(out)["reports"] == 201
 
 
 def test_demo_of_few_reports_warns(shell: Shell) -> None:
-    """Below a hundred reports the errors are not those that are written."""
+    """Below a hundred reports the printed errors are unreliable, and the demo warns."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports")
     sentence = "Intervals and detections of strings are not reliable below 100 reports, got 50."
     assert sentence in " ".join(ok(shell(*words, "50")).split())
@@ -58,7 +58,7 @@ def test_demo_of_few_reports_warns(shell: Shell) -> None:
 
 
 def test_demo_without_a_detection_says_so(shell: Shell) -> None:
-    """No table, no false ones among none."""
+    """Without a detection, the output has no table and no sentence about false detections."""
     out = ok(shell("demo", "--profile", "strict", "--reports", "500", "--seed", "1"))
     text = " ".join(out.split())
     assert "and detect none of them. No candidate was detected: all reports are unalloc" in text
@@ -67,7 +67,7 @@ def test_demo_without_a_detection_says_so(shell: Shell) -> None:
 
 
 def test_demo_says_how_many_are_false() -> None:
-    """A detected candidate that fewer devices hold than one standard error is counted as false."""
+    """A detected candidate with fewer devices than one standard error is counted as false."""
     params, population = Params.profile("low-noise"), Population(["a", "b", "c"], [5, 3, 2])
     estimates = decode(simulate_counts(population, params, n_reports=1e5, seed=1), ["a", "b", "c"])
     truths = {"a": 50_000, "b": 30_000, "c": 20_000}, {"a": 50_000, "b": 9}
@@ -82,7 +82,7 @@ def test_demo_says_how_many_are_false() -> None:
 
 
 def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
-    """The last sentences hold both losses and both beliefs, in whole words."""
+    """The last sentences contain both losses and both largest beliefs."""
     (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
     text = " ".join(ok(shell("demo", "--values", "own.txt", "--seed", "1")).split())
     assert "Each of 50,000 devices has one of 2 values" in text
@@ -114,6 +114,6 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
     ],
 )
 def test_demo_refuses_bad_values(shell: Shell, content: bytes, said: str) -> None:
-    """Empty, foreign and fractional data, and another table, get one sentence."""
+    """An empty file, fractions and foreign tables give one sentence each."""
     (shell.place / "own").write_bytes(content)
     assert said in refused(shell("demo", "--values", "own"))

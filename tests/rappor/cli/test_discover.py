@@ -1,4 +1,4 @@
-"""`rappor discover`: from files of parts to strings that no list names."""
+"""`rappor discover`: finds strings from counts of parts, without a list."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ REGISTRY = toml_of(
 
 @pytest.fixture
 def parts(shell: Shell) -> tuple[str, str]:
-    """Counts of both parts of 100,000 devices; no engine but one is longer than five letters."""
+    """Return counts of both parts of 100,000 devices.
+
+    All engines except one have at most five letters.
+    """
     (shell.place / "metrics.toml").write_text(REGISTRY)
     (shell.place / "engines.txt").write_text("duckduckgo\nbing\n")
     (shell.place / "population.csv").write_text("value,weight\nqwant,5\nduckduckgo,3\nmojek,2\n")
@@ -35,7 +38,7 @@ def parts(shell: Shell) -> tuple[str, str]:
 
 
 def test_files_of_parts_become_strings(shell: Shell, parts: tuple[str, str]) -> None:
-    """The table lists them, what each part told, and what was looked for."""
+    """The output lists the strings, the results of each part, and the limits of the search."""
     asked = ("--alphabet", "a-z", "--longest", "5", "--keep", "9")
     code, printed, err = shell("discover", *parts, *asked)
     assert (code, err) == (0, "")
@@ -51,7 +54,7 @@ def test_files_of_parts_become_strings(shell: Shell, parts: tuple[str, str]) -> 
 def test_the_metric_s_own_candidates_are_known_strings(
     shell: Shell, parts: tuple[str, str]
 ) -> None:
-    """And with them a string is found that is longer than what was looked for."""
+    """With the metric's candidates, a string is found that is longer than --longest."""
     asked = ("--alphabet", "a-z", "--longest", "5", "--keep", "9", "--registry", "metrics.toml")
     document = json.loads(ok(shell("discover", *parts, *asked, "--json")))
     found = [row["candidate"] for row in document["estimates"]]
@@ -61,7 +64,7 @@ def test_the_metric_s_own_candidates_are_known_strings(
 
 
 def test_strings_go_to_a_csv_file(shell: Shell, parts: tuple[str, str]) -> None:
-    """The columns are those of a decode; a file of known strings takes the place of the own one."""
+    """The CSV has the columns of `rappor decode`. --known replaces the metric's candidates."""
     (shell.place / "known.txt").write_text("duckduckgo\r\n\nbing\n")
     out = shell.path("found.csv")
     more = ("--known", "known.txt", "--longest", "5", "--keep", "9", "--csv", out)
@@ -72,19 +75,19 @@ def test_strings_go_to_a_csv_file(shell: Shell, parts: tuple[str, str]) -> None:
 
 
 def test_alphabets_have_ranges(shell: Shell, parts: tuple[str, str]) -> None:
-    """A hyphen at an end is itself, a character that comes twice counts once."""
+    """A hyphen at an end stands for itself, and a repeated character counts once."""
     asked = ("--alphabet=-a-cqwntmojek0-2b", "--longest", "2", "--json")
     assert json.loads(ok(shell("discover", *parts, *asked)))["alphabet"] == "-abcqwntmojek012"
 
 
 def test_one_part_alone_has_no_answer(shell: Shell, parts: tuple[str, str]) -> None:
-    """One sentence, exit code 1 and nothing printed."""
+    """One part alone gives one sentence and exit code 1."""
     err = refused(shell("discover", parts[0], "--alphabet", "a-z"), 1)
     assert err.startswith("rappor: counts must be of a prefix, or several, and of the whole")
 
 
 def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:
-    """`aggregate --part` takes the reports of one part and leaves the others."""
+    """`rappor aggregate --part` adds the reports of one part only."""
     (shell.place / "metrics.toml").write_text(REGISTRY.replace('"month"', '"life"'))
     (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 60)))
     numbers = []
@@ -101,7 +104,7 @@ def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:
 def test_reports_and_days_of_parts_have_files_of_their_own(
     shell: Shell, parts: tuple[str, str]
 ) -> None:
-    """The part stands in the name, before the day; folders of reports have it too."""
+    """The name of a file contains the part before the day, also for folders of reports."""
     people = ("--population", "population.csv", "--devices", "300", "--seed", "1")
     days = ("--days", "2", "--out", shell.path("day.counts"))
     document = json.loads(ok(shell.metric("simulate", *people, *days, "--json")))

@@ -1,4 +1,4 @@
-"""`rappor encode`: its contract for scripts, secrets and epochs."""
+"""`rappor encode`: JSON for scripts, secrets and epochs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def encode(shell: Shell, *words: str) -> Any:
 
 
 def test_encode_contract(shell: Shell) -> None:
-    """The JSON has the contract's keys; bits come first bit first; only the report is fresh."""
+    """The JSON has the documented keys, bit 0 first. Only the report differs between two runs."""
     first = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
     assert list(first) == ["metric", "params", "cohort", "bits", "permanent", "report"]
     metric = Registry.load(shell.place / "metrics.toml").metric("engine")
@@ -39,7 +39,7 @@ def test_encode_contract(shell: Shell) -> None:
 def test_encode_says_whether_the_report_is_the_permanent_response(
     profile: str, shell: Shell
 ) -> None:
-    """Where p = 0 and q = 1 it is."""
+    """The text states that the report equals the permanent response if p = 0 and q = 1."""
     text = toml_of(epoch="'year'", interval="'epoch'", profile=f"'{profile}'")
     (shell.place / "once.toml").write_text(text)
     out = ok(shell("encode", "page", "a", "--registry", "once.toml"))
@@ -51,7 +51,10 @@ def test_encode_says_whether_the_report_is_the_permanent_response(
 
 
 def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
-    """However many values there are; the same one in a file does not, and 31 bytes are refused."""
+    """--secret-hex warns once for any number of values.
+
+    --secret-file does not warn, and refuses 31 bytes.
+    """
     (shell.place / "secret").write_bytes(bytes.fromhex(SECRET))
     (shell.place / "short").write_bytes(b"S" * 31)
     words = ("encode", "engine", "qwant", "--registry", "metrics.toml", "--secret-file", "short")
@@ -72,7 +75,7 @@ def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
 
 
 def test_encode_takes_yes_or_no_and_epochs(shell: Shell) -> None:
-    """Yes sets the one bit; another epoch draws another permanent response."""
+    """The value yes sets the one bit. Another epoch has another permanent response."""
     assert encode(shell, "sync", "yes")["bits"] == "1"
     assert encode(shell, "sync", "no")["bits"] == "0"
     seen = {
@@ -83,7 +86,7 @@ def test_encode_takes_yes_or_no_and_epochs(shell: Shell) -> None:
 
 
 def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:
-    """A text that is no category is reported all the same; the warning does not repeat it."""
+    """A text that is no category is reported with a warning, which does not contain the text."""
     code, out, err = shell(
         "encode", "theme", "secretcolour", "--registry", "metrics.toml", "--json"
     )

@@ -1,4 +1,4 @@
-"""Help pages: whole sentences, one name for one option, and examples that run."""
+"""Help pages: complete sentences, one name for one option, and examples that run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def page(words: tuple[str, ...], capfd: pytest.CaptureFixture[str], option: str 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_page_is_cut(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
-    """At 80 columns no line is longer, nothing ends in three dots, and -h is the same page."""
+    """At 80 columns no line is longer, no text is cut, and -h prints the same page as --help."""
     text = page(words, capfd)
     assert page(words, capfd, "-h") == text
     assert text.startswith(f"Usage: {' '.join(('rappor', *words))} ")
@@ -92,7 +92,7 @@ def test_no_page_is_cut(words: tuple[str, ...], capfd: pytest.CaptureFixture[str
 def test_a_summary_is_one_sentence_on_one_line(
     words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The group's page lists the command with a whole sentence."""
+    """The page of the group lists each command with a complete sentence in one line."""
     listed = [line.strip() for line in page(words[:-1], capfd).splitlines()]
     (line,) = [line for line in listed if re.match(rf"{words[-1]}  ", line)]
     sentence = line.removeprefix(words[-1]).strip()
@@ -102,7 +102,7 @@ def test_a_summary_is_one_sentence_on_one_line(
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_option_explains_itself(words: tuple[str, ...]) -> None:
-    """Each option has a sentence, and a word for its value; examples are of their command."""
+    """Each option has a help text and a metavariable, and each example belongs to its command."""
     command = COMMANDS[words]
     for option in command.params:
         if isinstance(option, click.Option):
@@ -115,7 +115,7 @@ def test_every_option_explains_itself(words: tuple[str, ...]) -> None:
 
 
 def test_one_option_has_one_name_everywhere() -> None:
-    """Whatever commands share is spelt alike and takes the same kind of value."""
+    """Options that several commands share have one name and one kind of value."""
     seen: dict[str, set[tuple[object, ...]]] = {}
     for command in COMMANDS.values():
         for option in command.params:
@@ -136,7 +136,7 @@ def test_one_option_has_one_name_everywhere() -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files that the examples name."""
+    """Return a folder with the files that the examples name."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "metrics.toml").write_text(REGISTRY)
     (folder / "new.toml").write_text(REGISTRY.replace('"balanced"', '"strict"'))
@@ -177,7 +177,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_google(folder: Path) -> None:
-    """Write a collection of google/rappor, and what `rappor convert` makes of it."""
+    """Write a collection of google/rappor, and its conversion by `rappor convert`."""
     for name in ("counts.csv", "params.csv", "candidates.txt"):
         shutil.copy(ROOT / "tests" / "rappor" / "google" / "data" / name, folder / name)
     params = files.read_params(folder / "params.csv")
@@ -186,14 +186,14 @@ def write_google(folder: Path) -> None:
 
 @pytest.fixture
 def folder(place: Path, tmp_path: Path) -> Path:
-    """A copy of these files that an example may write beside."""
+    """Return a copy of these files, in which an example may write."""
     return Path(shutil.copytree(place, tmp_path / "place"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", examples(for_shell=False))
 def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Beside the files that it names, each example ends well and prints no trailing blanks."""
+    """Each example ends with exit code 0 and prints no trailing blanks."""
     program, *words = shlex.split(example.replace("\\\n", " "))
     with contextlib.chdir(folder):
         code = run(words)
@@ -206,7 +206,7 @@ def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFix
 @pytest.mark.slow
 @pytest.mark.parametrize("example", examples(for_shell=True))
 def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
-    """Pipes, files, other commands and collectors: a shell finds the program and ends well."""
+    """Examples with pipes, redirections and collectors run in a shell with exit code 0."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     counts = (folder / "counts.json").read_bytes()
 

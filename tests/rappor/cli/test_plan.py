@@ -1,4 +1,4 @@
-"""`rappor plan --discover`: parts, what they find, and their entry."""
+"""`rappor plan`: parts of a discovery, remedies, and the metric's entry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUDGET = ("plan", "--discover", "--profile", "balanced", "--reports", "1e7")
 
 
 def test_parts_are_planned(shell: Shell) -> None:
-    """With their shares, candidates, and an entry that a registry reads."""
+    """The output has parts, shares and candidates, and an entry that a registry reads."""
     code, printed, err = shell(*BUDGET, "--longest", "6", "--name", "word")
     assert (code, err) == (0, "")
     table, entry = printed.split("Entry for the registry:")
@@ -26,14 +26,14 @@ def test_parts_are_planned(shell: Shell) -> None:
 
 
 def test_the_largest_part_of_the_error_has_a_remedy(shell: Shell) -> None:
-    """As a sentence of its own, below the parts."""
+    """A sentence below the parts of the error names the remedy for the largest part."""
     told = ok(shell("plan", "--profile", "strict", "--reports", "1e6", "--candidates", "100"))
     words = " ".join(told.replace("│", " ").split())
     assert "The largest part of the error is privacy noise. To lower it, use more devices," in words
 
 
 def test_the_excess_with_collisions_is_told_from_that_of_the_noise(shell: Shell) -> None:
-    """The table of designs compares the noise alone; collisions add a few per cent."""
+    """The summary has the excess with collisions and the excess of the noise alone."""
     text = " ".join(
         ok(shell(*["plan", "--epsilon-1", "1", "--epsilon-inf", "4", "--reports", "1e6"])).split()
     )
@@ -44,7 +44,7 @@ def test_the_excess_with_collisions_is_told_from_that_of_the_noise(shell: Shell)
 
 
 def test_json_has_the_same_numbers(shell: Shell) -> None:
-    """Layouts with what they find, and the entry."""
+    """The JSON has the layouts with their numbers, and the entry."""
     more = ("--longest", "4", "--alphabet", "a-c0-1", "--candidates", "50", "--json")
     document = json.loads(ok(shell(*BUDGET, *more)))
     assert (document["characters"], document["longest"], document["strings"]) == (5, 4, 50)
@@ -67,7 +67,10 @@ def test_json_has_the_same_numbers(shell: Shell) -> None:
 def test_a_metric_with_a_list_gets_the_cohorts_that_its_devices_fill(
     shell: Shell, size: str, cohorts: int
 ) -> None:
-    """Without their number, it keeps its own; what is written reads back."""
+    """A metric with a list gets cohorts for its number of devices, and --write writes them.
+
+    Without the number of devices, the plan keeps its cohorts.
+    """
     text = toml_of("editor", candidates='["vim", "kate"]', profile='"balanced"', epoch='"quarter"')
     (shell.place / "list.toml").write_text(text)
     words = ("plan", "--registry", shell.path("list.toml"), "editor", *size.split())

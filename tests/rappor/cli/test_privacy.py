@@ -1,4 +1,4 @@
-"""`rappor privacy`: its figures are the library's, for people and for scripts."""
+"""`rappor privacy`: its numbers equal the library's, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = tuple[int, str, str]
 
 @pytest.fixture
 def ask(shell: Shell) -> Callable[..., Answer]:
-    """Run the command where a registry, and one with changed entries, lie."""
+    """Run the command in a folder with a registry and a registry with changed entries."""
     both = {"k": "128", "m": "8", "p": "0.25", "q": "0.75"}
     life, year = {"f": "0.5"}, {"f": "0.25", "epoch": '"year"'}
     changes: dict[str, dict[str, str]] = {"fainter": {"p": "0.5"}, "redrawn": {"f": "0.125"}}
@@ -69,7 +69,7 @@ def test_json_is_what_the_library_says(
     words: str,
     given: dict[str, Any],
 ) -> None:
-    """Every field of its record, for the same use, batch or change."""
+    """The JSON has every field of the library's record, with usage, batch and change."""
     Counts(LIFE, np.zeros((8, 128), dtype=int), np.array(SENT)).save(tmp_path / "c.counts")
     found = report_of(ask(name, "--registry", "r.toml", *words.split(), "--json"))
     registry = Registry.load(tmp_path / "r.toml")
@@ -87,7 +87,7 @@ def test_json_is_what_the_library_says(
 def test_counts_of_a_batch_are_of_the_same_parameters(
     ask: Callable[..., Answer], tmp_path: Path
 ) -> None:
-    """Both are named where they are not."""
+    """Counts of other parameters are refused, and the error has both fingerprints."""
     Counts.zero(LIFE).save(tmp_path / "c.counts")
     err = refused(ask(*EIGHT, *COUNTED.split()))
     assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err
@@ -105,12 +105,12 @@ def test_counts_of_a_batch_are_of_the_same_parameters(
 def test_a_change_is_told_in_words(
     ask: Callable[..., Answer], name: str, changed: str, said: str
 ) -> None:
-    """P and q alone keep the permanent response; f draws a new one; epochs wait."""
+    """A change of p and q keeps the permanent response, f draws a new one, and epochs wait."""
     assert said in " ".join(ok(ask(name, "--registry", "r.toml", "--changed", changed)).split())
 
 
 def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
-    """JSON has no infinity; people read the word."""
+    """An infinite loss is null in JSON and the word "infinite" in the text."""
     words = ("-f", "0", "-p", "0", "-q", "1")
     report = report_of(ask(*words, "--json"))
     assert report["epsilon_1"] is None
@@ -121,7 +121,7 @@ def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
 
 
 def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
-    """The figures of the paper's tables stand in the text."""
+    """The text contains the numbers of the paper's tables in every section."""
     out = ok(ask(*EIGHT, "--shuffled", "1e6"))
     for said in (
         "2.0433",
@@ -143,7 +143,7 @@ def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
 def test_a_chart_that_cannot_be_saved_leaves_no_text(
     ask: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is written first: whoever reads the text has the chart too."""
+    """The chart is written before the text, so a failure prints no text."""
     (tmp_path / "taken.svg").mkdir()
     assert "taken.svg" in refused(ask("--profile", "strict", "--chart", "taken.svg"))
     monkeypatch.setitem(sys.modules, "resvg_py", None)
@@ -151,7 +151,7 @@ def test_a_chart_that_cannot_be_saved_leaves_no_text(
 
 
 def test_chart_is_drawn(ask: Callable[..., Answer], tmp_path: Path) -> None:
-    """Posterior against prior, for 1 report, 10, and any number; strict has two in one place."""
+    """The chart has a curve for 1 report, 10 reports and any number. Equal curves share a label."""
     path = tmp_path / "belief.svg"
     ok(ask("--profile", "strict", "--chart", str(path)))
     text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`rappor publish`: a site of editions that never change, and that anybody can make again."""
+"""`rappor publish`: a site of editions that never change and can be computed again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REGISTRY = toml_of(
 
 @pytest.fixture
 def weeks(shell: Shell) -> Shell:
-    """A shell in a folder with weeks.json and more.json: two weeks, and one more."""
+    """Return a shell in a folder with weeks.json (two weeks) and more.json (one more week)."""
     (shell.place / "metrics.toml").write_text(REGISTRY)
     params = Registry.load(shell.place / "metrics.toml")["engine"].params
     population = Population(["duckduckgo", "qwant"], [7, 3])
@@ -58,7 +58,7 @@ def weeks(shell: Shell) -> Shell:
 
 
 def publish(shell: Shell, name: str, *words: str) -> dict[str, object]:
-    """Publish a file, and return what the command says of the edition."""
+    """Publish a file, and return the sentence about the edition."""
     site = shell.path("site")
     out = ok(shell("publish", name, "--registry", "metrics.toml", "--out", site, "--json", *words))
     return dict(json.loads(out))
@@ -77,7 +77,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str, ...]) -> None:
-    """In its folder the command prints trend.json to the last byte; hashes are those of files."""
+    """The command of an edition prints an identical trend.json.
+
+    The hashes are those of its files.
+    """
     told = publish(weeks, "weeks.json", *words)
     folder = Path(str(told["page"])).parent
     described = json.loads((folder / "edition.json").read_bytes())
@@ -107,7 +110,10 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
 
 
 def test_an_edition_is_never_written_over(weeks: Shell) -> None:
-    """The same question is the same edition, another week another one; changes are told."""
+    """The same input gives the same edition, and another week another edition.
+
+    A changed file is an error.
+    """
     site = Path(weeks.path("site"))
     first = publish(weeks, "weeks.json")
     before = contents(site)
@@ -133,7 +139,7 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
 
 
 def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> None:
-    """Another option, list of candidates, or promise to people is another edition."""
+    """Other options, candidates or a changed privacy notice give another edition."""
     (weeks.place / "few.txt").write_text("qwant\n")
     told = [
         publish(weeks, "weeks.json", *words)
@@ -147,7 +153,10 @@ def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> No
 
 
 def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
-    """Counts without a name are of the metric that is asked for; the sentence says what is new."""
+    """Counts without a metric belong to --metric.
+
+    The sentence states whether the edition is new.
+    """
     tables = REGISTRY + REGISTRY.partition("inf")[2].replace("metrics.engine", "metrics.browser")
     (weeks.place / "metrics.toml").write_text(tables)
     for name in ("weeks", "more"):
@@ -174,7 +183,7 @@ def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
 
 
 def test_editions_are_listed_by_their_days() -> None:
-    """The last day counts first, then the first one; equal days have an order too."""
+    """Editions are sorted by last day, then by first day. Equal days have a fixed order."""
     days = [MONDAY + datetime.timedelta(n) for n in range(3)]
     entries = [
         EditionSummary(
@@ -191,7 +200,7 @@ def test_editions_are_listed_by_their_days() -> None:
 
 
 def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> None:
-    """Who comes second begins when the first one has ended, and lists its edition."""
+    """A second process waits for the first one, and then lists its edition."""
     site = weeks.place / "site"
     publish(weeks, "weeks.json", "--out", weeks.path("warm"))
     start = time.monotonic()
@@ -213,7 +222,7 @@ def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> Non
 
 
 def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
-    """Neither a part of it nor what was written beside; here files have a largest size."""
+    """A failed write leaves no part of the edition and no draft."""
     publish(weeks, "weeks.json")
     site = weeks.place / "site"
     before = contents(site)
@@ -230,7 +239,10 @@ def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
 
 
 def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
-    """No other address, one script and one style sheet a page, and anchors that exist."""
+    """Links lead to files of the site and to existing anchors.
+
+    A page has one script and one style sheet.
+    """
     publish(weeks, "weeks.json")
     site = Path(weeks.path("site"))
     pages = sorted(site.rglob("*.html"))
@@ -250,7 +262,7 @@ def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
 
 
 def test_a_site_needs_the_registry_and_the_metric_s_minimum(weeks: Shell) -> None:
-    """What is collected must be told, and too few reports are not published."""
+    """--registry is required, and too few reports are not published."""
     site = weeks.path("site")
     words = ("publish", "weeks.json", "--candidates", "engines.txt", "--out", site)
     (weeks.place / "metrics.toml").write_text(REGISTRY.replace("20_000", "20_001"))
@@ -259,9 +271,10 @@ def test_a_site_needs_the_registry_and_the_metric_s_minimum(weeks: Shell) -> Non
 
 
 def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
-    """In the order of their fingerprints; not that of a segment, nor one without reports.
+    """Reports under other parameters have a sentence each, in the order of their fingerprints.
 
-    The promise above is not theirs; the list of the metric has its own promise alone.
+    Segments, and parameters without reports, have none. The list of the metric has only its own
+    promise.
     """
     (weeks.place / "metrics.toml").write_text(REGISTRY + 'segments = {channel = ["beta"]}\n')
     metric = Registry.load(weeks.place / "metrics.toml")["engine"]
@@ -285,7 +298,7 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
 
 
 def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
-    """Nothing of it is listed, and nothing is written."""
+    """A summary in the folder of another edition is an error, and nothing is written."""
     told = publish(weeks, "weeks.json")
     site = Path(weeks.path("site"))
     path = Path(str(told["page"])).parent / "edition.json"
@@ -302,7 +315,7 @@ def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
 
 
 def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
-    """Folders of other names; what a killed process has left of an edition or a list goes."""
+    """Other folders stay and are not listed. Drafts of a killed process are deleted."""
     site = Path(weeks.path("site"))
     told = publish(weeks, "weeks.json")
     page = Path(str(told["page"]))
@@ -327,7 +340,11 @@ def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
 
 
 def test_candidates_that_no_line_reads_back_as_are_refused(weeks: Shell) -> None:
-    """The edition's own command would not know them: a file's first mark is no part of a string."""
+    """Candidates that a file cannot contain are refused.
+
+    The command of the edition could not read them: a byte-order mark at the beginning of a file is
+    no part of a string.
+    """
     (weeks.place / "odd.txt").write_text(2 * "\ufeff" + "duckduckgo\nqwant\n", encoding="utf-8")
     words = ("--registry", "metrics.toml", "--candidates", "odd.txt")
     err = refused(weeks("publish", "weeks.json", *words, "--out", weeks.path("site")), 1)

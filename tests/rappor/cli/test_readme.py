@@ -1,4 +1,4 @@
-"""The README of the command line lists what is there."""
+"""README of the command line: its table and its exit codes equal those of the program."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ README = (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
-    """Return the text under a heading."""
+    """Return the text of the README below a heading."""
     _, _, rest = README.partition(title)
     return rest.partition("\n## ")[0]
 
 
 def test_the_table_lists_exactly_the_commands() -> None:
-    """One row for each command; a group's row names the commands below it."""
+    """The table has one row for each command."""
     rows = [line for line in section("# The command line").splitlines() if "| `rappor " in line]
     names = [re.findall(r"`rappor (\w+)", row)[0] for row in rows]
     assert sorted(names) == sorted(cli.commands)
@@ -35,7 +35,7 @@ def test_the_table_lists_exactly_the_commands() -> None:
 
 
 def test_options_in_the_table_exist() -> None:
-    """Every option of a row is one of its command."""
+    """Every option in a row of the table is an option of its command."""
     for line in section("# The command line").splitlines():
         for name, rest in re.findall(r"^\| `rappor (\w+)(.*)", line):
             command = cli.commands[name]
@@ -44,7 +44,7 @@ def test_options_in_the_table_exist() -> None:
 
 
 def test_commands_with_and_without_json() -> None:
-    """The sentence about --json names the commands that do not take it."""
+    """Only `completion` has no option --json, as the README states."""
     without = {
         name
         for name, command in cli.commands.items()
@@ -56,7 +56,7 @@ def test_commands_with_and_without_json() -> None:
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
-    """Done, no answer, usage, interrupted; the helps of all three programs say the same."""
+    """The README has the four exit codes. The help pages of all three programs list them."""
     codes = re.findall(r"^\| (\d+) \|", section("## Exit codes"), flags=re.MULTILINE)
     assert list(map(int, codes)) == [0, NO_ANSWER, USAGE, INTERRUPTED]
     told = "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted."

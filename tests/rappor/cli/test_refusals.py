@@ -1,4 +1,4 @@
-"""What no command answers: usage errors and numbers outside their range."""
+"""Refused command lines: usage errors and numbers outside their range."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_has_no_answer_gets_one_sentence(shell: Shell, words: str) -> None:
-    """Exit code 2, no traceback, nothing on standard output, and nothing is written."""
+    """A refused command line gives exit code 2 and one sentence.
+
+    It prints and writes nothing else.
+    """
     registry = Registry.loads(REGISTRY)
     engine, theme = registry["engine"].params, registry["theme"].params
     ones = np.full((engine.m, engine.k), 50)
@@ -174,6 +177,6 @@ def test_what_has_no_answer_gets_one_sentence(shell: Shell, words: str) -> None:
 
 @pytest.mark.parametrize("share", ["1e-12", "1e-300"])
 def test_a_share_that_is_never_detected_has_no_plan(shell: Shell, share: str) -> None:
-    """A question without an answer is exit code 1."""
+    """A share that no number of reports detects gives exit code 1."""
     said = refused(shell("plan", "--profile", "strict", "--share", share), 1)
     assert "share must be larger" in said

@@ -1,4 +1,4 @@
-"""`rappor compare --by`: counts of segments, and what is printed of them."""
+"""`rappor compare --by`: comparison of segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ HOSTILE = "<b>2</b>"
 
 @pytest.fixture
 def segments(shell: Shell) -> Shell:
-    """A shell in a folder with segments.json: two versions of one day, the second one smaller."""
+    """Return a shell in a folder with segments.json.
+
+    The file has two versions of one day. The second version has fewer reports.
+    """
     params = Registry.load(shell.place / "metrics.toml")["engine"].params
     params = dataclasses.replace(params, m=8)
     collections = tuple(
@@ -40,7 +43,7 @@ def segments(shell: Shell) -> Shell:
 
 
 def test_shares_and_differences_are_printed(segments: Shell) -> None:
-    """A table a segment with a row a string, whose share is more or less than in the rest."""
+    """Each segment has a table, in which a string is more or less common than in the rest."""
     out = ok(segments("compare", "segments.json", "--by", "version", "--candidates", "engines.txt"))
     lines = out.splitlines()
     titles = [number for number, line in enumerate(lines) if line.endswith("against the rest")]
@@ -59,7 +62,7 @@ def test_shares_and_differences_are_printed(segments: Shell) -> None:
 
 
 def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None:
-    """Every row; a panel a string with a dot a segment; a text is never markup."""
+    """JSON, CSV, page and chart contain the same segments, and strings are never markup."""
     table, page, chart = (segments.path(name) for name in ("s.csv", "s.html", "s.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--json")
@@ -77,7 +80,7 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
 
 
 def test_segments_without_reports_are_left_out(segments: Shell) -> None:
-    """None at all is no answer; an empty one beside others has no minimum to hold."""
+    """Segments without reports are left out. Without any report the exit code is 1."""
     known = ReleasedCounts.load(segments.place / "segments.json").collections
     empty = Counts.zero(known[0].params.with_segment((("version", "3"),)), "engine")
     for collections, code in (((*known, empty), 0), ((empty,), 1)):
@@ -88,7 +91,7 @@ def test_segments_without_reports_are_left_out(segments: Shell) -> None:
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
-    """All together hold as many, which would let the small one be read."""
+    """Each segment needs the metric's minimum of reports, not only their sum."""
     path = segments.place / "metrics.toml"
     words = ("--by", "all", "--candidates", "engines.txt", "--registry", str(path))
     text = path.read_text()

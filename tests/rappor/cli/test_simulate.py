@@ -17,7 +17,7 @@ from rappor.engines import aggregate_parquet
 
 
 def test_simulate_repeats_with_a_seed_and_differs_without(shell: Shell) -> None:
-    """One seed gives one file; no seed gives another each time."""
+    """Equal seeds give equal files, and runs without a seed differ."""
     files = []
     for name, seed in (("a", ("--seed", "1")), ("b", ("--seed", "1")), ("c", ()), ("d", ())):
         path = shell.path(name)
@@ -29,7 +29,7 @@ def test_simulate_repeats_with_a_seed_and_differs_without(shell: Shell) -> None:
 
 
 def test_devices_report_again(shell: Shell) -> None:
-    """Thirty reports of each are thirty times as many, and the counts know it."""
+    """Thirty reports of each device give thirty times the reports, and the counts contain S."""
     words = ("--population", "population.csv", "--devices", "1e4", "--reports-per-device", "30")
     answer = json.loads(ok(shell.metric("simulate", *words, "--out", shell.path("x"), "--json")))
     assert (answer["reports"], answer["devices"]) == (300_000, 10_000)
@@ -37,7 +37,7 @@ def test_devices_report_again(shell: Shell) -> None:
 
 
 def test_each_day_has_a_file_and_devices_come_and_go(shell: Shell) -> None:
-    """Of ten days; a decode of all estimates how much they overlap."""
+    """Each of ten days has a file, and a decode of all days estimates the reports of a device."""
     words = ["--population", "population.csv", "--devices", "1e5", "--seed", "1"]
     words += ["--out", shell.path("day.counts"), "--days", "10"]
     files = json.loads(ok(shell.metric("simulate", *words, "--churn", "1", "--json")))["files"]
@@ -54,7 +54,7 @@ def test_each_day_has_a_file_and_devices_come_and_go(shell: Shell) -> None:
 
 @pytest.mark.parametrize("there", [False, True])
 def test_reports_fill_a_folder_of_files(shell: Shell, there: bool) -> None:
-    """The folder is new, or empty, and its reports are those of one file."""
+    """A new or an empty folder gets files with the reports of one file."""
     words = ("--population", "population.csv", "--reports", "3e5", "--seed", "1")
     if there:
         (shell.place / "many").mkdir()
@@ -73,7 +73,7 @@ def test_reports_fill_a_folder_of_files(shell: Shell, there: bool) -> None:
 
 
 def test_a_folder_with_something_in_it_is_left_alone(shell: Shell) -> None:
-    """It is refused by its name, and what is in it stays."""
+    """A folder with files is refused by its name, and its files stay."""
     (shell.place / "full").mkdir()
     (shell.place / "full" / "note").write_text("mine")
     words = ("--population", "population.csv", "--reports", "10", "--out", shell.path("full"))
@@ -83,7 +83,7 @@ def test_a_folder_with_something_in_it_is_left_alone(shell: Shell) -> None:
 
 @pytest.mark.parametrize("out", ["reports/", "reports.parquet"])
 def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
-    """Ctrl-C in the middle: exit code 130, one word, and neither a folder nor a file."""
+    """Ctrl-C gives exit code 130 and one word, and leaves neither folder nor file."""
     # a shell may have told its background programs to ignore Ctrl-C
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     command = [sys.executable, "-c", f"{heed}; from rappor.cli import main; main()", "simulate"]
@@ -102,7 +102,7 @@ def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
 
 
 def n_bytes(folder: Path) -> int:
-    """Return the size of all files below a folder; 0 if one of them went while it was read."""
+    """Return the size of all files below a folder; 0 if a file disappears meanwhile."""
     try:
         return sum(path.stat().st_size for path in folder.rglob("*"))
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def n_bytes(folder: Path) -> int:
 
 
 def test_devices_have_a_segment(shell: Shell) -> None:
-    """The counts carry it."""
+    """The parameters of the counts contain the segment."""
     registry = shell.place / "metrics.toml"
     own = 'profile = "balanced"\nsegments = {version = ["1", "2"]}'
     registry.write_text(registry.read_text().replace('profile = "balanced"', own, 1))
@@ -119,7 +119,7 @@ def test_devices_have_a_segment(shell: Shell) -> None:
 
 
 def test_the_folders_of_the_output_are_made(shell: Shell) -> None:
-    """For one file and for many."""
+    """Missing folders of the output are created, for one file and for many."""
     words = ("--population", "population.csv", "--reports", "1e3")
     for out in ("days/of/d.counts", "rows/of/r.parquet", "parts/of/many/"):
         assert shell.metric("simulate", *words, "--out", shell.path(out))[0] == 0, out

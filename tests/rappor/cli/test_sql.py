@@ -12,7 +12,7 @@ from rappor.engines import count_sql, refused_sql
 
 
 def test_the_statement_is_printed_as_the_library_writes_it(shell: Shell) -> None:
-    """For a metric of the registry and the table that is named."""
+    """The command prints the library's statement for a metric and a table."""
     words = ("--registry", "metrics.toml", "--dialect", "postgres", "--source", "lake.reports")
     code, printed, _ = shell("sql", "theme", *words)
     params = Registry.loads(REGISTRY)["theme"].params
@@ -27,7 +27,7 @@ def test_the_statement_is_printed_as_the_library_writes_it(shell: Shell) -> None
 
 
 def test_a_part_is_named_where_there_are_parts_and_nowhere_else(shell: Shell) -> None:
-    """Counts of parts never mix."""
+    """--part is required for a metric with parts, and refused for other metrics."""
     entry = 'parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]\nencoding = "bloom"'
     (shell.place / "metrics.toml").write_text(REGISTRY.replace('encoding = "bloom"', entry, 1))
     words = ("--registry", "metrics.toml", "--dialect", "spark")
@@ -41,7 +41,7 @@ def test_a_part_is_named_where_there_are_parts_and_nowhere_else(shell: Shell) ->
 
 @pytest.mark.parametrize("is_upper", [False, True])
 def test_what_a_warehouse_answers_is_decoded(shell: Shell, is_upper: bool) -> None:
-    """With the registry and the metric, which a table of CSV does not name."""
+    """A CSV table is decoded with --registry and --metric, which the table does not contain."""
     params = Registry.loads(REGISTRY)["engine"].params
     population = Population(["bing", "qwant"], [2, 1])
     counts = simulate_counts(population, params, n_reports=50_000, seed=1, metric="engine")

@@ -1,4 +1,4 @@
-"""`rappor discover --list`: what is in a larger list and not among the candidates."""
+"""`rappor discover --list`: strings of a long list that the known strings do not explain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rappor.reporting.numbers import format_p_value, format_share
 
 @pytest.fixture
 def counts(shell: Shell) -> str:
-    """Counts of 1e5 devices, of which 3 in 10 hold a string that is no candidate."""
+    """Return counts of 1e5 devices, of which 3 in 10 have a string that is no candidate."""
     (shell.place / "population.csv").write_text("value,weight\nbing,4\nqwant,3\nmojek,3\n")
     words = "\n".join(["mojek", "bing", *(f"engine {i}" for i in range(2000))])
     (shell.place / "list.txt").write_text(words)
@@ -23,7 +23,7 @@ def counts(shell: Shell) -> str:
 
 
 def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str) -> None:
-    """With its share and p-value, and the bits that no candidate explains; the list is packed."""
+    """The JSON has its share and p-value, and unexplained bits. The list may be packed by gzip."""
     words = ("discover", counts, "--known", "engines.txt", "--list", "list.txt.gz")
     code, printed, err = shell(*words, "--level", "0.04", "--json")
     assert (code, err) == (0, "")
@@ -43,7 +43,7 @@ def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str) -> None:
 
 
 def test_the_table_says_the_same(shell: Shell) -> None:
-    """A sentence, the strings as they are spelt, and the bits, of each set of parameters."""
+    """The text has a sentence, the strings, and the bits of each parameter set."""
     population = Population(["bing", "qwant", "[b]mojek[/b]"], [4, 3, 3])
     for profile in ("balanced", "strict"):
         counts = simulate_counts(population, Params.profile(profile), n_reports=1e5, seed=1)
@@ -69,7 +69,7 @@ def test_the_table_says_the_same(shell: Shell) -> None:
 
 
 def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, counts: str) -> None:
-    """The sentence says that nothing was found."""
+    """Without a suggestion, the sentence states it and no table follows."""
     (shell.place / "engines.txt").write_text("bing\nmojek\nqwant\n")
     (shell.place / "list.txt").write_text("startpage\nkarma\n")
     words = ("--known", "engines.txt", "--list", "list.txt", "--level", "1e-9")
@@ -80,7 +80,7 @@ def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, coun
 
 
 def test_known_candidates_may_be_the_metrics_own(shell: Shell, counts: str) -> None:
-    """The registry names their file, and its minimum of reports holds."""
+    """Known strings come from the registry, whose minimum of reports applies."""
     words = ("--registry", "metrics.toml", "--list", "list.txt")
     for n_reports, expected in ((4999, 1), (5000, 0)):
         shell.simulated("strict.counts", n_reports, name="engine_strict")
@@ -95,7 +95,7 @@ def test_known_candidates_may_be_the_metrics_own(shell: Shell, counts: str) -> N
 
 
 def test_the_list_is_written_as_the_devices_do(shell: Shell) -> None:
-    """Of addresses in the list only their hosts are asked about."""
+    """Strings of the list are normalized, so of an address only the host is tested."""
     toml = (shell.place / "metrics.toml").read_text()
     (shell.place / "metrics.toml").write_text(
         toml.replace('encoding = "bloom"', 'encoding = "bloom"\nnormalize = "host"')
@@ -109,7 +109,7 @@ def test_the_list_is_written_as_the_devices_do(shell: Shell) -> None:
 
 
 def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:
-    """Of categories all are known."""
+    """A metric of categories is refused, because all its values are known."""
     (shell.place / "population.csv").write_text("value,weight\nlight,1\ndark,1\n")
     (shell.place / "list.txt").write_text("light\n")
     shell.simulated("theme.counts", "1e3", name="theme")

@@ -1,4 +1,4 @@
-"""`rappor trend`: counts with their days, and what it prints."""
+"""`rappor trend`: counts with their days, and the printed trend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY = datetime.date(2026, 11, 2)
 
 @functools.cache
 def simulated(metric: str, n_days: int) -> list[Counts]:
-    """Simulate days of the same devices; strings are in a few cohorts."""
+    """Return simulated counts of days of the same devices."""
     params = Registry.loads(REGISTRY)[metric].params
     params = dataclasses.replace(params, m=8 if metric == "engine" else 1)
     values = ["duckduckgo", "qwant"] if metric == "engine" else ["light", "dark"]
@@ -32,7 +32,7 @@ def simulated(metric: str, n_days: int) -> list[Counts]:
 
 
 def days_of(*numbers: int, metric: str = "theme") -> ReleasedCounts:
-    """Return counts of some days from the second of November on."""
+    """Return released counts of consecutive days from the second of November on."""
     counts = simulated(metric, len(numbers))
     days = [DAY + datetime.timedelta(number) for number in numbers]
     return released(dict(zip(days, counts, strict=True)), metric, withheld=(days[-1],))
@@ -40,7 +40,7 @@ def days_of(*numbers: int, metric: str = "theme") -> ReleasedCounts:
 
 @pytest.fixture
 def days(shell: Shell) -> Shell:
-    """A shell in a folder with days.json: five days, of which the third has no reports."""
+    """Return a shell in a folder with days.json: five days, of which the third has no reports."""
     days_of(0, 1, 3, 4, metric="engine").save(shell.place / "days.json")
     found = days_of(0, 1, 3, 4)
     found.save(shell.place / "themes.json")
@@ -50,7 +50,7 @@ def days(shell: Shell) -> Shell:
 
 
 def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
-    """A row a string with the first and the last third, a dot where there are no reports."""
+    """A row has the first and the last third and bars. A period without reports has a dot."""
     out = ok(days("trend", "days.json", "--candidates", "engines.txt"))
     lines = out.splitlines()
     assert lines[0] == "from 2026-11-02 to 2026-11-06, by the trend line"
@@ -70,7 +70,7 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
 
 
 def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
-    """Every period of every string, also the one without reports."""
+    """JSON, CSV, page and chart contain every period of every string, also without reports."""
     table, page, chart = (days.path(name) for name in ("t.csv", "t.html", "t.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--smooth", "2", "--json")
@@ -86,7 +86,7 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
 
 
 def test_files_without_days_are_given_theirs(days: Shell) -> None:
-    """From a day on, each a month."""
+    """--from and --by month assign consecutive months to files without days."""
     words = ("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")
     for by, stretches in (
         ("month", [("2026-11-02", "2026-11-30"), ("2026-12-01", "2026-12-31")]),
@@ -102,7 +102,10 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
 
 
 def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
-    """In the order of their days, with all that wait; only of one metric, without overlap."""
+    """Results of several ranges are joined in the order of their days.
+
+    Other metrics and overlaps are refused.
+    """
     days_of(5, 7).save(days.place / "later.json")
     found = json.loads(ok(days("trend", "later.json", "themes.json", "--json")))["samples"]
     missing = [number for number, each in enumerate(found) if not each["reports"]]
@@ -117,7 +120,7 @@ def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
 
 
 def stretch(first: int, last: int) -> ReleasedCounts:
-    """Return counts of a stretch, given by days after the second."""
+    """Return released counts of a range of days, counted from the second of November."""
     (counts,) = days_of(0).collections
     ends = (DAY + datetime.timedelta(first), DAY + datetime.timedelta(last))
     return released({ends: counts}, "theme")
@@ -125,7 +128,7 @@ def stretch(first: int, last: int) -> ReleasedCounts:
 
 @pytest.mark.parametrize(("first", "last"), [(6, 12), (2, 3), (-1, 8), (0, 0)])
 def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: int) -> None:
-    """At one end, within, around; their devices would be counted twice."""
+    """Overlapping ranges are refused, because their devices would be counted twice."""
     stretch(0, 6).save(days.place / "week.json")
     stretch(first, last).save(days.place / "other.json")
     for names in (("week.json", "other.json"), ("other.json", "week.json")):
@@ -139,7 +142,7 @@ def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: i
 
 
 def test_every_period_holds_the_minimum(days: Shell) -> None:
-    """All together hold as many, which would let a small day be read; an empty one tells nobody."""
+    """Each period needs the metric's minimum of reports, except a period without reports."""
     found = days_of(0, 1)
     empty = Counts.zero(found.collections[0].params, "theme")
     dates = [DAY + datetime.timedelta(number) for number in range(3)]
@@ -157,7 +160,7 @@ def test_every_period_holds_the_minimum(days: Shell) -> None:
 
 
 def test_files_that_hold_nothing_are_told(days: Shell) -> None:
-    """No counts at all, with days and without."""
+    """Files without reports give an error, with and without days."""
     nothing = dataclasses.replace(days_of(0), periods=()).to_json()
     undated = b'{"metric": "theme", "collections": []}'
     for content, words in ((nothing, ()), (undated, ("--from", "2026-11-02"))):
@@ -167,6 +170,6 @@ def test_files_that_hold_nothing_are_told(days: Shell) -> None:
 
 
 def test_weeks_are_made_of_days(days: Shell) -> None:
-    """One week, which lacks a day."""
+    """Days are joined to a week, and a missing day is reported."""
     out = ok(days("trend", "themes.json", "--by", "week"))
     assert "Some days have no reports in 2026-11-02/2026-11-06." in " ".join(out.split())

@@ -1,4 +1,4 @@
-"""`rappor trust`: what the models say, a chart, and sentences for bad input."""
+"""`rappor trust`: errors of the trust models, the chart, and refused numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rappor.trust.models import trust_models
 
 
 def test_command_prints_what_the_models_say(shell: Shell) -> None:
-    """Closed forms as they are, trials near them; infinite losses are null."""
+    """The JSON has the closed forms, trials near them, and null for infinite losses."""
     words = ("trust", "--devices", "1e4", "--epsilon", "1", "--runs", "500", "--seed", "3")
     rows: list[dict[str, Any]] = json.loads(ok(shell(*words, "--json")))["models"]
     assert [row["model"] for row in rows] == [model.name for model in trust_models(1.0, 10_000)]
@@ -28,7 +28,7 @@ def test_command_prints_what_the_models_say(shell: Shell) -> None:
 
 
 def test_command_draws(shell: Shell) -> None:
-    """Three panels with six lines each, one of them for two models, and dots of trials."""
+    """Each of the three drawings has six lines, one of them for two models, and dots of trials."""
     path = shell.place / "trust.svg"
     ok(shell("trust", "--devices", "20", "--chart", str(path), "--runs", "2"))
     text = path.read_text(encoding="utf-8")

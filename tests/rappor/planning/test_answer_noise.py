@@ -1,4 +1,4 @@
-"""Plans of the encodings that answer for every bit: their noise, their errors, their repeats."""
+"""Plans of encodings with one bit for each category: their noise, errors and repeated reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EXPIRES = date(2030, 12, 31)
 @pytest.mark.parametrize("encoding", KINDS)
 @pytest.mark.parametrize("budget", [(0.1, 0.1), (1, 2), (2, 4), (4, 5), (3, 30)])
 def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float, float]) -> None:
-    """One of the two losses is met to a millionth, neither is exceeded."""
+    """One loss meets its limit to a millionth, and no loss exceeds its limit."""
     one, inf = budget
     planned = plan_categorical(
         encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
@@ -56,7 +56,7 @@ def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float
 
 
 def test_large_losses_of_one_bit_are_spent_too() -> None:
-    """Up to what the coins can do."""
+    """Losses up to the limit of the coins are spent."""
     planned = plan_categorical("boolean", epsilon_1=15, epsilon_inf=18, reports=1000)
     assert 14.99 < epsilon_1(planned.params) <= 15
     assert 17.99 < epsilon_inf(planned.params) <= 18
@@ -64,7 +64,7 @@ def test_large_losses_of_one_bit_are_spent_too() -> None:
 
 @pytest.mark.parametrize("encoding", KINDS)
 def test_no_other_noise_of_the_budget_has_less_variance(encoding: str) -> None:
-    """A search over p and q, at the planned f and g, finds nothing better at the mean share."""
+    """At the planned f and g, no other p and q have a smaller variance at the mean share."""
     one, inf = 1.0, 3.0
     planned = plan_categorical(
         encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
@@ -79,7 +79,7 @@ def test_no_other_noise_of_the_budget_has_less_variance(encoding: str) -> None:
 
 
 def variance(params: Params, level: float) -> float:
-    """Return the variance of an answer of this share, over the reports."""
+    """Return the variance of a category's share, times the number of reports."""
     gap = params.q_star - params.p_star
     mean = params.p_star + gap * level
     return mean * (1 - mean) / gap**2
@@ -90,7 +90,10 @@ def variance(params: Params, level: float) -> float:
 def test_the_largest_answer_pays_little_for_the_rare_ones(
     budget: tuple[float, float], k: int
 ) -> None:
-    """With 30 reports its error is at most a tenth larger than by q* = 1/2 and g = 1/2."""
+    """The error of the most frequent category is at most a tenth larger than with other noise.
+
+    The other noise has q* = 1/2 and g = 1/2. Devices send 30 reports.
+    """
     one, inf = budget
     names, a = NAMES[:k], 1 / (1 + math.exp(inf / 2))
     question = DetectionTarget(frequencies=Frequencies.zipf(k), reports_per_device=30)
@@ -108,7 +111,10 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
 
 
 def test_excess_is_known_for_one_bit_and_for_categories() -> None:
-    """Randomized response and optimised unary encoding are met."""
+    """One bit has the variance of randomized response.
+
+    Categories have the variance of optimised unary encoding.
+    """
     for encoding, best in (
         ("boolean", compute_optimal_variance(1) / 4),
         ("onehot", compute_optimal_variance(1)),
@@ -134,7 +140,10 @@ def planned_choice(*, each: int = 1, devices: int = 10_000) -> Plan:
 @pytest.mark.slow
 @pytest.mark.parametrize("each", [1, 30])
 def test_errors_are_those_of_the_decoder(each: int) -> None:
-    """Of frequent and of absent categories, once and repeated; detected as often as predicted."""
+    """Predicted errors and detections of categories equal those of the decoder.
+
+    Categories are frequent or absent, and devices report once or several times.
+    """
     planned = planned_choice(each=each)
     share = planned.share
     assert share is not None
@@ -155,7 +164,7 @@ def test_errors_are_those_of_the_decoder(each: int) -> None:
 
 @pytest.mark.parametrize("each", [1, 30])
 def test_sampling_is_of_devices(each: int) -> None:
-    """Its part of the error is what the shares of so many devices stray, coins or not."""
+    """The part "sampling" is the variance of the shares of so many devices, without any noise."""
     planned = planned_choice(each=each)
     share = planned.share
     assert share is not None
@@ -168,7 +177,10 @@ def test_sampling_is_of_devices(each: int) -> None:
 
 @pytest.mark.parametrize("encoding", KINDS)
 def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
-    """With q = 1 - p, which costs a rare category something and one bit nothing."""
+    """Symmetric noise has q = 1 - p.
+
+    It has a larger error for a rare category, and the same for one bit.
+    """
     free, even = (
         plan_categorical(
             encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=6, reports=1e5, symmetric=symmetric
@@ -183,7 +195,7 @@ def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
 
 
 def test_only_encodings_of_known_answers_are_planned_so() -> None:
-    """Strings have no answers to count, and an unknown encoding is told."""
+    """Strings and unknown encodings are refused."""
     with pytest.raises(ParamsError, match="encoding must answer for every bit, got bloom"):
         plan_categorical("bloom", epsilon_1=1, epsilon_inf=2, reports=100)
     with pytest.raises(ParamsError, match="encoding must be one of"):
@@ -191,7 +203,7 @@ def test_only_encodings_of_known_answers_are_planned_so() -> None:
 
 
 def test_repeats_bring_less_than_devices_do() -> None:
-    """Thirty reports of each show less than thirty times the devices, and end at a limit."""
+    """Thirty reports of each device detect less than thirty times the devices, with a limit."""
     repeated = planned_choice(each=30)
     once, thirty, endless = compare_repeats(repeated)
     shares = [each.share or 1 for each in (once, thirty, endless, planned_choice(devices=300_000))]
@@ -204,7 +216,7 @@ def test_repeats_bring_less_than_devices_do() -> None:
 
 
 def test_epochs_add_their_losses() -> None:
-    """Sixty reports in two months are thirty in each: a device that keeps its value loses twice."""
+    """Sixty reports in two months are thirty in each, and the losses of the two months add."""
     planned = planned_choice(each=60)
     once, sixty, endless = compare_repeats(planned, epochs=2)
     assert once.epsilon == epsilon_1(planned.params)
@@ -214,7 +226,7 @@ def test_epochs_add_their_losses() -> None:
 
 @pytest.mark.parametrize(("days", "interval", "reports"), [(30, "day", 30), (30, "week", 5)])
 def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: int) -> None:
-    """One in each interval; `count_responses` counts the reports of an interval of an epoch."""
+    """A device reports once in each interval. `count_responses` counts the reports of an epoch."""
     assert count_reports(days, interval) == reports
     with pytest.raises(ParamsError, match="interval must be one of day, week, got 'epoch'"):
         count_reports(days, "epoch")
@@ -227,7 +239,10 @@ def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: i
 def test_days_tell_the_epochs(
     epoch: str, lengths: tuple[int, int], days: int, touched: int
 ) -> None:
-    """A whole epoch is one, however long it is; of other days the mean and the most differ."""
+    """A whole epoch counts as one, whatever its length.
+
+    Otherwise the mean and the largest number differ.
+    """
     assert {count_responses(n, epoch) for n in lengths} == {1}
     assert {count_epochs(n, epoch) for n in (1, *lengths)} == {1}
     assert touched - 1 < count_responses(days, epoch) < touched == count_epochs(days, epoch)
@@ -236,7 +251,7 @@ def test_days_tell_the_epochs(
 
 @pytest.mark.parametrize("encoding", KINDS)
 def test_entries_load_with_the_same_parameters(encoding: str) -> None:
-    """To the last bit, with epoch and interval as asked."""
+    """An entry reads back with exactly the same parameters, epoch and interval."""
     for one, inf in ((0.3, 1.1), (2, 4), (5, 30)):
         planned = plan_categorical(
             encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1000
@@ -282,7 +297,7 @@ q = 0.75
 
 
 def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
-    """Comments, other metrics and other keys stay line by line, which line feeds alone end."""
+    """Comments, other metrics and other keys stay, line by line."""
     params = Params(k=64, h=2, m=32, f=0.5, p=0.25, q=0.75)
     changed = replace_numbers(REGISTRY, "page", params)
     old, new = Registry.loads(REGISTRY), Registry.loads(changed)
@@ -322,14 +337,14 @@ def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
     ],
 )
 def test_an_entry_that_cannot_be_changed_is_refused(text: str, reason: str) -> None:
-    """No such metric, too small a budget, a text that looks like a number, an inline table."""
+    """An unknown metric, a small budget, an ambiguous text and an inline table are refused."""
     params = Params(k=64, h=2, m=32, f=0.3, p=0.25, q=0.75)
     with pytest.raises(MetricError, match=reason):
         replace_numbers(text, "page", params)
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Run `rappor plan` and return its code and what it printed."""
+    """Run `rappor plan`; return exit code and output."""
     code = run(["plan", *words])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
@@ -337,7 +352,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 @pytest.mark.parametrize("encoding", KINDS)
 def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encoding: str) -> None:
-    """As the library does, with the repeats of thirty days and an entry that loads."""
+    """The command prints the library's numbers, repeated reports, and an entry that loads."""
     words = ["--encoding", encoding, "--devices", "1e4", "--days", "30"]
     if KINDS[encoding]:
         words += ["--categories", ",".join(KINDS[encoding])]
@@ -363,7 +378,10 @@ def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encodi
 def test_command_plans_for_a_metric_and_writes_its_numbers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Its own parameters without a budget; with one, new noise for its categories, on request."""
+    """Without a budget the metric's parameters stay.
+
+    With a budget and --write its noise is replaced.
+    """
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     words = ("--registry", str(path), "theme.dark", "--devices", "1000", "--days", "9")
@@ -395,7 +413,10 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
 
 @pytest.mark.parametrize("k", [2, 3, 8, 24])
 def test_a_plan_of_single_buckets_predicts_the_error_of_the_closed_form(k: int) -> None:
-    """The prediction has the variance of the decoder, and no design with these losses beats it."""
+    """The prediction equals the variance of the decoder.
+
+    No other design with these losses has less.
+    """
     names = tuple(map(str, range(k)))
     params = Params.profile("once", encoding="onehot", categories=names)
     plan = predict_power(params, k, reports=1e5)

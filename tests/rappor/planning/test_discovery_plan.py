@@ -1,4 +1,4 @@
-"""Plans of a discovery: parts that reach the strings, and how many are found."""
+"""Plans of a discovery: parts of strings, and the number of found strings."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ are neither certain nor impossible, each with a variance of at most 1/4."""
 
 
 def small() -> DiscoveryPlan:
-    """Plan for 200 strings of four of twelve letters."""
+    """Plan for 200 strings of four letters, from an alphabet of twelve."""
     return plan_discovery(
         200, epsilon_1=2, epsilon_inf=4, reports=1e6, longest=4, characters=len(TWELVE)
     )
 
 
 def look(planned: DiscoveryPlan, seed: int) -> tuple[DiscoveredStrings, set[str]]:
-    """Simulate a collection of the plan and look for its strings."""
+    """Simulate a collection of the plan, and discover its strings."""
     rng = np.random.default_rng([seed, 3])
     words: set[str] = set()
     while len(words) < 200:
@@ -51,9 +51,9 @@ def look(planned: DiscoveryPlan, seed: int) -> tuple[DiscoveredStrings, set[str]
     ("n_runs", "off"), [(2, 0), pytest.param(100, 2, marks=pytest.mark.acceptance)]
 )
 def test_as_many_strings_are_found_as_planned(n_runs: int, off: int) -> None:
-    """In the mean of the collections; up to two strings, as a hundred would show.
+    """The mean number of found strings agrees with the plan within two strings.
 
-    The candidates and the prefixes kept are what `discover` asks about and keeps.
+    The numbers of candidates and of kept prefixes equal those of `discover`.
     """
     planned, found = small(), []
     for seed in range(n_runs):
@@ -67,7 +67,7 @@ def test_as_many_strings_are_found_as_planned(n_runs: int, off: int) -> None:
 
 
 def test_parts_divide_the_devices_and_reach_the_longest_string() -> None:
-    """With prefixes of increasing length, in a registry that reads back."""
+    """The prefixes have increasing lengths, the shares sum to 1, and the registry reads back."""
     planned = plan_discovery(1000, epsilon_1=2, epsilon_inf=4, reports=1e7, longest=12)
     text = planned.to_toml("word", expires=EXPIRES, epoch="quarter", interval="day")
     metric = Registry.loads(text)["word"]
@@ -80,7 +80,7 @@ def test_parts_divide_the_devices_and_reach_the_longest_string() -> None:
 
 
 def test_more_reports_find_more() -> None:
-    """And a larger loss does."""
+    """More reports, or a larger loss, find more strings."""
     found = [
         plan_discovery(1000, epsilon_1=e, epsilon_inf=2 * e, reports=n, longest=6).layout.found
         for e, n in ((2, 1e5), (2, 1e6), (2, 1e7), (4, 1e7))
@@ -89,13 +89,13 @@ def test_more_reports_find_more() -> None:
 
 
 def test_strings_that_no_parts_reach_are_refused() -> None:
-    """With five prefixes at most, each a few characters longer than the one before."""
+    """Strings that five prefixes cannot reach are refused."""
     with pytest.raises(DecodeError, match="do not reach strings of 40"):
         plan_discovery(1000, epsilon_1=2, epsilon_inf=4, reports=1e6, longest=40)
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
-    """Other corrections, repeated reports, and numbers outside their range."""
+    """Other corrections, repeated reports and numbers outside their range are refused."""
     ask = functools.partial(plan_discovery, epsilon_1=2, epsilon_inf=4, reports=1e6)
     frequencies = Frequencies.zipf(100)
     for question in (

@@ -1,4 +1,4 @@
-"""The page about planning: its table is what the planner computes."""
+"""Page about planning: its table equals the numbers of the planner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (.*) \|$", DOCUMENT, re.MULTILINE)
 
 @pytest.mark.parametrize(("profile", "each", "cells"), ROWS)
 def test_the_table_is_what_the_planner_computes(profile: str, each: str, cells: str) -> None:
-    """The smallest share that is detected, by profile, reports of a device, and devices."""
+    """A cell is the smallest detected share by profile, reports per device, and devices."""
     question = DetectionTarget(frequencies=Frequencies.zipf(1000), reports_per_device=int(each))
     params = Params.profile(profile)
     shares = [
@@ -27,7 +27,7 @@ def test_the_table_is_what_the_planner_computes(profile: str, each: str, cells: 
 
 
 def test_every_profile_has_its_rows() -> None:
-    """Once, and where devices report again."""
+    """Each profile has a row for one report, and one for thirty reports if devices report again."""
     assert [row[0] for row in ROWS] == [
         *("strict", "balanced", "low-noise", "once"),
         *("strict", "balanced", "low-noise"),

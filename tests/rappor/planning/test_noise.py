@@ -1,4 +1,4 @@
-"""The noise that is chosen: the best of its budget, never over it, and known figures."""
+"""Chosen noise: within its budget, with the least variance, and with published figures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def variance(params: Params) -> float:
 
 
 def endless(params: Params) -> float:
-    """Return the same of any number of reports."""
+    """Return the variance of any number of reports at the mean level of a bit."""
     return _at_level(params.f1, 1 - params.f0, params) / params.h
 
 
@@ -59,7 +59,7 @@ losses = st.tuples(st.floats(1e-3, 40), st.floats(0, 4)).map(
 
 @given(losses, st.sampled_from([1, 1, 2, 3, 16]), st.booleans())
 def test_no_loss_is_exceeded(pair: tuple[float, float], h: int, symmetric: bool) -> None:
-    """After rounding to 32 bits both losses are at most what was asked, and hardly less."""
+    """After rounding to 32 bits, both losses are at most the limits, and almost equal to them."""
     one, inf = pair
     params = choose_noise(one, inf, k=32, h=h, symmetric=symmetric)
     assert epsilon_1(params) <= one
@@ -82,7 +82,7 @@ def test_no_loss_is_exceeded(pair: tuple[float, float], h: int, symmetric: bool)
 def test_no_design_of_the_same_privacy_is_better(
     f: float, g: float, p: float, up: float, h: int
 ) -> None:
-    """Whatever f, g, p and q: the one chosen for its losses is no worse, for any number."""
+    """No other noise with the same losses has a smaller variance, for any number of reports."""
     other = Params(k=128, h=h, m=1, f=f, g=g, p=p, q=p + (1 - p) * up)
     one, inf = epsilon_1(other), epsilon_inf(other)
     assume(0.05 <= one <= inf <= 15)
@@ -93,7 +93,10 @@ def test_no_design_of_the_same_privacy_is_better(
 
 @given(losses)
 def test_more_hash_functions_never_help(pair: tuple[float, float]) -> None:
-    """At equal losses one hash function has the least variance, asymmetric at most symmetric."""
+    """At equal losses one hash function has the least variance.
+
+    Asymmetric noise has at most the variance of symmetric noise.
+    """
     assume(0.05 <= pair[0] <= 10)
     designs = [choose_noise(*pair, h=h) for h in (1, 2, 3, 4)]
     symmetric = choose_noise(*pair, symmetric=True)
@@ -104,7 +107,7 @@ def test_more_hash_functions_never_help(pair: tuple[float, float]) -> None:
 
 @given(st.floats(1e-4, 40), st.floats(0, 0.9))
 def test_the_search_ends_between_rare_and_even(epsilon: float, level: float) -> None:
-    """1/2 for what is rare, which is the known optimum; a symmetric response for a half."""
+    """A rare string has q* = 1/2, the known optimum. A share of a half has symmetric noise."""
     rare, even = find_best_high(epsilon, 0.0), find_best_high(epsilon, 0.5)
     assert rare == pytest.approx(0.5, abs=1e-9)
     assert even == pytest.approx(1 / (1 + math.exp(-epsilon / 2)), abs=1e-9)
@@ -118,7 +121,7 @@ def test_the_search_ends_between_rare_and_even(epsilon: float, level: float) -> 
 
 @given(st.integers(0, 2**31), st.integers(0, 2**31 - 1))
 def test_f_and_g_read_back(t_1: int, t_0: int) -> None:
-    """The texts give the same thresholds; for a half as few digits of f as without g."""
+    """The decimals of f and g give the same thresholds. g = 1/2 needs no more digits of f."""
     assume(t_1 + t_0 > 0)
     params = Params(k=8, **compute_noise(t_1, t_0, 2**30, 2**31))
     f, g = map(float, format_forced_probabilities(params))
@@ -126,7 +129,7 @@ def test_f_and_g_read_back(t_1: int, t_0: int) -> None:
 
 
 def test_variances_at_equal_privacy() -> None:
-    """At (1.0743, 4.394), designs of one and two hash functions."""
+    """At the losses (1.0743, 4.394), one and two hash functions have the known variances."""
     whole = choose_noise(2, 2)  # equal losses cost one report nothing
     assert (whole.p, whole.q) == (0, 1)
     assert variance(whole) == pytest.approx(variance(choose_noise(2, 4)), rel=ROUNDING)
@@ -153,7 +156,7 @@ def test_variances_at_equal_privacy() -> None:
 
 
 def test_limits_of_the_published_collections() -> None:
-    """[EPK14] 5.2, 5.3 and 5.4."""
+    """The detection limits of [EPK14] sections 5.2, 5.3 and 5.4 are reproduced."""
     assert round(compute_standard_error(PAPER, 1_000_000)) == 2806
     processes = Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)
     assert abs(compute_standard_error(processes, 186_792) - 1212) < 1.5
@@ -176,7 +179,7 @@ def test_limits_of_the_published_collections() -> None:
     ],
 )
 def test_impossible_losses_are_refused(one: float, inf: float, reason: str) -> None:
-    """Each in one sentence that names the number."""
+    """An impossible loss is refused in one sentence that names the number."""
     for choose in (choose_noise, choose_published):
         with pytest.raises(ParamsError, match=reason):
             choose(one, inf)
@@ -184,7 +187,7 @@ def test_impossible_losses_are_refused(one: float, inf: float, reason: str) -> N
 
 @given(st.integers(0, 1 << 32))
 def test_shortest_decimal_reads_back(t: int) -> None:
-    """The text gives the same threshold, and one digit less would not."""
+    """The decimal gives the same threshold, and one digit less would not."""
     text = format_probability(t / 2**32)
     assert compute_threshold(float(text)) == t
     digits = len(text.partition(".")[2])
@@ -192,7 +195,7 @@ def test_shortest_decimal_reads_back(t: int) -> None:
 
 
 def test_repeated_reports_are_planned_as_they_are_decoded() -> None:
-    """The error of an answer that nobody gives, for 30 reports of each device."""
+    """With 30 reports of each device, the planned error of an absent category is the decoder's."""
     params = Params(encoding="boolean", k=1, f=0.238406, p=0.059601, q=0.559601)
     n = 1_000_000
     counts = Counts(params, [[round(params.p_star * n)]], [n])
@@ -207,7 +210,7 @@ def test_repeated_reports_are_planned_as_they_are_decoded() -> None:
 
 
 def test_a_limit_is_of_one_candidate_unless_said() -> None:
-    """At a level of 5 %, with a probability of 80 %."""
+    """The default is one candidate, a level of 5 % and a power of 80 %."""
     said = compute_detection_limit(PAPER, 10**6, n_candidates=1, level=0.05, power=0.8)
     assert compute_detection_limit(PAPER, 10**6) == said
     assert said == pytest.approx(
@@ -223,7 +226,7 @@ def test_a_limit_is_of_one_candidate_unless_said() -> None:
     ],
 )
 def test_a_limit_is_of_whole_numbers_and_rates(names: tuple[str, ...], wrong: Any) -> None:
-    """Of reports and of candidates; of errors and of detections."""
+    """Numbers of reports and candidates are whole, and rates are in (0, 1)."""
     for name, number in itertools.product(names, wrong):
         given: dict[str, Any] = {"n_reports": 100, "n_candidates": 8, name: number}
         with pytest.raises(ParamsError, match=f"{name} must be"):

@@ -1,4 +1,4 @@
-"""Plans: the closed forms behind them, both directions, limits, and the command."""
+"""Plans: the closed forms behind them, reports and shares, limits, and the command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BALANCED = Params.profile("balanced")
 
 
 def exact_zipf(n: int, exponent: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the shares string by string."""
+    """Return the shares by Zipf's law, string by string."""
     weights = np.arange(1.0, n + 1) ** -exponent
     return np.asarray(weights / weights.sum())
 
@@ -49,7 +49,7 @@ def exact_zipf(n: int, exponent: float) -> np.ndarray[Any, np.dtype[np.float64]]
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 2.5])
 @pytest.mark.parametrize("n", [1, 7, 1000, 1001, 30_000])
 def test_zipf_in_classes_is_zipf(n: int, exponent: float) -> None:
-    """Number, sum and sum of squares of the strings are those of the exact table."""
+    """Number, sum and sum of squares over the classes equal those over all strings."""
     frequencies = Frequencies.zipf(n, exponent)
     exact = exact_zipf(n, exponent)
     assert frequencies.n_candidates == n == frequencies.candidates.sum()
@@ -60,7 +60,10 @@ def test_zipf_in_classes_is_zipf(n: int, exponent: float) -> None:
 
 
 def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
-    """In any order; candidates beyond the table are absent."""
+    """The largest strings of a table, in any order, are candidates.
+
+    Further candidates are absent.
+    """
     frequencies = Frequencies.of_shares([1, 4, 0, 2, 1], 2)
     assert frequencies.candidates @ frequencies.shares == pytest.approx(6 / 8)
     assert frequencies.non_candidates @ frequencies.shares == pytest.approx(2 / 8)
@@ -72,7 +75,7 @@ def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.floats(0.01, 0.5))
 def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: float) -> None:
-    """Shares on the grid: every subset of strings is enumerated."""
+    """For shares on the grid, the distribution equals the enumeration of all subsets of strings."""
     shares = np.array(parts) / 4096
     every, none = np.ones(len(parts)), np.zeros(len(parts))
     frequencies = Frequencies(shares=shares, candidates=every, non_candidates=none, absent=0)
@@ -88,7 +91,7 @@ def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: fl
 
 
 def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
-    """Mean d, variance d (1-d) sum of squares, for ten thousand strings by Zipf's law."""
+    """Ten thousand strings by Zipf's law have the exact mean and variance of a bit's level."""
     frequencies, density = Frequencies.zipf(10_000), 1 / 64
     levels, probabilities = compute_bit_levels(frequencies, density)
     mean = levels @ probabilities
@@ -98,7 +101,7 @@ def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
 
 
 def test_error_is_the_mean_information_over_all_layouts() -> None:
-    """Two strings that are surely found: their collisions are enumerated, nothing is hidden."""
+    """For two detected strings, the error equals the enumeration of their collisions."""
     params, n, shares = BALANCED, 10_000_000, (0.75, 0.25)
     question = DetectionTarget(
         frequencies=Frequencies.of_shares(shares, 2),
@@ -121,7 +124,7 @@ def test_error_is_the_mean_information_over_all_layouts() -> None:
 def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
     n_reports: int, applied: str
 ) -> None:
-    """The balanced profile's absent strings have a variance of 9 on their ones in 86 reports."""
+    """With few reports the plan uses the decoder's stricter correction."""
     adaptive = ErrorControl(method="adaptive")
     question = DetectionTarget(frequencies=Frequencies.zipf(100), error_control=adaptive)
     usual = DetectionTarget(frequencies=Frequencies.zipf(100))
@@ -138,7 +141,7 @@ def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
 def test_found_is_what_the_procedures_find_in_normal_scores(
     correction: str, n_reports: int
 ) -> None:
-    """Each procedure itself, run on independent scores of the predicted errors."""
+    """The expected number of found strings equals that of each procedure on simulated scores."""
     shares = exact_zipf(200, 1.0)
     question = DetectionTarget(
         frequencies=Frequencies.of_shares(shares, 400),
@@ -171,7 +174,7 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
 def test_parts_of_an_error_are_its_whole(
     n_reports: int, n_candidates: int, exponent: float, correction: str, h: int
 ) -> None:
-    """None is negative and they sum to one; no probability leaves [0, 1]."""
+    """The parts are not negative and sum to 1, and all probabilities are in [0, 1]."""
     question = DetectionTarget(
         frequencies=Frequencies.zipf(n_candidates, exponent),
         error_control=ErrorControl(method=correction),
@@ -186,7 +189,10 @@ def test_parts_of_an_error_are_its_whole(
 
 
 def test_plan_finds_the_asymmetric_design_and_prices_the_published_one() -> None:
-    """At the losses of [EPK14] 5.2: h = 1, and 2.5 times the variance."""
+    """At the losses of [EPK14] 5.2, the plan has h = 1.
+
+    The published design has 2.5 times the variance.
+    """
     planned = plan(200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000)
     params = planned.params
     assert params.h == 1
@@ -205,7 +211,7 @@ def test_plan_finds_the_asymmetric_design_and_prices_the_published_one() -> None
 @pytest.mark.parametrize(("one", "inf"), [(1, 2), (2, 4), (4, 8)])
 @pytest.mark.parametrize("reports", [30_000, 1_000_000, 1_000_000_000])
 def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int) -> None:
-    """Where no limit is set, all collisions together add at most what k and m may."""
+    """Without limits, collisions add at most the increases that k and m may cause."""
     planned = plan(1000, epsilon_1=one, epsilon_inf=inf, reports=reports)
     assert 1 <= planned.excess <= (1 + NEGLIGIBLE_VARIANCE) ** 2 + 0.005 <= 1.1
     assert epsilon_1(planned.params) <= one
@@ -230,9 +236,9 @@ HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 10
 def test_bits_follow_the_noise_and_cohorts_the_collisions(
     question: DetectionTarget | int, one: float, reports: float, shape: tuple[int, int]
 ) -> None:
-    """Strong noise hides what few bits add; strings that nobody asks about take cohorts.
+    """Strong noise needs fewer bits, and strings that are no candidates need more cohorts.
 
-    Few reports have no cohorts of fewer than a hundred, rounded up to a power of two.
+    With few reports, a cohort has at least a hundred reports, up to rounding to a power of two.
     """
     params = plan(question, epsilon_1=one, epsilon_inf=2 * one, reports=reports).params
     assert (params.k, params.m) == shape
@@ -241,7 +247,7 @@ def test_bits_follow_the_noise_and_cohorts_the_collisions(
 @pytest.mark.parametrize("correction", ["bh", "bonferroni"])
 @pytest.mark.parametrize("share", [0.2, 0.0007])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
-    """The two directions are each other's inverse, to the three digits that are given."""
+    """The number of reports for a share, and the share of these reports, agree to three digits."""
     question = DetectionTarget(
         frequencies=Frequencies.zipf(500), error_control=ErrorControl(method=correction)
     )
@@ -253,7 +259,7 @@ def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction
 
 
 def test_report_size_is_limited_on_request() -> None:
-    """A byte or three, and the noise is then chosen for a filled report."""
+    """With one or three bytes, the noise is chosen for a report that strings fill."""
     free = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     for most in (1, 3, 16):
         planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=most)
@@ -265,12 +271,12 @@ def test_report_size_is_limited_on_request() -> None:
 
 
 def excess_of(params: Params) -> float:
-    """Return the excess of given parameters in the same question."""
+    """Return the excess of existing parameters for the same strings."""
     return predict_power(params, 1000, reports=1_000_000).excess
 
 
 def test_profiles_are_explained() -> None:
-    """Assessing one shows that the best design of its losses is as good, to a thousandth."""
+    """The best design with the losses of a profile is as good as the profile, to a thousandth."""
     planned = predict_power(BALANCED, 1000, reports=1_000_000)
     own, best = planned.alternatives[:2]
     assert own.params == BALANCED
@@ -278,7 +284,7 @@ def test_profiles_are_explained() -> None:
 
 
 def test_metric_block_loads_with_the_same_parameters() -> None:
-    """To the last bit, whatever the losses; a dotted name is quoted."""
+    """The entry reads back with exactly the same parameters. A name with a dot is quoted."""
     for one, inf in ((0.3, 1.1), (1.0743, 4.394449), (5, 30)):
         planned = plan(50, epsilon_1=one, epsilon_inf=inf, reports=100_000)
         for name in ("engine", "page.home"):
@@ -309,14 +315,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("wrong", "reason"), BAD)
 def test_impossible_wishes_are_refused(wrong: dict[str, Any], reason: str) -> None:
-    """One sentence each."""
+    """Contradictory limits are refused in one sentence each."""
     wishes: dict[str, Any] = {"epsilon_1": 2, "epsilon_inf": 4, "reports": 1000, **wrong}
     with pytest.raises(ParamsError, match=reason):
         plan(100, **wishes)
 
 
 def test_impossible_questions_are_refused() -> None:
-    """Candidates, tables, exponents and rates outside their ranges."""
+    """Candidates, tables, exponents and rates outside their ranges are refused."""
     for n in (0, -1, 1.5, True, 10**10):
         with pytest.raises(ParamsError, match="candidates must be an integer in"):
             Frequencies.zipf(n)  # type: ignore[arg-type]
@@ -333,7 +339,7 @@ def test_impossible_questions_are_refused() -> None:
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
-    """Too many answers, noise that promises nothing, too few cohorts, shares out of reach."""
+    """Too many candidates, infinite losses, too few cohorts and unreachable shares are refused."""
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     with pytest.raises(ParamsError, match="candidates must number 1, as the answers"):
         predict_power(boolean, 10, reports=100)
@@ -347,7 +353,10 @@ def test_what_cannot_be_planned_is_refused() -> None:
 
 
 def test_a_plan_keeps_its_budget_and_tells_its_losses() -> None:
-    """The parameters lose at most the budget; JSON has both, and a year of a value that stays."""
+    """The losses are at most the budget.
+
+    The JSON has both, and the losses of an unchanged value.
+    """
     planned = plan(100, epsilon_1=1.5, epsilon_inf=3, reports=1e5)
     document = planned.to_dict()
     assert document["budget"] == {"epsilon_1": 1.5, "epsilon_inf": 3}
@@ -359,7 +368,7 @@ def test_a_plan_keeps_its_budget_and_tells_its_losses() -> None:
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Run `rappor plan` and return its code and what it printed."""
+    """Run `rappor plan`; return exit code and output."""
     code = run(["plan", *words])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
@@ -370,7 +379,7 @@ ONCE = ("--profile", "once", "--devices", "1e6")
 
 
 def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON with the library's figures and a metric block that loads."""
+    """The JSON has the library's numbers, and an entry that loads."""
     code, out, _ = command(
         capsys, *BUDGET, "--reports", "1e6", "--candidates", "500", "--name", "engine", "--json"
     )
@@ -387,7 +396,7 @@ def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str])
 def test_command_prints_the_plan_for_people(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Losses, limit, interval and error; the alternatives; the block; from a table as well."""
+    """The text has losses, limit, interval and error, the alternatives and the entry."""
     (tmp_path / "table.csv").write_text("value,weight\na,5\nb,3\nc,1\n")
     words = ("--table", str(tmp_path / "table.csv"), "--candidates", "20")
     code, out, _ = command(capsys, *BUDGET, "--share", "0.02", *words)
@@ -414,7 +423,10 @@ def test_a_bare_permanent_response_is_planned_once_in_an_epoch(
     reports: int,
     losses: list[float] | None,
 ) -> None:
-    """Errors count the mean number of reports, losses the most; the entry says the interval."""
+    """Errors use the mean number of reports, losses the largest.
+
+    The entry has interval = "epoch".
+    """
     _, out, _ = command(capsys, *budget, "--days", str(days), "--json")
     answer = json.loads(out)
     assert answer["reports"] == reports
@@ -424,7 +436,7 @@ def test_a_bare_permanent_response_is_planned_once_in_an_epoch(
 
 
 def test_once_in_an_epoch_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """It shows the part that a week has, and the most reports beside their mean."""
+    """The text has the share of devices after a week, and mean and largest number of reports."""
     _, out, _ = command(capsys, *ONCE, "--days", "200")
     said = " ".join(out.split())
     assert "better for results of a quarter, not of a week, after which only 8 % of" in said

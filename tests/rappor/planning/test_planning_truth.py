@@ -60,13 +60,16 @@ def observed(name: str, n_runs: int) -> list[plans.Observed]:
 
 
 def stray(values: list[float]) -> float:
-    """Return how far the mean of runs strays at random, from their own spread."""
+    """Return the largest plausible random deviation of the mean of the runs, from their spread."""
     return SIGMAS * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 @each_plan
 def test_the_share_is_detected_as_often_as_planned(name: str, n_runs: int) -> None:
-    """Within 5 points of 80 %, and what the binomial count allows beside them."""
+    """The smallest share is detected in 80 % of the collections.
+
+    It may differ by 5 points, and by the binomial deviation of the number of detections.
+    """
     hits = sum(run.hit for run in observed(name, n_runs))
     power = plans.case(name).plan.question.power
     low = stats.binom.ppf(FALSE_ALARM, n_runs, power - 0.05)
@@ -76,7 +79,7 @@ def test_the_share_is_detected_as_often_as_planned(name: str, n_runs: int) -> No
 
 @each_plan
 def test_present_strings_are_detected_as_often_as_predicted(name: str, n_runs: int) -> None:
-    """Wherever the predicted probability lies: within 5 points in each bin of it, and overall."""
+    """In each bin of predicted probabilities, the detected proportion agrees within 5 points."""
     runs = observed(name, n_runs)
     expected = plans.predict_with_probe(name)[1]
     bins = np.digitize(expected, plans.BINS)
@@ -91,7 +94,7 @@ def test_present_strings_are_detected_as_often_as_predicted(name: str, n_runs: i
 
 @each_plan
 def test_as_many_strings_are_found_as_expected(name: str, n_runs: int) -> None:
-    """The mean number found, within 5 %."""
+    """The mean number of found strings agrees within 5 %."""
     found = [float(run.detected.sum() + run.hit) for run in observed(name, n_runs)]
     expected = plans.predict_with_probe(name)[0]
     sure = stray(found)
@@ -101,7 +104,7 @@ def test_as_many_strings_are_found_as_expected(name: str, n_runs: int) -> None:
 
 @each_plan
 def test_intervals_are_as_wide_as_predicted(name: str, n_runs: int) -> None:
-    """Alone and in the list of the detected, both within 5 %."""
+    """The widths of intervals, own and adjusted, agree within 5 %."""
     runs = observed(name, n_runs)
     prediction = plans.case(name).plan.prediction
     widths = [run.width for run in runs]
@@ -113,7 +116,10 @@ def test_intervals_are_as_wide_as_predicted(name: str, n_runs: int) -> None:
 
 @each_plan
 def test_rare_strings_have_the_variance_predicted(name: str, n_runs: int) -> None:
-    """Within 5 %, and where no limit binds at most 1.1 times the least that is known."""
+    """The variance of rare strings agrees within 5 %.
+
+    Without limits on the size it is at most 1.1 times the smallest known variance.
+    """
     runs = observed(name, n_runs)
     it = plans.case(name)
     best = compute_optimal_variance(it.plan.budget.epsilon_1) / it.plan.reports

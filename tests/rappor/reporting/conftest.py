@@ -1,4 +1,4 @@
-"""Estimates that pages and charts are drawn of."""
+"""Fixtures of reporting: estimates for pages and charts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def estimates() -> Estimates:
 
 @pytest.fixture(scope="session")
 def many(estimates: Estimates) -> Estimates:
-    """Return a table of 1,000 detected ones of 100,000 candidates."""
+    """Return the page of 1,000 detected candidates of 100,000."""
     n = 100_000
     detected = np.arange(n) < 1000
     column = np.linspace(0.01, -0.001, n)

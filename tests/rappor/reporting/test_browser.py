@@ -1,4 +1,4 @@
-"""The report in a real browser: where everything is forbidden, and where it may sort."""
+"""The report in a real browser: under a policy that forbids scripts, and with sorting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRICT: Final = "default-src 'none'"
 
 @pytest.fixture(scope="module")
 def estimates() -> Estimates:
-    """Return estimates of few candidates in few bits: axe-core looks at every mark of a page."""
+    """Return estimates of few candidates in few bits: axe-core examines every mark of a page."""
     names = [f"site {number}.example" for number in range(20)]
     params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     weights = [1 / (rank + 1) for rank in range(20)]
@@ -40,7 +40,7 @@ def browser() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def served(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Serve a page, under /strict with the policy that forbids all; yield what is asked for too."""
+    """Serve a page, under /strict with a policy that forbids all; yield addresses and requests."""
     asked: list[str] = []
 
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
@@ -65,7 +65,7 @@ def reports(estimates: Estimates) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def trends() -> Iterator[tuple[str, list[str]]]:
-    """Serve the trend of two strings over three days, the second of which has no reports."""
+    """Serve the trend of two strings over three days. The second day has no reports."""
     params = Params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
     days = [datetime.date(2026, 11, number) for number in (1, 3)]
     weights = ([5, 3], [3, 5])
@@ -80,7 +80,7 @@ def trends() -> Iterator[tuple[str, list[str]]]:
 def test_where_all_is_forbidden_the_report_is_whole(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
-    """Two refusals are logged, nothing else is asked for, rows are seen, and parts unfold."""
+    """Under the strict policy all rows are visible, sections open, and no file is requested."""
     address, asked = reports
     asked.clear()
     with opened(browser, f"{address}/strict", color_scheme="dark") as (page, said):
@@ -106,7 +106,7 @@ def test_where_all_is_forbidden_the_report_is_whole(
 def test_report_is_accessible_and_fits(
     browser: Any, reports: tuple[str, list[str]], scheme: str, width: int
 ) -> None:
-    """axe-core finds nothing, the console is silent, and the page is as wide as the window."""
+    """axe-core reports no fault, the console is empty, and the page fits the window."""
     address, asked = reports
     asked.clear()
     window = {"width": width, "height": 900}
@@ -125,7 +125,7 @@ def test_report_is_accessible_and_fits(
 def test_trend_is_accessible_and_fits(
     browser: Any, trends: tuple[str, list[str]], scheme: str, width: int
 ) -> None:
-    """As the report: whole where all is forbidden, no violation, no wider than the window."""
+    """The page of a trend is complete under the strict policy, accessible, and fits the window."""
     address, asked = trends
     asked.clear()
     window = {"width": width, "height": 900}
@@ -144,7 +144,7 @@ def test_trend_is_accessible_and_fits(
 def test_candidates_are_sorted_and_filtered(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
-    """By number, by name, and by what a row contains."""
+    """The table can be sorted by number and by name, and filtered by text."""
     address, _ = reports
     names = "table#candidates tbody tr:not([hidden]) th"
     with opened(browser, address) as (page, _said):
@@ -165,7 +165,7 @@ def test_candidates_are_sorted_and_filtered(
 def test_without_scripts_there_is_no_dead_control(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
-    """No button and no field; the table is whole."""
+    """Without scripts the page has no button and no field, and the table is complete."""
     address, _ = reports
     with opened(browser, address, java_script_enabled=False) as (page, said):
         assert page.locator("button, input").count() == 0

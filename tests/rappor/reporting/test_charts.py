@@ -1,4 +1,4 @@
-"""Charts: what is drawn, in every form it is saved in, and without anything from outside."""
+"""Charts: their marks, their file formats, and no reference to other files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = "</script><script>alert(1)</script>&\u202e"
 
 
 def drawn(picture: Any) -> ElementTree.Element:
-    """Return a picture as a notebook shows it."""
+    """Return the SVG of a picture, as a notebook shows it."""
     return ElementTree.fromstring(picture._repr_svg_())  # noqa: S314  # ours
 
 
@@ -38,7 +38,7 @@ def texts(picture: Any) -> list[str]:
 
 
 def lines(picture: Any) -> list[list[tuple[float, ...]]]:
-    """Return the places of each line."""
+    """Return the positions of the points of each line."""
     return [
         [tuple(map(float, place.split(","))) for place in str(line.get("points")).split()]
         for line in drawn(picture).iter(f"{SVG}polyline")
@@ -46,7 +46,7 @@ def lines(picture: Any) -> list[list[tuple[float, ...]]]:
 
 
 def test_a_picture_says_what_its_axes_and_lines_are() -> None:
-    """Titles with units, a tick at powers of ten, a line and a name for each series."""
+    """Axes have titles with units and ticks, and each series has a line and a name."""
     chart = draw_lines(ROWS, x=N, y=SD, series="who", title="Noise")
     shown = texts(chart)
     assert {"devices", "standard deviation, devices", "Noise", "local", "central"} <= set(shown)
@@ -58,7 +58,10 @@ def test_a_picture_says_what_its_axes_and_lines_are() -> None:
 
 
 def test_lines_in_one_place_share_a_label() -> None:
-    """Half a per cent apart is one line with both names, drawn once; more is two."""
+    """Lines that differ by half a per cent are one line with both names.
+
+    Other lines are separate.
+    """
     names = {"near": 1.004, "one": 1.0, "far": 1.01}
     rows: list[dict[str, Any]] = [
         {"n": n, "sd": n * c, "who": who} for n in (1.0, 9.0) for who, c in names.items()
@@ -71,7 +74,7 @@ def test_lines_in_one_place_share_a_label() -> None:
 
 
 def test_a_series_of_dots_is_a_dot_in_the_legend() -> None:
-    """Every series is named once; measured values are no line."""
+    """Each series is named once, and measured values have no line."""
     measured = [row | {"who": "measured"} for row in ROWS[:3]]
     chart = draw_lines(ROWS, x=N, y=SD, series="who", points=measured)
     shown = texts(chart)
@@ -80,7 +83,7 @@ def test_a_series_of_dots_is_a_dot_in_the_legend() -> None:
 
 
 def test_what_an_axis_cannot_show_is_left_out() -> None:
-    """Infinity, nothing, and zero on a logarithmic axis are no points; the others stay."""
+    """Infinite and unknown numbers, and 0 on a logarithmic axis, are left out."""
     bad = [{"n": n, "sd": 1.0, "who": "x"} for n in (math.inf, math.nan, None, 0.0, -1.0)]
     assert lines(draw_lines([*bad, *ROWS], x=N, y=SD, series="who")) == lines(
         draw_lines(ROWS, x=N, y=SD, series="who")
@@ -96,7 +99,7 @@ def shares(*values: float) -> Any:
 
 
 def test_a_large_share_breaks_the_axis_and_the_chart_says_so() -> None:
-    """What is left out holds no row; shares of like size are on a whole axis."""
+    """A gap contains no row, and the chart names it. Similar shares have an unbroken axis."""
     (said,) = (text for text in texts(shares(0.6, 0.05, 0.03, 0.02, 0.01)) if "broken" in text)
     assert said == "The axis is broken: it leaves out 5.1 % to 59 %."
     for whole in (shares(0.3, 0.2, 0.1), shares(0.6, 0.05), shares(*[1 / n for n in range(1, 9)])):
@@ -104,7 +107,7 @@ def test_a_large_share_breaks_the_axis_and_the_chart_says_so() -> None:
 
 
 def test_a_dot_without_an_interval_is_alone_and_a_kind_has_a_shape() -> None:
-    """Kinds are named in a legend, whose marks have other shapes, not only other colours."""
+    """Kinds of dots differ in shape and colour, and a legend names them."""
     rows = [Row("a", "1", (Dot(1.0), Dot(2.0, full=False, kind=1)))]
     root = drawn(
         draw_dots("Losses", {"": rows}, kinds=("measured", "claimed"), write="{:g}".format)
@@ -116,7 +119,7 @@ def test_a_dot_without_an_interval_is_alone_and_a_kind_has_a_shape() -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_form_is_written(suffix: str, tmp_path: Path) -> None:
-    """The suffix decides, in capitals too."""
+    """The suffix decides the format, also in capitals."""
     chart = draw_lines(ROWS, x=N, y=SD, series="who", title=HOSTILE)
     for name in ("a" + suffix, "B" + suffix.upper()):
         path = tmp_path / name
@@ -136,7 +139,7 @@ def test_every_form_is_written(suffix: str, tmp_path: Path) -> None:
 
 
 def test_words_are_in_the_pixels(tmp_path: Path) -> None:
-    """A PNG whose words no font can draw would be shorter than one with them."""
+    """A PNG contains its words: without a font it would be smaller."""
     sizes = []
     for title in ("", "W" * 60):
         draw_lines(ROWS, x=N, y=SD, series="who", title=title).save(tmp_path / "a.png")
@@ -146,14 +149,14 @@ def test_words_are_in_the_pixels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a.pdf", "svg", ".svg"])
 def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
-    """One sentence, and nothing written."""
+    """Another suffix gives one sentence, and writes nothing."""
     with pytest.raises(ParamsError, match=r"chart must end in \.svg, \.png, \.html, got"):
         shares(0.1).save(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_png_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra; or a font, without which it would have no words."""
+    """Without the extra, or without a font, a PNG is refused."""
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(MissingExtraError) as caught:
         shares(0.1).save(tmp_path / "a.png")

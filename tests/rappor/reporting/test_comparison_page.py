@@ -1,4 +1,4 @@
-"""The page of a comparison: equal to the record, complete, and harmless."""
+"""Page of a comparison: equal to its record, complete, and safe."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ SAME, OTHER = [2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 5.0]
 
 
 def compared() -> Comparison:
-    """Three samples: the second differs from the first, the third does not."""
+    """Return a comparison of three samples.
+
+    The second differs from the first, the third does not.
+    """
     samples = {
         name: simulate_counts(Population(NAMES, weights), PARAMS, n_reports=2e4, seed=number)
         for number, (name, weights) in enumerate((("May", SAME), ("<June>", OTHER), ("July", SAME)))
@@ -51,7 +54,7 @@ def compared() -> Comparison:
 
 
 def over_days() -> Comparison:
-    """Six days, of which the third has no reports; shares change on the last, parameters before."""
+    """Return a trend of six days. The third has no reports, and parameters and shares change."""
     other = dataclasses.replace(PARAMS, p=0.2)
     counts = {}
     for number, params in ((0, PARAMS), (1, PARAMS), (3, PARAMS), (4, other), (5, other)):
@@ -62,7 +65,7 @@ def over_days() -> Comparison:
 
 
 def in_segments() -> Comparison:
-    """Two versions that differ."""
+    """Return a comparison of two versions that differ."""
     counts = [
         simulate_counts(
             Population(NAMES, weights),
@@ -92,7 +95,7 @@ def titles(root: ElementTree.Element) -> list[str]:
 
 
 def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
-    """Each significant change with its adjusted interval, and nothing else."""
+    """Exactly the significant changes are drawn, each with its adjusted interval."""
     first, *shares = drawings(comparison_page(found)).values()
     expected = [row for row in sort_changes(found) if row["changed"]]
     assert len(expected) == found.n_changed > 1
@@ -105,7 +108,7 @@ def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
 
 
 def test_changes_are_named_with_the_segment_or_the_time() -> None:
-    """A segment with its dimension, what is new or gone with its share and the periods."""
+    """A sentence names the segment, or the periods of a new or vanished string."""
     assert "is more common in version 2 (" in comparison_page(in_segments())
     days = over_days()
     row = {"candidate": "x", "name": "", "std_error": 0.01, "before": 0.2, "after": 0.1}
@@ -117,7 +120,7 @@ def test_changes_are_named_with_the_segment_or_the_time() -> None:
 
 
 def test_the_nearest_are_drawn_where_nothing_changed() -> None:
-    """Hollow, with the interval of each alone."""
+    """Without a change, the nearest candidates have hollow dots and their own intervals."""
     samples = {
         name: simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=seed)
         for seed, name in enumerate(("May", "June"))
@@ -129,7 +132,7 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
 
 
 def test_bars_of_an_overview_are_as_long_as_their_shares() -> None:
-    """Also where one string has nearly all, and half of the axis would be empty."""
+    """Lengths of bars are proportional to shares, also if one string has almost all reports."""
     population = Population(["most", *map(str, range(9))], [300, *range(9, 0, -1)])
     counts = simulate_counts(population, PARAMS, n_reports=1e6, seed=1, metric="m")
     found = compute_overview(
@@ -144,7 +147,7 @@ def test_bars_of_an_overview_are_as_long_as_their_shares() -> None:
 
 
 def test_a_trend_without_changes_says_so() -> None:
-    """Not by a number of 0."""
+    """The sentence states that nothing changed, without the number 0."""
     counts = {
         FIRST + datetime.timedelta(day): simulate_counts(
             Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=day, metric="m"
@@ -162,7 +165,7 @@ def test_a_trend_without_changes_says_so() -> None:
 
 
 def test_one_day_has_no_table_of_changes() -> None:
-    """Nothing is compared, so the shares are the only numbers; the date stays on one line."""
+    """One period has shares and no changes. The date stays on one line."""
     counts = simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=0, metric="m")
     page = comparison_page(trend(released({FIRST: counts}, "m"), NAMES))
     assert '<th scope="row" align="left" nowrap="">2026-11-02</th>' in page
@@ -172,7 +175,7 @@ def test_one_day_has_no_table_of_changes() -> None:
 
 
 def test_the_tables_are_the_record(found: Comparison) -> None:
-    """Every row of the contrasts, changes first; every share of what is shown; every sample."""
+    """The tables contain all contrasts, changes first, all shown shares and all samples."""
     shown = tables(comparison_page(found))
     changes, *others = shown.values()
     rows = sort_changes(found)
@@ -195,14 +198,14 @@ def test_the_tables_are_the_record(found: Comparison) -> None:
 
 
 def test_the_sentences_are_those_of_the_terminal(found: Comparison) -> None:
-    """What was tested and assumed, escaped."""
+    """Page and terminal have the same footnotes, escaped on the page."""
     page = comparison_page(found)
     for sentence in list_comparison_footnotes(found):
         assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
 
 
 def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Comparison) -> None:
-    """One style sheet, one script, no address; strings are text, their hidden letters named."""
+    """The page has one style sheet, one script and no address, and strings are text."""
     page = comparison_page(found)
     names = [name for name, _ in tags(page)]
     assert names.count("script") == names.count("style") == 1
@@ -213,9 +216,9 @@ def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Comparison) 
 
 
 def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> None:
-    """Dots and intervals of every period in every part, and a cross where there are none.
+    """Dots and intervals equal the record, and a period without reports has a cross.
 
-    The chart of a trend has the first of these parts, with the same marks.
+    The chart of a trend has the same marks.
     """
     _, *parts = drawings(comparison_page(days)).values()
     chart = ElementTree.fromstring(days.plot(top=2)._repr_svg_())  # noqa: S314  # ours
@@ -238,7 +241,7 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> N
 
 
 def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
-    """Shares and heights are in one line; full dots are detected; uprights end at the intervals."""
+    """Heights are linear in shares, full dots are detected, and bars end at the intervals."""
     known = [number for number, sample in enumerate(days.samples) if sample.reports]
     _, *parts = drawings(comparison_page(days)).values()
     for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
@@ -257,7 +260,7 @@ def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
 
 
 def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> None:
-    """Every period has a tick; an axis that does not begin at 0 says so, and no other does."""
+    """Every period has a tick. Only an axis that does not begin at 0 has a sentence about it."""
     assert days.smoothed is not None
     _, *parts = drawings(comparison_page(days)).values()
     for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
@@ -273,14 +276,14 @@ def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> No
 
 
 def test_the_line_is_interrupted_where_there_is_no_estimate(days: Comparison) -> None:
-    """Two periods together: none for the first, nor for the one without reports."""
+    """A smoothed line begins with the second period, and stops at a period without reports."""
     _, root, *_ = drawings(comparison_page(days)).values()
     bands = [each for each in root.findall(f"{SVG}svg") if each.find(f"{SVG}polygon") is not None]
     assert len(bands) == 2  # between the last three periods; the second has no neighbour
 
 
 def test_gaps_smoothing_and_new_parameters_are_told(days: Comparison) -> None:
-    """In the sentences, and in the table of periods."""
+    """Gaps, smoothing and new parameters are in the sentences and in the table."""
     told = " ".join(list_comparison_footnotes(days))
     assert "There are no reports for 2026-11-04." in told
     other = days.samples[4].fingerprints[0]

@@ -1,4 +1,4 @@
-"""Sentences about diagnostics: each is there where it is true, and only there."""
+"""Footnotes about diagnostics: each appears exactly if it is true."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def limit(share: float | None, **halves: int | None) -> str:
 
 
 def test_the_limit_of_detection_says_what_would_halve_it() -> None:
-    """Every way that there is; none is beyond all reports."""
+    """The sentence has every way to halve the limit, or states that no share is detectable."""
     told = limit(0.01, with_reports=417_914, with_reports_per_device=8, with_cohorts=132)
     ways = (
         "about 420,000 reports in all, from different devices, or 8 from each of the same devices"
@@ -56,7 +56,10 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
 def test_what_is_left_is_told_where_a_report_has_one_answer(
     left: float, n_detected: int, told: list[str]
 ) -> None:
-    """Less than nothing is noise; of yes or no nothing is said."""
+    """A negative unallocated share is noise.
+
+    Encodings with several values in a report have no sentence.
+    """
     detected = np.arange(3) < n_detected
     found: Any = SimpleNamespace(unallocated=left, unallocated_std_error=0.01, detected=detected)
     sentences = list(format_unallocated(found))
@@ -65,7 +68,7 @@ def test_what_is_left_is_told_where_a_report_has_one_answer(
 
 
 def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
-    """At one in a hundred; a p-value below is an answer."""
+    """The overall test is significant below a p-value of 0.01."""
     against: Any = [
         SimpleNamespace(name=f"to {name}", unchanged_p_value=p, rows_p_value=None)
         for name, p in (("May", 0.02), ("June", 0.0099), ("July", 0.01))
@@ -81,7 +84,7 @@ def period(name: str, reports: int, *, missing: int = 0, withheld: int = 0) -> A
 
 
 def test_gaps_name_five_periods_and_count_the_others() -> None:
-    """A period without reports is told once, not as one that lacks days."""
+    """A period without reports is named once, and not again for its missing days."""
     empty = [period(f"day {n}", 0, missing=1) for n in range(7)]
     found: Any = SimpleNamespace(
         samples=[*empty, period("half", 10, missing=2), period("late", 10, withheld=1)],

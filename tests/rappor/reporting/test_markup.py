@@ -1,4 +1,4 @@
-"""Markup: text stays text, whatever is in it."""
+"""Markup: text stays text, whatever it contains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rappor.reporting.markup import Markup, breakable, escape, join, shorten, ta
 
 @given(st.text())
 def test_no_text_begins_a_tag_or_leaves_an_attribute(text: str) -> None:
-    """Of the characters that mean something to HTML only entities are left."""
+    """All characters with a meaning in HTML become entities."""
     written = tag("p", text, title=text)
     inner = written.removeprefix('<p title="').removesuffix("</p>")
     attribute, _, content = inner.partition('">')
@@ -20,7 +20,7 @@ def test_no_text_begins_a_tag_or_leaves_an_attribute(text: str) -> None:
 
 
 def test_markup_goes_through_once() -> None:
-    """What is escaped is not escaped again, also inside other elements."""
+    """Escaped text is not escaped again, also inside other elements."""
     inner = tag("b", "a < b")
     assert tag("p", inner, "&") == "<p><b>a &lt; b</b>&amp;</p>"
     assert isinstance(join(inner, "<"), Markup)
@@ -41,14 +41,14 @@ def test_markup_goes_through_once() -> None:
     ],
 )
 def test_characters_that_would_not_be_seen_are_named(text: str, shown: str) -> None:
-    """Controls, marks of direction and lone surrogates; letters of any script stay."""
+    """Controls, marks of direction and lone surrogates are named. Letters of any script stay."""
     assert visible(text) == shown
     assert escape(text).encode("utf-8")
 
 
 @given(st.text(), st.integers(2, 40))
 def test_a_shortened_text_keeps_its_columns(text: str, columns: int) -> None:
-    """What is cut ends in an ellipsis; what fits stays."""
+    """A cut text ends with an ellipsis, and a text that fits stays."""
     short = shorten(text, columns)
     if len(short) > columns or short != visible(text):
         assert short.endswith("\u2026")
@@ -56,14 +56,14 @@ def test_a_shortened_text_keeps_its_columns(text: str, columns: int) -> None:
 
 
 def test_a_wide_letter_takes_two_columns() -> None:
-    """East Asian letters are as wide as two others."""
+    """An East Asian letter is as wide as two other letters."""
     assert shorten("\u4f60" * 10, 10) == "\u4f60" * 4 + "\u2026"
     assert shorten("a" * 10, 10) == "a" * 10
     assert shorten("a" * 10_000, 10) == "a" * 9 + "\u2026"
 
 
 def test_attributes_are_written_or_left_out() -> None:
-    """Underscores become hyphens, numbers are short, None is nothing."""
+    """Underscores become hyphens, numbers are short, and None omits an attribute."""
     assert tag("rect", x=1.5, stroke_width=2, class_="a", id=None) == (
         '<rect x="1.5" stroke-width="2" class="a"></rect>'
     )
@@ -71,7 +71,7 @@ def test_attributes_are_written_or_left_out() -> None:
 
 
 def test_a_name_is_broken_between_its_words_only() -> None:
-    """A long one only, after signs before a letter, and where no word is as long; escaped."""
+    """A long name may break after a sign before a letter, or within a very long word."""
     assert breakable("duckduckgo_search.org") == "duckduckgo_<wbr>search.<wbr>org"
     assert breakable("search.yahoo.co.jp") == "search.yahoo.co.jp"
     assert breakable("2026-09-28/2026-10-04") == "2026-09-28/2026-10-04"

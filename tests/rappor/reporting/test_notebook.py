@@ -75,7 +75,7 @@ def comparison() -> Comparison:
 
 @pytest.fixture(scope="module")
 def over_days() -> Comparison:
-    """Two days of the pets, and one without reports between them."""
+    """Return a trend of two days, with a day without reports between them."""
     params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     population = Population(["<b>cat</b>", "dog"], [5, 3])
     days = [datetime.date(2026, 11, number) for number in (1, 3)]
@@ -100,7 +100,7 @@ def drawn(record: DisplayedRecord, **options: Any) -> list[tuple[str, ...]]:
 
 
 def test_a_notebook_shows_a_record_without_scripts(record: DisplayedRecord) -> None:
-    """One division, with a table, and nothing that a notebook would have to trust."""
+    """The HTML is one division with a table, without scripts."""
     shown = record._repr_html_()
     names = {name for name, _ in tags(shown)}
     assert shown.startswith("<div>")
@@ -109,7 +109,7 @@ def test_a_notebook_shows_a_record_without_scripts(record: DisplayedRecord) -> N
 
 
 def test_every_record_is_a_table_of_three_libraries(record: DisplayedRecord) -> None:
-    """The same columns and rows in pandas, polars and Arrow."""
+    """pandas, polars and Arrow get the same columns and rows."""
     polars = pytest.importorskip("polars")
     frame, arrow = record.to_pandas(), record.to_arrow()
     assert list(frame.columns) == arrow.column_names == record.to_polars().columns
@@ -118,14 +118,14 @@ def test_every_record_is_a_table_of_three_libraries(record: DisplayedRecord) -> 
 
 
 def test_a_library_that_is_missing_is_named() -> None:
-    """Asking a drawing by a wrong name is an error of ours, a missing library one sentence."""
+    """A missing library gives one sentence. A wrong name of a renderer is an AttributeError."""
     with pytest.raises(ModuleNotFoundError):
         call_renderer("no_such_module", "page")
     assert str(MissingExtraError("polars", is_library=True)).startswith("this needs polars")
 
 
 def test_estimates_in_a_notebook_are_their_first_rows(estimates: Estimates) -> None:
-    """Twenty rows at most, a chart, and the sentences of the terminal."""
+    """The HTML has at most twenty rows, a chart, and the footnotes of the terminal."""
     shown = estimates._repr_html_()
     ((_, rows),) = tables(shown).items()
     assert [row[0] for row in rows[1:]] == list(estimates.candidates[:20])
@@ -134,7 +134,7 @@ def test_estimates_in_a_notebook_are_their_first_rows(estimates: Estimates) -> N
 
 
 def test_estimates_plot_has_the_top_rows(estimates: Estimates) -> None:
-    """Each with as many digits as its error has; `rest` adds what the others hold together."""
+    """The chart has the first rows, and `rest` adds sums of shares."""
     found = list(estimates.rows(detected_only=True))[:10]
     shown = [
         (row["candidate"], format_share(row["share"], row["std_error"] / estimates.reports))
@@ -149,7 +149,7 @@ def test_estimates_plot_has_the_top_rows(estimates: Estimates) -> None:
 
 
 def test_plan_plot_is_its_prediction(plan: Plan) -> None:
-    """A place for each share that some candidate has, and one dot: the smallest detected share."""
+    """The curve has a point for each share, and a dot for the smallest detected share."""
     root = ElementTree.fromstring(plan.plot()._repr_svg_())  # noqa: S314  # ours
     (line,) = root.iter(f"{SVG}polyline")
     assert len(str(line.get("points")).split()) == len(set(plan.question.frequencies.shares))
@@ -158,7 +158,7 @@ def test_plan_plot_is_its_prediction(plan: Plan) -> None:
 
 
 def test_audit_in_a_notebook_says_what_was_found(audit: Audit) -> None:
-    """The verdict, the checks as text, and what was not examined; only losses are drawn."""
+    """The HTML has verdict, checks and parts that were not examined. Only losses are drawn."""
     assert drawn(audit) == [("epsilon_1", "1.9 / 2")]
     shown = audit._repr_html_()
     assert "1 of 2 checks found a fault in 1,000 trials of page." in shown
@@ -176,7 +176,7 @@ def test_beliefs_in_a_notebook_are_rounded_to_the_safe_side(privacy: PrivacyRepo
 
 
 def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
-    """The largest first, as points with their intervals, in the chart and in the table."""
+    """Chart and table have the changes in points with their intervals, the largest first."""
     rows = [row for row in sort_changes(comparison) if row["changed"]]
     assert len(rows) >= 2
     numbers = [

@@ -1,4 +1,4 @@
-"""The page of a decode: whole, small, harmless, and equal to the record."""
+"""Page of a decode: complete, small, safe, and equal to its record."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rows_of(page: str) -> list[list[str]]:
 
 
 def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: str) -> None:
-    """Counts, errors, shares, intervals, p-values and forged reports, row by row."""
+    """Each row of the table has the numbers of the record, forged reports included."""
     rows = rows_of(page)
     expected = sorted(
         estimates.rows(),
@@ -69,7 +69,7 @@ def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: s
 
 
 def test_forged_reports_are_told_on_request(estimates: Estimates, tmp_path: Path) -> None:
-    """Two columns more, of detected rows, and what they mean; the text stands in the file too."""
+    """With `forged`, detected rows have two more columns, which a sentence explains."""
     page = estimates.to_html(tmp_path / "report.html", forged=True)
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
     for row, cells in zip(estimates.rows(detected_only=True), rows_of(page), strict=False):
@@ -79,9 +79,9 @@ def test_forged_reports_are_told_on_request(estimates: Estimates, tmp_path: Path
 
 
 def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, page: str) -> None:
-    """The sentence, the chart, the table; then five parts that unfold without a script.
+    """Sentence, chart and table come first, and five sections follow that open without a script.
 
-    The table's intervals are called adjusted; tables of words have a class of their own.
+    Intervals of the table are called adjusted, and tables of words have a class of their own.
     """
     assert ">adjusted 95 % interval</th>" in page
     assert page.count('class="words"') == 6
@@ -97,7 +97,7 @@ def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, pag
 
 
 def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) -> None:
-    """Metric, parameters, both losses and what 50 % becomes, as computed."""
+    """The page has metric, parameters, both losses, and the largest beliefs from 50 %."""
     (collected,) = estimates.collections
     params = collected.params
     (found,) = [
@@ -116,7 +116,7 @@ def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) 
 
 
 def test_diagnostics_are_the_record_s(estimates: Estimates, page: str) -> None:
-    """Goodness of fit, and what limits detection."""
+    """The page has the goodness of fit and the limits of detection of the record."""
     found = tables(page)
     fit = {row[0]: row[1] for row in found["How well the candidates explain the bits"]}
     shown = estimates.diagnostics
@@ -127,7 +127,7 @@ def test_diagnostics_are_the_record_s(estimates: Estimates, page: str) -> None:
 
 
 def test_page_needs_nothing_but_itself(page: str) -> None:
-    """No address, no file, no handler, no style attribute; one style sheet and one script."""
+    """The page has no address, file, handler or style attribute, one style sheet and one script."""
     found = tags(page)
     names = [name for name, _ in found]
     assert names.count("style") == names.count("script") == 1
@@ -146,7 +146,7 @@ def test_page_needs_nothing_but_itself(page: str) -> None:
 
 
 def test_page_allows_its_own_style_and_script_only(page: str) -> None:
-    """Its policy names both by their hashes."""
+    """The policy of the page allows its style sheet and its script by their hashes."""
     (policy,) = [a["content"] for _, a in tags(page) if a.get("http-equiv")]
     assert str(policy).startswith("default-src 'none'; ")
     for name in ("style", "script"):
@@ -156,7 +156,7 @@ def test_page_allows_its_own_style_and_script_only(page: str) -> None:
 
 
 def test_every_drawing_has_a_caption_and_a_table(page: str) -> None:
-    """A figure each, with a sentence, and tables after it."""
+    """Each drawing is a figure with a sentence, and tables follow."""
     figures = re.findall(r"<figure>.*?</figure>", page, flags=re.DOTALL)
     assert len(figures) == len(drawings(page)) == 4
     assert all(re.search(r"<figcaption><strong>[^<]+\.</strong>", each) for each in figures)
@@ -166,7 +166,7 @@ def test_every_drawing_has_a_caption_and_a_table(page: str) -> None:
 
 
 def test_a_streamed_table_counts_candidates_without_rows(estimates: Estimates) -> None:
-    """What is not kept is undetected, and the hash is of the rows."""
+    """Candidates without a row count as undetected, and the hash is of the rows."""
     streamed = dataclasses.replace(estimates, n_candidates=10_000_000)
     page = estimates_page(streamed)
     others = 10_000_000 - len(estimates)
@@ -175,7 +175,7 @@ def test_a_streamed_table_counts_candidates_without_rows(estimates: Estimates) -
 
 
 def test_a_large_table_is_counted_beyond_a_thousand_rows(many: Estimates) -> None:
-    """1,000 detected of 100,000 candidates: 1,000 rows, the others counted, under 5 MB."""
+    """1,000 of 100,000 candidates have rows, the others are counted, in less than 5 MB."""
     page = estimates_page(many)
     assert len(page.encode()) < 5_000_000
     assert len(rows_of(page)) == 1000
@@ -187,7 +187,7 @@ def test_a_large_table_is_counted_beyond_a_thousand_rows(many: Estimates) -> Non
 
 
 def test_hostile_strings_are_text(estimates: Estimates) -> None:
-    """As candidates, metric, file names and command: no element comes from them."""
+    """Candidates, metric, file names and command create no element."""
     candidates = [*HOSTILE, *estimates.candidates[len(HOSTILE) :]]
     (collected,) = estimates.collections
     hostile = dataclasses.replace(
@@ -213,9 +213,9 @@ def test_hostile_strings_are_text(estimates: Estimates) -> None:
 
 
 def test_the_distribution_stands_with_its_error() -> None:
-    """The last two cells of a row, where the distribution was asked for.
+    """With `distribution`, the last two cells are the share and its error.
 
-    Categories have no residuals; the rest is as for strings.
+    Categories have no residuals.
     """
     params = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
     counts = simulate_counts(Population(["a", "b"], [3, 1]), params, n_reports=10_000, seed=1)
@@ -230,7 +230,7 @@ def test_the_distribution_stands_with_its_error() -> None:
 
 
 def test_nothing_detected_is_a_page_too() -> None:
-    """Few reports of strings that are no candidates."""
+    """A page without a detection is complete."""
     counts = simulate_counts(
         Population(["x"], [1]), Params.profile("strict"), n_reports=200, seed=3
     )
@@ -242,9 +242,9 @@ def test_nothing_detected_is_a_page_too() -> None:
 
 
 def test_origin_is_on_the_page(estimates: Estimates) -> None:
-    """Command, hashes of files, counts and candidates, versions.
+    """The page has command, hashes of files, counts and candidates, and versions.
 
-    That of candidates is `LC_ALL=C sort -u FILE | sha256sum`.
+    The hash of the candidates equals `LC_ALL=C sort -u FILE | sha256sum`.
     """
     lines = b"".join(sorted(name.encode() + b"\n" for name in estimates.candidates))
     origin = Origin(command="rappor decode w", files=(InputFile(name="w", sha256="ab" * 32),))

@@ -1,4 +1,4 @@
-"""The charts of a report: every dot, interval and square is where the record says."""
+"""Charts of a report: every dot, interval and square has the position of its number."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def figures(estimates: Estimates) -> dict[str, ElementTree.Element]:
 
 
 def across(place: str | None) -> float:
-    """Return where something is, in per cent of the width."""
+    """Return the position of an element, in per cent of the width."""
     return float(str(place).removesuffix("%"))
 
 
 def share_at(drawing: ElementTree.Element) -> Callable[[float], float]:
-    """Return what a place on the axis of shares means, read from its labels."""
+    """Return the share at a position, read from the labels of the axis."""
     labels = [
         (across(text.get("x")), float(str(text.text).removesuffix(" %")) / 100)
         for text in drawing.findall(f"{SVG}text")
@@ -46,7 +46,7 @@ def share_at(drawing: ElementTree.Element) -> Callable[[float], float]:
 def test_every_dot_and_interval_equals_its_row(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
-    """Detected rows with the adjusted interval and full dots, the nearest others hollow."""
+    """Detected rows have full dots and adjusted intervals, and the nearest others hollow dots."""
     drawing = figures[SHARES]
     place = share_at(drawing)
     rows = report(estimates).charted
@@ -72,7 +72,7 @@ def test_every_dot_and_interval_equals_its_row(
 def test_every_square_is_its_residual(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
-    """At most 64 x 64, full above the fit and hollow below, the most extreme of its block."""
+    """At most 64 x 64 squares are drawn, full above the fit and hollow below it."""
     (collected,) = estimates.collections
     assert collected.residuals is not None
     (found,) = report(estimates).collections
@@ -93,7 +93,7 @@ def test_every_square_is_its_residual(
 def test_every_cohort_is_drawn_where_its_reports_are(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
-    """Least and most of the reports and of the true bits of each pair of cohorts."""
+    """A bar has the smallest and largest number of a pair of cohorts."""
     (found,) = report(estimates).collections
     (collected,) = estimates.collections
     for name, values in ((REPORTS, collected.reports), (BITS, collected.true_bits.mean)):
@@ -117,7 +117,7 @@ def test_every_cohort_is_drawn_where_its_reports_are(
 def test_axes_say_what_they_show_and_where_they_begin(
     figures: dict[str, ElementTree.Element],
 ) -> None:
-    """Titles with units, cohorts in steps of a power of two; names stay clear of the intervals."""
+    """Axes have titles with units, and cohorts are named in steps of a power of two."""
     texts = {name: [text_of(text) for text in each.iter(f"{SVG}text")]
              for name, each in figures.items()}  # fmt: skip
     assert "share of the reports" in texts[SHARES]
@@ -134,7 +134,7 @@ def test_axes_say_what_they_show_and_where_they_begin(
 
 
 def test_every_drawing_is_named_and_needs_no_style(figures: dict[str, ElementTree.Element]) -> None:
-    """A name that assistive technology reads; presentation attributes, no style."""
+    """A drawing has a name for assistive technology, and no style attribute."""
     assert set(figures) == {SHARES, REPORTS, BITS, RESIDUALS}
     for drawing in figures.values():
         for element in drawing.iter():

@@ -1,4 +1,4 @@
-"""Where numbers are drawn, and how they are written."""
+"""Scales: positions of numbers, ticks, and formatted shares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rappor.reporting.scale import Scale
     ],
 )
 def test_a_scale_spans_its_values(values: list[float], low: float, high: float) -> None:
-    """One value is in the middle of a span, also where it is zero."""
+    """A single value, also 0, is in the middle of the axis."""
     scale = Scale.over(values, start=10.0, end=0.0)
     assert (scale.low, scale.high) == (low, high)
     assert (scale(low), scale(high), scale((low + high) / 2)) == (10.0, 0.0, 5.0)
@@ -39,12 +39,12 @@ def test_a_scale_spans_its_values(values: list[float], low: float, high: float) 
 def test_ticks_are_round_numbers_of_the_span_with_both_ends(
     high: float, n: int, ticks: list[float]
 ) -> None:
-    """Whatever the last digit of a step is in binary."""
+    """Ticks include both ends, whatever the rounding in binary is."""
     assert Scale(low=0.0, high=high, start=0.0, end=1.0).ticks(n) == pytest.approx(ticks)
 
 
 def test_ticks_of_a_logarithmic_axis_are_powers_of_ten() -> None:
-    """With 2 and 5 times as much where these are few."""
+    """Ticks are powers of ten, with their multiples by 2 and 5 if they are few."""
     wide = Scale.over([1.0, 1e6], start=0.0, end=1.0, log=True)
     assert wide.ticks(5) == [1, 10, 100, 1e3, 1e4, 1e5, 1e6]
     near = Scale.over([0.01, 0.3], start=0.0, end=1.0, log=True)
@@ -54,7 +54,7 @@ def test_ticks_of_a_logarithmic_axis_are_powers_of_ten() -> None:
 
 @given(st.lists(st.tuples(st.floats(-0.1, 1.0), st.floats(0.001, 0.2)), min_size=1, max_size=12))
 def test_a_broken_axis_keeps_order_and_leaves_out_no_row(rows: list[tuple[float, float]]) -> None:
-    """More is never drawn before less, and every end of a row has its place below or above."""
+    """Positions keep the order of numbers, and every end of a row is below or above the gap."""
     spans = [(low, low + length) for low, length in rows]
     scale = Scale.broken(spans, start=2.0, end=98.0)
     ends = sorted(end for span in spans for end in span)
@@ -84,5 +84,5 @@ def test_a_broken_axis_keeps_order_and_leaves_out_no_row(rows: list[tuple[float,
 def test_a_share_has_two_digits_that_count_of_its_error(
     share: float | None, error: float | None, text: str
 ) -> None:
-    """No more; of an unknown error three, of an unknown share nothing."""
+    """A share has two digits of its error, or three digits for an unknown error."""
     assert format_share(share, error) == text
