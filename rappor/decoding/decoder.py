@@ -57,7 +57,7 @@ from rappor.decoding.forgery_breakdown import (
 from rappor.decoding.inference import EntryEstimates, build_estimates, build_normal_interval
 from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.debias import Target, debias
-from rappor.estimator.design_matrix import Design
+from rappor.estimator.design_matrix import Columns
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.device_assumptions import add_collections
 from rappor.estimator.error_control import ErrorControl
@@ -76,6 +76,7 @@ from rappor.estimator.score_tests import (
     compute_ones_variance,
 )
 from rappor.estimator.selection import SCREENED, Selection, select_candidates
+from rappor.estimator.set_refit import has_sets, refit_sets
 from rappor.estimator.shrinkage import ShrunkenFit
 from rappor.protocol.encodings import get_encoding
 
@@ -187,8 +188,12 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             selection = fit_all_if_saturated(
                 target, distinct.design, select_candidates(target, distinct.design, progress)
             )
+        design: Columns = distinct.design
+        # A shrunken fit has no selected columns that could be refitted.
+        if has_sets(target) and not isinstance(selection.fit, ShrunkenFit):
+            target, design, selection = refit_sets(target, design, selection)
         estimates = _build_string_estimates(
-            target, distinct, selection, error_control, distribution=distribution
+            target, distinct, design, selection, error_control, distribution=distribution
         )
     return dataclasses.replace(estimates, listed=frozenset(listed_strings))
 
@@ -323,6 +328,7 @@ def _is_streamed(
 def _build_string_estimates(
     target: Target,
     distinct: DistinctCandidates,
+    design: Columns,
     selection: Selection,
     error_control: ErrorControl,
     *,
@@ -333,13 +339,14 @@ def _build_string_estimates(
     Parameters
     ----------
     target : n rows.
-    distinct : the candidates, whose design matrix has one column for each of c entries.
+    distinct : the candidates, which have c distinguishable entries.
+    design : the columns of the fit, one for each entry.
     selection : the fit, and the estimates of the c entries.
     error_control, distribution : as in `decode`.
     """
     tail, p_values = _compute_p_values(target, selection)
     thresholds = Thresholds(error_control.for_ones(_compute_ones_variance(target)), p_values)
-    forgery_effects = compute_string_effects(target, distinct.design, selection, tail, thresholds)
+    forgery_effects = compute_string_effects(target, design, selection, tail, thresholds)
     entries = EntryEstimates(
         names=distinct.candidates.strings,
         entry=distinct.entry,
@@ -353,12 +360,12 @@ def _build_string_estimates(
             tail,
             devices=_count_sampling_devices(target, selection),
         ),
-        covariance=partial(_compute_covariance, target, distinct.design, selection),
+        covariance=partial(_compute_covariance, target, design, selection),
         shares=_estimate_posterior_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
         breakdown=count_forged_reports(forgery_effects, thresholds.detected, target.n_reports),
     )
-    findings = _collect_diagnostics(target, distinct, selection, thresholds)
+    findings = _collect_diagnostics(target, distinct, design, selection, thresholds)
     return build_estimates(entries, target, findings)
 
 
@@ -384,7 +391,11 @@ def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, P
 
 
 def _collect_diagnostics(
-    target: Target, distinct: DistinctCandidates, selection: Selection, thresholds: Thresholds
+    target: Target,
+    distinct: DistinctCandidates,
+    design: Columns,
+    selection: Selection,
+    thresholds: Thresholds,
 ) -> dict[str, Any]:
     """Collect the diagnostics of a decode of strings, ready for JSON.
 
@@ -398,7 +409,7 @@ def _collect_diagnostics(
     # explain the collisions of the rare ones. The fit of all candidates shows if the list is
     # complete.
     is_bad_fit = goodness_of_fit["p_value"] < diagnostics.FIT_FALSE_ALARM
-    complete_fit = fit_all_for_test(target, distinct.design, selection) if is_bad_fit else None
+    complete_fit = fit_all_for_test(target, design, selection) if is_bad_fit else None
     if complete_fit is not None:
         goodness_of_fit["all_candidates_p_value"] = diagnostics.compute_fit_p_value(
             target, complete_fit
@@ -495,7 +506,7 @@ def _count_sampling_devices(target: Target, selection: Selection) -> float:
 
 
 def _compute_covariance(
-    target: Target, design: Design, selection: Selection, entries: Integers
+    target: Target, design: Columns, selection: Selection, entries: Integers
 ) -> Floats:
     """Compute the covariance of the estimates of some entries in one joint fit.
 

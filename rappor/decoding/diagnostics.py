@@ -255,7 +255,7 @@ def count_undetected_intervals(estimate: Floats, std_error: Floats, detected: Bo
 def _compute_effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple[Floats, Floats]:
     """Compute the mean of each row's ones, (n,), and the effective number of reports, (n,)."""
     gap = target.q_star - target.p_star
-    mean = np.clip(target.p_star + gap * np.clip(fit.fitted, 0.0, 1.0), 0.0, 1.0)
+    mean = np.clip(target.compute_ones_probability(fit.fitted), 0.0, 1.0)
     variance = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
     smallest = _LEAST_VARIANCE / np.maximum(target.reports, 1)
     return mean, variance / np.maximum(noise * gap**2, smallest)

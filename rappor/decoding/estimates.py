@@ -24,6 +24,7 @@ from rappor.decoding.contrasts import Contrast, RowCovariance, compute_critical_
 from rappor.decoding.diagnostics import Caution, list_cautions
 from rappor.decoding.spreadsheet_csv import csv_text
 from rappor.estimator.error_control import ErrorControl
+from rappor.protocol.encodings import get_encoding
 
 COLUMNS: Final = (
     "candidate",
@@ -97,7 +98,7 @@ class Estimates(DisplayedRecord):
         `rappor.estimator.p_values.EDGES`. Candidates of one group count once.
     reports : number of reports.
     unallocated : share of the reports that no detected candidate explains, unclipped. NaN if the
-        encoding is `boolean`.
+        encoding is `boolean` or `set`, whose shares do not add up to 1.
     unallocated_std_error : its standard error.
     assumptions : one line about the devices behind the reports, on which all errors depend.
     remaining : shares of the detected rows after the first 10, 20, 50, 100 and 1000 rows together.
@@ -193,8 +194,32 @@ class Estimates(DisplayedRecord):
 
         The list was chosen before the counts were seen, so the sum of its estimates is unbiased. A
         string that cannot be distinguished from a listed string counts as listed. None if the entry
-        has no list, or if the counts contain no information about one of its strings.
+        has no list, if the counts contain no information about one of its strings, or for sets,
+        whose devices may have listed and other items.
         """
+        if (total := self._sum_listed()) is None or self.has_sets:
+            return None
+        reach = compute_critical_value(self.error_control.confidence)
+        return Contrast.from_variance("not in the list", 1 - total[0], total[1], reach)
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether a device may have several candidates: the reports are of sets."""
+        return get_encoding(self.collections[0].params).supports_items
+
+    @property
+    def mean_listed_items(self) -> Contrast | None:
+        """Mean number of listed items in the set of a device: the sum of their shares.
+
+        None for other encodings than sets, and otherwise as `not_listed`.
+        """
+        if (total := self._sum_listed()) is None or not self.has_sets:
+            return None
+        reach = compute_critical_value(self.error_control.confidence)
+        return Contrast.from_variance("listed items of a device", *total, reach)
+
+    def _sum_listed(self) -> tuple[float, float] | None:
+        """Compute the sum of the shares of the listed strings, and its variance."""
         if not self.listed:
             return None
         # A listed string may be in an identifiability group with a string outside the list. The
@@ -203,9 +228,8 @@ class Estimates(DisplayedRecord):
         rows = np.flatnonzero(np.isin(self.covariance.entry, entries))
         if not np.isfinite(self.std_error[rows]).all():
             return None
-        (value,), ((variance,),) = self.covariance.compute_contrasts(rows, -np.ones((1, len(rows))))
-        reach = compute_critical_value(self.error_control.confidence)
-        return Contrast.from_variance("not in the list", 1 + value, variance, reach)
+        (value,), ((variance,),) = self.covariance.compute_contrasts(rows, np.ones((1, len(rows))))
+        return float(value), float(variance)
 
     def order(self, *, detected_only: bool = False) -> Integers:
         """Return the indices of the rows in reading order: listed strings first.
@@ -377,6 +401,11 @@ class Estimates(DisplayedRecord):
             "unallocated": number_or_none(self.unallocated),
             "unallocated_std_error": number_or_none(self.unallocated_std_error),
             **({} if self.not_listed is None else {"not_listed": self.not_listed.to_dict()}),
+            **(
+                {}
+                if self.mean_listed_items is None
+                else {"mean_listed_items": self.mean_listed_items.to_dict()}
+            ),
             **(
                 {"contrasts": [contrast.to_dict() for contrast in self.contrasts]}
                 if self.contrasts

@@ -50,7 +50,7 @@ from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.popcounts import compute_popcount_range
 from rappor.decoding.closed_form import average_by_precision
 from rappor.estimator.debias import Target
-from rappor.estimator.design_matrix import Design
+from rappor.estimator.design_matrix import Columns
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.proportion_tests import Proportions
 from rappor.estimator.score_tests import NullTail
@@ -90,7 +90,7 @@ class Rows:
 
 
 def compute_string_effects(
-    target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
+    target: Target, design: Columns, selection: Selection, tail: NullTail, thresholds: Thresholds
 ) -> Rows:
     """Compute the effect of forged reports on the detected strings.
 

@@ -84,7 +84,8 @@ class Target:
     ----------
     proportions : (n,) float64. y: (c_ij / N_j - p*) / (q* - p*), unclipped ([EPK14] section 4).
     reports : (n,) float64. N_j of the row's cohort, 0 for an empty cohort.
-    p_star, q_star : (n,) float64. p* and q* of the row's collection.
+    p_star, q_star : (n,) float64. p* and q* of the row's collection; for sets p' and q'
+        (`Response.regression_probabilities`).
     p, q : (n,) float64. Probabilities of the instantaneous response of the row's collection.
     reports_per_device : (n,) float64. R of the row's collection. It is 1 if every device reports
         once.
@@ -94,6 +95,12 @@ class Target:
     n_reports : number of reports in all collections.
     counts : (g,) the collections.
     repetitions : (g,) the assumed reports per device of each collection.
+    least_proportion : (n,) float64. Smallest possible expected proportion. It is 0, but negative
+        for sets: their shares have a sum above 1, and the background contains 1 minus this sum.
+    offset : (n,) float64, or 0. Known part of the expected proportion of each row. The regression
+        explains the remaining part. Only the refit of sets uses it (`set_refit`).
+    extra_variance : (n,) float64, or 0. Variance of each proportion that neither the coins nor the
+        collisions cause. Only the refit of sets uses it.
     """
 
     proportions: Floats
@@ -108,6 +115,9 @@ class Target:
     n_reports: int
     counts: tuple[Counts, ...]
     repetitions: tuple[Repetition, ...]
+    least_proportion: Floats | float = 0.0
+    offset: Floats | float = 0.0
+    extra_variance: Floats | float = 0.0
 
     def __len__(self) -> int:
         return len(self.proportions)
@@ -132,15 +142,14 @@ class Target:
 
         Parameters
         ----------
-        theta : (n,) float64, or a number for all rows. Clipped to [0, 1], because fitted values may
-            lie outside.
+        theta : (n,) float64, or a number for all rows. Clipped to the possible proportions, because
+            fitted values may lie outside.
 
         Returns
         -------
         (n,) float64, in squared shares. Infinite in cohorts without reports.
         """
-        gap = self.q_star - self.p_star
-        mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
+        gap, mean = self.q_star - self.p_star, self.compute_ones_probability(theta)
         repeated_part = (self.reports_per_device - 1) * (mean - self.p) * (self.q - mean)
         report_variance = mean * (1 - mean) + repeated_part
         # Without false ones (or false zeros), a row without true ones has the variance 0, and its
@@ -152,7 +161,13 @@ class Target:
         )
         # Empty cohorts divide by zero. Their variance is replaced by infinity.
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.reports > 0, report_variance / self.reports / gap**2, np.inf)
+            coin_variance = report_variance / self.reports / gap**2
+        return np.where(self.reports > 0, coin_variance + self.extra_variance, np.inf)
+
+    def compute_ones_probability(self, theta: Floats) -> Floats:
+        """Compute mu = p* + (q* - p*) theta, (n,), with theta clipped to the possible values."""
+        inside = np.clip(theta, self.least_proportion, 1.0)
+        return np.asarray(self.p_star + (self.q_star - self.p_star) * inside)
 
     def compute_device_variance(self, theta: Floats) -> Floats:
         """Compute the part of each row's variance that comes from the devices.
@@ -168,8 +183,7 @@ class Target:
         -------
         (n,) float64, in squared shares. Very large in cohorts without reports.
         """
-        gap = self.q_star - self.p_star
-        mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
+        gap, mean = self.q_star - self.p_star, self.compute_ones_probability(theta)
         devices = np.maximum(self.reports / self.reports_per_device, _TINY)
         return np.asarray((mean - self.p) * (self.q - mean) / devices / gap**2)
 
@@ -192,7 +206,7 @@ class Target:
         """
         excess = np.asarray((self.proportions - fitted) / np.sqrt(variance))
         gap = self.q_star - self.p_star
-        mean = self.p_star + gap * np.clip(fitted, 0.0, 1.0)
+        mean = self.compute_ones_probability(fitted)
         is_sparse = (self.reports > 0) & (self.reports * mean * (1 - mean) < _FEW_ONES)
         # With a mean of 0 or 1 the deviance is infinite for any other count.
         is_sparse &= (mean > 0) & (mean < 1)
@@ -250,8 +264,17 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
     # Numbers of a collection, repeated in all its rows.
     columns = {
         name: np.repeat([getattr(counts.params, name) for counts in collections], n_rows)
-        for name in ("p_star", "q_star", "p", "q", "density")
+        for name in ("p", "q", "density")
     }
+    probabilities = [counts.params.response.regression_probabilities for counts in collections]
+    columns["p_star"], columns["q_star"] = np.repeat(probabilities, n_rows, axis=0).T
+    # A bit is 1 with probability p* of the response at least, also where the shares of the fit
+    # have a sum above 1.
+    least = [
+        (counts.params.p_star - low) / (high - low)
+        for counts, (low, high) in zip(collections, probabilities, strict=True)
+    ]
+    columns["least_proportion"] = np.repeat(least, n_rows)
     # An empty cohort has the proportion -p* / (q* - p*). Its infinite noise gives it the weight 0.
     gap = columns["q_star"] - columns["p_star"]
     return Target(

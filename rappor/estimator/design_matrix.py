@@ -6,7 +6,7 @@ The matrix is computed in blocks of columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,17 @@ ten thousand."""
 _GATHERED: Final = 1 << 15
 """Number of cells that are looked up at a time: 512 KB of values, which fit the second cache of a
 core."""
+
+
+class Columns(Protocol):
+    """A design matrix whose columns can be read: zeros and ones, or derivatives for sets."""
+
+    @property
+    def n_candidates(self) -> int:
+        """Number of candidates."""
+
+    def columns(self, chosen: Integers) -> sparse.csc_array:
+        """Return the columns of some candidates, (n, len(chosen))."""
 
 
 class Design:

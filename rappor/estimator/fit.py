@@ -163,8 +163,9 @@ class Fit:
 
         Parameters
         ----------
-        columns : (n, c) sparse. Entries are 1. In a comparison of samples, a candidate has a second
-            column with entries -1, which stands for a share that falls.
+        columns : (n, c) sparse. Entries are 1, for sets the derivatives of the rows. In a
+            comparison of samples, a candidate has a second column with entries -1, which stands for
+            a share that falls.
 
         Returns
         -------
@@ -174,7 +175,7 @@ class Fit:
         # The residual is orthogonal to the selected columns, so x_s and z_s have the same score.
         score = columns.T @ (self.weight * self.residual)
         cross = weighted_products(columns, self.weight, self.basis)
-        unprojected_information = abs(columns).T @ self.weight
+        unprojected_information = columns.power(2).T @ self.weight
         information = unprojected_information - self.equations.compute_inverse_forms(cross)
         is_identified = information > _LEAST_INFORMATION * unprojected_information
         return score, np.where(is_identified, information, 0.0)
@@ -192,7 +193,7 @@ class Fit:
         estimate, std_error : (s,) float64 each, as shares.
         """
         columns = slice(len(self.coefficients) - self.n_selected, None)
-        information = (abs(self.basis).T @ self.weight)[columns]
+        information = (self.basis.power(2).T @ self.weight)[columns]
         variance = self.inverse.diagonal()[columns]
         # The product of information and variance is 1 / (1 - R^2) of the regression of the column
         # on all other columns. It grows without bound when the column is a combination of others.
@@ -300,8 +301,8 @@ def fit_rows(
         equations = NormalEquations(basis, taper_weight / (coin_variance + tau2)).reuse_if_equal(
             equations
         )
-        coefficients = equations.solve(target.proportions, coefficients)
-        fitted = basis @ coefficients
+        coefficients = equations.solve(target.proportions - target.offset, coefficients)
+        fitted = basis @ coefficients + target.offset
         residual = target.proportions - fitted
         coin_variance = target.compute_noise_variance(fitted)
         taper_weight, psi_slope = compute_psi(target.compute_excess(fitted, coin_variance + tau2))
@@ -314,8 +315,8 @@ def fit_rows(
     # The last fit uses the final weights. Coefficients and weights of the result belong together.
     weight = taper_weight / (coin_variance + tau2)
     equations = NormalEquations(basis, weight).reuse_if_equal(equations)
-    coefficients = equations.solve(target.proportions, coefficients)
-    fitted = basis @ coefficients
+    coefficients = equations.solve(target.proportions - target.offset, coefficients)
+    fitted = basis @ coefficients + target.offset
     kappa = float(np.sum(psi_slope / (coin_variance + tau2)) / np.sum(weight))
     return Fit(
         residual=target.proportions - fitted,

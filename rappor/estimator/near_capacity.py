@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from rappor.estimator.debias import Target
-from rappor.estimator.design_matrix import Design
+from rappor.estimator.design_matrix import Columns, Design
 from rappor.estimator.fit import LEAST_NOISE, Fit, fit_rows
 from rappor.estimator.selection import Selection
 from rappor.estimator.shrinkage import ShrunkenFit, fit_shrunken
@@ -139,7 +139,7 @@ def fit_all_by_least_squares(
     return Selection(selected=np.arange(n), fit=fit, estimate=estimate, std_error=std_error)
 
 
-def fit_all_for_test(target: Target, design: Design, selection: Selection) -> Fit | None:
+def fit_all_for_test(target: Target, design: Columns, selection: Selection) -> Fit | None:
     """Fit all candidates by least squares, only to test the goodness of their fit.
 
     Candidates that are present but too rare to be selected collide with other strings, so that the

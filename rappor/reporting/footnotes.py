@@ -153,6 +153,11 @@ def format_detections(estimates: Estimates) -> str:
 
 def format_unallocated(estimates: Estimates) -> Iterator[str]:
     """Yield a sentence about the unallocated share, if each report has one value."""
+    if (items := estimates.mean_listed_items) is not None:
+        yield (
+            f"A device has {items.estimate:.2f} of the listed items on average (standard error "
+            f"{items.std_error:.2f})."
+        )
     if not math.isfinite(estimates.unallocated):
         # A device may have several values of a set, so shares do not add up to 1.
         return

@@ -132,6 +132,19 @@ class Response(ABC):
         """Probability q* that a true 1 is sent as 1."""
 
     @property
+    def regression_probabilities(self) -> tuple[float, float]:
+        """Probabilities p' and q' of a bit in the regression on hashed candidates.
+
+        The expected proportion of ones at bit i of cohort j is p' + (q' - p') y, where
+
+            y = sum of the shares of the candidates with bit i + (1 - sum of all shares) density
+
+        and density is the probability that a random string sets the bit. p* and q* fulfil the
+        equation for a device with one value.
+        """
+        return self.p_star, self.q_star
+
+    @property
     @abstractmethod
     def has_instantaneous_noise(self) -> bool:
         """Whether reports differ from the permanent response."""
