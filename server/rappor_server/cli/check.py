@@ -49,9 +49,8 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
     promised: if min_cohort falls, or if min_reports falls to 0 or rises from 0. The command also
     names the metrics that left the registry and whose sums are still stored: in the SQLite file
     beside one of the registries, or in the database of the variable RAPPOR_SERVER_DATABASE. The
-    exit code is 1
-    if the registry must not be served, because a change is refused, or because a metric that
-    reports every event has no min_cohort of its own.
+    exit code is 1 if the registry must not be served, because a change is refused, or because a
+    metric that reports every event has no min_cohort of its own.
     """
     from rappor_server.ingest.registry_check import (
         check_edit,

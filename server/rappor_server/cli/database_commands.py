@@ -1,12 +1,13 @@
 """Commands that maintain the database: migrate, backup, restore, prune, forget, export.
 
-| command | database     | collectors may run | changes                                 |
-|---------|--------------|--------------------|-----------------------------------------|
-| migrate | older schema | of that version    | the schema; copies an SQLite file first |
-| backup  | any          | yes                | nothing but a new file                  |
-| restore | empty        | no                 | fills the database                      |
-| prune   | any          | yes                | deletes old keys, closes blocks         |
-| export  | any          | yes                | nothing but new files                   |
+| command | database     | collectors may run | changes                                           |
+|---------|--------------|--------------------|---------------------------------------------------|
+| migrate | older schema | of that version    | the schema; copies an SQLite file first           |
+| backup  | any          | yes                | nothing but a new file                            |
+| restore | empty        | no                 | fills the database                                |
+| prune   | any          | yes                | deletes old keys and expired sums, closes blocks  |
+| forget  | any          | yes                | deletes the sums of a metric                      |
+| export  | any          | yes                | nothing but new files                             |
 
 A timer of systemd runs `prune` and `backup` every day (`packaging/`).
 """

@@ -135,9 +135,9 @@ class AcceptedParams:
         - 2 * (bytes of all counters of one day): they are written to SQLite's write-ahead log and
           to its file.
         - 4 * (bytes of the inbox): keys and their index take less.
-        - 2,100 bytes for each key: in a large table, each random key changes a page of its own in
-          the log. The log is emptied after each transaction of a merge, which limits the number of
-          keys.
+        - 4,200 bytes (`_LOGGED_PAGE_BYTES`) for each key: in a large table, each random key
+          changes a page of its own in the log. The log is emptied after each transaction of a
+          merge, which limits the number of keys.
 
         Parameters
         ----------
