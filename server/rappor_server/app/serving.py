@@ -2,13 +2,14 @@
 
 `rappor-server serve` creates one `Server` and calls `run`. The life of the process:
 
-    open_sockets    bind the addresses; an address in use ends the command at once
+    open_sockets    bind the addresses; an address in use ends the command with status 2
     startup         raise the limit of descriptors, open the collector, accept connections,
-                    send READY=1 to systemd
+                    send READY=1 to systemd; a collector that cannot be opened ends the process
+                    with status 3
     SIGHUP          read the input files again; invalid files change nothing
     SIGTERM         shutdown: accept nothing more, complete the requests in progress, close the
                     collector, which merges all uploads that wait
-    hang            a timer kills the process if the shutdown takes longer than
+    hang            a timer kills the process with status 1 if the shutdown takes longer than
                     `commit_seconds` and 20 seconds
 
 The sockets are bound before the collector is opened. A second collector on the same address
@@ -199,13 +200,15 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         logs.log_loop_errors(loop)
         _raise_descriptor_limit(self._settings.max_connections + _OTHER_DESCRIPTORS)
-        # uvicorn runs the lifespan of the application, which opens the collector. With TLS it gets
-        # no socket, so that `TlsAcceptor` alone accepts connections.
+        # uvicorn runs the lifespan of the application, which opens the collector. If that fails,
+        # uvicorn exits with status 3 here. With TLS it gets no socket, so that `TlsAcceptor` alone
+        # accepts connections.
         await super().startup([] if self._tls else [self._sockets.public])
         if self._tls:
             acceptor = self._make_tls_acceptor(self._tls)
             self._tasks.append(loop.create_task(acceptor.keep_accepting()))
         if self._sockets.admin is not None:
+            # uvicorn closes all of its `servers` at the shutdown.
             self.servers.append(
                 await loop.create_server(
                     lambda: self._make_protocol(OperatorProtocol), sock=self._sockets.admin
@@ -231,7 +234,7 @@ class Server(uvicorn.Server):
         # Commits in progress may take `commit_seconds` beyond the grace period.
         self._kill_timer = end_within(_GRACE_SECONDS + self._settings.commit_seconds)
         notify_systemd("STOPPING=1")
-        for task in self._tasks:
+        for task in self._tasks:  # the acceptor of TLS and the monitor of slow readers
             task.cancel()
         await super().shutdown(sockets)
 
@@ -276,6 +279,7 @@ class Server(uvicorn.Server):
         """
         collector: Collector = self._app.state.collector
         try:
+            # The demo has another clock than `utc_today`, and never reloads.
             inputs = InputFiles.read(self._settings, today=utc_today())
             # The certificate comes first: it can still fail. `adopt` cannot fail after the checks
             # of `read`, except at midnight, when another day may expire a stop.

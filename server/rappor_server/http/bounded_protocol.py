@@ -23,11 +23,11 @@ the newest request the `cycle`, and puts a request that arrives before the previ
 complete into the `pipeline`. Responses leave in the order of the requests. A connection is in one
 of these states:
 
-    refused     One connection too many. It gets the problem 503 (all connections) or 429
-                (connections of its source), and is closed.
+    refused     The connection exceeds a limit. It gets the problem 503 (limit of all connections)
+                or 429 (limit of one source), and is closed.
     waiting     No response is in progress, and the head of the next request is incomplete. A timer
-                closes the connection after `body_seconds`. It starts with the connection, and
-                after a response with the first byte that follows.
+                closes the connection after `body_seconds`. For the first request the timer starts
+                with the connection, for later requests with the first byte after the response.
     responding  At least one request is in progress or in the pipeline. No timer runs: the
                 application has limits of its own.
     closing     The client sent bytes that are not HTTP, or requested another protocol such as a
@@ -119,6 +119,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Start the timer of the first head, or refuse the connection if a limit is reached."""
         super().connection_made(transport)
+        # uvicorn has created a flow control of its own, which reads while requests wait.
         self.flow = _PipelineFlowControl(transport, self.pipeline)
         if self.has_connection_limits and (refusal := self._acquire()):
             limit, problem = refusal
@@ -275,6 +276,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _settings(self) -> Settings:
+        """Settings of the collector."""
         settings: Settings = self.app_state[SETTINGS]
         return settings
 
@@ -296,7 +298,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _count_head(self, n_bytes: int) -> None:
         """Count a packet that ended inside a head or trailers; abort if they are too large.
 
-        There is no response: a client that sends such heads is not interested in one.
+        The client gets no response. No honest client sends 16 KB of headers, and a response could
+        only follow the responses to earlier requests.
         """
         if self._n_head_bytes == _NOT_COUNTED:
             self._n_head_bytes = 0
