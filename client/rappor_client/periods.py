@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 Clock = Callable[[], float]
-"""Returns the present time, in seconds since 1970 (UTC)."""
+"""A function that returns the present time, in seconds since 1970 (UTC)."""
 
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
@@ -41,7 +41,7 @@ _INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
     "week": (WEEK, _MONDAY),
     "epoch": (DAY, 0.0),
 }
-"""Contains the length of each interval and the start of the first interval, in seconds."""
+"""Length of each interval in seconds, and time at which the first whole one of 1970 begins."""
 _EPOCH_MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
 
 

@@ -40,7 +40,7 @@ SPEED = 20_000
 """Factor by which the clock runs too fast. A day takes four seconds."""
 VALUES = [f"value {i}" for i in range(5)]
 OFF = (0.0, 0.0, 3650 * 86400.0, -3650 * 86400.0)
-"""Contains errors of the clock, in seconds. Half of the draws give no error."""
+"""Errors of the clock in seconds, of which half are none."""
 
 
 class Numbered:

@@ -12,7 +12,7 @@ from rappor_client import Client
 from rappor import Metric
 
 _LOCK_SECONDS = 5.0
-"""Longest wait for the lock of the folder, in seconds. No test holds the lock so long."""
+"""Longest wait for the lock of the folder, in seconds. No test has the lock for so long."""
 
 
 def finish_ended_intervals(client: Client) -> None:

@@ -95,7 +95,7 @@ CALLS: dict[str, Callable[[Client, Path], object]] = {
     "open without consent": lambda _, folder: open_client(folder, consent=False).disabled_reason,
     "exit": lambda client, _: (client.record("page", "y"), sys.exit())[1],
 }
-"""Contains the calls by name."""
+"""Calls that the program makes, by name. Each takes the client and the folder."""
 
 
 def main(name: str, folder: Path) -> None:

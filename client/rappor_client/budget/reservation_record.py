@@ -82,6 +82,7 @@ def write(host: Path, years: Mapping[int, float]) -> None:
         with replace_file(host / NAME, mode=PRIVATE) as file:
             file.write(data)
     except OSError:
+        # "r+b" changes the existing bytes in place, which needs no free space.
         with (host / NAME).open("r+b") as file:
             file.write(data)
             file.truncate()
@@ -106,6 +107,8 @@ def _read_valid(host: Path) -> dict[int, float]:
         return {}
     if not is_intact(data):
         raise DamagedError(NAME)
+    # The checksum is right, so these are not the bytes of a crash. Another number of lines, keys
+    # that are no years, and values that are no numbers come from another version.
     try:
         magic, text, _checksum = data.splitlines(keepends=True)
         plain = json.loads(text)

@@ -63,6 +63,7 @@ class State:
     @classmethod
     def from_secret(cls, sealed_secret: Sealed, **fields: Any) -> Self:
         """Return the state of a secret. Empty bytes give a state without a secret."""
+        # Only a withdrawal writes a state without a secret. It keeps the reservations.
         if not sealed_secret.bytes:
             return cls(secret=None, sealed_secret=sealed_secret, secret_id=b"", **fields)
         secret = Secret(sealed_secret.bytes)
@@ -98,6 +99,7 @@ class State:
 
     def to_text(self) -> Sealed:
         """Return the text form, which contains the secret."""
+        # Scopes of several epochs often have the same parameters, which are longer than a scope.
         params = {scope.params.fingerprint: scope.params for scope in self.scopes.values()}
         plain = {
             "params": {fingerprint: each.to_json() for fingerprint, each in params.items()},
@@ -126,6 +128,8 @@ class State:
                 scopes={scope.key: scope for scope in scopes},
                 reservations=Reservations.from_plain(plain),
             )
+        # Another version may have other keys, other types, or numbers that no float contains. The
+        # readers above let the exceptions of Python through.
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, ParamsError):
             return None
 

@@ -143,12 +143,18 @@ def is_damage(error: Exception) -> bool:
     exceptions when it is parsed. Any other exception comes from elsewhere, for example from the
     handler of a signal.
     """
+    # The handler of a signal has closed the connection, or the host has made a mistake.
     if isinstance(error, sqlite3.ProgrammingError | RapporError):
         return False
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
-        if code in (sqlite3.SQLITE_CONSTRAINT_TRIGGER, None):  # no trigger is in the schema
-            return code is None
+        # Python raises an error without a code for a column that it cannot convert.
+        if code is None:
+            return True
+        # The schema has no trigger, so another program has created one. The rows are sound.
+        if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+            return False
+        # A short read is a truncated file, although SQLite calls it a failure of the disk.
         return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _SYSTEM_CODES
     return isinstance(error, _ROW_ERRORS)
 

@@ -59,7 +59,7 @@ Stamp = tuple[int, int, int]
 
 
 def patience_until(deadline: float) -> float:
-    """Return the seconds that a flush waits for a lock: at least .5, also after its deadline."""
+    """Return the seconds that a flush waits for a lock: .5 or more, also after its deadline."""
     return min(BUSY_SECONDS, max(deadline - time.monotonic(), _GRACE_SECONDS))
 
 
@@ -114,6 +114,7 @@ class IdentityFolder:
     def create(self, name: str, data: bytes) -> bool:
         """Create a file in one step; return False if a file of this name exists."""
         with self._draft(name, data) as draft:
+            # A link fails if the name exists. A rename would replace the secret of another process.
             try:
                 os.link(self._at(draft), self._at(name), **self._both())
             except FileExistsError:
@@ -156,6 +157,7 @@ class IdentityFolder:
     def lock(self, patience: float) -> Iterator[bool]:
         """Lock the folder as `try_lock` does, and wait for the lock for `patience` seconds."""
         deadline = time.monotonic() + patience
+        # The lock of the system has no timeout, so it is tried again and again.
         while True:
             with self.try_lock() as is_locked:
                 if is_locked or time.monotonic() >= deadline:
@@ -200,6 +202,8 @@ class IdentityFolder:
     @contextlib.contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[str]:
         """Write bytes to a temporary file and flush it; remove the file after the block."""
+        # On some network disks locks do not work, and two processes may write at the same time.
+        # With random names neither of them writes into the draft of the other.
         draft = f".{name}.{os.urandom(8).hex()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY
         handle = os.open(self._at(draft), flags, PRIVATE, **self._here())

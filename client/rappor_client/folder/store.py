@@ -51,7 +51,7 @@ _FORMATS: Final = slice(18, 20)
 _CLOSE_SECONDS: Final = 0.1
 """Shortest time, in seconds, that a fork waits for the close of a database."""
 FileId = tuple[int, int]
-"""Contains device and inode, which identify a file under any name."""
+"""Device and inode, which are the same for all names of a file."""
 _PARENT_CONNECTIONS: Final[list[sqlite3.Connection]] = []
 """Connections that a fork has copied. They are never closed, because closing writes to the file."""
 _USED_BY_PARENT: Final[set[FileId]] = set()

@@ -90,4 +90,4 @@ class Windows:
 
 
 SYSTEM: Posix | Windows = Posix() if os.name == "posix" else Windows(msvcrt)
-"""Contains the operating system on which the program runs. Tests store another system here."""
+"""The operating system on which the program runs. Tests have another one."""

@@ -51,6 +51,7 @@ class Stops:
             until = _parse_stops(json.loads(read_value(db, _STATE) or "{}"))
         except (TypeError, ValueError, RecursionError):  # the spool is damaged: no metric stops
             until = {}
+        # An equal mapping stays the same object, so the caches of `record` stay valid.
         if until != self.until:
             self.until = until
 
@@ -93,6 +94,7 @@ class Stops:
 
 def _parse_stops(stop: object) -> dict[str, str]:
     """Return the last days by metric; entries that are no metric or no day are left out."""
+    # The collector is not trusted: a stop may be any JSON value of any size.
     if not isinstance(stop, dict) or len(stop) > _MAX_METRICS:
         return {}
     days = ((name, _parse_day(text)) for name, text in stop.items() if METRIC_NAME.fullmatch(name))

@@ -118,16 +118,14 @@ sends more reports to a collector that refuses some of them by mistake."""
 _SEVER_SECONDS: Final = 0.05
 """Seconds between two attempts to sever the exchange of another thread, while a client closes."""
 _RETRY_AFTER: Final = "retry_after_until"
-"""Names a value of the spool: end of the wait that the collector requested, in seconds since
-1970."""
+"""Name under which the spool stores the end of a requested wait, in seconds since 1970."""
 _PAUSE_UNTIL: Final = "pause_until"
-"""Names a value of the spool: end of the pause of all uploads, in seconds since 1970."""
+"""Name under which the spool stores the end of the pause of all uploads, in seconds since 1970."""
 _FAILURES: Final = "failures_in_a_row"
-"""Names a value of the spool: number of failures since the collector last responded with a
-result."""
+"""Name under which the spool stores the number of failures since the last result of an upload."""
 _LAST_ATTEMPT: Final = "last_attempt"
-"""Names a value of the spool, followed by the name of a metric: time of the metric's last attempt,
-and a random part of an interval, in [0, 1)."""
+"""Name, continued by the name of a metric, under which the spool stores the time of the metric's
+last attempt and a random part of an interval, in [0, 1)."""
 _COOLDOWN_DETAIL: Final = "one report of a metric leaves in an interval"
 _PERMANENT_STATUSES: Final = (400, 409, 413, 415, 422)
 """Statuses of HTTP that no repetition changes. The report of the upload is dropped; after any other

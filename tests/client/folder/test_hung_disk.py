@@ -165,8 +165,8 @@ CASES: Final = {
     "open of a new folder": ("the disk did not answer within 2.5 seconds", ONE_WAITS),
     "open without consent": ("", NOTHING),
 }
-"""Contains, by the name of a call in `hung_child.py`: its result during the freeze, and the device
-after the thaw."""
+"""Calls of `hung_child.py` by name. Each has its result during the freeze and the contents of the
+device after the thaw."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -73,8 +73,8 @@ ENDS: dict[str, tuple[int, list[TransportResponse | None], FlushReason, int, int
         200,
     ),
 }
-"""Contains, by the sentence of the result: number of reports, script of the transport, reason,
-number of sent reports, HTTP status."""
+"""Results of a flush by their sentence. Each has the number of reports, the script of the
+transport, the reason, the number of sent reports and the HTTP status."""
 
 
 @pytest.mark.parametrize("sentence", ENDS)
