@@ -75,6 +75,13 @@ CREATE TABLE report (
 );
 CREATE INDEX waiting ON report (seq) WHERE status IS NULL;
 """
+"""Tables of the database, described by the modules that use them:
+
+    state, counter, params   `folder/spool_tables.py`
+    held                     pending reports, `budget/admission.py`
+    report                   queued reports and the log, `folder/spool.py`
+
+The index `waiting` keeps the queries for queued reports fast beside a long log."""
 
 
 class Store(Shared):
@@ -88,10 +95,12 @@ class Store(Shared):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # The open connection, its finalizer, and the file to which it is open.
         self._open: sqlite3.Connection | None = None
         self._at_end: weakref.finalize[..., Store] | None = None
         self._file: FileId | None = None
-        self._unclosed: sqlite3.Connection | None = None  # during a fork on a disk that hangs
+        # The connection that could not be closed before a fork, because the disk hangs.
+        self._unclosed: sqlite3.Connection | None = None
         super().__init__()
 
     def exists(self) -> bool:
@@ -119,6 +128,8 @@ class Store(Shared):
         with self._turn.acquire(patience), self._translate_errors():
             connection = self._connect_current(patience)
             connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
+            # IMMEDIATE takes the write lock now. A transaction that reads first and then writes
+            # would fail at its first write if another process has written in between.
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -333,6 +344,7 @@ def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        # Deleted rows are overwritten by zeros, so a withdrawal leaves no report in the file.
         connection.execute("PRAGMA secure_delete = ON")
         if not _read_version(connection):
             _create_tables(connection)
