@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,7 +14,7 @@ from typing import Any
 import plain_http
 import pytest
 import yaml  # type: ignore[import-untyped]
-from collectors import Running, command, free_port, run_script, wait_until_ready
+from collectors import Running, command, free_port, run_command, run_script, wait_until_ready
 from places import ROOT
 from tools import need
 
@@ -85,8 +86,10 @@ def test_devices_report_to_the_collector(
     try:
         wait_until_ready(running)
         check = (FOLDER / "Dockerfile").read_text(encoding="utf-8").partition("HEALTHCHECK")[2]
-        path = check.partition("http://127.0.0.1:8080")[2].partition("'")[0]
-        assert plain_http.get(f"http://{HOST}:{port}{path}").status_code == 200
+        program, *arguments = json.loads(check.partition("CMD")[2].splitlines()[0])
+        assert program == "rappor-server"
+        asked = [argument.replace("/data", str(data)) for argument in arguments]
+        assert run_command(*asked).returncode == 0
         assert plain_http.get(f"{running.admin_url}/pages/sign-in").status_code == 200
         # The address of the collector stays as it is in the file: a refused address was not seen
         # while the test replaced it. The hosts file resolves the name, as Docker's network does.

@@ -304,6 +304,9 @@ class Collector:
         self.accepted_params, self._rules = accepted_params, rules
         self.metrics.show_registry(digest, registry)
         logs.log_event("registry in force", metrics=len(registry), fingerprint=digest)
+        # A name that is mistyped stops nothing, so the operator must see it.
+        for name in accepted_params.stops.ignored:
+            logs.log_event("stop ignored", level=logging.WARNING, metric=name)
 
     async def look_up(
         self,

@@ -48,6 +48,7 @@ from rappor_server.http.bounded_protocol import (
     OperatorProtocol,
     SlowReaderMonitor,
 )
+from rappor_server.http.forwarded import ForwardedHeaders
 from rappor_server.http.handshakes import TlsAcceptor
 from rappor_server.operations.prometheus import Metrics
 from rappor_server.storage.database import utc_today
@@ -153,7 +154,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(
             uvicorn.Config(
-                self._app,
+                ForwardedHeaders(self._app, settings.proxies),
                 http=BoundedProtocol,
                 ws="none",
                 lifespan="on",
@@ -161,8 +162,7 @@ class Server(uvicorn.Server):
                 access_log=False,  # an access log would contain addresses of devices
                 server_header=False,
                 date_header=False,
-                proxy_headers=True,
-                forwarded_allow_ips=settings.proxies,
+                proxy_headers=False,  # `ForwardedHeaders` reads them, and `Forwarded`, too
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )

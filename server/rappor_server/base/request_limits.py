@@ -221,7 +221,7 @@ async def _read_chunks(receive: Receive, allocation: BodyAllocation, max_body: i
 
 
 def decompress(body: bytes, encoding: str, allocation: BodyAllocation, *, max_bytes: int) -> bytes:
-    """Decompress a body by its Content-Encoding, which is gzip, `identity` or empty.
+    """Decompress a body by its Content-Encoding, which is gzip, x-gzip, `identity` or empty.
 
     A gzip bomb of less than a megabyte unpacks to a gigabyte. The output is therefore limited to
     `max_bytes` and to ten times the size of the body, whichever is smaller. The memory for this
@@ -242,7 +242,8 @@ def decompress(body: bytes, encoding: str, allocation: BodyAllocation, *, max_by
     """
     if encoding in ("", "identity"):
         return body
-    if encoding != "gzip":
+    # `x-gzip` is the older name of the same encoding (RFC 9110, section 8.4.1.3).
+    if encoding not in ("gzip", "x-gzip"):
         raise Problem(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "Content-Encoding must be gzip or absent",

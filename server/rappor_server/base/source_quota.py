@@ -9,17 +9,49 @@ three resources, each with a `SourceQuota` of its own:
 | TLS handshakes           | handshake  | `max_source_connections`  | `http/handshakes.py`       |
 | memory of request bodies | byte       | a quarter of `max_bodies` | `base/request_limits.py`   |
 
-Without a quota, 4,100 idle sockets of one address kept every device out for 15 seconds. A quota
-does not stop an attacker with many sources: 16 addresses with 256 connections each still reach
-`max_connections`. A firewall or a proxy has to limit such an attack.
+Without a quota, 4,100 idle sockets of one address kept every device out for 15 seconds. With a
+fixed quota, 16 addresses with 256 connections each kept every device out. So a source gets less
+while connections are scarce: if more than half of them are taken, at most an eighth of the free
+ones (`limit_scarce`). 16 such addresses then take 2 of 3 connections, and 1 of 3 stays free:
+
+    taken = 16 * free / 8 = 2 * free
+
+An attacker with thousands of addresses still takes all connections. A firewall or a proxy has to
+limit such an attack.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from typing import Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+_SCARCE_SHARE: Final = 8
+"""One source uses at most one in this number of the free connections, while more than half are
+taken. A smaller number lets fewer sources take all connections. A larger number refuses a large
+network, whose devices share one address, earlier. The number is a convention."""
+
+
+def limit_scarce(n_taken: int, n_max: int) -> int | None:
+    """Return the most connections of one source while connections are scarce; None otherwise.
+
+    The limit is at least 1, so a device of a new source is never refused while one is free.
+
+    Parameters
+    ----------
+    n_taken : number of connections in use
+    n_max : largest number of connections
+
+    Examples
+    --------
+    >>> limit_scarce(2000, 4000), limit_scarce(2400, 4000), limit_scarce(3999, 4000)
+    (None, 200, 1)
+    """
+    if 2 * n_taken <= n_max:
+        return None
+    return max((n_max - n_taken) // _SCARCE_SHARE, 1)
 
 
 def identify_source(address: str) -> str:
@@ -60,14 +92,18 @@ class SourceQuota:
         self._trusted = ProxyHeadersMiddleware(_ignore_request, proxies).trusted_hosts
         self._used: Counter[str] = Counter()
 
-    def acquire(self, address: str, n: int = 1) -> bool:
+    def acquire(self, address: str, n: int = 1, *, limit: int | None = None) -> bool:
         """Count n more units for the source of an address.
+
+        `limit` is a number of units of one source that is smaller than the quota at present, or
+        None.
 
         Returns False, and counts nothing, if the source would exceed its quota. Every success needs
         one call of `release` with the same address and n.
         """
         source = identify_source(address)
-        if self._used[source] + n > self._limit and address not in self._trusted:
+        largest = self._limit if limit is None else min(limit, self._limit)
+        if self._used[source] + n > largest and address not in self._trusted:
             return False
         self._used[source] += n
         return True

@@ -12,6 +12,7 @@ completion would otherwise wait a second for SQLAlchemy and numpy.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -20,6 +21,11 @@ def main() -> None:
 
     Without the extra `server`, the command names the extra and exits with 2.
     """
+    # Without a handler, SIGHUP ends a process. `serve` takes seconds until it has a handler, and a
+    # reload in these seconds ended it. It reads its files at the start anyway. Windows has no
+    # SIGHUP.
+    if sys.argv[1:2] == ["serve"] and hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         from rappor_server.cli.command_group import run
     except ModuleNotFoundError as error:

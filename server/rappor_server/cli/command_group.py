@@ -19,6 +19,7 @@ from rappor.cli.commands import Group, show_refusal
 from rappor_server.cli.check import check
 from rappor_server.cli.database_commands import backup, export, forget, migrate, prune, restore
 from rappor_server.cli.demo import demo
+from rappor_server.cli.healthy import healthy
 from rappor_server.cli.publish import publish
 from rappor_server.cli.serve import serve
 from rappor_server.cli.token_commands import token
@@ -66,6 +67,7 @@ def completion(shell: str) -> None:
 for command in (
     demo,
     serve,
+    healthy,
     check,
     token,
     migrate,

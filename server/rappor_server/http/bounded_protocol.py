@@ -66,6 +66,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from rappor_server.app.settings import Settings
 from rappor_server.base.problems import RETRY_SECONDS, Problem, render_problem
 from rappor_server.base.request_limits import HAS_WHOLE_BODY
+from rappor_server.base.source_quota import limit_scarce
 from rappor_server.http.device_endpoints import UPLOAD_PATH
 from rappor_server.http.middleware import list_missing_headers
 
@@ -141,7 +142,8 @@ class BoundedProtocol(HttpToolsProtocol):
             status = HTTPStatus.SERVICE_UNAVAILABLE
             return "max_connections", _make_too_many_connections("the collector", status)
         address = self.client[0] if self.client else ""
-        if not self.app_state[QUOTA].acquire(address):
+        limit = limit_scarce(len(self.connections) - 1, self._settings.max_connections)
+        if not self.app_state[QUOTA].acquire(address, limit=limit):
             status = HTTPStatus.TOO_MANY_REQUESTS
             return "max_source_connections", _make_too_many_connections("this source", status)
         self._address = address

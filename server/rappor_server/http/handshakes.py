@@ -30,7 +30,7 @@ import ssl
 from collections.abc import Callable, Sized
 from typing import Final
 
-from rappor_server.base.source_quota import SourceQuota
+from rappor_server.base.source_quota import SourceQuota, limit_scarce
 
 _PAUSE_SECONDS: Final = 0.1
 """Time in seconds before the next attempt to accept a connection after a failure. A longer time
@@ -111,9 +111,11 @@ class TlsAcceptor:
         Returns the name of the reached limit (`max_connections` or `max_source_connections`), or an
         empty text if the handshake may begin.
         """
-        if len(self._handshakes) + len(self._protocols) >= self._max_connections:
+        n_taken = len(self._handshakes) + len(self._protocols)
+        if n_taken >= self._max_connections:
             return "max_connections"
-        return "" if self._quota.acquire(address) else "max_source_connections"
+        limit = limit_scarce(n_taken, self._max_connections)
+        return "" if self._quota.acquire(address, limit=limit) else "max_source_connections"
 
     async def _run_handshake(self, connection: socket.socket) -> None:
         """Run the handshake, then connect the connection with a new protocol."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, Self
 
 import msgspec
@@ -29,11 +29,22 @@ itself. An operator who wants to end a metric for good changes its last day in t
 
 
 class Stops:
-    """The last day (UTC) of the stop of each stopped metric."""
+    """The last day (UTC) of the stop of each stopped metric.
 
-    def __init__(self, until: Mapping[str, datetime.date] | None = None) -> None:
+    Attributes
+    ----------
+    ignored : names in the file that are no metrics of the registry, in order
+    """
+
+    def __init__(
+        self,
+        until: Mapping[str, datetime.date] | None = None,
+        *,
+        ignored: Iterable[str] = (),
+    ) -> None:
         """Stop metrics until their days; by default no metric is stopped."""
         self._until = dict(until or {})
+        self.ignored = tuple(sorted(ignored))
 
     @classmethod
     def loads(cls, text: str, *, path: str, metrics: Container[str], today: datetime.date) -> Self:
@@ -43,14 +54,14 @@ class Stops:
         except tomllib.TOMLDecodeError as error:
             raise FileError(path, f"it must be TOML: {error}") from None
         for name, day in document.items():
-            # After a typing error, the operator would believe that the metric is stopped.
-            if name not in metrics:
-                raise FileError(path, f"{name} must be a metric of the registry")
             # A TOML date-time is a `datetime`, for which `isinstance(day, date)` is true. A stop in
             # the past is valid, because a file may stay as it is after its stops have ended.
             if type(day) is not datetime.date or (day - today).days > _MAX_DAYS:
                 raise FileError(path, f"{name} must end on a day in the next {_MAX_DAYS} days")
-        return cls(document)
+        # The registry may have lost a metric that is stopped. Refusing the file would end the start
+        # of a collector that has run for weeks. No report of such a metric is accepted anyway.
+        until = {name: day for name, day in document.items() if name in metrics}
+        return cls(until, ignored=document.keys() - until.keys())
 
     def get(self, metric: str) -> datetime.date | None:
         """Return the last day of the stop of a metric, or None if the metric has no stop."""

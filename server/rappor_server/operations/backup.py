@@ -90,7 +90,13 @@ def restore(path: Path, database: str) -> None:
     with open_database(sqlite_url(path)) as source, open_database(database) as target:
         check_schema(source)  # before the target is changed: the file may be no backup
         if not is_empty(target):
-            raise StoreError("the database must be empty to restore, got tables", retryable=False)
+            remedy = "name another database with --database"
+            if target.dialect.name == "sqlite":
+                file = target.url.database
+                remedy += f", or move {file} and {file}-inbox away"
+            raise StoreError(
+                f"the database must be empty to restore, got tables: {remedy}", retryable=False
+            )
         _copy_tables(source, target)
 
 

@@ -33,6 +33,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rappor.base.errors import ParamsError
 from rappor.base.sentence_numbers import format_count
 from rappor.counts.calendar_periods import PERIOD_KINDS
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
@@ -44,6 +45,7 @@ from rappor_server.pages.forms import Form
 from rappor_server.pages.sessions import Analyst, redirect
 from rappor_server.queries.candidate_sources import CandidateSource, UploadedList
 from rappor_server.queries.page_queries import (
+    OVERVIEW_DAYS,
     CompareQuery,
     OverviewQuery,
     PageQuery,
@@ -290,7 +292,11 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
 
 
 def _make_overview(subject: Subject, form: Form) -> PageQuery[Any]:
-    return OverviewQuery(subject=subject, through=datetime.date.fromisoformat(form.get_text("to")))
+    through = datetime.date.fromisoformat(form.get_text("to"))
+    # The weeks before the first days of the calendar do not exist.
+    if through - datetime.date.min < datetime.timedelta(days=OVERVIEW_DAYS):
+        raise ParamsError("to must be a day of this collection")
+    return OverviewQuery(subject=subject, through=through)
 
 
 def _make_ranking(subject: Subject, form: Form) -> PageQuery[Any]:

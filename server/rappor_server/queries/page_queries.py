@@ -60,6 +60,10 @@ TREND_WEEKS: Final = 8
 """Largest number of whole weeks in the trend of an overview. Each week is decoded by itself, so the
 time of an overview grows with the number of weeks."""
 
+OVERVIEW_DAYS: Final = 7 * (TREND_WEEKS + 1)
+"""Largest number of days that an overview reads, up to its last day: the whole weeks of its trend,
+and the days of an unfinished week."""
+
 RANKED_WEEKS: Final = 4
 """Number of the latest whole weeks that the ranking of an overview adds up. More weeks make the
 errors smaller, and the ranking shows a new string later."""

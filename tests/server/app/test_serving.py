@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import sqlite3
@@ -28,6 +29,7 @@ from collectors import (
     serving,
     serving_file,
     upload_of,
+    wait_until_ready,
 )
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
@@ -50,6 +52,22 @@ def reload(running: Running) -> None:
     before = count_reloads()
     running.process.send_signal(signal.SIGHUP)
     until(lambda: count_reloads() > before)
+
+
+def test_sighup_during_the_start_ends_nothing(tmp_path: Path) -> None:
+    """An operator or a timer may reload a collector that is starting."""
+    running = launch(tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3")
+    try:
+        # From the first line of the command on, the kernel ignores the signal: bit 0 of the mask.
+        status = Path(f"/proc/{running.process.pid}/status")
+        ignored = re.compile(r"^SigIgn:\t[0-9a-f]{15}[13579bdf]$", re.MULTILINE)
+        until(lambda: ignored.search(status.read_text()) is not None)
+        for _ in range(20):
+            running.process.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        wait_until_ready(running)
+    finally:
+        running.kill()
 
 
 def test_admin_address_serves_operators_and_analysts(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def test_decompression_stops_at_ten_times_the_size(n_bytes: int, status: int | N
     compressed = gzip.compress(data)
     with BodyBudget(10_000_000).allocate() as allocation:
         if status is None:
-            assert decompress(compressed, "gzip", allocation, max_bytes=1_000_000) == data
+            for name in ("gzip", "x-gzip"):
+                assert decompress(compressed, name, allocation, max_bytes=1_000_000) == data
             return
         with pytest.raises(Problem) as caught:
             decompress(compressed, "gzip", allocation, max_bytes=1_000_000)

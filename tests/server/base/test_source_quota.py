@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rappor_server.base.source_quota import SourceQuota, identify_source
+from rappor_server.base.source_quota import SourceQuota, identify_source, limit_scarce
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,23 @@ def test_a_source_cannot_exceed_its_quota() -> None:
     quota.release("2001:db8::9", 3)
     quota.release("192.0.2.1", 3)
     assert "192.0.2.1" not in str(vars(quota))
+
+
+def test_a_few_sources_do_not_take_all_connections() -> None:
+    """Sixteen sources that open as many connections as they may leave a third for others."""
+    n_max, n_taken = 4000, 0
+    quota = SourceQuota(256, proxies="")
+    is_open = True
+    while is_open:
+        is_open = False
+        for i in range(16):
+            if quota.acquire(f"192.0.2.{i}", limit=limit_scarce(n_taken, n_max)):
+                n_taken += 1
+                is_open = True
+    assert n_max / 2 < n_taken <= n_max * 2 / 3
+    assert quota.acquire("203.0.113.1", limit=limit_scarce(n_taken, n_max))
+
+
+def test_a_new_source_gets_the_last_connection() -> None:
+    """A limit of an eighth of seven free connections would be none."""
+    assert [limit_scarce(n, 100) for n in (0, 50, 51, 93, 99)] == [None, None, 6, 1, 1]

@@ -35,13 +35,19 @@ def test_response_lists_stops_until_their_last_day() -> None:
     assert Stops().attach(ANSWER, today=TODAY) == ANSWER
 
 
-@pytest.mark.parametrize(
-    "text", [f"page = {AFTER}", "other = 2026-12-01", "page = 1", "page = 2026-11-22T00:00:00", "["]
-)
+@pytest.mark.parametrize("text", [f"page = {AFTER}", "page = 1", "page = 2026-11-22T00:00:00", "["])
 def test_invalid_files_are_refused(text: str) -> None:
-    """The cases are a stop beyond 30 days, an unknown metric, and a value that is no day."""
+    """The cases are a stop beyond 30 days, and a value that is no day."""
     with pytest.raises(FileError):
         parse_stops(text)
+
+
+def test_stops_of_lost_metrics_are_ignored_and_named() -> None:
+    """A metric that left the registry does not end the start of a collector."""
+    stopped = parse_stops(f"page = {LAST}\nother = {LAST}\nlost = {LAST}\n")
+    assert stopped.ignored == ("lost", "other")
+    told = json.loads(stopped.attach(ANSWER, today=LAST))
+    assert told["stop"] == {"page": LAST.isoformat()}
 
 
 def test_reports_of_a_stopped_metric_are_refused() -> None:

@@ -181,6 +181,7 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ("home_page/trend", {"smooth": "0"}, "smooth must be a whole number"),
         ("home_page/comparison", {}, "the days before and after must not overlap"),
         ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
+        ("home_page/overview", {"to": "0001-01-01"}, "to must be a day of this collection"),
         ("theme/segments", {"dimension": "x"}, "dimension must be one of version"),
         ("other/ranking", {}, "No candidates yet"),
     ],
