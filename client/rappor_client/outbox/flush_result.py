@@ -126,23 +126,35 @@ class Step(NamedTuple):
 
 
 def summarize_steps(steps: Sequence[Step], *, waiting: int) -> FlushResult:
-    """Return the result of a flush from its steps; `waiting` reports are still queued.
+    """Return the result of a flush from its steps.
 
-    The reason is that of the last step, with three exceptions:
+    The decisive step gives reason, status and detail:
 
-    - No report is queued any more: a refusal in any step, else success.
-    - The last step succeeded while reports are queued: the time was over.
-    - The last step only waits: the last failure before it, else the time was over.
+        reports are queued   last step         decisive step
+        no                   any               a refusal, else a success, else none: nothing waited
+        yes                  sent or refused   none: the time was over
+        yes                  any other         the last step with a failure or an obstacle (such as
+                                               BUSY), else none: the time was over
+
+    Parameters
+    ----------
+    steps
+        All steps of the flush, one or more.
+    waiting
+        Number of reports that are still queued.
     """
     by_reason = {step.reason: step for step in steps}
-    last, failed = steps[-1], [step for step in steps if step.reason not in (None, *_DONE)]
+    last = steps[-1]
+    failed = [step for step in steps if step.reason not in (None, *_DONE)]
     next_at = None
     if not waiting:
+        # A refusal is shown also if a later upload was accepted: a report was dropped for good.
         decisive = by_reason.get(FlushReason.REFUSED) or by_reason.get(FlushReason.SENT)
         decisive = decisive or Step(None)
     elif last.reason in _DONE:
         decisive = Step(None, FlushReason.TIMEOUT)
     else:
+        # A step that only waits has no reason, but its detail describes the wait.
         timed_out = last._replace(reason=FlushReason.TIMEOUT)
         decisive, next_at = failed[-1] if failed else timed_out, last.next_at
     return FlushResult(

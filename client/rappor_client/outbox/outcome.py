@@ -77,6 +77,6 @@ Outcome.SKIPPED = Outcome("skipped")
 Outcome.FAILED = Outcome("failed")
 
 SKIPPED: Final = {reason: Outcome("skipped", reason) for reason in SkipReason}
-"""The outcome "skipped" by reason. `record` returns these objects and creates none."""
+"""Outcomes "skipped" by reason. `record` returns these objects: creating one takes time."""
 FAILED: Final = {reason: Outcome("failed", reason) for reason in SkipReason}
 """The outcome "failed" by reason. `record` returns these objects and creates none."""
