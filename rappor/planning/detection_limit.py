@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from rappor.base.ranges import check_number, read_count
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 
@@ -19,7 +20,14 @@ def compute_rare_variance(params: Params) -> float:
     """Return the variance of a rare string's estimated count, divided by the number of reports.
 
     The result is p*(1-p*) / (h (q*-p*)^2). [EPK14] Tables 1 and 2 contain its root times sqrt(N).
+
+    For an item of sets it is 1 / ((k - 1) (q' - p')^2), with p' and q' of
+    `Response.regression_probabilities`. Every device owns n buckets, so a report names each of the
+    k buckets with probability 1/k on average, whatever items devices have.
     """
+    if get_encoding(params).supports_items:
+        low, high = params.response.regression_probabilities
+        return 1 / ((params.k - 1) * (high - low) ** 2)
     gap = params.q_star - params.p_star
     return params.p_star * (1 - params.p_star) / (params.h * gap**2)
 

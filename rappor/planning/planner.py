@@ -195,6 +195,12 @@ def _plan_for_params(
 
 def _check_candidates(params: Params, n_candidates: int) -> None:
     """Raise ParamsError if the parameters cannot distinguish this number of candidates."""
+    # Shares of items have a sum above 1, which the model of power does not describe.
+    if get_encoding(params).supports_items:
+        raise ParamsError(
+            "encoding must not be set to predict detections; `rappor privacy` prints the standard "
+            "error of an item"
+        )
     if not get_encoding(params).is_hashed:
         n_categories = get_encoding(params).n_categories
         if n_candidates != n_categories:

@@ -22,6 +22,7 @@ from rappor.planning import (
     plan_categorical,
     predict_power,
 )
+from rappor.planning.detection_limit import compute_rare_variance, compute_standard_error
 from rappor.planning.entry import replace_numbers
 from rappor.planning.noise import compute_optimal_variance
 from rappor.planning.plans import Plan
@@ -430,3 +431,17 @@ def test_a_plan_of_single_buckets_predicts_the_error_of_the_closed_form(k: int) 
     assert Registry.loads(plan.to_toml("page", expires=EXPIRES))["page"].params.keep == params.keep
     with pytest.raises(ParamsError, match=f"candidates must number {k}, as the answers"):
         predict_power(params, k + 1, reports=1e5)
+
+
+@pytest.mark.parametrize(
+    ("items", "variance"),
+    [(1, 0.076), (2, 0.153), (4, 0.308), (8, 0.618), (16, 1.24), (32, 2.48)],
+)
+def test_the_variance_of_an_item_grows_with_the_size_of_sets(items: int, variance: float) -> None:
+    """Variance times devices of a rare item at 4 nats, computed by another program."""
+    params = Params.profile("once", encoding="set", items=items)
+    assert compute_rare_variance(params) == pytest.approx(variance, rel=0.01)
+    error = compute_standard_error(params, 1_000_000)
+    assert error == pytest.approx(math.sqrt(1e6 * compute_rare_variance(params)))
+    with pytest.raises(ParamsError, match="encoding must not be set to predict detections"):
+        predict_power(params, 100, reports=1e5)
