@@ -1,0 +1,123 @@
+"""Categories once an epoch: the variance of one report of one bucket, beside noise of single bits.
+
+Question: how many devices does generalized randomized response (GRR) save, at 4 nats? Each cell has
+2 to 24 categories and a category with a share of 2 % or 50 %; the other devices are spread evenly
+over the other categories. The variance of the estimated share is measured over many collections and
+multiplied by the number of devices. It is compared with
+
+- the formula mu (1 - mu) / (q* - p*)^2, with mu = p* + (q* - p*) share,
+- the bits that the profile `once` had before: the permanent response of `balanced`,
+- the clients of multi-freq-ldpy, run in an environment of its own (`peers.txt`): its GRR, which has
+  no bucket for values outside the categories, and its better unary encoding (OUE or SUE).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.mechanisms import PEERS
+from benchmarks.tables import Failing, Table
+from rappor.decoding.closed_form import estimate_categories
+from rappor.estimator.debias import debias
+from rappor.estimator.device_assumptions import Repetition
+from rappor.protocol.params import Params
+from rappor.protocol.profiles import PROFILES
+from rappor.protocol.responses.rappor_response import compute_noise
+from rappor.protocol.thresholds import ONE
+from rappor.simulation import Population, simulate_counts
+
+EPSILON: Final = 4.0
+"""Loss of one report, in nats: the promise of the profile `once`."""
+DEVICES: Final = 2_000
+"""Number of devices of a collection."""
+RUNS: Final = 4_000
+"""Number of collections of a cell. The standard error of a measured variance is 2.2 %."""
+PEER_RUNS: Final = 1_000
+"""Number of collections of a cell by multi-freq-ldpy. The standard error is 4.5 %."""
+MOST_EXCESS: Final = 1.02
+"""Target for the mean over all cells of measured variance by formula."""
+
+
+def make_params(k: int, *, are_bits: bool) -> Params:
+    """Return the parameters of k categories: one bucket, or the bits that `once` had before."""
+    names = tuple(f"c{i}" for i in range(k))
+    if not are_bits:
+        return Params.profile("once", encoding="onehot", categories=names)
+    t_1, t_0, _, _ = PROFILES["balanced"].select_thresholds(k)
+    noise = compute_noise(t_1, t_0, 0, ONE)
+    return Params(k=k, encoding="onehot", categories=names, **noise)
+
+
+def measure_variance(k: int, share: float, n_runs: int, *, are_bits: bool) -> float:
+    """Return N times the variance of the estimated share of the first category.
+
+    The estimate is the closed form of the decoder (`rappor.decoding.closed_form`).
+    """
+    params = make_params(k, are_bits=are_bits)
+    weights = [share, *[(1 - share) / (k - 1)] * (k - 1)]
+    population = Population(params.categories, weights)
+    once = Repetition(reports_per_device=1.0, source="counts")
+    estimates = []
+    for seed in range(n_runs):
+        counts = simulate_counts(population, params, n_reports=DEVICES, seed=seed)
+        categories = estimate_categories(debias([counts], [once]), params)
+        estimates.append(categories.estimate[0])
+    return float(np.var(estimates, ddof=1)) * DEVICES
+
+
+def compute_formula(params: Params, share: float) -> float:
+    """Return the variance of the estimated share, times the number of devices."""
+    gap = params.q_star - params.p_star
+    mean = params.p_star + gap * share
+    return mean * (1 - mean) / gap**2
+
+
+def run_peers(k: int, share: float, n_runs: int) -> dict[str, float]:
+    """Return N times the variance of each mechanism of multi-freq-ldpy; empty without it."""
+    if not PEERS.exists():
+        return {}
+    program = Path(__file__).with_name("peers_categories_once.py")
+    numbers = map(str, (EPSILON, k, share, DEVICES, n_runs, 1))
+    run = subprocess.run(  # noqa: S603  (our own program)
+        [str(PEERS), str(program), *numbers], capture_output=True, text=True, check=True
+    )
+    variances: dict[str, float] = json.loads(run.stdout)
+    return variances
+
+
+def compare_categories(*, quick: bool) -> list[Table]:
+    """Measure every cell."""
+    n_runs, n_peer_runs = (500, 200) if quick else (RUNS, PEER_RUNS)
+    table = Table(
+        title=f"Variance of a share times devices, {EPSILON:g} nats, {n_runs:,} collections",
+        columns=(
+            *("categories", "share", "formula", "measured", "by formula"),
+            *("bits before", "by ours", "GRR of peers", "best unary of peers", "by ours"),
+        ),
+    )
+    excesses = []
+    for k in (2, 3, 8, 24):
+        for share in (0.02, 0.5):
+            ours = measure_variance(k, share, n_runs, are_bits=False)
+            bits = measure_variance(k, share, n_runs, are_bits=True)
+            formula = compute_formula(make_params(k, are_bits=False), share)
+            excesses.append(ours / formula)
+            peers = run_peers(k, share, n_peer_runs)
+            grr = peers.get("GRR", float("nan"))
+            unary = min((peers[name] for name in ("OUE", "SUE") if peers), default=float("nan"))
+            row = [k, share, formula, ours, ours / formula, bits, bits / ours, grr, unary]
+            table.rows.append([*row, unary / ours])
+    mean = float(np.mean(excesses))
+    table.rows.append(
+        ["mean", "", "", "", mean if mean <= MOST_EXCESS else Failing(mean), "", "", "", "", ""]
+    )
+    table.note = (
+        "multi-freq-ldpy has k buckets, ours k + 1: the last one is for values outside all "
+        "categories. nan where the peers' environment is missing."
+    )
+    return [table]
