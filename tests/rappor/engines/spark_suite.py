@@ -42,6 +42,7 @@ KIND = os.environ["SPARK_SESSION"]
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[SparkSession]:
+    """Yield a session of the kind that the environment asks for, classic or Connect."""
     builder = SparkSession.builder
     if KIND == "classic":
         builder = builder.master(CLUSTER)
@@ -208,6 +209,7 @@ def test_what_cannot_be_read_is_named(session: SparkSession, tmp_path: Path, roo
 
 
 def write_float(path: Path) -> None:
+    """Write Parquet whose cohorts are floats, which no file of reports may have."""
     write_rows(path, [row | {"cohort": 1.5} for row in rows_of("page", 5)])
 
 
@@ -474,6 +476,7 @@ def undisturbed(session: SparkSession, large_lake: Path) -> tuple[dict[Any, Coun
 
 
 def count(session: SparkSession, lake: Path) -> dict[Any, Counts]:
+    """Return the counts of a folder, one for each metric and fingerprint."""
     return spark.aggregate_paths(session, [str(lake)], METRICS).counts
 
 

@@ -15,21 +15,25 @@ KNOWN = {("page", p.fingerprint): p for p in (PARAMS, OTHER)} | {
 
 
 def lookup(metric: str, fingerprint: str) -> Params | None:
+    """Return the parameters of a collection, or None if it is unknown."""
     return KNOWN.get((metric, fingerprint))
 
 
 def report(
     cohort: int = 0, bits: bytes = b"\x05\x08", *, metric: str = "page", params: Params = PARAMS
 ) -> Report:
+    """Return a report whose bits 0, 2 and 11 are 1, unless other bits are given."""
     return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=bits)
 
 
 def line(number: int, *reports: Report) -> bytes:
+    """Return an upload as a line of JSON. The number makes its id unique."""
     upload_id = f"{number:021d}A"
     return Upload(id=upload_id, reports=reports).to_json() + b"\n"
 
 
 def aggregate(*lines: bytes) -> Aggregation:
+    """Add the reports of the lines."""
     return aggregate_jsonl(iter(lines), lookup)
 
 

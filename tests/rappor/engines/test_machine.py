@@ -38,6 +38,7 @@ FINGERPRINT = METRICS["page"].params.fingerprint
 
 
 def aggregate(*paths: Path, **options: Any) -> FileAggregation:
+    """Add the reports of files and folders with two threads."""
     return aggregate_files(paths, METRICS, threads=2, **options)
 
 
@@ -469,6 +470,7 @@ def test_progress_tells_bytes(tmp_path: Path) -> None:
 
 
 def lake(folder: Path, n_files: int = 6) -> Path:
+    """Write Parquet files with 1,000 reports each, and return their folder."""
     for number in range(n_files):
         write_packed(folder / f"{number}.parquet", "page", 1000, seed=number)
     return folder
@@ -496,6 +498,7 @@ def test_an_interrupted_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> 
     expected = aggregate(folder)
 
     def interrupt(*_: object) -> None:
+        """Interrupt the run at its first message of progress, as Control-C does."""
         raise KeyboardInterrupt
 
     options: dict[str, Any] = {"checkpoint": checkpoint, "seconds": 0, "threads": 1}
@@ -513,6 +516,7 @@ def test_a_file_that_changes_while_others_are_read_is_refused(tmp_path: Path) ->
     folder = lake(tmp_path / "lake")
 
     def touch(*_: object) -> None:
+        """Change the time of every file while the run reads them."""
         for path in folder.iterdir():
             os.utime(path, (1, 1))
 

