@@ -19,7 +19,7 @@
 // Each key stream is used once: two texts under one stream would reveal their difference. All texts have the same
 // length, so the length says nothing about the values. A withdrawal of consent removes the texts.
 
-import { toBase64url, fromBase64url, encodeUtf8 } from "./bytes.js";
+import { encodeUtf8, fromBase64url, toBase64url } from "./bytes.js";
 import { expand } from "./secret.js";
 import { newId } from "./wire.js";
 

@@ -10,8 +10,8 @@
 // bytes, and the collector counts the report once.
 
 import { dropPending } from "./admission.js";
-import { DAY, dayOf } from "./periods.js";
 import { sum } from "./collections.js";
+import { DAY, dayOf } from "./periods.js";
 import { addCount } from "./state.js";
 import { newId, uploadJson } from "./wire.js";
 

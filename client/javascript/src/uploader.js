@@ -40,10 +40,10 @@
 
 import { nextEnd, releasePendingReports } from "./admission.js";
 import { readMonotonicClock } from "./background.js";
-import { DAY, WEEK, dayOf, epochAt, intervalAt, isFarAhead } from "./periods.js";
 import { getOwnEntry } from "./collections.js";
 import { ONE } from "./params.js";
-import { GIVE_UP_SECONDS, buildUpload, giveUpOldReports, giveUpLateReports, limitDelay, queuedCount, recordResult, trimSpool } from "./spool.js";
+import { DAY, WEEK, dayOf, epochAt, intervalAt, isFarAhead } from "./periods.js";
+import { GIVE_UP_SECONDS, buildUpload, giveUpLateReports, giveUpOldReports, limitDelay, queuedCount, recordResult, trimSpool } from "./spool.js";
 import { NAME, followStops, stoppedUntil } from "./stops.js";
 
 /** @typedef {import("../index.js").FlushReason} FlushReason */

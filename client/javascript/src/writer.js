@@ -19,7 +19,7 @@ import { addCount, isStored, markStored } from "./state.js";
 /** @typedef {import("../documents.js").Device} Device */
 /** @typedef {import("../documents.js").RecordedEvent} RecordedEvent */
 /** @typedef {import("../documents.js").Spool} Spool */
-/** @typedef {import("./prepared.js").Prepared} Prepared */
+/** @typedef {import("./value_preparer.js").Prepared} Prepared */
 
 /**
  * A recorded event, and its metric and prepared value. Without `admissible` the event has no report: the decisions

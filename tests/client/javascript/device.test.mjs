@@ -664,8 +664,8 @@ test("addresses that are not https are refused", () => {
 });
 
 test("a store that fails disables the client, raises nothing and is logged once", async () => {
-  const said = [];
-  console.warn = (text) => said.push(text);
+  const lines = [];
+  console.warn = (text) => lines.push(text);
   const fail = async () => {
     throw new DOMException("no", "SecurityError");
   };
@@ -675,7 +675,7 @@ test("a store that fails disables the client, raises nothing and is logged once"
     assert.equal(client.record("page", "hidden").reason, "disabled");
     assert.ok((await client.eventCounts()).failures > 1);
     assert.equal(client.disabledReason, "it cannot be opened: SecurityError");
-    assert.deepEqual(said, [`rappor: telemetry is disabled: ${client.disabledReason}`]);
+    assert.deepEqual(lines, [`rappor: telemetry is disabled: ${client.disabledReason}`]);
     assert.equal((await client.withdraw()).done, false);
   } finally {
     console.warn = silently.warn;
@@ -859,10 +859,10 @@ test("a withdrawal removes deferred events, and those of another device are not 
 
 /** Return the store of a page. After the end of the page its calls change nothing. */
 function ofPage(store) {
-  const moment = { isGone: false };
+  const pageState = { isGone: false };
   const never = new Promise(() => {});
-  const update = (...words) => (moment.isGone ? never : store.update(...words));
-  return { moment, store: { ...store, pageStorage: store.pageStorage, update } };
+  const update = (...words) => (pageState.isGone ? never : store.update(...words));
+  return { pageState, store: { ...store, pageStorage: store.pageStorage, update } };
 }
 
 test("events of a hidden page and of an ending page are deferred, in either order", async (t) => {
@@ -874,7 +874,7 @@ test("events of a hidden page and of an ending page are deferred, in either orde
     for (const name of ["visibilitychange", "pagehide"]) {
       globalThis.addEventListener(name, () => first.client.record("page", name));
     }
-    its.moment.isGone = true;
+    its.pageState.isGone = true;
     first.client.record("page", "a click");
     for (const action of order) page[action]();
     const { client } = await open({ store });
@@ -889,7 +889,7 @@ test("a deferred text is removed when its values are stored or refused", async (
     const { store, pages } = counted();
     const its = ofPage(store);
     const first = await open({ store: its.store });
-    its.moment.isGone = true;
+    its.pageState.isGone = true;
     const names = isLater ? ["page"] : ["page", "theme"];
     for (const name of names) first.client.record(name, "light");
     page.end();
@@ -942,35 +942,35 @@ test("deferring a thousand values encodes those that fit, and no later event ove
 });
 
 /** Return a store of which one call never returns, either after its change or without it. */
-function silentOnce(method, isDone) {
+function hangingOnce(method, isDone) {
   const store = memoryStore();
-  const moment = { isSilent: false };
+  const storeState = { isHanging: false };
   const call = store[method];
   store[method] = async (...words) => {
-    const { isSilent } = moment;
-    moment.isSilent = false;
-    const result = isSilent && !isDone ? undefined : await call(...words);
-    return isSilent ? new Promise(() => {}) : result;
+    const { isHanging } = storeState;
+    storeState.isHanging = false;
+    const result = isHanging && !isDone ? undefined : await call(...words);
+    return isHanging ? new Promise(() => {}) : result;
   };
-  return { store, moment };
+  return { store, storeState };
 }
 
 test("a call of the store that never ends is repeated, and each value is stored once", async () => {
   console.warn = () => {};
   const begins = async () => {
-    const { store, moment } = silentOnce("update", false);
-    moment.isSilent = true;
+    const { store, storeState } = hangingOnce("update", false);
+    storeState.isHanging = true;
     const { client } = await open({ store });
     assert.equal(client.disabledReason, "it cannot be opened: TimeoutError");
     assert.ok((await client.flush({ timeout: 1 })).done);
     assert.equal(await outcomeOf(client, "page", "a"), "recorded");
   };
   const commits = async (isDone) => {
-    const { store, moment } = silentOnce("update", isDone);
+    const { store, storeState } = hangingOnce("update", isDone);
     const names = ["a", "b", "c"];
     const { client } = await open({ store, registry: await registryOfWords(names) });
     await outcomeOf(client, "a", "x"); // it has its permanent response
-    moment.isSilent = true;
+    storeState.isHanging = true;
     client.record("b", "x");
     assert.equal((await client.flush({ timeout: 1 })).reason, "failed");
     client.record("c", "x");
@@ -980,11 +980,11 @@ test("a call of the store that never ends is repeated, and each value is stored 
     assert.deepEqual(Object.values(storedEvents), [2]);
   };
   const sends = async () => {
-    const { store, moment } = silentOnce("update", false);
+    const { store, storeState } = hangingOnce("update", false);
     const device = await open({ store });
     const { client, sent } = device;
     await finish(device);
-    moment.isSilent = true;
+    storeState.isHanging = true;
     assert.equal((await client.flush({ timeout: 5 })).reason, "failed");
     assert.ok((await client.flush({ timeout: 1 })).done);
     assert.equal(sent.length, 1);

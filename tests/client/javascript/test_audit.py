@@ -1,4 +1,4 @@
-"""The project's own audit of the client in JavaScript: white-box, from outside, and over time."""
+"""Audits of the JavaScript client: of its encoder, and of the client over days."""
 
 from __future__ import annotations
 
@@ -37,43 +37,43 @@ def program(name: str) -> list[str]:
 
 
 def encoder_passes(name: str, trials: int) -> None:
-    """Audit probabilities, permanent responses, independence and coins."""
+    """Audit an encoding: probabilities, permanent responses, independence and coins."""
     audited = ENCODINGS[name]
     command = JsonLines(audited.params, program("audited_encoder.mjs"))
-    found = run_audit(command, audited, trials=trials)
-    assert found.passed, faults_of(found)
+    audit = run_audit(command, audited, trials=trials)
+    assert audit.passed, faults_of(audit)
 
 
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_every_encoding_passes_from_outside(name: str) -> None:
-    """Two thousand devices each."""
+    """With two thousand simulated devices for each encoding."""
     encoder_passes(name, 2000)
 
 
-def test_the_encoder_is_the_protocol_to_the_bit() -> None:
-    """With secret and coins given, over random parameters, metrics, epochs and values."""
-    asked: list[DeviceInputs] = []
+def test_the_encoder_equals_the_reference_bit_by_bit() -> None:
+    """For fixed secrets and coins, over random parameters, metrics, epochs and values."""
+    inputs: list[DeviceInputs] = []
 
-    def shipped(question: DeviceInputs) -> DeviceOutputs:
-        asked.append(question)
-        return compute_reference_outputs(question)
+    def record_inputs(query: DeviceInputs) -> DeviceOutputs:
+        inputs.append(query)
+        return compute_reference_outputs(query)
 
-    assert audit_exactly(shipped, SMALL, vectors=200, seed=18).passed
-    answers = JsonLines(SMALL.params, program("audited_encoder.mjs")).compute_outputs(asked)
-    assert answers == [compute_reference_outputs(each) for each in asked]
+    assert audit_exactly(record_inputs, SMALL, vectors=200, seed=18).passed
+    outputs = JsonLines(SMALL.params, program("audited_encoder.mjs")).compute_outputs(inputs)
+    assert outputs == [compute_reference_outputs(query) for query in inputs]
 
 
 def client_passes(folder: Path, devices: int) -> None:
-    """Audit the client with a store in a file, in processes of its own, day after day."""
+    """Audit the client with a store in a file, in a process for each day."""
     path = folder / "metrics.toml"
     path.write_text(REGISTRY)
     registry = Registry.load(path)
     path.with_suffix(".json").write_text(format_sealed_json(registry, {"page": "-"}))
     command = program("audited_client.mjs")
-    found = audit_client(command, registry.metric("page"), path, devices=devices)
-    assert found.passed, faults_of(found)
-    assert len(found.checks) > 8
+    audit = audit_client(command, registry.metric("page"), path, devices=devices)
+    assert audit.passed, faults_of(audit)
+    assert len(audit.checks) > 8
 
 
 @pytest.mark.acceptance

@@ -1,4 +1,4 @@
-"""The client in a real browser, on the README's site and before a real collector."""
+"""The client in a real browser, on the site of the README and with a real collector."""
 
 from __future__ import annotations
 
@@ -82,30 +82,30 @@ min_cohort = 1
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium."""
+    """Chromium of this machine."""
     with browsing() as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def the_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The README's site."""
+    """The site of the README, with its collector."""
     with the_readmes_site(tmp_path_factory.mktemp("site")) as running:
         yield running
 
 
 @pytest.fixture
 def profile(browser: Browser, the_site: Site) -> Iterator[BrowserContext]:
-    """A fresh profile."""
+    """A fresh profile of the browser: a new device."""
     context = browser.new_context(base_url=the_site.url)
     yield context
     context.close()
 
 
 def tab(profile: BrowserContext, **options: Any) -> Page:
-    """Open a page whose device has consent, and no background sender unless asked for one.
+    """Open a page with a client that has consent, and without a background sender by default.
 
-    It is one of the site without a script of its own.
+    The page is a file of the site without a script of its own.
     """
     page = profile.new_page()
     page.goto(BARE)
@@ -113,16 +113,18 @@ def tab(profile: BrowserContext, **options: Any) -> Page:
     return page
 
 
-def eventually(question: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+def eventually(is_so: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
     end = time.monotonic() + PATIENCE
-    while not question():
+    while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site) -> None:
-    """Nothing before the answer; then a report, the very bytes of it, and an end to it."""
+def test_the_page_of_the_readme_works_for_a_visitor(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """Nothing leaves before the yes. A report leaves, the panel shows it, a withdrawal works."""
     before = the_site.n_received()
     page = profile.new_page()
     sent: list[str | None] = []
@@ -157,7 +159,7 @@ def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site
 
 
 def test_the_relay_takes_no_more_than_an_upload(the_site: Site) -> None:
-    """What is longer is refused before all of it is read, and the collector never sees it."""
+    """A longer body is refused before all of it is read, and does not reach the collector."""
     before = the_site.n_received()
     answer = httpx.post(f"{the_site.url}/telemetry/v1/reports", content=b"x" * 20_000, timeout=60)
     assert answer.status_code == 413
@@ -179,8 +181,8 @@ DOCUMENTS = """() => new Promise((resolve, reject) => {
 })"""
 
 
-def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
-    """Its parts have the names and roles that a screen reader tells; the keyboard reaches all."""
+def test_the_panel_is_accessible(profile: BrowserContext) -> None:
+    """Its parts have names and roles for screen readers, and the keyboard reaches all controls."""
     page = tab(profile)
     page.evaluate(RECORD, ["qwant"])
     page.evaluate(FLUSH)
@@ -193,8 +195,8 @@ def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
     panel.get_by_role("status").filter(has_text="erased").wait_for()
 
 
-def test_the_panel_is_styled_where_no_style_element_may_be(profile: BrowserContext) -> None:
-    """Its sheet is no element of the page, so `style-src 'self'` does not forbid it."""
+def test_the_panel_is_styled_under_a_strict_policy(profile: BrowserContext) -> None:
+    """Its style sheet is no element of the page, so `style-src 'self'` allows it."""
     page = profile.new_page()
 
     def strict(route: Route) -> None:
@@ -211,8 +213,8 @@ def test_the_panel_is_styled_where_no_style_element_may_be(profile: BrowserConte
     assert page.evaluate(padding) == "8px 16px"
 
 
-def test_a_panel_goes_on_with_its_page(profile: BrowserContext) -> None:
-    """It leaves focus and open notices alone, follows other tabs, and stops each client it gets."""
+def test_the_panel_keeps_focus_and_follows_its_client(profile: BrowserContext) -> None:
+    """A refresh keeps focus and open notices, and a new client can be stopped, too."""
     page = tab(profile)
     page.evaluate(PANEL)
     panel = page.locator("rappor-panel")
@@ -235,7 +237,7 @@ def test_a_panel_goes_on_with_its_page(profile: BrowserContext) -> None:
 
 
 def test_a_panel_may_get_its_client_before_it_is_defined(profile: BrowserContext) -> None:
-    """A page need not wait for the module of the panel."""
+    """A page may set the client before the module of the panel is loaded."""
     page = tab(profile)
     page.evaluate("document.body.append(document.createElement('rappor-panel'))")
     page.evaluate("document.querySelector('rappor-panel').client = client")
@@ -244,7 +246,7 @@ def test_a_panel_may_get_its_client_before_it_is_defined(profile: BrowserContext
 
 
 def test_the_secret_is_a_key_that_no_script_can_read(profile: BrowserContext) -> None:
-    """It is in the store, and cannot be exported."""
+    """The key is in the store, and WebCrypto refuses to export it."""
     page = tab(profile)
     exported = "async (key) => crypto.subtle.exportKey('raw', key).catch((error) => error.name)"
     found = page.evaluate(
@@ -272,7 +274,7 @@ LEAVE = """(options) => void (async () => {
 
 
 def click_and_leave(profile: BrowserContext, n: int) -> None:
-    """Record in a click that leaves the page, which the next one answers at once."""
+    """Record n times in a click on a link, each time on a page that ends at once."""
     page = profile.new_page()
     page.route("**/next", lambda route: route.fulfill(body="<title>next</title>"))
     limits = {"queueLimits": {"reports": 10_000, "bytes": 10_000_000}}
@@ -287,19 +289,19 @@ def click_and_leave(profile: BrowserContext, n: int) -> None:
     assert last.evaluate("Object.keys(localStorage)") == ["days"]
 
 
-def test_a_click_that_leaves_the_page_arrives(profile: BrowserContext) -> None:
-    """Ten times; nothing is lost, doubled or left behind."""
+def test_events_of_clicks_on_links_are_stored(profile: BrowserContext) -> None:
+    """Ten events: none is lost, stored twice or left in localStorage."""
     click_and_leave(profile, 10)
 
 
 @pytest.mark.acceptance
-def test_two_hundred_clicks_that_leave_the_page_arrive(profile: BrowserContext) -> None:
-    """Two hundred times."""
+def test_events_of_two_hundred_clicks_are_stored(profile: BrowserContext) -> None:
+    """The test above with two hundred events."""
     click_and_leave(profile, 200)
 
 
 def two_tabs(profile: BrowserContext, site: Site, n: int) -> None:
-    """Record and flush in two tabs at once on n days; one report of each day arrives."""
+    """Record and flush in two tabs at once on n days, and check that one report a day arrives."""
     before = site.n_received()
     pages = [tab(profile), tab(profile)]
     record = """() => {
@@ -325,18 +327,18 @@ def two_tabs(profile: BrowserContext, site: Site, n: int) -> None:
 
 
 def test_two_tabs_are_one_device(profile: BrowserContext, the_site: Site) -> None:
-    """One secret, one scope, one budget, and no report twice or lost."""
+    """One secret, one scope, one budget, and one report a day."""
     two_tabs(profile, the_site, 6)
 
 
 @pytest.mark.acceptance
 def test_two_tabs_are_one_device_for_long(profile: BrowserContext, the_site: Site) -> None:
-    """On forty days."""
+    """The test above on forty days."""
     two_tabs(profile, the_site, 40)
 
 
 def test_a_withdrawal_reaches_the_other_tab(profile: BrowserContext) -> None:
-    """It records and sends nothing more, and the secret is gone for both."""
+    """The other tab records and sends nothing more, and the secret is gone."""
     first, second = tab(profile), tab(profile)
     assert second.evaluate(RECORD, ["qwant"]) == ["recorded"]
     assert first.evaluate("client.withdraw()") == {"done": True, "secretGone": True, "left": []}
@@ -345,7 +347,7 @@ def test_a_withdrawal_reaches_the_other_tab(profile: BrowserContext) -> None:
 
 
 def test_a_withdrawal_does_not_wait_for_a_tab_that_hangs(profile: BrowserContext) -> None:
-    """It erases all the same, and says that an upload may be under way."""
+    """It erases after two seconds, and returns that an upload may be under way."""
     first, second = tab(profile), tab(profile)
     assert first.evaluate(RECORD, ["qwant"]) == ["recorded"]
     hang = "() => { navigator.locks.request('rappor telemetry', () => new Promise(() => {})); }"
@@ -367,8 +369,8 @@ HOLD = """() => new Promise((resolve) => {
 })"""
 
 
-def test_another_tab_that_keeps_the_store_holds_nobody_up(profile: BrowserContext) -> None:
-    """Opening, sending and withdrawing end, and the store is used when it is free."""
+def test_a_tab_that_blocks_the_store_does_not_delay_other_tabs(profile: BrowserContext) -> None:
+    """Opening, sending and withdrawing return in time, and use the store when it is free."""
     first, second = tab(profile), profile.new_page()
     first.evaluate(HOLD)
     second.goto(BARE)
@@ -386,8 +388,8 @@ def test_another_tab_that_keeps_the_store_holds_nobody_up(profile: BrowserContex
     eventually(lambda: set(first.evaluate(DOCUMENTS)) == {"device"})
 
 
-def test_a_withdrawal_needs_no_newer_browser(profile: BrowserContext) -> None:
-    """Browsers had Web Locks before signals of a timeout."""
+def test_a_withdrawal_works_without_abort_signal_timeout(profile: BrowserContext) -> None:
+    """Some browsers with Web Locks have no `AbortSignal.timeout`."""
     profile.add_init_script("delete AbortSignal.timeout")
     page = tab(profile)
     assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
@@ -396,7 +398,7 @@ def test_a_withdrawal_needs_no_newer_browser(profile: BrowserContext) -> None:
 
 
 def test_offline_and_back(profile: BrowserContext, the_site: Site) -> None:
-    """What is recorded offline waits, and arrives once under the id of the first attempt."""
+    """A report that was tried offline arrives once, under the id of the first attempt."""
     before = the_site.n_received()
     page = tab(profile)
     profile.set_offline(True)
@@ -412,7 +414,7 @@ def test_offline_and_back(profile: BrowserContext, the_site: Site) -> None:
 
 
 def test_a_page_that_ends_sends_once(profile: BrowserContext, the_site: Site) -> None:
-    """The report leaves while the page goes away; the next visit's repetition is not counted."""
+    """The report leaves with the page; the repetition at the next visit is not counted."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
     assert page.evaluate(RECORD, ["qwant"] * 2) == ["recorded"] * 2  # the first one is finished
@@ -427,7 +429,7 @@ def test_a_page_that_ends_sends_once(profile: BrowserContext, the_site: Site) ->
 def test_a_report_that_left_with_its_page_is_not_sent_after_the_collector_forgot_it(
     profile: BrowserContext, the_site: Site
 ) -> None:
-    """A visitor who returns after three weeks sees it in the log, and it does not leave again."""
+    """After three weeks the log has the upload, and the upload is given up."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
     assert page.evaluate(RECORD, ["qwant"] * 2) == ["recorded"] * 2
@@ -451,7 +453,7 @@ def test_a_report_that_left_with_its_page_is_not_sent_after_the_collector_forgot
 def test_a_stopped_metric_does_not_leave_with_its_page(
     profile: BrowserContext, the_site: Site
 ) -> None:
-    """What was at hand when the collector asked to stop waits, and what is recorded is silent."""
+    """The upload for the end of the page waits for the stop, and new values are skipped."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
     body = {"reports": [{"status": "accepted"}], "stop": {"search_engine": "2999-01-01"}}
@@ -467,7 +469,7 @@ def test_a_stopped_metric_does_not_leave_with_its_page(
 
 
 def test_a_long_delay_is_waited_for(profile: BrowserContext, the_site: Site) -> None:
-    """The sender looks at its clock every hour, and sends when the time has come."""
+    """The sender reads its clock every hour, and sends when the delay is over."""
     before = the_site.n_received()
     page = profile.new_page()
     page.clock.install()
@@ -486,7 +488,7 @@ def test_a_long_delay_is_waited_for(profile: BrowserContext, the_site: Site) -> 
 def test_a_page_that_ends_respects_a_collector_that_asked_to_wait(
     profile: BrowserContext, the_site: Site
 ) -> None:
-    """What was recorded since stays, and nothing leaves with the page."""
+    """No upload leaves with the page, and later reports stay in the queue."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
     page.route(
@@ -509,7 +511,7 @@ def test_a_page_that_ends_respects_a_collector_that_asked_to_wait(
 def test_a_closed_client_sends_nothing_with_its_page(
     profile: BrowserContext, the_site: Site
 ) -> None:
-    """What it had at hand waits in the store."""
+    """The upload for the end of the page waits in the store."""
     before = the_site.n_received()
     page = tab(profile, background=True, maxDelay=3600)
     assert page.evaluate(RECORD, ["qwant"] * 2) == ["recorded"] * 2
@@ -523,7 +525,7 @@ def test_a_closed_client_sends_nothing_with_its_page(
 
 
 def test_opting_out_reaches_the_other_tab(profile: BrowserContext, the_site: Site) -> None:
-    """What that one has at hand does not leave with its page, and it records no more of it."""
+    """The other tab does not send its upload for the end of the page, and skips further values."""
     before = the_site.n_received()
     first = tab(profile, background=True, maxDelay=3600)
     second = tab(profile)
@@ -535,8 +537,8 @@ def test_opting_out_reaches_the_other_tab(profile: BrowserContext, the_site: Sit
     assert the_site.n_received() == before
 
 
-def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> None:
-    """There is no WebCrypto: the client is disabled and says what is needed; nothing is raised."""
+def test_a_page_without_a_secure_context_disables_the_client(profile: BrowserContext) -> None:
+    """Without https there is no WebCrypto: the reason is named, and nothing raises."""
     page = profile.new_page()
     page.route("http://shop.test/", lambda route: route.fulfill(body="<title>-</title>"))
     page.route(
@@ -557,8 +559,8 @@ def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> 
         assert told == ["a page must be of https or of localhost", "disabled"]
 
 
-def test_tables_of_hosts_are_loaded_if_a_metric_asks(profile: BrowserContext) -> None:
-    """The README's page loads none; a metric of domains does, and is disabled without them."""
+def test_tables_of_hosts_are_loaded_for_a_metric_of_domains(profile: BrowserContext) -> None:
+    """Other pages load no table. A client that needs a table and cannot load it is disabled."""
     params = Params.profile("balanced", normalize="domain")
     expires = datetime.date(2100, 1, 1)
     fields: dict[str, Any] = {"description": "d", "owner": "o", "epoch": "quarter"}
@@ -597,8 +599,8 @@ def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
     assert tab(profile).evaluate(RECORD, ["ecosia"]) == ["recorded"]
 
 
-def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) -> None:
-    """In a frame without an origin there is no storage: nothing is computed, sent or raised."""
+def test_blocked_storage_disables_the_client(profile: BrowserContext) -> None:
+    """A frame without an origin has no storage: nothing is computed, sent or raised."""
     script = subprocess.run(
         [str(need("esbuild")), "--bundle", "--format=iife", "--global-name=rappor", "index.js"],
         cwd=CLIENT,
@@ -640,7 +642,7 @@ def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) ->
 
 
 def reload_often(profile: BrowserContext, site: Site, n: int, seed: int) -> None:
-    """Reload a page at random moments while it records and sends; count all in the end."""
+    """Reload a page at random times while it records and sends, and check the counts in the end."""
     rng = random.Random(seed)  # noqa: S311  (moments, no secret)
     before = site.n_received()
     confirmed: list[str] = []
@@ -684,14 +686,16 @@ def reload_often(profile: BrowserContext, site: Site, n: int, seed: int) -> None
     assert site.n_received() == before + recorded - given_up
 
 
-def test_reloads_lose_and_double_nothing(profile: BrowserContext, the_site: Site) -> None:
-    """Eight reloads at random moments."""
+def test_reloads_neither_lose_nor_repeat_a_report(profile: BrowserContext, the_site: Site) -> None:
+    """Eight reloads at random times."""
     reload_often(profile, the_site, 8, seed=1)
 
 
 @pytest.mark.acceptance
-def test_a_hundred_reloads_lose_and_double_nothing(profile: BrowserContext, the_site: Site) -> None:
-    """A hundred."""
+def test_a_hundred_reloads_neither_lose_nor_repeat_a_report(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """The test above with a hundred reloads."""
     reload_often(profile, the_site, 100, seed=2)
 
 
@@ -706,7 +710,7 @@ def in_fresh_profiles(browser: Browser, site: Site, words: list[str]) -> None:
 
 
 def test_fresh_profiles_are_devices_of_their_own(browser: Browser, the_site: Site) -> None:
-    """Each answers for its own word."""
+    """Each profile reports its own word."""
     before = the_site.n_received()
     in_fresh_profiles(browser, the_site, ["duckduckgo", "qwant", "ecosia"])
     assert the_site.n_received() == before + 3
@@ -714,7 +718,7 @@ def test_fresh_profiles_are_devices_of_their_own(browser: Browser, the_site: Sit
 
 @pytest.mark.acceptance
 def test_words_of_two_hundred_fresh_profiles_are_found(browser: Browser, tmp_path: Path) -> None:
-    """The true shares lie in intervals that miss once in 1e9, and the commonest is detected."""
+    """The intervals contain the true shares (rate 1e-9), and the commonest word is detected."""
     words = ["duckduckgo"] * 120 + ["qwant"] * 60 + ["ecosia"] * 20
     candidates = ["bing", "duckduckgo", "ecosia", "google", "qwant"]
     with the_readmes_site(tmp_path, WORDS_TOML) as running:

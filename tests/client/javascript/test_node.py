@@ -1,4 +1,4 @@
-"""The client in JavaScript, as Node's own runner tests it, and its types."""
+"""The test files of Node's own runner, and the types of the JavaScript client."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tools import need
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(TESTS.glob("*.test.mjs")), ids=lambda path: path.name)
-def test_what_node_tests(path: object) -> None:
-    """Every test of the file passes, and there are some."""
+def test_file_of_node_passes(path: object) -> None:
+    """Every test of the file passes, and the file has tests."""
     output = run_node("--test", "--test-reporter=tap", str(path))
     (n_passed,) = (int(line.split()[2]) for line in output.splitlines() if line[:7] == "# pass ")
     assert n_passed > 0
@@ -20,7 +20,7 @@ def test_what_node_tests(path: object) -> None:
 
 @pytest.mark.slow
 def test_types_hold() -> None:
-    """The sources and their declarations under `strict`, and a program that uses both."""
+    """TypeScript checks sources, declarations and a program that uses them, under `strict`."""
     ended = subprocess.run(
         [str(need("tsc")), "--project", str(TESTS)], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Normalizers do the same in both languages, to every character that both know."""
+"""Normalizers of JavaScript and Python agree on every character that both know."""
 
 from __future__ import annotations
 
@@ -60,23 +60,23 @@ PIECES = (
 
 
 def differences(name: str, texts: list[str]) -> list[tuple[str, str, str]]:
-    """Return the texts that JavaScript writes in another way, and both ways."""
-    (found,) = answers("normalized.mjs", [[name, texts]])
-    both = ((text, got, normalize(name, text)) for text, got in zip(texts, found, strict=True))
+    """Return the texts whose results differ: text, result of JavaScript, result of Python."""
+    (results,) = answers("normalized.mjs", [[name, texts]])
+    both = ((text, got, normalize(name, text)) for text, got in zip(texts, results, strict=True))
     return [(text, got, expected) for text, got, expected in both if got != expected]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_every_character_normalizes_alike(name: str) -> None:
-    """Alone, and between two others; texts where characters meet."""
-    texts = [*KNOWN, *(f"{each}a{each}" for each in KNOWN), *TEXTS]
+    """Alone and around a letter; and texts whose characters interact."""
+    texts = [*KNOWN, *(f"{character}a{character}" for character in KNOWN), *TEXTS]
     assert not differences(name, texts)[:5]
 
 
 @pytest.mark.parametrize("name", ["host", "domain"])
 def test_every_spelling_of_hosts_and_addresses_is_read_alike(name: str) -> None:
-    """URLs with all their parts, addresses, and labels that meet in random hosts."""
+    """URLs with all of their parts, IP addresses, and random hosts."""
     rng = random.Random(1)  # noqa: S311  (a seed, no secret)
     hosts = ["".join(rng.choices(PIECES, k=rng.randint(1, 7))) for _ in range(5000)]
     dotted = [".".join(rng.choices(PIECES, k=rng.randint(1, 5))) for _ in range(5000)]
@@ -87,7 +87,7 @@ def test_every_spelling_of_hosts_and_addresses_is_read_alike(name: str) -> None:
 
 
 def test_every_public_suffix_is_known() -> None:
-    """By itself, and with one and two labels before it; wildcards and exceptions too."""
+    """Alone and after one or two labels, also wildcards and exceptions."""
     lines = Path(PSLFILE).read_text(encoding="utf-8").splitlines()
     rules = [line.split(" ")[0] for line in lines if line and not line.startswith("//")]
     hosts = [rule.lstrip("!").replace("*", "any") for rule in rules]
@@ -96,7 +96,7 @@ def test_every_public_suffix_is_known() -> None:
 
 
 def test_the_tables_are_pythons_and_small() -> None:
-    """`python tests/support/make_hosts.py` writes them; both are below 50 kB compressed."""
+    """The files equal the output of `make_hosts.py`, and are below 50 kB compressed."""
     sizes = {}
     for name, written in make_hosts.FILES.items():
         path = CLIENT / "data" / name

@@ -1,4 +1,4 @@
-"""The npm package: small, complete, and without anything that it needs."""
+"""The npm package: its size, its files, its declarations, and its lack of dependencies."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from node import CLIENT, run_node
 from tools import need
 
 MOST_BYTES: Final = 16_000
+"""Largest size of the client in bytes, minified and compressed, as its README says."""
 
 
-def bundled(door: str) -> bytes:
-    """Return what a page loads, minified and compressed."""
+def bundle(entry: str) -> bytes:
+    """Return the code that a page loads for an entry point, minified and compressed."""
     bundler = [str(need("esbuild")), "--bundle", "--minify", "--format=esm", "--target=es2022"]
     minifier = [str(need("node")), str(need("terser")), "--module", "--ecma", "2020"]
-    seldom = ("./src/hosts.js", "./data/suffixes.js")
-    tables = [f"--external:{each}" for each in seldom]
-    bundle = [*bundler, *tables, door]
+    on_demand = ("./src/hosts.js", "./data/suffixes.js")
+    external = [f"--external:{path}" for path in on_demand]
+    build = [*bundler, *external, entry]
     minify = [*minifier, "--compress", "passes=2", "--mangle"]
-    whole = subprocess.run(bundle, cwd=CLIENT, capture_output=True, check=True).stdout
+    whole = subprocess.run(build, cwd=CLIENT, capture_output=True, check=True).stdout
     debian = {**os.environ, "NODE_PATH": "/usr/share/nodejs"}  # where its packages lie
     small = subprocess.run(minify, input=whole, capture_output=True, check=True, env=debian).stdout
     return gzip.compress(small, 9, mtime=0)
 
 
 def test_a_page_loads_little() -> None:
-    """Without panel and registry, and what few ask for, at most 16 kB."""
-    assert 5_000 < len(bundled("index.js")) < MOST_BYTES
+    """Without panel, registry and tables of hosts, at most 16 kB."""
+    assert 5_000 < len(bundle("index.js")) < MOST_BYTES
 
 
 def packed_into(folder: Path) -> set[str]:
-    """Install what npm packs into a folder; return the paths that it holds."""
+    """Install the packed package into a folder, and return the paths of its files."""
     npm = need("node").parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     run_node(str(npm), "pack", str(CLIENT), "--offline", "--pack-destination", str(folder))
     (archive,) = folder.glob("rappor-client-*.tgz")
@@ -50,10 +51,10 @@ def packed_into(folder: Path) -> set[str]:
 
 
 def test_the_package_is_whole(tmp_path: Path) -> None:
-    """What npm packs can be imported by its doors from elsewhere, and holds no test."""
+    """The packed package has all files and no test, and its entry points can be imported."""
     names = packed_into(tmp_path)
-    here = {str(path.relative_to(CLIENT)) for path in CLIENT.rglob("*") if path.is_file()}
-    assert names == here
+    files = {str(path.relative_to(CLIENT)) for path in CLIENT.rglob("*") if path.is_file()}
+    assert names == files
     program = tmp_path / "program.mjs"
     program.write_text(
         'import { Client } from "rappor-client";\n'
@@ -65,7 +66,7 @@ def test_the_package_is_whole(tmp_path: Path) -> None:
 
 
 def test_the_declarations_are_whole(tmp_path: Path) -> None:
-    """A program elsewhere is checked against them, without the sources."""
+    """TypeScript checks a program against the declarations of the installed package."""
     packed_into(tmp_path)
     program = tmp_path / "program.mts"
     program.write_text(
@@ -89,24 +90,24 @@ def test_the_declarations_are_whole(tmp_path: Path) -> None:
 
 
 def test_the_package_needs_no_other() -> None:
-    """No dependency is declared, and only the file store imports anything of Node."""
+    """No dependency is declared, and only the file store imports modules of Node."""
     declared = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
     assert not [key for key in declared if "ependencies" in key]
     for path in CLIENT.rglob("*.js"):
         sources = re.findall(r'from "([^"]+)"', path.read_text(encoding="utf-8"))
         foreign = {source for source in sources if not source.startswith(".")}
-        own = {f"node:{name}" for name in ("crypto", "fs", "os", "path")}
-        assert foreign <= (own if path.name == "file_store.js" else set()), path.name
+        of_node = {f"node:{name}" for name in ("crypto", "fs", "os", "path")}
+        assert foreign <= (of_node if path.name == "file_store.js" else set()), path.name
 
 
 def test_coins_come_from_the_system() -> None:
-    """Nothing draws from a generator that can be foreseen."""
+    """No file uses `Math.random`, whose numbers can be predicted."""
     for path in CLIENT.rglob("*.js"):
         assert "Math.random" not in path.read_text(encoding="utf-8"), path.name
 
 
-def test_modules_import_each_other_in_no_circle() -> None:
-    """They can be read in an order."""
+def test_imports_have_no_circle() -> None:
+    """So a reader can read the modules in an order in which each needs earlier ones only."""
     graph = {
         path.stem: set(re.findall(r'from "\./(\w+)\.js"', path.read_text(encoding="utf-8")))
         for path in (CLIENT / "src").glob("*.js")

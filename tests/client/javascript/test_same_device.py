@@ -1,4 +1,7 @@
-"""Both clients send the same reports for the same history of a device."""
+"""Both clients send the same reports for the same history of a device.
+
+A history has registries, a secret, coins and events. Python and Node replay it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ SHAPES: dict[str, tuple[dict[str, Any], list[Any]]] = {
         [0, 0.5, 7.25, 1e300, "NaN"],
     ),
 }
-"""Encodings but that of strings, and values for them."""
+"""Encodings except that of strings, and values for them."""
 SEGMENTS: tuple[tuple[Dimension, ...], ...] = (
     (),
     (),
@@ -45,24 +48,24 @@ SEGMENTS: tuple[tuple[Dimension, ...], ...] = (
     (Dimension("version", ("2",)), Dimension("country", ("de", "fr"))),
 )
 TAIL = (1, 2, 4, 8, 16, 32, 64)
-"""Days after a history on which the device is asked to send what is left."""
+"""Days after a history on which the device flushes the remaining reports."""
 COIN = 2**31 - 2**26
 """About every coin: an instantaneous response is the permanent one."""
 
 
 def coin_at(now: float) -> int:
-    """Return every coin of a moment, so that any event of an interval can have its smallest tag."""
+    """Return the coin of a time, so that any event of an interval can have the smallest tag."""
     return COIN + int(now) * 7919 % 1009
 
 
 def bloom(rng: random.Random, normalize: str) -> Params:
-    """Return a parameter set of strings, two of which can differ in p and q alone."""
+    """Return a random parameter set of strings. Two of them may differ in p and q only."""
     p, q = rng.choice(((0.25, 0.75), (0.375, 0.625)))
     return Params(k=16, h=2, m=8, f=0.25, g=rng.choice((0.5, 0.1)), p=p, q=q, normalize=normalize)
 
 
 def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
-    """Return some metric, and values for it."""
+    """Return a random metric, and values for it."""
     fields: dict[str, Any] = {
         "epoch": rng.choice(("life", "year", "quarter", "month")),
         "interval": rng.choice(("day", "day", "week", "epoch")),
@@ -117,7 +120,7 @@ def a_metric_of_buckets(rng: random.Random, name: str) -> tuple[Metric, list[Any
 
 
 def changed(metric: Metric, rng: random.Random) -> Metric:
-    """Return what a later registry may say of a metric."""
+    """Return the metric as a later registry may have it."""
     params = metric.params
     if params.keep is not None:
         if rng.random() < 0.3:
@@ -143,7 +146,7 @@ def changed(metric: Metric, rng: random.Random) -> Metric:
 
 
 def a_stop(rng: random.Random, names: list[str], now: float) -> object:
-    """Return what a collector may ask everybody to stop, and what none should."""
+    """Return the stops of a response, valid ones and others."""
     day = datetime.datetime.fromtimestamp(now, datetime.UTC).date()
     last = day + datetime.timedelta(days=rng.choice((-1, 0, 9, 60)))
     odd = rng.choice((7, "soon", [last.isoformat()], "2026-13-01"))
@@ -156,7 +159,7 @@ Maker = Callable[[random.Random, str], tuple[Metric, list[Any]]]
 
 
 def a_history(seed: int, make_metric: Maker = a_metric) -> dict[str, Any]:
-    """Return a device's history: registries, a secret, and what happened when."""
+    """Return the history of a device: registries, a secret, and events with their times."""
     rng = random.Random(seed)  # noqa: S311  (a seed, no secret)
     names = ["first", "second", "constructor"][: rng.randint(1, 3)]
     pairs = {name: make_metric(rng, name) for name in names}
@@ -196,7 +199,7 @@ def a_history(seed: int, make_metric: Maker = a_metric) -> dict[str, Any]:
 
 
 class Scripted:
-    """A transport that answers with the statuses it is given, then accepts."""
+    """A transport that returns the statuses of a list in turn, and then accepts every report."""
 
     def __init__(self) -> None:
         self.statuses: list[int] = []
@@ -204,7 +207,7 @@ class Scripted:
         self.sent: dict[str, list[Any]] = {}
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:  # noqa: ARG002  (the protocol's)
-        """Answer, and keep the report."""
+        """Store the body, and return the next response."""
         status = self.statuses.pop(0) if self.statuses else 200
         upload = json.loads(body)
         (report,) = upload["reports"]
@@ -213,11 +216,11 @@ class Scripted:
         return TransportResponse(status=status, body=json.dumps(answer).encode(), retry_after=None)
 
     def close(self) -> None:
-        """Sever nothing."""
+        """Do nothing: there is no connection."""
 
 
 def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Replay a history with the Python client and return what left the device, and what it cost."""
+    """Replay a history with the Python client; return the sent reports and the losses."""
     write_device(folder, history["secret"])
     now = [0.0]
     recorded: list[bool] = []
@@ -265,7 +268,7 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def question(history: dict[str, Any]) -> dict[str, Any]:
-    """Return a history as the other client reads it."""
+    """Return a history as the program for Node reads it."""
     documents = [
         json.loads(format_sealed_json(each, dict.fromkeys(each, "")))
         for each in history["registries"]
