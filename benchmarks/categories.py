@@ -97,7 +97,13 @@ def compare_categories(*, quick: bool) -> list[Table]:
         title=f"Variance of a share times devices, {EPSILON:g} nats, {n_runs:,} collections",
         columns=(
             *("categories", "share", "formula", "measured", "by formula"),
-            *("bits before", "by ours", "GRR of peers", "best unary of peers", "by ours"),
+            *(
+                "bits before",
+                "bits by ours",
+                "GRR of peers",
+                "best unary of peers",
+                "unary by ours",
+            ),
         ),
     )
     excesses = []

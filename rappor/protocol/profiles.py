@@ -8,8 +8,9 @@ and a test compares the table with the planner.
 Under "once", whose metrics send one report in each epoch, categories, buckets and sets use
 generalized randomized response (GRR). The threshold of `keep` is the largest threshold that keeps
 the promise, and the number of buckets of a set has the least variance for a rare item
-(`compute_set_buckets`). With 2 to 24 categories and 4 nats, GRR needs a half to a third of the
-devices that separate noise of each bit needs.
+(`compute_set_buckets`). With 2 to 24 categories and 4 nats,
+separate noise of each bit needs 2 to 5 times as many devices for a share of 2 %, and 1.2 to 1.5
+times for 50 %.
 
 A released profile never changes. Its thresholds are part of fingerprints, and devices in use have
 reserved their privacy budget by its losses.
