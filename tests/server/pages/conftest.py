@@ -30,11 +30,14 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _fill(database: str, registry: Path) -> None:
+    """Store simulated counts of five days: strings, and categories in two segments."""
     metrics = Registry.load(registry, today=datetime.date(2025, 1, 1))
     pages, theme = metrics["home_page"].params, metrics["theme"].params
     names = [*NAMES, HOSTILE[0]]
     with open_database(database) as engine:
         for number, day in enumerate(DAYS):
+            # The shares follow Zipf's law. The fourth name triples on the last two days, so that
+            # pages show a change.
             weights = [1 / (rank + 1) for rank in range(len(names))]
             weights[3] *= 3 if number > 2 else 1
             counts = simulate_counts(
@@ -52,7 +55,10 @@ def _fill(database: str, registry: Path) -> None:
 
 @pytest.fixture
 def new_visitor(dashboard: Running) -> Iterator[Callable[[], Visitor]]:
-    """Return somebody who is not signed in, and leaves when the test ends."""
+    """Yield a function that returns a new visitor, who is not signed in.
+
+    The connections of all visitors are closed when the test ends.
+    """
     with contextlib.ExitStack() as stack:
 
         def come() -> Visitor:
@@ -71,7 +77,7 @@ def token(dashboard: Running) -> str:
 
 @pytest.fixture
 def reader(new_visitor: Callable[[], Visitor], token: str) -> Visitor:
-    """Somebody who is signed in, with a token for all metrics."""
+    """Return a visitor who is signed in, with a token for all metrics."""
     visitor = new_visitor()
     assert visitor.sign_in(token).status_code == 303
     return visitor

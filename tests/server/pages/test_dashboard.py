@@ -33,7 +33,7 @@ def extract_text(page: str) -> str:
 
 @contextlib.contextmanager
 def block_workers(dashboard: Running) -> Iterator[None]:
-    """Let no worker compute while the block runs."""
+    """Stop all decoders (SIGSTOP) while the block runs, so that no query makes progress."""
     decoders = dashboard.children_named("rappor-decoder")
     for number in decoders:
         os.kill(number, signal.SIGSTOP)
@@ -151,6 +151,7 @@ def test_complete_url_shows_the_same_result(reader: Visitor, dashboard: Running)
     assert "results from 60,000 reports" in page.text
     later = reader.answer(f"{HOME}/ranking", to="2099-01-01")
     assert str(later.url).endswith(f"/ranking?to={DAYS[-1]}")
+    # Nothing can be computed now, so the same page is the stored result.
     with block_workers(dashboard):
         assert reader.http.get(page.url).text == page.text
 

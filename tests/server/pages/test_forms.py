@@ -14,6 +14,8 @@ from starlette.requests import Request
 
 from rappor.base.errors import ParamsError
 
+# A form with a name that is not ASCII, a file whose name is not ASCII either and whose content
+# looks like a boundary and is not UTF-8, and an empty file.
 BROWSERS = (
     b'--B\r\nContent-Disposition: form-data; name="name"\r\n\r\nmy \xc3\xa9\r\n'
     b'--B\r\nContent-Disposition: form-data; name="file"; filename="\xe6\x97\xa5%22.txt"\r\n'
@@ -56,7 +58,7 @@ def parse(body: bytes, media_type: str, *, max_bytes: int = 20_000) -> Form:
 
 
 def test_fields_and_files_are_parsed() -> None:
-    """Files may be no text, names may be not ASCII, and lines may look like a boundary."""
+    """A file may be binary, a name may be not ASCII, and a line may look like a boundary."""
     form = parse(BROWSERS, "multipart/form-data; boundary=B")
     assert form.fields == {"name": "my é"}
     assert form.files == {"file": b"a\r\n--b\r\n\xff"}

@@ -93,6 +93,7 @@ def test_an_address_has_the_digest_of_its_list(tmp_path: Path) -> None:
                 assert f"list={compute_digest(text)}" in str(response.url)
                 shown[str(response.url)] = response.text
             assert len(shown) == 2
+            # The results stay when their lists have been deleted.
             (folder,) = tmp_path.glob("*-analysis/lists/page")
             for path in folder.iterdir():
                 path.unlink()
