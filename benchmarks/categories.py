@@ -1,14 +1,17 @@
-"""Categories once an epoch: the variance of one report of one bucket, beside noise of single bits.
+"""Categories once an epoch: variance of reports of one bucket compared with noise on single bits.
 
 Question: how many devices does generalized randomized response (GRR) save, at 4 nats? Each cell has
-2 to 24 categories and a category with a share of 2 % or 50 %; the other devices are spread evenly
-over the other categories. The variance of the estimated share is measured over many collections and
-multiplied by the number of devices. It is compared with
+k = 2, 3, 8 or 24 categories. The first category has a share of 2 % or 50 %, and the other devices
+are spread evenly over the other categories. The variance of the estimated share is measured over
+many collections and multiplied by the number of devices. A ratio of two such numbers is the ratio
+of the devices that two mechanisms need for equal errors. The number is compared with
 
-- the formula mu (1 - mu) / (q* - p*)^2, with mu = p* + (q* - p*) share,
-- the bits that the profile `once` had before: the permanent response of `balanced`,
-- the clients of multi-freq-ldpy, run in an environment of its own (`peers.txt`): its GRR, which has
-  no bucket for values outside the categories, and its better unary encoding (OUE or SUE).
+- the formula mu (1 - mu) / (q* - p*)^2, where p* and q* are the probabilities that a report names
+  the category if the device does not, or does, have it, and mu = p* + (q* - p*) share,
+- one permanent response of `balanced` (noise on single bits), which the profile `once` had before,
+- the clients of multi-freq-ldpy, run in a separate environment (`peers.txt`): GRR without a bucket
+  for values outside the categories, and the better of two unary encodings (optimized, OUE, and
+  symmetric, SUE).
 """
 
 from __future__ import annotations
@@ -32,19 +35,34 @@ from rappor.protocol.thresholds import ONE
 from rappor.simulation import Population, simulate_counts
 
 EPSILON: Final = 4.0
-"""Loss of one report, in nats: the promise of the profile `once`."""
+"""Loss of one report, in nats: that of the profile `once`."""
+
 DEVICES: Final = 2_000
-"""Number of devices of a collection."""
+"""Number of devices of a collection, each with one report."""
+
 RUNS: Final = 4_000
-"""Number of collections of a cell. The standard error of a measured variance is 2.2 %."""
+"""Number of collections of a cell.
+
+The relative standard error of a measured variance is sqrt(2 / RUNS) = 2.2 %.
+"""
+
 PEER_RUNS: Final = 1_000
-"""Number of collections of a cell by multi-freq-ldpy. The standard error is 4.5 %."""
+"""Number of collections of a cell by multi-freq-ldpy, which is slower. Standard error: 4.5 %."""
+
 MOST_EXCESS: Final = 1.02
-"""Target for the mean over all cells of measured variance by formula."""
+"""Largest mean over all cells of the measured variance divided by the formula.
+
+The mean of the eight cells has a standard error of .8 %. So the target is 2.5 standard errors above
+1, the value of a decoder that adds no variance.
+"""
 
 
 def make_params(k: int, *, are_bits: bool) -> Params:
-    """Return the parameters of k categories: one bucket, or the bits that `once` had before."""
+    """Return the parameters of k categories: `once`, or the bits that `once` had before.
+
+    The bits have no instantaneous noise (p = 0, q = 1): the thresholds 0 and `ONE` are those of
+    p and q.
+    """
     names = tuple(f"c{i}" for i in range(k))
     if not are_bits:
         return Params.profile("once", encoding="onehot", categories=names)
@@ -54,7 +72,7 @@ def make_params(k: int, *, are_bits: bool) -> Params:
 
 
 def measure_variance(k: int, share: float, n_runs: int, *, are_bits: bool) -> float:
-    """Return N times the variance of the estimated share of the first category.
+    """Return the variance of the estimated share of the first category, times the devices.
 
     The estimate is the closed form of the decoder (`rappor.decoding.closed_form`).
     """
@@ -78,7 +96,10 @@ def compute_formula(params: Params, share: float) -> float:
 
 
 def run_peers(k: int, share: float, n_runs: int) -> dict[str, float]:
-    """Return N times the variance of each mechanism of multi-freq-ldpy; empty without it."""
+    """Return the variance times devices by mechanism, from multi-freq-ldpy.
+
+    The result is empty if the environment of the other software is not installed.
+    """
     if not PEERS.exists():
         return {}
     program = Path(__file__).with_name("peers_categories_once.py")
@@ -91,7 +112,7 @@ def run_peers(k: int, share: float, n_runs: int) -> dict[str, float]:
 
 
 def compare_categories(*, quick: bool) -> list[Table]:
-    """Measure every cell."""
+    """Measure every cell, in one row of the table each."""
     n_runs, n_peer_runs = (500, 200) if quick else (RUNS, PEER_RUNS)
     table = Table(
         title=f"Variance of a share times devices, {EPSILON:g} nats, {n_runs:,} collections",
@@ -123,7 +144,7 @@ def compare_categories(*, quick: bool) -> list[Table]:
         ["mean", "", "", "", mean if mean <= MOST_EXCESS else Failing(mean), "", "", "", "", ""]
     )
     table.note = (
-        "multi-freq-ldpy has k buckets, ours k + 1: the last one is for values outside all "
-        "categories. nan where the peers' environment is missing."
+        "multi-freq-ldpy has k buckets, and this package k + 1: the last bucket is for values "
+        "outside all categories. nan: multi-freq-ldpy is not installed."
     )
     return [table]

@@ -1,10 +1,15 @@
-"""Run the clients of multi-freq-ldpy for categories, with the interpreter of an own environment.
+"""Measure the variance of multi-freq-ldpy's clients for categories, in a separate environment.
 
-`python benchmarks/peers_categories_once.py EPSILON N_CATEGORIES SHARE N_DEVICES RUNS SEED` prints,
-as JSON, N times the variance of the estimated share of category 0 over RUNS collections of N
-devices, by mechanism. The estimate is the unbiased inverse of the package's probabilities: its own
-aggregators clip the estimates and divide them by their sum. The file imports nothing of this
-project.
+    python benchmarks/peers_categories_once.py EPSILON N_CATEGORIES SHARE N_DEVICES RUNS SEED
+
+prints JSON: for each mechanism, the variance of the estimated share of category 0 over RUNS
+collections, times N_DEVICES. The estimate is unbiased: (share of reports - q) / (p - q), where a
+report names category 0 with probability p if the device has it, and otherwise q. The aggregators of
+multi-freq-ldpy are not used, because they clip the estimates and divide them by their sum.
+
+Mechanisms: GRR reports one of k categories. OUE (optimized) and SUE (symmetric unary encoding)
+report k bits with noise. The file imports nothing of this project, whose packages are missing in
+that environment.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ def count_unary(values, k, epsilon, optimal):  # type: ignore[no-untyped-def]
 
 @njit
 def set_seed(seed):  # type: ignore[no-untyped-def]
-    """Seed the generator of compiled code, which is another one than numpy's."""
+    """Seed the generator of compiled code, which numpy's own `seed` does not reach."""
     np.random.seed(seed)
 
 

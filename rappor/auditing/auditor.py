@@ -195,8 +195,8 @@ def audit(  # noqa: PLR0913 - the options of an audit
     ------
     ParamsError
         If `trials` or `n_reports` is outside its range, if one report under these parameters
-        reveals the value, or if the metric has parts: devices of such a metric choose their own
-        parameters.
+        reveals the value, if the metric has parts (devices of such a metric choose their own
+        parameters), or if its reports name one bucket (their bits exclude each other).
     ReportError
         If a response is not a report, or a value does not fit the encoding.
 

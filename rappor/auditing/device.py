@@ -197,7 +197,7 @@ def audit_client(
     Raises
     ------
     ParamsError
-        If `devices` is outside its range.
+        If `devices` is outside its range, or the reports of the metric name one bucket.
     ReportError
         If the command fails or writes other lines than described.
 

@@ -10,6 +10,11 @@ Input: the encoder, as a function from `DeviceInputs` to `DeviceOutputs` or as a
 Half of the fresh coins lie at a threshold or just below a threshold, where `<` and `<=` differ. The
 coins of a permanent response follow from the secret and cannot be chosen, so a `<=` there is
 missed.
+
+Under generalized randomized response a report names one of k buckets. All of its coins follow from
+the secret, so the fresh coins of these inputs have no effect. The inputs are sets with fewer, as
+many and more items than are reported, and values outside all categories. They show how an encoder
+pads, cuts and draws. No black-box audit tests these reports (`check_separate_bits`).
 """
 
 from __future__ import annotations
@@ -39,8 +44,11 @@ _EPOCHS: Final = ("", "2026", "2026-Q4", "2026-11")
 """Epochs that inputs have: one of each kind, life, year, quarter and month."""
 
 _BUCKET_SHARE: Final = 0.3
-"""Share of the random parameter sets whose reports name one bucket. A convention: every mechanism
-gets dozens of the default 500 inputs."""
+"""Share of the random parameter sets whose reports name one bucket.
+
+A convention: of the default 500 inputs, 375 have random parameters. About 110 of these name one
+bucket, so each of the encodings of categories, numbers and sets gets dozens.
+"""
 
 _NAME_LETTERS: Final = tuple("abc019_.-")
 """Characters of drawn metric names: letters, digits and all special characters that names allow."""
@@ -184,7 +192,7 @@ def _draw_inputs(rng: np.random.Generator, params: Params, metric: str) -> Devic
     return DeviceInputs(
         secret=rng.bytes(SECRET_BYTES),
         metric=metric,
-        # Reports of one bucket need an epoch that ends.
+        # Reports of one bucket are sent once an epoch, so the first epoch, "life", is impossible.
         epoch=str(rng.choice(_EPOCHS[1:] if params.response.is_exclusive else _EPOCHS)),
         value=_draw_value(rng, params),
         params=params,
@@ -220,7 +228,12 @@ def draw_random_params(rng: np.random.Generator) -> Params:
 
 
 def _draw_bucket_params(rng: np.random.Generator) -> Params:
-    """Draw parameters whose reports name one bucket: of categories, numbers or sets."""
+    """Draw parameters whose reports name one bucket: of categories, numbers or sets.
+
+    `items` is the number of own buckets (n) that a set is padded or cut to, and `keep` is the
+    probability that a report names one of them. More than n buckets are needed, so k is drawn from
+    n + 1 to n + 63.
+    """
     kinds = [kind for kind in ENCODINGS.values() if kind.supports_grr]
     kind, keep = kinds[int(rng.integers(len(kinds)))], rng.uniform(0.01, 0.99)
     if not kind.categories_key:
@@ -228,6 +241,7 @@ def _draw_bucket_params(rng: np.random.Generator) -> Params:
         return Params(
             encoding=kind.name,
             k=items + int(rng.integers(1, 64)),
+            # No cohorts, two, the cohorts of the profiles, and any number that is allowed.
             m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
             items=items,
             keep=keep,
@@ -237,11 +251,15 @@ def _draw_bucket_params(rng: np.random.Generator) -> Params:
     names = tuple(str(number) for number in range(1, int(rng.integers(3, 64))))
     k = kind.count_bits(names)
     assert k is not None
+    # One more bucket, for values outside all categories.
     return Params(encoding=kind.name, k=k + 1, keep=keep, categories=names)
 
 
 def _draw_set(rng: np.random.Generator, params: Params) -> str:
-    """Draw a set as text: of 0 to `items` + 3 items, one of them repeated, and an empty item."""
+    """Draw a set as text: 0 to `items` + 3 items, separated by tabs.
+
+    The first item is repeated and an empty item is added. Neither may change the report.
+    """
     items = draw_random_values(params, int(rng.integers(0, params.items + 4)), rng)
     return "\t".join([*items, *items[:1], ""])
 

@@ -48,7 +48,8 @@ of the device that has this secret.
 def check_separate_bits(metric: Metric) -> None:
     """Raise ParamsError for reports of one bucket, which a black-box audit cannot test.
 
-    The statistical tests assume that each bit of a report has noise of its own.
+    The statistical tests assume that each bit of a report has noise of its own. In a report of one
+    bucket (generalized randomized response) exactly one bit is 1, so the bits exclude each other.
     """
     if metric.params.response.is_exclusive:
         raise ParamsError(
@@ -72,6 +73,11 @@ def create_reference_function(metric: Metric) -> Respond:
     -------
     callable
         Takes (secret, metric name, value as text) and returns a `Response`.
+
+    Raises
+    ------
+    ParamsError
+        If reports of the metric name one bucket: `check_separate_bits`.
 
     Examples
     --------
@@ -114,7 +120,8 @@ class DeviceInputs(NamedTuple):
 
     `secret` has 32 bytes. `epoch` is the epoch of the scope, such as "2026-Q4", or "" for an epoch
     that never ends. `value` is a text as `rappor encode` reads it. `coins` are k integers below
-    2^32, one for each bit of the report; if None, the encoder draws fresh coins.
+    2^32, one for each bit of the report; if None, the encoder draws fresh coins. A report of one
+    bucket uses none of them, because all of its coins follow from the secret.
     """
 
     secret: bytes

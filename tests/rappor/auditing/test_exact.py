@@ -166,13 +166,13 @@ def test_answers_of_another_form_are_refused() -> None:
 
 
 def draw_without_padding(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Draw from the own buckets alone: a small set shows its items more often."""
+    """Draw from the own buckets without padding, so that a small set shows its items more often."""
     chosen = reference.choose_own_buckets(own, k, n, u) if len(own) > n or not own else own
     return chosen[u[n + 1] * len(chosen) >> 32] if u[n] < t else u[n + 1] * k >> 32
 
 
 def draw_with_repeated_padding(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Pad by repeating own buckets."""
+    """Pad a small set by repeating its own buckets instead of drawing other buckets."""
     chosen = reference.choose_own_buckets(own, k, n, u)
     if own and len(own) < n:
         chosen = sorted((own * n)[:n])
@@ -186,13 +186,13 @@ def draw_with_a_remainder(own: list[int], k: int, n: int, t: int, u: list[int]) 
 
 
 def draw_the_first(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Choose by order: the smallest own bucket."""
+    """Report the smallest own bucket instead of drawing one of the own buckets."""
     chosen = reference.choose_own_buckets(own, k, n, u)
     return chosen[0] if u[n] < t else u[n + 1] * k >> 32
 
 
 def cut_by_order(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Cut a large set to its first n buckets."""
+    """Cut a large set to its first n buckets instead of drawing n of them."""
     return reference.draw_bucket(own[:n], k, n, t, u)
 
 
@@ -202,7 +202,7 @@ def tell_the_empty_set(own: list[int], k: int, n: int, t: int, u: list[int]) -> 
 
 
 def use_other_k(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Draw from the buckets of one item less."""
+    """Draw from k - 1 buckets, so that the last bucket is never reported."""
     return reference.draw_bucket([i for i in own if i < k - 1], k - 1, min(n, k - 2), t, u)
 
 
@@ -246,14 +246,14 @@ def plant_in_sets(
 def test_planted_faults_of_sets_are_found(
     draw: Callable[[list[int], int, int, int, list[int]], int],
 ) -> None:
-    """Each changes a bucket for given coins; the default number of inputs shows it."""
+    """Each fault changes the reported bucket for some coins. 500 inputs contain such coins."""
     (check,) = audit_exactly(plant_in_sets(draw), PLUGINS, vectors=500, seed=1).checks
     assert check.verdict == "fault"
     assert "the first in permanent" in check.detail
 
 
 def test_sets_without_a_fault_pass_and_faults_of_coins_are_found() -> None:
-    """The reference passes; fresh coins for each report and one cohort for all do not."""
+    """The reference passes. Fresh coins for each report, and one cohort for all devices, fail."""
     (check,) = audit_exactly(plant_in_sets(), PLUGINS, vectors=500, seed=1).checks
     assert check.verdict == "pass"
     for fault, field in (
@@ -266,7 +266,7 @@ def test_sets_without_a_fault_pass_and_faults_of_coins_are_found() -> None:
 
 
 def test_a_black_box_audit_refuses_reports_of_one_bucket() -> None:
-    """Its tests assume noise of single bits; the message names the audit that works."""
+    """Its tests assume that each bit has noise of its own. The message names the exact audit."""
     for call in (
         lambda: create_reference_function(PLUGINS),
         lambda: audit(Sampler(PLUGINS.params, lambda: lambda _: "1"), PLUGINS, trials=1000),
