@@ -227,7 +227,10 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
         # The adjustment to a sum of one is linear: estimate - common (sum - 1) / sum(common).
         # `projection` is its matrix, so the device part of the covariance becomes P C P^T.
         categories = CompleteCategoryEstimates.of(categories)
-        projection = np.eye(len(index)) - categories.common[:, None] / categories.common.sum()
+        projection = (
+            np.eye(len(index))
+            - categories.sum_covariance[:, None] / categories.sum_covariance.sum()
+        )
         variance = ((projection @ covariance) * projection).sum(axis=1)
         # Shares that sum to one have only a part of each share's noise. The variances of the
         # permanent responses shrink in proportion.

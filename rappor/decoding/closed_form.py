@@ -1,12 +1,20 @@
 """Closed-form estimates for encodings in which each bit is one category.
 
-No regression is needed.
+The encodings are one-hot, boolean and buckets. The input is a `Target`, the output the estimates of
+k categories. No regression is needed, because a bit depends on one category only.
 
 Theory of operation
 -------------------
-Let mu_i = p* + (q* - p*) theta_i be the probability that bit i of a report is 1. The covariance V
-of the estimates b of N devices has the diagonal mu_i (1 - mu_i) / (N (q* - p*)^2). For two
-categories:
+| symbol | meaning | shape |
+|---|---|---|
+| b | estimates: (c_i / N - p*) / (q* - p*) for c_i ones in N reports | (k,), shares |
+| theta_i | true share of category i | share |
+| mu_i | p* + (q* - p*) theta_i, the probability that bit i of a report is 1 | probability |
+| V | covariance of b | (k, k) |
+| 1 | vector of ones | (k,) |
+
+V has the diagonal mu_i (1 - mu_i) / (N (q* - p*)^2) for N devices with one report each. For two
+categories i and l:
 
     mechanism                          V_il
     RAPPOR's responses                 -theta_i theta_l / N
@@ -15,12 +23,14 @@ categories:
 Under RAPPOR every bit has its own noise, so only the sampling of devices connects two categories: a
 device has one category, and no other. Under generalized randomized response a report names one
 bucket, and no other. Values outside all categories form one more cell, 1 - sum b, which is free and
-carries no information about the others.
+carries no information about the categories.
 
 In a complete metric there is no such cell, and the shares sum to 1. Generalised least squares then
 give (Rao, Linear statistical inference, 4a)
 
     b - V1 (1'b - 1) / 1'V1,    covariance V - V1 1'V / 1'V1
+
+so each category gets a part of the excess over 1 in proportion to its variance.
 
 With k categories of equal noise the standard errors are sqrt(1 - 1/k) of the errors before. Tests
 still use each bit alone, which is exact with few reports. The intervals are moved to the new
@@ -46,16 +56,16 @@ from rappor.protocol.params import Params
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CategoryEstimates:
-    """Estimates of k categories, one per bit.
+    """Estimates of k categories, one per bit, from g collections (parameter sets).
 
     Attributes
     ----------
-    estimate, std_error : (k,) float64. The proportion, unclipped, by the inverse-variance mean over
-        parameter sets, and its standard error at that proportion.
-    weight : (g, k) float64. Weight of each collection in that mean.
+    estimate, std_error : (k,) float64. Share of each category, unclipped, averaged over the
+        collections by inverse variance, and its standard error.
+    weight : (g, k) float64. Weight of each collection in that average. Columns sum to 1.
     devices : (g,) float64. Effective number of devices of each collection.
-    params : parameters of each collection.
-    proportions : the counts, for tests and intervals.
+    params : (g,) parameter set of each collection.
+    proportions : numbers of ones and of reports, for exact tests and intervals.
     """
 
     estimate: Floats
@@ -80,14 +90,15 @@ class CategoryEstimates:
         return project_on_simplex(self.estimate, self.std_error**2)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
-        """Compute the ends, (k,) each, of the intervals that miss with this probability."""
+        """Compute the ends, (k,) each, of exact intervals that miss with this probability."""
         return self.proportions.interval(error)
 
     def covariance(self, entries: Integers) -> Floats:
-        """Compute the covariance of the shares of some categories, (r, r)."""
+        """Compute the covariance of the shares of some categories, (r,) indices, as (r, r)."""
         share = np.clip(self.estimate[entries], 0.0, 1.0)
         covariance = np.zeros((len(entries), len(entries)))
-        # A collection has the same covariance for one device, divided by its number of devices.
+        # The covariance of one report, divided by the number of devices of a collection, is the
+        # covariance of the collection's estimates.
         for params, weight, devices in zip(
             self.params, self.weight[:, entries], self.devices, strict=True
         ):
@@ -107,12 +118,13 @@ class CompleteCategoryEstimates(CategoryEstimates):
     ----------
     unconstrained : the estimates without that constraint.
     joint_covariance : (k, k) float64. Covariance of the constrained estimates.
-    common : (k,) float64. Covariance of each unconstrained estimate with the sum of all.
+    sum_covariance : (k,) float64. V1: covariance of each unconstrained estimate with the sum of all
+        unconstrained estimates.
     """
 
     unconstrained: CategoryEstimates
     joint_covariance: Floats
-    common: Floats
+    sum_covariance: Floats
 
     @classmethod
     def of(cls, unconstrained: CategoryEstimates) -> CompleteCategoryEstimates:
@@ -120,11 +132,12 @@ class CompleteCategoryEstimates(CategoryEstimates):
         joint_covariance = unconstrained.covariance(np.arange(len(unconstrained.estimate)))
         # Without noise (p* = 0) and without reports of a category its variance is 0. The bound
         # avoids a division by zero.
-        common = np.maximum(joint_covariance.sum(axis=1), LEAST_NOISE)
-        total = common.sum()
-        joint_covariance -= np.outer(common, common) / total
+        sum_covariance = np.maximum(joint_covariance.sum(axis=1), LEAST_NOISE)
+        sum_variance = sum_covariance.sum()
+        joint_covariance -= np.outer(sum_covariance, sum_covariance) / sum_variance
+        excess = unconstrained.estimate.sum() - 1
         return cls(
-            estimate=unconstrained.estimate - common * (unconstrained.estimate.sum() - 1) / total,
+            estimate=unconstrained.estimate - sum_covariance * excess / sum_variance,
             std_error=np.sqrt(np.maximum(joint_covariance.diagonal(), 0.0)),
             weight=unconstrained.weight,
             devices=unconstrained.devices,
@@ -132,16 +145,16 @@ class CompleteCategoryEstimates(CategoryEstimates):
             proportions=unconstrained.proportions,
             unconstrained=unconstrained,
             joint_covariance=joint_covariance,
-            common=common,
+            sum_covariance=sum_covariance,
         )
 
     def covariance(self, entries: Integers) -> Floats:
-        """Return the covariance of the shares of some categories, (r, r)."""
+        """Return the covariance of the shares of some categories, (r,) indices, as (r, r)."""
         return self.joint_covariance[np.ix_(entries, entries)]
 
-    def shares(self, *, exclusive: bool) -> Floats:  # noqa: ARG002  # they are
+    def shares(self, *, exclusive: bool) -> Floats:  # noqa: ARG002  # complete ones exclude each other
         """Compute the posterior shares, (k,), which sum to 1."""
-        return project_on_simplex(self.unconstrained.estimate, self.common)
+        return project_on_simplex(self.unconstrained.estimate, self.sum_covariance)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
         """Compute the ends, (k,) each, of the intervals that miss with this probability."""
@@ -155,8 +168,13 @@ class CompleteCategoryEstimates(CategoryEstimates):
         return self.estimate + low, self.estimate + high
 
     def describe(self) -> dict[str, Any]:
-        """Describe the sum of the unconstrained estimates, for the diagnostics."""
-        total, error = float(self.unconstrained.estimate.sum()), float(np.sqrt(self.common.sum()))
+        """Describe the sum of the unconstrained estimates, for the diagnostics.
+
+        The p-value tests the hypothesis that the sum of the true shares is 1: a small one means
+        that the metric is not complete.
+        """
+        total = float(self.unconstrained.estimate.sum())
+        error = float(np.sqrt(self.sum_covariance.sum()))
         return {
             "sum": total,
             "std_error": error,
@@ -166,6 +184,11 @@ class CompleteCategoryEstimates(CategoryEstimates):
 
 def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
     """Estimate the share of the reports with each category.
+
+    Parameters
+    ----------
+    target : the rows of g collections, each with one cohort and k bits.
+    params : a parameter set whose categories all collections must have.
 
     Raises
     ------
@@ -179,11 +202,11 @@ def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
     n_categories = len(get_encoding(params).category_labels)
     shape = (len(target.counts), n_categories)
     proportions = target.proportions.reshape(shape)
-    at_zero = target.compute_noise_variance(np.zeros(len(target))).reshape(shape)
+    noise_at_zero = target.compute_noise_variance(np.zeros(len(target))).reshape(shape)
     # The noise depends on the shares, so the mean is computed twice: first with the noise at 0,
     # then at the first mean.
-    first = average_by_precision(proportions, at_zero)[0]
-    noise = target.compute_noise_variance(np.tile(first, shape[0])).reshape(shape)
+    first_estimate = average_by_precision(proportions, noise_at_zero)[0]
+    noise = target.compute_noise_variance(np.tile(first_estimate, shape[0])).reshape(shape)
     estimate, std_error, weight = average_by_precision(proportions, noise)
     columns = {
         name: getattr(target, name).reshape(shape)[:, :1]
@@ -201,11 +224,17 @@ def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
 
 
 def average_by_precision(proportions: Floats, noise: Floats) -> tuple[Floats, Floats, Floats]:
-    """Compute the inverse-variance mean of g collections.
+    """Average the proportions of g collections by inverse variance.
+
+    Parameters
+    ----------
+    proportions : (g, k) float64.
+    noise : (g, k) float64. Variance of each proportion.
 
     Returns
     -------
-    The mean, (k,), its standard error, (k,), and the weights, (g, k).
+    mean, std_error : (k,) float64 each.
+    weight : (g, k) float64. Columns sum to 1.
     """
     weight = 1 / np.maximum(noise, LEAST_NOISE)
     total = weight.sum(axis=0)
@@ -216,12 +245,26 @@ def project_on_simplex(estimate: Floats, variance: Floats) -> Floats:
     """Compute the shares with sum 1 that are nearest to the estimates, in standard errors.
 
     The likelihood is normal, so the result is its maximum on the simplex: the shares are max(0,
-    estimate - mu variance), with mu chosen so that they sum to 1. Share i is positive while mu <
-    estimate_i / variance_i, so mu is found among these sorted limits.
+    estimate - mu variance), with mu chosen so that they sum to 1 ([DSSC08] for equal variances).
+    Share i is positive while mu < estimate_i / variance_i, so sorting these limits gives mu.
+
+    Parameters
+    ----------
+    estimate, variance : (k,) float64. All variances are positive.
+
+    Returns
+    -------
+    (k,) float64, at least 0, with sum 1.
+
+    Examples
+    --------
+    >>> project_on_simplex(np.array([0.7, 0.5, -0.1]), np.array([1.0, 1.0, 1.0])).round(2).tolist()
+    [0.6, 0.4, 0.0]
     """
-    ends = estimate / variance
-    order = np.argsort(-ends)
-    levels = (np.cumsum(estimate[order]) - 1) / np.cumsum(variance[order])
-    mu = levels[np.flatnonzero(ends[order] > levels)[-1]]
+    limits = estimate / variance
+    order = np.argsort(-limits)
+    # mu if exactly the first 1, 2, ... k categories of this order had positive shares.
+    possible_mu = (np.cumsum(estimate[order]) - 1) / np.cumsum(variance[order])
+    mu = possible_mu[np.flatnonzero(limits[order] > possible_mu)[-1]]
     shares = np.maximum(0.0, estimate - mu * variance)
     return np.asarray(shares / shares.sum())

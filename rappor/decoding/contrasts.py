@@ -2,25 +2,31 @@
 
 Theory of operation
 -------------------
-A contrast is a weighted sum of shares. Its standard error comes from the joint covariance of the
-estimates. Which estimates are used depends on how the rows were chosen.
+A contrast is a weighted sum of shares, sum over rows i of a_i beta_i. Its standard error comes from
+the joint covariance V of the estimates b. Which estimates are used depends on how the rows were
+chosen:
 
-Rows that were named before the counts were seen, such as a group of strings or two rows to compare,
-keep their estimates. These estimates and their sums are unbiased and have the covariance of the
-fit.
+| choice of the rows | value | variance |
+|---|---|---|
+| before the counts were seen: a group of strings, two rows to compare | a' b | a' V a |
+| because they are detected: `unallocated`, `remaining` | a' E[beta given the scores] | see below |
 
-Detected rows were chosen because their estimates are high, so a sum of their estimates is too
-large, by five standard errors in an ordinary collection. Posterior means under an empirical-Bayes
-prior (`prior.py`) are not too large: given its estimate, a share does not depend on the reason for
-the choice. The share of detected rows together is therefore the sum of their posterior means. Its
-variance has two parts:
+In the first case estimates and sums are unbiased. In the second case the rows were chosen because
+their estimates are high, so a' b is too large, by five standard errors in an ordinary collection.
+Posterior means under an empirical-Bayes prior (`prior.py`) are not too large: given its estimate, a
+share does not depend on the reason for the choice. The variance of a sum of posterior means has two
+parts:
 
-- the variance for independent estimates, from the profile likelihood of the prior
-  (`Posterior.sum`);
-- the covariance of the errors, by the derivative of the sum by each estimate.
+- the variance if all errors were independent, from the profile likelihood of the prior
+  (`Posterior.sum`). It contains the error of the fitted prior;
+- the covariance of the errors of different entries: d' V d without the diagonal of V, where d
+  contains the derivative of the sum by each estimate.
 
 The prior is fitted to the scores of the detected rows and to the histogram of all other p-values.
 Lists and streams both have such a histogram.
+
+An *entry* is a candidate, or an identifiability group: candidates with the same bits, which have
+one estimate. Rows of the table refer to entries.
 """
 
 from __future__ import annotations
@@ -40,7 +46,8 @@ from rappor.decoding.prior import NO_NOISE, Posterior, fit_prior, round_scores
 from rappor.estimator.p_values import EDGES, PValues, count_p_values
 
 Covariance = Callable[[Integers], Floats]
-"""Function from r entries to the covariance of their estimates, (r, r)."""
+"""Function from indices of r entries, (r,) int64, to the covariance of their estimates, (r, r)
+float64, in squared shares. All r entries are columns of one fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,23 +79,31 @@ class Contrast:
         name: str,
         estimate: float,
         variance: float,
-        reach: float,
+        critical_value: float,
         *,
-        tested: bool = False,
+        include_p_value: bool = False,
         is_share: bool = True,
     ) -> Contrast:
-        """Create a contrast whose interval extends by `reach` standard errors on both sides."""
+        """Create a contrast with a normal interval.
+
+        Parameters
+        ----------
+        name, estimate, is_share : as in the class.
+        variance : variance of the estimate. Rounding errors below 0 count as 0.
+        critical_value : half width of the interval, in standard errors.
+        include_p_value : True tests the hypothesis that the contrast is 0.
+        """
         error = float(np.sqrt(max(variance, 0.0)))
-        # Without noise any difference from 0 is certain.
+        # Without noise (f = p = 0, q = 1) any difference from 0 is certain.
         certain_z = np.inf if estimate else 0.0
         z = abs(estimate) / error if error else certain_z
         return cls(
             name=name,
             estimate=float(estimate),
             std_error=error,
-            ci_low=float(estimate - reach * error),
-            ci_high=float(estimate + reach * error),
-            p_value=float(2 * special.ndtr(-z)) if tested else None,
+            ci_low=float(estimate - critical_value * error),
+            ci_high=float(estimate + critical_value * error),
+            p_value=float(2 * special.ndtr(-z)) if include_p_value else None,
             is_share=is_share,
         )
 
@@ -113,31 +128,34 @@ class Contrast:
 
 
 def compute_critical_value(confidence: float) -> float:
-    """Compute the half width of a two-sided normal interval, in standard errors."""
+    """Compute the half width of a two-sided normal interval, in standard errors: 1.96 for .95."""
     return float(-special.ndtri((1 - confidence) / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DetectedEntries:
-    """Posterior shares of the detected entries, given the scores of all candidates.
+    """Posterior shares of the r detected entries, given the z scores of all candidates.
+
+    The scores of all candidates are rounded to bins. There are u bins with at least one score.
 
     Attributes
     ----------
     entries : (r,) int64, increasing. Indices of the entries.
     mean : (r,) float64. Posterior means, as shares of all reports.
     std_error : (r,) float64. Standard errors of the estimates.
-    common : (r, r) float64. Covariance of the estimates' errors, with a diagonal of zeros.
-    bins : (r,) int64. Index of each entry's rounded score in `posterior`.
-    counts : (u,) int64. Number of candidates at each score of `posterior`.
-    posterior : shares given the rounded scores of all candidates.
+    error_covariance : (r, r) float64. Covariance of the errors of two different estimates, in
+        squared shares. The diagonal is 0, because `posterior` contains the variances.
+    score_bins : (r,) int64. Bin of each entry's score.
+    bin_counts : (u,) int64. Number of candidates in each bin.
+    posterior : distribution of a share, in standard errors, for each of the u bins.
     """
 
     entries: Integers
     mean: Floats
     std_error: Floats
-    common: Floats
-    bins: Integers
-    counts: Integers
+    error_covariance: Floats
+    score_bins: Integers
+    bin_counts: Integers
     posterior: Posterior
 
     @classmethod
@@ -149,62 +167,80 @@ class DetectedEntries:
         p_values: PValues,
         covariance: Covariance,
     ) -> DetectedEntries:
-        """Compute the posterior of entries, (r,) increasing, from all estimates, (c,).
+        """Compute the posterior shares of some entries.
 
-        `covariance` returns the covariance of the estimates of entries that are fitted together,
-        (r, r).
+        Parameters
+        ----------
+        entries : (r,) int64, increasing. The detected entries.
+        estimate, std_error : (e,) float64. Estimates of all entries, as shares.
+        p_values : p-values of all candidates, which determine the prior.
+        covariance : function that returns the covariance of some estimates.
         """
-        # An entry without information has no score.
+        # An entry without information (an infinite standard error) has no score.
         entries = entries[np.isfinite(std_error[entries])]
         scale = np.maximum(std_error[entries], NO_NOISE)
         z = estimate[entries] / scale
-        rounded, bins, n_detected = round_scores(z)
-        others, n_others = _compute_other_scores(p_values, entries)
-        # Detected entries and other candidates never share a bin: the coefficients of a contrast
-        # belong to bins.
-        scores = np.concatenate([rounded, others])
-        counts = np.concatenate([n_detected, n_others])
-        prior = fit_prior(scores, counts)
-        common = covariance(entries)
-        common[np.diag_indices_from(common)] = 0.0
+        detected_scores, score_bins, n_detected = round_scores(z)
+        other_scores, n_others = _compute_other_scores(p_values, entries)
+        # Detected entries and other candidates never share a bin, because the coefficients of a
+        # contrast belong to bins. Two bins may therefore have equal scores.
+        scores = np.concatenate([detected_scores, other_scores])
+        bin_counts = np.concatenate([n_detected, n_others])
+        prior = fit_prior(scores, bin_counts)
+        error_covariance = covariance(entries)
+        error_covariance[np.diag_indices_from(error_covariance)] = 0.0
         return cls(
             entries=entries,
             mean=Posterior(prior, z).mean * scale,
             std_error=scale,
-            common=common,
-            bins=bins,
-            counts=counts,
+            error_covariance=error_covariance,
+            score_bins=score_bins,
+            bin_counts=bin_counts,
             posterior=Posterior(prior, scores),
         )
 
     def contrast(self, weights: Floats) -> tuple[float, float]:
-        """Compute the weighted sum of the shares, with weights (r,), and its variance."""
-        # The moments divide by the standard error of the sum, which is 0 here.
+        """Compute a weighted sum of posterior means, and its variance.
+
+        Parameters
+        ----------
+        weights : (r,) float64.
+
+        Returns
+        -------
+        The sum, as a share, and its variance.
+        """
+        # The moments divide by the standard error of the sum, which would be 0 here.
         if not weights.any():
             return 0.0, 0.0
-        coefficients = np.bincount(self.bins, weights * self.std_error, len(self.counts))
-        moments = self.posterior.sum(coefficients / self.counts, self.counts)
+        # The posterior has scores of bins, in standard errors. All entries of a bin get the mean of
+        # their coefficients, weight times standard error.
+        coefficients = np.bincount(self.score_bins, weights * self.std_error, len(self.bin_counts))
+        moments = self.posterior.sum(coefficients / self.bin_counts, self.bin_counts)
         # For two normal errors with covariance C, functions g and h of them have the covariance
         # C E[g'] E[h'], to first order in C (Price, IRE Transactions 1958).
-        influence = moments.influence[self.bins] / self.std_error
-        variance = moments.variance + float(influence @ self.common @ influence)
+        influence = moments.influence[self.score_bins] / self.std_error
+        variance = moments.variance + float(influence @ self.error_covariance @ influence)
         return float(weights @ self.mean), max(variance, 0.0)
 
     def sum_entries(self, entries: Integers) -> tuple[float, float]:
-        """Compute the sum of the shares of some entries, and its standard error."""
-        total, variance = self.contrast(np.isin(self.entries, entries).astype(float))
-        return total, math.sqrt(variance)
+        """Compute the sum of the shares of some entries, and its standard error.
+
+        Entries, (x,) int64, that are not detected are ignored.
+        """
+        share, variance = self.contrast(np.isin(self.entries, entries).astype(float))
+        return share, math.sqrt(variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowCovariance:
-    """Joint distribution of the rows of a table.
+    """Joint distribution of the c rows of a table, which refer to e entries.
 
     Attributes
     ----------
     entry : (c,) int64. Entry of each row. Rows of one identifiability group have the same entry.
-    estimate, std_error : (e,) float64, of each entry.
-    covariance : function from r entries to the covariance of their estimates, (r, r).
+    estimate, std_error : (e,) float64. Estimate of each entry, as a share.
+    covariance : function that returns the covariance of the estimates of some entries.
     detected : the posterior of the detected entries. None for the encoding `boolean`, which has one
         entry.
     """
@@ -216,13 +252,17 @@ class RowCovariance:
     detected: DetectedEntries | None
 
     def compute_contrasts(self, rows: Integers, weights: Floats) -> tuple[Floats, Floats]:
-        """Compute contrasts of rows that were named in advance, (t,), and their covariance, (t, t).
+        """Compute contrasts of rows that were named before the counts were seen.
 
         Parameters
         ----------
         rows : (r,) int64. Indices of the rows.
-        weights : (t, r) float64. Weights of each contrast. A group has one share, which counts
-            once.
+        weights : (t, r) float64. Weights of each of t contrasts. The rows of an identifiability
+            group have one share, which counts once.
+
+        Returns
+        -------
+        The contrasts, (t,) float64, and their covariance, (t, t) float64.
 
         Raises
         ------
@@ -244,8 +284,8 @@ class RowCovariance:
 
         Parameters
         ----------
-        rows : (r,) int64.
-        weights : (r,) float64.
+        rows : (r,) int64. Indices of the rows.
+        weights : (r,) float64. Weight of each row.
 
         Raises
         ------
@@ -259,7 +299,18 @@ class RowCovariance:
         return detected.contrast(self._weigh_entries(rows, weights[None], detected.entries)[0])
 
     def _weigh_entries(self, rows: Integers, weights: Floats, entries: Integers) -> Floats:
-        """Compute the weights of increasing entries, (t, e), from the weights of rows, (t, r)."""
+        """Compute the weights of entries from the weights of rows.
+
+        Parameters
+        ----------
+        rows : (r,) int64. Indices of the rows.
+        weights : (t, r) float64. Weights of the rows.
+        entries : (e,) int64, increasing. Entries of all rows, and possibly more.
+
+        Returns
+        -------
+        (t, e) float64.
+        """
         columns = np.searchsorted(entries, self.entry[rows])
         entry_weights = np.zeros((len(weights), len(entries)))
         entry_weights[:, columns] = weights
@@ -274,26 +325,37 @@ class RowCovariance:
 
 
 def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
-    """Compute the distinct scores of all p-values without some entries, and their counts."""
-    others = p_values.counts - count_p_values(p_values.in_memory[entries])
-    bins = np.flatnonzero(others)
+    """Compute the distinct z scores of all candidates except some entries, and their counts.
+
+    Returns
+    -------
+    Scores, (u,) float64, and the number of candidates with each score, (u,) int64.
+    """
+    counts = p_values.counts - count_p_values(p_values.in_memory[entries])
+    bins = np.flatnonzero(counts)
     # The first bin begins at 0, whose score is infinite. The geometric middle of a bin stands for
     # its p-values.
     middle = np.sqrt(np.maximum(EDGES[bins], EDGES[1]) * EDGES[bins + 1])
-    return -special.ndtri(middle), others[bins]
+    return -special.ndtri(middle), counts[bins]
 
 
 def add_sampling(covariance: Floats, estimate: Floats, per_device: Floats) -> Floats:
-    """Add the covariance of the sampling: a device has one of the values, not several.
+    """Add the covariance of a multinomial sample to the covariance of estimates.
 
-    The diagonal already contains the sampling variance of each share.
+    A device has one value. Devices with value i are missing at value l, so the shares have the
+    sampling covariance -beta_i beta_l / D for D devices. The diagonal of `covariance` already
+    contains the sampling variance of each share.
 
     Parameters
     ----------
-    covariance : (r, r) float64.
-    estimate : (r,) float64.
-    per_device : (r, r) float64, or a number. One divided by the number of devices that could report
-        both of two values, weighted like their estimates.
+    covariance : (r, r) float64, in squared shares.
+    estimate : (r,) float64. Estimates of beta, clipped to [0, 1] here.
+    per_device : (r, r) float64, or a number for all pairs. 1 / D: one divided by the number of
+        devices that could report either of two values, weighted like the estimates.
+
+    Returns
+    -------
+    (r, r) float64.
     """
     share = np.clip(estimate, 0.0, 1.0)
     products = np.outer(share, share) * per_device

@@ -477,7 +477,7 @@ def _compute_variance_without_sampling(target: Target, selection: Selection) -> 
     sampling_variance = clipped_share * (1 - clipped_share)
     variance = selection.std_error**2
     if isinstance(selection.fit, ShrunkenFit):
-        fitted = np.flatnonzero(~selection.fit.random.any(axis=0))
+        fitted = np.flatnonzero(~selection.fit.random_columns.any(axis=0))
     else:
         fitted = selection.selected
     error = _add_shared_sampling(target, selection.estimate, selection.std_error)[fitted]

@@ -1,19 +1,36 @@
 """Diagnostics of a collection: fit, cohorts, popcounts, and the smallest detectable share.
 
+`rappor.decoding.decoder` collects the findings in `Estimates.diagnostics`, a dictionary that is
+ready for JSON. `list_cautions` turns findings that put the whole table in question into warnings.
+
 Theory of operation
 -------------------
-Every diagnostic warns about honest, complete collections only at a named rate, also with few
-reports. Three statistics are not normal if reports are few, and have their own approximations:
+Every diagnostic warns about honest, complete collections only at a named rate, even with few
+reports. Three statistics are not normal if reports are few, and have their own approximations.
 
-- Squared residuals: the square of a row's standardised residual has the variance 2 + kappa. kappa
-  is the excess kurtosis of its ones, (1 - 6 u) / (n u) with u = mu (1 - mu) and n reports. The
-  covariance of the square and the residual is the skewness g = (1 - 2 mu) / sqrt(n u). The fit sets
-  combinations of columns to zero, so the sum over all rows has the variance sum of (2 + kappa) - t'
-  (X' W X)^-1 t, with t = X' (g / sd). The sum is compared with the gamma distribution of this mean
-  and variance, which becomes the chi-squared distribution with many ones.
-- Sizes of cohorts: a chi-squared statistic of N reports in m equal cells has the variance 2 (m - 1)
-  (N - 1) / N.
-- Bits with too many ones: their p-value is a binomial tail.
+*Squared residuals.* e is the residual of a row divided by its standard deviation sd.
+
+| symbol | meaning |
+|---|---|
+| mu | probability of a 1 in the row, at the fitted proportion |
+| n | effective number of reports of the row |
+| u | mu (1 - mu), the variance of one report |
+| K | (1 - 6 u) / (n u), excess kurtosis of the number of ones |
+| G | (1 - 2 mu) / sqrt(n u), skewness of the number of ones |
+| X, W | basis of the fit, (n rows, p coefficients), and diagonal matrix of its weights |
+
+e^2 has the variance 2 + K, and the covariance of e^2 and e is G. The fit sets p combinations of
+residuals to zero, so the sum of e^2 over all rows has the variance
+
+    sum of (2 + K) - t' (X' W X)^-1 t,    t = X' (G / sd)
+
+The sum is compared with the gamma distribution of its mean and variance, which becomes the
+chi-squared distribution with many ones.
+
+*Sizes of cohorts.* A chi-squared statistic of N reports in m equal cells has the variance 2 (m - 1)
+(N - 1) / N.
+
+*Bits with too many ones.* Their p-value is a binomial tail.
 
 With R reports per device, the effective number of n reports is n divided by the variance factor
 (`rappor.estimator.proportion_tests`), and the sizes of cohorts vary R times as much.
@@ -38,7 +55,9 @@ from rappor.estimator.tail_probabilities import upper_tail
 from rappor.protocol.encodings import get_encoding
 
 FALSE_ALARM: Final = 1e-9
-"""Probability of a warning about the popcounts of an honest collection, at each end."""
+"""Largest probability of a warning about popcounts (numbers of ones in a report) of an honest
+collection, for too many ones and for too few ones. Such a warning accuses senders of forgery, so
+the probability is small."""
 
 FIT_FALSE_ALARM: Final = 1e-6
 """P-value of the goodness of fit below which a table warns. An honest table warns once in a million
@@ -51,17 +70,19 @@ With 10 categories, 10,000 reports and 8 % of values outside all categories, a l
 warned. This limit warns in six of ten collections."""
 
 IMBALANCE: Final = 1e-6
-"""P-value of the cohorts' sizes below which a table warns."""
+"""P-value of the cohorts' sizes below which a report calls the cohorts uneven. This happens to one
+honest collection in a million."""
 
 _POWER: Final = 0.8
 """Probability with which `detectable_share` is detected: the usual power of a study, and the
 planner's default."""
 
 _LISTED_BITS: Final = 10
-"""Largest number of unexplained bits in the diagnostics."""
+"""Largest number of unexplained bits that the diagnostics contain. More would not be read."""
 
 UNEXPLAINED_FALSE_ALARM: Final = 1e-3
-"""Probability that an honest collection with complete candidates lists any unexplained bit."""
+"""Probability that an honest collection with complete candidates has any unexplained bit. The bits
+are a hint for discovery and no accusation, so the probability is larger than that of warnings."""
 
 _LEAST_P: Final = 1e-99
 """Smallest p-value that is printed. Smaller p-values are printed as an upper bound."""
@@ -77,7 +98,8 @@ EVEN_FROM: Final = 200
 1.7 % of collections, and up to .1 % in .6 %. From this number on it is 1.4 % and .15 % at most."""
 
 FEW_PATTERNS: Final = 1e-3
-"""Smallest possible p-value above which a table warns that it has too few cohorts."""
+"""Smallest possible p-value (`least_p_value`) above which a table warns of too few cohorts.
+With a larger one, a list of 50 candidates could detect nothing at 5 % by Bonferroni."""
 
 FAR_ABOVE_ZERO: Final = 8.0
 """Number of standard errors above which an estimate is far above 0. A candidate with such an
@@ -88,7 +110,12 @@ _LEAST_VARIANCE: Final = 1e-12
 
 
 def describe_cohorts(target: Target) -> dict[str, Any]:
-    """Describe the sizes of the cohorts, and the cohorts with impossible numbers of ones."""
+    """Describe the sizes of the cohorts, and the cohorts with impossible numbers of ones.
+
+    Returns
+    -------
+    "cohorts": a dictionary for each parameter set. "odd_popcounts": a dictionary for each cohort.
+    """
     balance = []
     popcounts = []
     for number, counts in enumerate(target.counts):
@@ -111,7 +138,12 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
 
 
 def _test_balance(devices: Floats) -> float:
-    """Compute the p-value of an even spread of devices over cohorts, (m,)."""
+    """Compute the p-value of an even spread of devices over cohorts.
+
+    Parameters
+    ----------
+    devices : (m,) float64. Effective number of devices of each cohort.
+    """
     n, degrees = float(devices.sum()), len(devices) - 1
     # One device is always in one cohort.
     if n <= 1:
@@ -126,8 +158,8 @@ def _compute_gamma_tail(value: float, *, mean: float, variance: float) -> float:
 
     A value up to the mean gets the p-value 1 if the gamma distribution has no mode above 0.
     """
-    # A gamma distribution with a variance above mean^2 has its mode at 0. Its lower tail is no
-    # approximation of the statistic.
+    # With very few reports the variance exceeds mean^2, and the gamma distribution has its mode at
+    # 0. Its lower tail is no approximation of the statistic.
     if value <= mean and variance > mean**2:
         return 1.0
     scale = variance / mean
@@ -140,10 +172,10 @@ class TrueBits:
 
     Attributes
     ----------
-    mean : (m,) float64. NaN in cohorts without reports.
-    std_error : (m,) float64. Upper bound on the standard error.
-    low, high : (m,) float64. With probability 1 - FALSE_ALARM at each end, the means of all cohorts
-        of honest devices lie between them.
+    mean : (m,) float64, in bits per report. NaN in cohorts without reports.
+    std_error : (m,) float64. Upper bound on the standard error of the mean.
+    low, high : (m,) float64. Limits of the mean. With probability 1 - FALSE_ALARM at each end, the
+        means of all cohorts of honest devices lie between them.
     """
 
     mean: Floats
@@ -155,6 +187,8 @@ class TrueBits:
 def estimate_true_bits(target: Target, number: int) -> TrueBits:
     """Estimate the mean number of true bits of each cohort from its number of ones.
 
+    With o ones in n reports of k bits, the estimate is (o / n - k p*) / (q* - p*).
+
     Parameters
     ----------
     target : the rows of all collections.
@@ -162,11 +196,12 @@ def estimate_true_bits(target: Target, number: int) -> TrueBits:
     """
     counts = target.counts[number]
     params = counts.params
+    # Numbers of true bits that a value may have, increasing: with h = 2, 1 and 2.
     possible = get_encoding(params).true_bit_counts
     gap = params.q_star - params.p_star
     n = np.where(counts.cohort_reports > 0, counts.cohort_reports, np.nan)
-    # The variance of a popcount of independent bits is at most k/4. In the worst case a device
-    # repeats all of it.
+    # The variance of a popcount of k independent bits is at most k/4. In the worst case a device
+    # repeats the same popcount in all its reports.
     devices = n / target.repetitions[number].reports_per_device
     error = np.sqrt(params.k / 4 / devices) / gap
     margin = -special.ndtri(FALSE_ALARM / params.m) * error
@@ -179,7 +214,7 @@ def estimate_true_bits(target: Target, number: int) -> TrueBits:
 
 
 def _find_odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
-    """Find cohorts whose mean number of ones is impossible for honest devices."""
+    """Find cohorts of one collection whose mean number of ones is impossible for honest devices."""
     bits = estimate_true_bits(target, number)
     odd = np.flatnonzero((bits.mean < bits.low) | (bits.mean > bits.high))
     return [
@@ -206,9 +241,12 @@ def describe_fit(
     noise = float(np.mean(fit.coin_variance[has_reports]))
     devices = float(np.mean(target.compute_device_variance(fit.fitted)[has_reports]))
     finite_errors = std_error[np.isfinite(std_error)]
-    # A share is detected with probability `_POWER` if it exceeds the threshold by that quantile of
-    # the noise.
-    reach = float(special.ndtri(_POWER) - special.ndtri(threshold))
+    # A share is detected with probability `_POWER` if it exceeds the threshold by the `_POWER`
+    # quantile of the noise.
+    detectable_z = float(special.ndtri(_POWER) - special.ndtri(threshold))
+    detectable_share = None
+    if len(finite_errors):
+        detectable_share = float(np.median(finite_errors)) * detectable_z
     return {
         "goodness_of_fit": {
             "chi2_per_degree": _sum_squares(target, fit) / fit.degrees_of_freedom,
@@ -219,7 +257,7 @@ def describe_fit(
         "set_aside_rows": int((fit.taper_weight[has_reports] < 1).sum()),
         "unexplained_bits": _list_unexplained_bits(target, fit),
         "least_p_value": least_p_value(target),
-        "detectable_share": float(np.median(finite_errors)) * reach if len(finite_errors) else None,
+        "detectable_share": detectable_share,
         **_describe_halving(target, coins=noise - devices, devices=devices, tau2=fit.tau2),
     }
 
@@ -234,7 +272,10 @@ def compute_fit_p_value(target: Target, fit: Fit) -> float:
 
 
 def _sum_squares(target: Target, fit: Fit) -> float:
-    """Sum the squares of the residuals, each divided by the variance of the coins of its row."""
+    """Sum the squares of the residuals, each divided by the coin variance of its row.
+
+    Collisions are not part of the denominator, so they make the sum larger than expected.
+    """
     has_reports = target.reports > 0
     return float((fit.residual[has_reports] ** 2 / fit.coin_variance[has_reports]).sum())
 
@@ -242,8 +283,8 @@ def _sum_squares(target: Target, fit: Fit) -> float:
 def count_undetected_intervals(estimate: Floats, std_error: Floats, detected: Booleans) -> int:
     """Count the candidates with an interval far above 0 that are not detected.
 
-    The interval says how large the share is if the candidate is present. The test asks whether the
-    candidate is present. With two bits and 16 cohorts, for example, a present string of 60 % is
+    The interval bounds the share if the candidate is present. The test asks if the candidate is
+    present. With two bits and 16 cohorts, for example, a present string of 60 % is
     estimated as 60 +- 1 %, but one of 40 absent strings shares so many bits with present strings
     that its estimate would be the same.
     """
@@ -253,7 +294,21 @@ def count_undetected_intervals(estimate: Floats, std_error: Floats, detected: Bo
 
 
 def _compute_effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple[Floats, Floats]:
-    """Compute the mean of each row's ones, (n,), and the effective number of reports, (n,)."""
+    """Compute the probability of a 1 in each row, and the effective number of reports.
+
+    The effective number is the number of independent reports that would have the variance of the
+    row: mu (1 - mu) / (variance (q* - p*)^2).
+
+    Parameters
+    ----------
+    target : n rows.
+    fit : the fit, whose fitted proportions are used.
+    noise : (n,) float64. Variance of each row.
+
+    Returns
+    -------
+    mean, n_reports : (n,) float64 each.
+    """
     gap = target.q_star - target.p_star
     mean = np.clip(target.compute_ones_probability(fit.fitted), 0.0, 1.0)
     variance = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
@@ -262,22 +317,29 @@ def _compute_effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple
 
 
 def _compute_squares_variance(target: Target, fit: Fit) -> float:
-    """Compute the variance of the sum of squared standardised residuals."""
+    """Compute the variance of the sum of squared standardised residuals (theory of operation).
+
+    The variance is scaled from the number of rows to the degrees of freedom.
+    """
     has_reports = target.reports > 0
     mean, n = _compute_effective_reports(target, fit, fit.coin_variance)
     bernoulli_variance = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
     n = np.where(has_reports, n, 1.0)
     kurtosis = np.where(has_reports, (1 - 6 * bernoulli_variance) / (n * bernoulli_variance), 0.0)
     skewness = np.where(has_reports, (1 - 2 * mean) / np.sqrt(n * bernoulli_variance), 0.0)
-    slopes = fit.basis.T @ (skewness / np.sqrt(fit.coin_variance))
-    explained = float(slopes @ fit.inverse @ slopes)
-    rows = float(has_reports.sum())
-    variance = 2 * rows + max(float(kurtosis.sum()) - explained, 0.0)
-    return variance * fit.degrees_of_freedom / rows
+    skewness_of_columns = fit.basis.T @ (skewness / np.sqrt(fit.coin_variance))
+    explained = float(skewness_of_columns @ fit.inverse @ skewness_of_columns)
+    n_rows = float(has_reports.sum())
+    variance = 2 * n_rows + max(float(kurtosis.sum()) - explained, 0.0)
+    return variance * fit.degrees_of_freedom / n_rows
 
 
 def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
-    """List the bits with the largest excess over candidates and noise."""
+    """List the bits with the largest excess over candidates and noise, the largest first.
+
+    A bit is listed if the binomial tail of its ones is at most `UNEXPLAINED_FALSE_ALARM` divided by
+    the number of rows (Bonferroni).
+    """
     mean, n = _compute_effective_reports(target, fit, fit.coin_variance + fit.tau2)
     gap = target.q_star - target.p_star
     # Only rows that the taper reduced can have an excess beyond noise.
@@ -290,14 +352,15 @@ def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
     bits = []
     largest = np.argsort(-excess, kind="stable")[:_LISTED_BITS]
     for row in largest[excess[largest] > 0]:
-        group = int(target.collection_index[row])
-        inside = int(row - np.searchsorted(target.collection_index, group))
-        k = target.counts[group].params.k
+        collection = int(target.collection_index[row])
+        # Row number within its collection: cohort * k + bit.
+        row_in_collection = int(row - np.searchsorted(target.collection_index, collection))
+        k = target.counts[collection].params.k
         bits.append(
             {
-                "collection": group,
-                "cohort": inside // k,
-                "bit": inside % k,
+                "collection": collection,
+                "cohort": row_in_collection // k,
+                "bit": row_in_collection % k,
                 "share": float(excess[row]),
                 "std_error": float(np.sqrt(fit.coin_variance[row] + fit.tau2)),
             }
@@ -310,16 +373,28 @@ def _describe_halving(
 ) -> dict[str, Any]:
     """Compute the changes that would halve the smallest detectable share, each alone.
 
-    Half the share needs a quarter of the variance of a row: coins + devices + tau2. More devices
-    reduce coins and devices. More reports of the same devices reduce coins only. With more cohorts
-    a string has the same number of reports on more bits, which reduces tau2 only. A change that
-    cannot halve the share is None.
+    The variance of a row is coins + devices + tau2. Half the share needs a quarter of the variance:
+
+    - More devices reduce coins and devices.
+    - More reports of the same devices reduce coins only.
+    - With more cohorts a string has the same number of reports on more bits, which reduces tau2
+      only.
+
+    A change that cannot halve the share is None.
+
+    Parameters
+    ----------
+    target : the rows.
+    coins : mean variance of the instantaneous responses.
+    devices : mean variance of the sampling and the permanent responses.
+    tau2 : variance of collisions.
     """
     total = coins + devices + tau2
     per_device = max(repetition.reports_per_device for repetition in target.repetitions)
     cohorts = max(counts.params.m for counts in target.counts)
 
     def scale(current: float, reducible: float) -> int | None:
+        """Compute the number in place of `current` that reduces one part of the variance enough."""
         remaining = total / 4 - (total - reducible)
         # If the other parts exceed a quarter of the variance, no change of this part halves the
         # share.
@@ -349,8 +424,13 @@ def list_cautions(
 ) -> Iterator[Caution]:
     """Yield the warnings about the complete table.
 
-    `uneven_devices` is the effective number of devices if the counts contain repeated reports of
-    which only the sum of squares is known.
+    Parameters
+    ----------
+    diagnostics : the findings, as in `Estimates.diagnostics`. Missing keys cause no warning.
+    n_reports : number of reports.
+    devices_known : False if the number of reports per device is not known.
+    uneven_devices : effective number of devices if the counts contain repeated reports of which
+        only the sum of squares is known, otherwise infinite.
     """
     if not devices_known:
         yield Caution(

@@ -3,8 +3,16 @@
 Theory of operation
 -------------------
 This problem differs from detection: which shares, of all candidates and of the remainder, have the
-smallest expected total variation? Let s_i be the shares, T their sum and q_i the estimates. The
-total variation is
+smallest expected total variation?
+
+| symbol | meaning |
+|---|---|
+| s_i | true share of candidate i, random given the counts (its posterior) |
+| T | sum of all s_i. The remainder, 1 - T, belongs to strings that are no candidates |
+| q_i | estimated share of candidate i |
+| u | level of the posterior quantile, the same for all candidates |
+
+Twice the expected total variation is
 
     E sum |q_i - s_i| + E |sum q_i - T|,    so    P(s_i <= q_i) = u = P(T >= sum q_i)
 
@@ -37,7 +45,7 @@ from rappor.counts.arrays import Floats
 from rappor.decoding.prior import NO_NOISE, SMOOTH, Posterior, fit_prior, round_scores
 
 _FINE: Final = 1e-4
-"""Error of the quantile's level. It changes a share by at most a thousandth of its standard error.
+"""Largest error of the level u. It changes a share by at most a thousandth of its standard error.
 """
 
 
@@ -71,16 +79,21 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     moments = Posterior(fit_prior(rounded, counts), rounded).sum(
         np.bincount(bins, scale) / counts, counts
     )
-    total = moments.mean + float(rounding @ scale), max(math.sqrt(moments.variance), NO_NOISE)
+    # Mean and standard deviation of T before its limit of 1.
+    total_mean = moments.mean + float(rounding @ scale)
+    total_spread = max(math.sqrt(moments.variance), NO_NOISE)
 
     def compute_quantiles(quantile: float) -> Floats:
+        """Compute this posterior quantile of each share with a finite error."""
         curve = posterior.quantile(quantile)[bins]
         # The slope of the curve is near 1 where it is not 0, so the rounding of the score is added
         # back.
         return np.asarray(np.where(curve > 0, np.maximum(curve + rounding, 0.0), 0.0) * scale)
 
     level = optimize.brentq(
-        lambda u: u - _compute_exceedance(*total, float(compute_quantiles(u).sum())),
+        lambda u: (
+            u - _compute_exceedance(total_mean, total_spread, float(compute_quantiles(u).sum()))
+        ),
         0.0,
         1.0,
         xtol=_FINE,
@@ -93,11 +106,12 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
 
 
 def _compute_exceedance(mean: float, spread: float, value: float) -> float:
-    """Compute the probability that a total exceeds a value.
+    """Compute the probability that the total T exceeds a value.
 
-    The total is normal, conditional on being at most 1.
+    T is normal with this mean and standard deviation, conditional on being at most 1.
     """
     if value >= 1:
         return 0.0
+    # Logarithms: far below its mean, both probabilities would round to 0.
     below, most = (special.log_ndtr((end - mean) / spread) for end in (value, 1.0))
     return float(-np.expm1(below - most))

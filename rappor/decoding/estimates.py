@@ -1,4 +1,24 @@
-"""Estimates: the table of a decode, with a standard error for every number."""
+"""Estimates: the table of a decode, with a standard error for every number.
+
+`rappor.decoding.decoder.decode` returns an `Estimates`. Analysts read it in Python, and commands,
+pages and the collector render it. The table has one row for each candidate, and numbers about the
+whole table, such as the unallocated share.
+
+How to think about it:
+
+- A *share* is a proportion of the reports, in [0, 1] without noise. `count` is share times reports.
+- Estimates are unbiased and therefore unclipped: half of the absent candidates have a share below
+  0.
+- A row is *detected* if its p-value passes the test over all candidates (`ErrorControl`).
+- Candidates with the same bits form an identifiability group. Each member has a row, and every row
+  shows the share of the whole group. Sums count the group once.
+- Every statement about several rows is a contrast: a weighted sum, with an error from the joint
+  covariance of the rows (`rappor.decoding.contrasts`).
+
+Row numbers count from 0 in the order of the table: strings by count, largest first; categories and
+buckets in the order of their declaration. Results for people (`rows`, `to_csv`, `to_html`) begin
+with the strings that the metric's entry in the registry lists.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +63,21 @@ COLUMNS: Final = (
     "posterior_share_std_error",
     "group",
 )
-"""Columns of the table, in the order of the CSV file."""
+"""Columns of the table, in the order of the CSV file. README.md explains them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingShare:
-    """Share of all detected rows after the first `after` rows together.
+    """Share of the reports of all detected rows after the first rows, together.
+
+    A page that shows only the 10 largest rows adds one line for all later detected rows.
 
     Attributes
     ----------
-    after : number of rows at the top.
-    rows : number of detected rows after them.
-    share : share of all reports. An identifiability group counts once, at the first of its rows.
+    after : number of first rows that the share excludes.
+    rows : number of detected rows after the first rows.
+    share : share of all reports, corrected for the selection of detected rows (posterior means). An
+        identifiability group counts once, at the first of its rows.
     std_error : standard error of the share.
     """
 
@@ -66,15 +89,15 @@ class RemainingShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Estimates(DisplayedRecord):
-    """The result of a decode, with one row for each candidate.
+    """The result of a decode, with one row for each of c candidates.
 
-    Strings are sorted by count, largest first. Categories and buckets keep the order of
-    their declaration. `rows`, and everything that is made of it, begins with the strings that the
-    metric's entry lists.
+    Strings are sorted by count, largest first. Categories and buckets keep the order of their
+    declaration. `rows` and the tables that are made of it begin with the strings that the metric's
+    entry lists.
 
     Attributes
     ----------
-    candidates : c texts.
+    candidates : (c,) the candidate strings, or the names of categories and buckets.
     share : (c,) float64. Shares of all reports, unclipped: noise makes some negative. The share
         times `reports` is the count, in reports, not in devices.
     std_error : (c,) float64. Standard error of the share. Infinite if the counts contain no
@@ -85,30 +108,49 @@ class Estimates(DisplayedRecord):
     ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals of detected rows, widened so that
         all of them together keep their confidence (Benjamini and Yekutieli 2005). NaN for other
         rows.
-    forged_to_make, forged_to_hide : (c,) float64. Number of the reports that, if forged, would
-        create a detected row for an absent string, and number of additional forged reports that
-        would hide the row. Infinite if no number hides the row, NaN for rows that are not detected.
-    posterior_share, posterior_share_std_error : (c,) float64 or None. The estimated distribution,
-        if it was requested, and the root of its mean squared error. Infinite if the counts contain
-        no information about the candidate.
+    forged_to_make : (c,) float64. Breakdown number, in reports: if this many of the reports are
+        forged, they may have created the row of an absent string. NaN for rows that are not
+        detected.
+    forged_to_hide : (c,) float64. Breakdown number, in reports: this many additional forged reports
+        would make the row undetected. Infinite if no number does, NaN for rows that are not
+        detected.
+    posterior_share, posterior_share_std_error : (c,) float64, or None unless the distribution was
+        requested. Shares of the list with the smallest expected total error, and the roots of their
+        mean squared errors. The error is infinite if the counts contain no information about the
+        candidate.
     group : (c,) int64. Candidates with the same number, starting at 1, cannot be distinguished:
         each row shows the total of its group. 0 for all other candidates.
-    n_candidates : number of all candidates. Of a stream only the best have rows.
-    p_value_counts : (b,) int64. Number of p-values of all candidates in each bin of
+    n_candidates : number of all candidates, at least c. Of a stream only the best have rows.
+    p_value_counts : (b,) int64. Histogram of the p-values of all candidates, with the bins of
         `rappor.estimator.p_values.EDGES`. Candidates of one group count once.
     reports : number of reports.
     unallocated : share of the reports that no detected candidate explains, unclipped. NaN if the
         encoding is `boolean` or `set`, whose shares do not add up to 1.
-    unallocated_std_error : its standard error.
+    unallocated_std_error : standard error of `unallocated`.
     assumptions : one line about the devices behind the reports, on which all errors depend.
-    remaining : shares of the detected rows after the first 10, 20, 50, 100 and 1000 rows together.
-    diagnostics : findings about the counts, ready for JSON.
-    collections : summary of each parameter set.
+    remaining : shares of the detected rows after the first 10, 20, 50, 100 and 1000 rows. Numbers
+        that are not below the number of detected rows are omitted.
+    diagnostics : findings about the counts, ready for JSON. README.md of this folder lists the
+        keys.
+    collections : summary of each of g parameter sets.
     error_control : the argument of `decode`. Its method is the one that was applied: "bh" if
         "adaptive" had too few reports.
     covariance : joint distribution of the rows, for `contrast`.
-    contrasts : contrasts of several rows. `with_contrasts` adds to them.
+    contrasts : contrasts that the result displays. `with_contrasts` adds to them.
     listed : strings that the metric's entry lists, normalised as on the devices. Each has a row.
+
+    Examples
+    --------
+    >>> from rappor import Params, Population, decode, simulate_counts
+    >>> population = Population(["cat", "dog"], [3, 1])
+    >>> counts = simulate_counts(
+    ...     population, Params.profile("balanced"), n_reports=100_000, seed=1
+    ... )
+    >>> estimates = decode(counts, ["cat", "dog", "emu"])
+    >>> estimates.detected_candidates
+    ['cat', 'dog']
+    >>> [round(float(share), 2) for share in estimates.share]
+    [0.74, 0.25, 0.0]
     """
 
     _renderer: ClassVar[str] = "estimates"
@@ -154,6 +196,8 @@ class Estimates(DisplayedRecord):
     def warnings(self) -> tuple[Caution, ...]:
         """Warnings about the complete table, such as a misfit or too few reports."""
         known = all(summary.repetition.source != "unknown" for summary in self.collections)
+        # Only counts with squared reports may hide a few devices that sent most reports. The other
+        # sources assume even devices.
         has_squares = any(
             summary.repetition.source == "counts" and summary.repetition.reports_per_device > 1
             for summary in self.collections
@@ -199,8 +243,8 @@ class Estimates(DisplayedRecord):
         """
         if (total := self._sum_listed()) is None or self.has_sets:
             return None
-        reach = compute_critical_value(self.error_control.confidence)
-        return Contrast.from_variance("not in the list", 1 - total[0], total[1], reach)
+        critical_value = compute_critical_value(self.error_control.confidence)
+        return Contrast.from_variance("not in the list", 1 - total[0], total[1], critical_value)
 
     @property
     def has_sets(self) -> bool:
@@ -215,8 +259,8 @@ class Estimates(DisplayedRecord):
         """
         if (total := self._sum_listed()) is None or not self.has_sets:
             return None
-        reach = compute_critical_value(self.error_control.confidence)
-        return Contrast.from_variance("listed items of a device", *total, reach)
+        critical_value = compute_critical_value(self.error_control.confidence)
+        return Contrast.from_variance("listed items of a device", *total, critical_value)
 
     def _sum_listed(self) -> tuple[float, float] | None:
         """Compute the sum of the shares of the listed strings, and its variance."""
@@ -234,7 +278,13 @@ class Estimates(DisplayedRecord):
     def order(self, *, detected_only: bool = False) -> Integers:
         """Return the indices of the rows in reading order: listed strings first.
 
-        `detected_only` omits rows that are neither listed nor detected.
+        Parameters
+        ----------
+        detected_only : True omits rows that are neither listed nor detected.
+
+        Returns
+        -------
+        (r,) int64.
         """
         listed = self.is_listed
         others = ~listed & self.detected if detected_only else ~listed
@@ -255,16 +305,35 @@ class Estimates(DisplayedRecord):
         weights : weight of each candidate. Unless `detected` is True, the candidates must not have
             been chosen by their estimates: a sum of rows that were chosen because they are high is
             too large.
-        constant : number that is added.
+        constant : number that is added, as a share.
         name : description of the contrast.
         detected : True if the rows were chosen because they are detected. The sum then uses
             posterior means, whose sum is not too large.
+
+        Returns
+        -------
+        Contrast, with a two-sided interval at the confidence of `error_control`, and a two-sided
+        p-value of the hypothesis that the sum is 0.
 
         Raises
         ------
         DecodeError
             A candidate has no row, the counts do not determine the contrast
-            (`RowCovariance.contrasts`), weights or constant are not finite, or all weights are 0.
+            (`RowCovariance.compute_contrasts`), weights or constant are not finite, or all weights
+            are 0.
+
+        Examples
+        --------
+        Is the share of "cat" more than twice the share of "dog"?
+
+        >>> from rappor import Params, Population, decode, simulate_counts
+        >>> population = Population(["cat", "dog"], [3, 1])
+        >>> counts = simulate_counts(
+        ...     population, Params.profile("balanced"), n_reports=100_000, seed=1
+        ... )
+        >>> contrast = decode(counts, ["cat", "dog"]).contrast({"cat": 1, "dog": -2})
+        >>> round(contrast.estimate, 1), contrast.ci_low > 0
+        (0.2, True)
         """
         check_weights("weights", weights.values(), error=DecodeError)
         check_number("constant", constant, "[-1e100, 1e100]", error=DecodeError)
@@ -276,18 +345,25 @@ class Estimates(DisplayedRecord):
             value, variance = self.covariance.compute_detected_contrast(rows, values)
         else:
             (value,), ((variance,),) = self.covariance.compute_contrasts(rows, values[None])
-        reach = compute_critical_value(self.error_control.confidence)
-        return Contrast.from_variance(name, constant + value, variance, reach, tested=True)
+        critical_value = compute_critical_value(self.error_control.confidence)
+        return Contrast.from_variance(
+            name, constant + value, variance, critical_value, include_p_value=True
+        )
 
     def total(self, candidates: Iterable[str], *, name: str = "") -> Contrast:
-        """Compute the share of the reports with one of some candidates.
+        """Compute the share of the reports with any of some candidates.
 
         The candidates must have been chosen before their estimates were seen.
 
         Parameters
         ----------
-        candidates : texts with a row.
+        candidates : candidates with a row.
         name : description of the contrast.
+
+        Raises
+        ------
+        DecodeError
+            There are no candidates, or as `contrast`.
         """
         weights = dict.fromkeys(candidates, 1.0)
         if not weights:
@@ -297,11 +373,9 @@ class Estimates(DisplayedRecord):
     def total_like(self, pattern: str) -> Contrast:
         """Compute the share of the reports with a candidate that matches a regular expression.
 
-        The expression may match anywhere in the candidate.
-
         Parameters
         ----------
-        pattern : a regular expression of Python.
+        pattern : a regular expression of Python. It may match anywhere in the candidate.
 
         Raises
         ------
@@ -309,8 +383,8 @@ class Estimates(DisplayedRecord):
             No candidate matches, only the best candidates of a stream have rows, or `pattern` is
             not a regular expression.
         """
-        # The other candidates of a stream have no row. A total without them would be too small
-        # without an error.
+        # Most candidates of a stream have no row. A total without them would be too small, and its
+        # standard error would not show that.
         if self.n_candidates > len(self):
             raise DecodeError(
                 f"{pattern!r} must be searched in all candidates, and only the best of "
@@ -325,7 +399,15 @@ class Estimates(DisplayedRecord):
         return self.total(matches, name=f"{pattern} ({format_count(len(matches), 'candidate')})")
 
     def difference(self, first: str, second: str) -> Contrast:
-        """Compute the share of one candidate minus the share of another, both chosen in advance."""
+        """Compute the share of one candidate minus the share of another candidate.
+
+        Both candidates must have been chosen before their estimates were seen.
+
+        Raises
+        ------
+        DecodeError
+            The candidates are the same, or as `contrast`.
+        """
         if first == second:
             raise DecodeError(
                 f"candidates must be two different ones, got {format_value(first)} twice"
@@ -337,9 +419,12 @@ class Estimates(DisplayedRecord):
         return dataclasses.replace(self, contrasts=(*self.contrasts, *contrasts))
 
     def indices_of(self, candidates: Iterable[str]) -> Integers:
-        """Return the row index of each candidate.
+        """Return the row index of each candidate, (r,) int64.
 
-        Raises DecodeError for a candidate without a row.
+        Raises
+        ------
+        DecodeError
+            A candidate has no row.
         """
         rows = {name: number for number, name in enumerate(self.candidates)}
         requested = list(candidates)
@@ -355,7 +440,8 @@ class Estimates(DisplayedRecord):
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
         """Yield each row as a dictionary, listed strings first.
 
-        `detected_only` omits rows that are neither listed nor detected. The values of `count`,
+        `detected_only` omits rows that are neither listed nor detected. The keys are names of
+        `COLUMNS`, and "listed" if the metric's entry has a list. The values of `count`,
         `std_error`, `forged_to_make` and `forged_to_hide` are in reports. A number that does not
         exist, such as an infinite error, is None. Only detected rows have the adjusted interval and
         the breakdown numbers, and only rows of a group have `group`. All rows have
@@ -365,7 +451,7 @@ class Estimates(DisplayedRecord):
             yield self.row(i)
 
     def row(self, i: int) -> dict[str, Any]:
-        """Return one row, as `rows` yields it."""
+        """Return row i of the table, counted from 0, as `rows` yields it."""
         row: dict[str, Any] = {
             "candidate": self.candidates[i],
             "count": number_or_none(self.share[i] * self.reports),
@@ -439,10 +525,11 @@ class Estimates(DisplayedRecord):
         return save_text(str(call_renderer("page", "estimates_page", self, forged=forged)), path)
 
     def _table(self) -> dict[str, Any]:
-        """Return the columns by name, for data frames."""
+        """Return the columns by name, with c values each, for data frames."""
         columns = {
             "candidate": list(self.candidates),
             "count": self.share * self.reports,
+            # The first three columns are candidate, count and std_error.
             **{name: getattr(self, name) for name in self._columns()[3:] if name != "listed"},
             "listed": self.is_listed,
         }

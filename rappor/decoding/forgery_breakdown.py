@@ -2,15 +2,25 @@
 
 Theory of operation
 -------------------
-The forger is the best one that passes the collector's check of popcounts, and has the candidates
-and the table. Forged reports are spread over the cohorts like honest ones. The share beta of a
-string is linear in the proportions of all rows of the fit, beta = sum_i e_i y_i (`Fit.influence`).
-A report adds (1 - p*) / g to row i of its cohort if its bit is 1, and -p* / g if it is 0, with g =
-q* - p*. The report that lifts the string most therefore sets the bits with the largest e_i: all
-positive ones, within the smallest and the largest number that the check admits. The mean over
-cohorts is the lift L. With the signs of all e_i changed it is the loss D. Both are larger than (1 -
-w) / g and w / g, the effect of a forger who spreads a share w of ones over all other bits, because
-strings collide.
+The forger passes the collector's check of popcounts (numbers of ones in a report), and knows the
+candidates and the table. Forged reports are spread over the cohorts like honest reports.
+
+| symbol | meaning | unit |
+|---|---|---|
+| beta | estimated share of the detected string | share |
+| y_i, e_i | de-biased proportion of row i, and derivative of beta by y_i | share, 1 |
+| g, w | q* - p*, share of ones that a report has on average | probability |
+| N, x, y | number of reports; forged among them; additional forged reports | reports |
+| r | N / (N + y), the share of honest reports | |
+| L, D | largest rise, and largest fall, of beta if all reports were forged | share |
+
+beta is linear in the proportions of all rows of the fit, beta = sum_i e_i y_i
+(`Fit.compute_row_influence`). A report adds (1 - p*) / g to row i of its cohort if its bit is 1,
+and -p* / g if it is 0. The report that lifts the string most therefore sets the bits with the
+largest e_i: all positive ones, within the smallest and the largest number that the check admits.
+The mean over cohorts is L. With the signs of all e_i changed it is D. Because strings collide, L
+and D are larger than (1 - w) / g and w / g, the effects of a forger who spreads a share w of ones
+over all bits that the string does not set.
 
 *Make.* If x of the N reports are forged and no other report contains the string,
 
@@ -58,13 +68,15 @@ from rappor.estimator.selection import Selection
 from rappor.estimator.shrinkage import ShrunkenFit
 
 _HALVINGS: Final = 60
-"""Number of bisections: down to the last bit of a number between 0 and 1."""
+"""Number of bisections. They find a number between 0 and 1 to its last bit."""
 
 _DECIMALS: Final = 6
-"""Decimals of a number of reports. Smaller differences are rounding errors."""
+"""Number of decimals to which a number of reports is rounded before it is rounded up. Smaller
+differences are rounding errors."""
 
 _CHUNK: Final = 64
-"""Number of rows whose influences are computed at a time: 8 MB under a profile."""
+"""Number of detected strings whose influences are computed at a time. An array of influences takes
+8 MB under a profile. A larger number costs memory."""
 
 _NOTHING: Final = 1e-9
 """Loss per report below which reports without the bit hide nothing. With p* = 0 the loss is 0,
@@ -72,29 +84,40 @@ except for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
-    """The effect of forged reports on c detected rows.
+class ForgeryEffects:
+    """The effect of forged reports on d detected rows of the table.
 
     Attributes
     ----------
-    share : (c,) float64. beta, the tested estimate.
-    ones : (c,) float64. Loss of the row if all reports are forged to hide it.
-    zeros : (c,) float64. Gain of the row if all reports are forged to create it.
-    hidden : function from the r of each row, (c,), to whether the row is hidden.
+    share : (d,) float64. beta, the tested estimate.
+    full_fall : (d,) float64. beta + D: difference between the share of honest reports, and the
+        share if all reports are forged to hide the row.
+    full_rise : (d,) float64. L - beta: rise of the share if all reports are forged to create the
+        row.
+    is_hidden : function from r of each row, (d,) float64, to whether the row is no longer detected,
+        (d,) bool.
     """
 
     share: Floats
-    ones: Floats
-    zeros: Floats
-    hidden: Callable[[Floats], Booleans]
+    full_fall: Floats
+    full_rise: Floats
+    is_hidden: Callable[[Floats], Booleans]
 
 
 def compute_string_effects(
     target: Target, design: Columns, selection: Selection, tail: NullTail, thresholds: Thresholds
-) -> Rows:
+) -> ForgeryEffects:
     """Compute the effect of forged reports on the detected strings.
 
-    A row is hidden if its p-value exceeds its threshold.
+    A row is hidden if its z score is below the z score of the detection threshold.
+
+    Parameters
+    ----------
+    target : n rows of the regression.
+    design : columns of all entries.
+    selection : the fit and the estimates.
+    tail : tail of an absent candidate's z score.
+    thresholds : which entries are detected, and the threshold of their p-values.
     """
     fit, detected = selection.fit, np.flatnonzero(thresholds.detected)
     columns, columns_in_fit = design.columns(detected), _find_columns(target, selection, detected)
@@ -104,7 +127,8 @@ def compute_string_effects(
     coins = mean / (np.maximum(target.reports, 1) * gap**2)
     sums = columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
     total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
-    second, third = sums.T / total
+    # Coefficients of r^2 and r^3 of the variance of the coins, averaged over the string's rows.
+    coins_r2, coins_r3 = sums.T / total
     lift, loss = np.zeros((2, len(share)))
     # Compute influences in chunks: an array for all rows would take too much memory.
     for start in range(0, len(share), _CHUNK):
@@ -113,26 +137,32 @@ def compute_string_effects(
         lift[chunk], loss[chunk] = _find_best_reports(influence, target)
     spread = _compute_forged_variance(target)
     forged_variance = np.full(len(share), spread)
-    variance = np.vstack([forged_variance, -2 * forged_variance, fit.tau2 + spread + second, third])
-    ones = share + loss
-    # The total is 0 if every report contains all bits of the string.
-    total_variance = variance.sum(axis=0)  # 0 where every report has all bits of the string
+    # Coefficients of r^0 to r^3 of a row's variance: (1 - r)^2 times the forged variance, r^2 times
+    # the collisions, and the coins.
+    row_variance = np.vstack(
+        [forged_variance, -2 * forged_variance, fit.tau2 + spread + coins_r2, coins_r3]
+    )
+    full_fall = share + loss
+    # Scale the coefficients so that the variance at r = 1 is the squared standard error. The
+    # variance is 0 if every report contains all bits of the string.
+    honest_variance = row_variance.sum(axis=0)
+    is_noisy = honest_variance > 0
     variance = (
-        np.where(
-            total_variance > 0, variance / np.where(total_variance > 0, total_variance, 1.0), 0.0
-        )
+        np.where(is_noisy, row_variance / np.where(is_noisy, honest_variance, 1.0), 0.0)
         * std_error**2
     )
-    # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
-    z = _find_z_score(
+    threshold_z = _find_z_score(
         tail, thresholds.detected_threshold, float(np.min(share / std_error, initial=np.inf))
     )
 
     def is_hidden(r: Floats) -> Booleans:
-        noise = sum(part * r**power for power, part in enumerate(variance))
-        return np.asarray(share - (1 - r) * ones < z * np.sqrt(np.maximum(noise, 0.0)))
+        variance_at_r = sum(part * r**power for power, part in enumerate(variance))
+        error_at_r = np.sqrt(np.maximum(variance_at_r, 0.0))
+        return np.asarray(share - (1 - r) * full_fall < threshold_z * error_at_r)
 
-    return Rows(share=share, ones=ones, zeros=lift - share, hidden=is_hidden)
+    return ForgeryEffects(
+        share=share, full_fall=full_fall, full_rise=lift - share, is_hidden=is_hidden
+    )
 
 
 def _find_columns(target: Target, selection: Selection, candidates: Integers) -> Integers:
@@ -148,7 +178,10 @@ def _find_columns(target: Target, selection: Selection, candidates: Integers) ->
 
 
 def _compute_forged_variance(target: Target) -> float:
-    """Compute the variance over rows of a forged report with the largest number of ones."""
+    """Compute a (1 - a) / g^2, with a the largest share of ones that a forged report may have.
+
+    The average over collections is weighted by reports.
+    """
     variances = []
     for counts in target.counts:
         params = counts.params
@@ -158,10 +191,19 @@ def _compute_forged_variance(target: Target) -> float:
 
 
 def _find_best_reports(influence: Floats, target: Target) -> Floats:
-    """Compute the largest lift and the largest loss of the estimates by one forged report, (2, c).
+    """Compute L and D: the largest rise and the largest fall of estimates by forged reports.
 
     Each cohort of each collection has its own best report among the reports that pass the check.
-    Forged reports are spread over the cohorts like honest ones. `influence` is (c, n).
+    Forged reports are spread over the cohorts like honest reports.
+
+    Parameters
+    ----------
+    influence : (d, n) float64. e: derivatives of the estimates by the rows.
+    target : n rows.
+
+    Returns
+    -------
+    (2, d) float64.
     """
     best = np.zeros((2, len(influence)))
     for number, counts in enumerate(target.counts):
@@ -169,21 +211,30 @@ def _find_best_reports(influence: Floats, target: Target) -> Floats:
         rows = slice(*np.searchsorted(target.collection_index, [number, number + 1]))
         ranked = np.sort(influence[:, rows].reshape(-1, params.m, params.k), axis=2)
         least, most = compute_popcount_range(params)
-        noise = params.p_star * ranked.sum(axis=(1, 2))
+        # A report without ones has de-biased proportions of -p* / g.
+        bias = params.p_star * ranked.sum(axis=(1, 2))
         for side, sign in enumerate((1, -1)):
+            # The bits with the largest effect in this direction come first.
             bits = sign * ranked[..., ::-sign][..., :most]
             # The check refuses reports with fewer ones than `least`, so a forger sets these bits
             # even if they lower the share.
             set_bits = bits[..., :least].sum(axis=(1, 2))
             set_bits += np.maximum(bits[..., least:], 0).sum(axis=(1, 2))
-            best[side] += (set_bits - sign * noise) / (params.q_star - params.p_star)
+            best[side] += (set_bits - sign * bias) / (params.q_star - params.p_star)
     return best
 
 
 def compute_category_effects(
     target: Target, proportions: Proportions, thresholds: Thresholds
-) -> Rows:
-    """Compute the effect of forged reports on the detected categories, each of which is one bit."""
+) -> ForgeryEffects:
+    """Compute the effect of forged reports on the detected categories, each of which is one bit.
+
+    Parameters
+    ----------
+    target : the rows of g collections, with k bits each.
+    proportions : numbers of ones and of reports, for the exact tests.
+    thresholds : which categories are detected, and the threshold of their p-values.
+    """
     detected = np.flatnonzero(thresholds.detected)
     shape = (len(target.counts), proportions.ones.shape[1])
     noise = target.compute_noise_variance(np.zeros(len(target))).reshape(shape)
@@ -194,24 +245,34 @@ def compute_category_effects(
     def is_hidden(r: Floats) -> Booleans:
         return proportions.among(detected, 1 / r).p_values() > thresholds.detected_threshold
 
-    return Rows(
+    return ForgeryEffects(
         share=average_by_precision(shares, noise)[0][detected],
-        ones=average_by_precision(mean / gap, noise)[0][detected],
-        zeros=average_by_precision((1 - mean) / gap, noise)[0][detected],
-        hidden=is_hidden,
+        full_fall=average_by_precision(mean / gap, noise)[0][detected],
+        full_rise=average_by_precision((1 - mean) / gap, noise)[0][detected],
+        is_hidden=is_hidden,
     )
 
 
-def count_forged_reports(rows: Rows, detected: Booleans, n_reports: int) -> Floats:
-    """Compute how many forged reports create and hide each candidate, (2, c).
+def count_forged_reports(effects: ForgeryEffects, detected: Booleans, n_reports: int) -> Floats:
+    """Compute how many forged reports create, and how many hide, each entry of the table.
 
-    The numbers are whole numbers. They are infinite if no number suffices, and NaN for candidates
-    that are not detected.
+    Parameters
+    ----------
+    effects : the effects on the detected entries.
+    detected : (e,) bool. Detected entries.
+    n_reports : N.
+
+    Returns
+    -------
+    (2, e) float64. Whole numbers of reports. They are infinite if no number suffices, and NaN for
+    entries that are not detected.
     """
     numbers = np.full((2, len(detected)), np.nan)
     if detected.any():
-        numbers[0, detected] = _round_up_reports(n_reports * rows.share / (rows.zeros + rows.share))
-        numbers[1, detected] = _round_up_reports(n_reports * _count_hiding_reports(rows))
+        numbers[0, detected] = _round_up_reports(
+            n_reports * effects.share / (effects.full_rise + effects.share)
+        )
+        numbers[1, detected] = _round_up_reports(n_reports * _count_hiding_reports(effects))
     return numbers
 
 
@@ -222,7 +283,7 @@ def _round_up_reports(reports: Floats) -> Floats:
 
 
 def _find_z_score(tail: NullTail, p_value: float, high: float) -> float:
-    """Compute the z score with this p-value, in [0, high], by bisection."""
+    """Compute the z score with this p-value, in [0, high], by bisection. The tail never rises."""
     low = 0.0
     for _ in range(_HALVINGS if math.isfinite(high) else 0):
         middle = (low + high) / 2
@@ -233,17 +294,19 @@ def _find_z_score(tail: NullTail, p_value: float, high: float) -> float:
     return high
 
 
-def _count_hiding_reports(rows: Rows) -> Floats:
-    """Compute y / N, the number of forged reports per honest report that hides each row, (c,)."""
-    loss = rows.ones - rows.share
+def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
+    """Compute y / N, the number of forged reports per honest report that hides each row, (d,)."""
+    loss = effects.full_fall - effects.share
     # At this r the share is 0. A smaller r would only search among negative shares.
     low = np.where(
-        loss > _NOTHING, np.maximum(1 - rows.share / np.maximum(rows.ones, _NOTHING), 0.0), 0.0
+        loss > _NOTHING,
+        np.maximum(1 - effects.share / np.maximum(effects.full_fall, _NOTHING), 0.0),
+        0.0,
     )
     high = np.ones_like(low)
     for _ in range(_HALVINGS):
         r = (low + high) / 2
-        is_hidden = rows.hidden(r)
+        is_hidden = effects.is_hidden(r)
         low, high = np.where(is_hidden, r, low), np.where(is_hidden, high, r)
     # If the loss per report is 0, no number of reports hides the row.
     with np.errstate(divide="ignore"):

@@ -192,7 +192,7 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     return WeightedTotals(
         weights=part,
         contrasts=tuple(
-            Contrast.from_variance(names[i], values[i], variances[i], reach, tested=True)
+            Contrast.from_variance(names[i], values[i], variances[i], reach, include_p_value=True)
             for i in order
         ),
         n_candidates=first.n_candidates,

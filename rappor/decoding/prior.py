@@ -1,9 +1,22 @@
 """Empirical-Bayes prior of the shares of all candidates: a mixture of point masses on a grid.
 
+`contrasts.py` uses it for sums of detected rows, `distribution.py` for the whole list of shares.
+The input is the z score of every candidate. The output is a `Prior`, and a `Posterior` of each
+candidate's share given its score.
+
 Theory of operation
 -------------------
-Everything here is in standard errors. An estimate divided by its standard error is a score z, and z
-= theta + a standard normal error, theta being the candidate's share in standard errors.
+| symbol | meaning | shape and unit |
+|---|---|---|
+| z_i | score of candidate i: its estimate divided by its standard error | standard errors |
+| theta_i | true share of the candidate | standard errors |
+| w | weights of the t parts of the prior: portion of the candidates in each part | (t,), sum 1 |
+| phi | density of the standard normal distribution | |
+| a_i | coefficient of theta_i in a sum of shares S = sum a_i theta_i | |
+| K(t) | logarithm of the likelihood of the scores, tilted by exp(t S) | |
+
+Model: z_i = theta_i + a standard normal error, and theta_i is drawn from the prior. Scores are
+rounded to bins, so arrays have one element for each of u distinct scores.
 
 The prior of theta is learnt from the scores of all candidates (empirical Bayes, [JS04]). It has no
 assumed shape: it is a mixture of point masses, of which the first is at zero (the candidate is
@@ -14,7 +27,7 @@ everywhere, shrank 30 equal strings towards zero, and the unallocated share was 
 standard errors.
 
 Beyond `_EXACT` standard errors the parts of the mixture become normal distributions, whose standard
-deviation grows with the distance. Nothing is gained by telling apart two shares there, and a grid
+deviation grows with the distance. Nothing is gained by distinguishing two shares there, and a grid
 of point masses would need thousands of them.
 
 The fitted prior is itself uncertain. `Posterior.sum` therefore computes the moments of a sum of
@@ -84,10 +97,12 @@ _SETTLED: Final = 1e-6
 differences are of size 1."""
 
 _KEPT: Final = 0.01
-"""Share of each weight that a step keeps. No weight becomes 0 before all have converged."""
+"""Share of each weight that a step keeps. No weight becomes 0 before all weights have converged: a
+weight of 0 could never grow again."""
 
 _RESTARTED: Final = 0.1
-"""Share of equal weights in the start of a tilted fit."""
+"""Share of equal weights in the weights at which a tilted fit starts. The rest is the fitted prior.
+Parts whose weight is 0 in the fitted prior can then grow."""
 
 _RIDGE: Final = 1e-9
 """Ridge on the diagonal, absolute and relative. Neighbouring parts of the mixture are nearly equal,
@@ -99,16 +114,16 @@ _HALVINGS: Final = 40
 
 _FARTHEST: Final = 8.0
 """Standard errors above the score, and above zero, that limit the search for a quantile. A normal
-distribution has a probability of 6e-16 beyond."""
+distribution has a probability of 6e-16 beyond this distance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prior:
-    """Mixture of normal distributions of a candidate's share, in standard errors.
+    """Mixture of t normal distributions (parts) of a candidate's share, in standard errors.
 
     Attributes
     ----------
-    centers : (t,) float64, increasing. The first one is 0: absent candidates.
+    centers : (t,) float64, increasing. The first center is 0: absent candidates.
     widths : (t,) float64. Standard deviation of each part; 0 for a point mass.
     weights : (t,) float64. Portion of candidates in each part.
     """
@@ -123,9 +138,10 @@ class SumMoments(NamedTuple):
 
     Attributes
     ----------
-    mean : float. Sum of posterior means.
-    variance : float. Of the shares and of the fitted prior, for independent scores.
-    influence : (u,) float64. Derivative of the mean by each score, one candidate of it.
+    mean : weighted sum of posterior means.
+    variance : variance of the sum given the scores, if their errors are independent. It contains
+        the variance of the shares under the prior, and the error of the fitted prior.
+    influence : (u,) float64. Derivative of the mean by the score of one candidate of each bin.
     """
 
     mean: float
@@ -134,11 +150,13 @@ class SumMoments(NamedTuple):
 
 
 def round_scores(z: Floats) -> tuple[Floats, Integers, Integers]:
-    """Round scores to bins.
+    """Round the scores of c candidates to bins.
 
     Returns
     -------
-    The distinct rounded scores, (u,), the index of each score among them, and their counts, (u,).
+    rounded : (u,) float64, increasing. The distinct rounded scores.
+    bins : (c,) int64. Index of each score in `rounded`.
+    counts : (u,) int64. Number of candidates with each rounded score.
     """
     rounded, bins, counts = np.unique(
         np.rint(z * _BINS) / _BINS, return_inverse=True, return_counts=True
@@ -150,137 +168,187 @@ def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
     """Fit the weights of the mixture by maximum likelihood.
 
     The likelihood is largest at a few point masses, however smooth the shares are. Sums of shares
-    do not suffer from the gaps between them, but quantiles of single shares jump. A smoothed prior
-    has no gaps, but its small shares are too many, and sums are too large.
+    do not suffer from the gaps between these masses, but quantiles of single shares jump. A
+    smoothed prior has no gaps, but contains too many small shares, so its sums are too large.
 
     Parameters
     ----------
     z : (u,) float64. Scores.
     counts : (u,) int64. Number of candidates with each score.
-    smoothing : number of candidates that are added to each part.
+    smoothing : number of candidates that are added to each part. 0 is for sums, `SMOOTH` for
+        quantiles of single shares.
     """
     centers, widths = _place_parts(z)
-    n = len(centers)
-    weights = np.full(n, 1 / n)
+    n_parts = len(centers)
+    weights = np.full(n_parts, 1 / n_parts)
+    # The first fit is on the grid, the second after the centers have moved to the scores.
     for is_last in (False, True):
-        logs = _log_densities(z, centers, widths)
+        log_densities = _compute_log_densities(z, centers, widths)
         numbers = counts
         if smoothing:
-            # An added candidate is known to be of its part.
-            logs = np.vstack([logs, np.where(np.eye(n, dtype=bool), 0.0, -np.inf)])
-            numbers = np.append(counts, np.full(n, smoothing))
-        weights, _ = _maximize_likelihood(logs, numbers, weights)
+            # The part of an added candidate is certain: its density is 1 under one part and 0 under
+            # all other parts.
+            added = np.where(np.eye(n_parts, dtype=bool), 0.0, -np.inf)
+            log_densities = np.vstack([log_densities, added])
+            numbers = np.append(counts, np.full(n_parts, smoothing))
+        weights, _ = _maximize_likelihood(log_densities, numbers, weights)
         if not is_last:
-            centers = _move_centers(z, counts, logs[: len(z)], weights, centers)
+            centers = _move_centers(z, counts, log_densities[: len(z)], weights, centers)
     return Prior(centers=centers, widths=widths, weights=weights)
 
 
 def _move_centers(
-    z: Floats, counts: Integers, logs: Floats, weights: Floats, centers: Floats
+    z: Floats, counts: Integers, log_densities: Floats, weights: Floats, centers: Floats
 ) -> Floats:
-    """Move each part except absence to the mean score of its candidates, within its cell.
+    """Move each part except absence to the mean score of its candidates.
 
-    This is one step of expectation and maximisation, so the likelihood increases. Without it, the
-    share of a single string far from all others is rounded to the grid, by an eighth of its error.
+    A center stays between the middles to its neighbours. The move is one step of expectation and
+    maximisation, so the likelihood increases. Without it, the share of a single string far from all
+    other strings is rounded to the grid, by up to an eighth of its standard error.
+
+    Parameters
+    ----------
+    z, counts : (u,). Scores and their numbers of candidates.
+    log_densities : (u, t) float64, as `_compute_log_densities` returns them.
+    weights, centers : (t,) float64.
+
+    Returns
+    -------
+    (t,) float64. The next centers.
     """
-    odds = np.exp(logs - logs.max(axis=1, keepdims=True)) * weights
-    odds *= (counts / odds.sum(axis=1))[:, None]
-    numbers = odds.sum(axis=0)
-    means = np.where(numbers > 0, z @ odds / np.where(numbers > 0, numbers, 1.0), centers)
+    # Expected number of candidates of each score in each part, (u, t).
+    members = np.exp(log_densities - log_densities.max(axis=1, keepdims=True)) * weights
+    members *= (counts / members.sum(axis=1))[:, None]
+    n_members = members.sum(axis=0)
+    has_members = n_members > 0
+    means = np.where(has_members, z @ members / np.where(has_members, n_members, 1.0), centers)
     middles = (centers[1:] + centers[:-1]) / 2
     next_centers = np.clip(means[1:], middles, np.append(middles[1:], np.inf))
     return np.append(0.0, next_centers)
 
 
 def _place_parts(z: Floats) -> tuple[Floats, Floats]:
-    """Compute the centers and the widths of the parts, (t,) each, absence first."""
+    """Compute the centers and the widths of the parts, (t,) float64 each, absence first.
+
+    The distance of two centers is `_SPACING` up to `_EXACT` standard errors, and grows beyond.
+    """
     centers = [_SPACING]
     while centers[-1] < z.max() + _SPACING:
-        beyond = centers[-1] - _EXACT
-        centers.append(centers[-1] + max(_SPACING, beyond / _OVERLAP))
+        distance_beyond = centers[-1] - _EXACT
+        centers.append(centers[-1] + max(_SPACING, distance_beyond / _OVERLAP))
     grid = np.array(centers)
     widths = np.maximum(grid - _EXACT, 0.0) / _WIDENING
     ordered = np.sort(z)
     reach = _REACH * np.hypot(1.0, widths)
-    # A part is kept if a score lies in its reach.
+    # A part is kept if a score lies in its reach. All other parts would get the weight 0, and cost
+    # time.
     first = np.searchsorted(ordered, grid - reach, side="left")
     is_reached = first < np.searchsorted(ordered, grid + reach, side="right")
     return np.append(0.0, grid[is_reached]), np.append(0.0, widths[is_reached])
 
 
-def _log_densities(z: Floats, centers: Floats, widths: Floats) -> Floats:
-    """Compute the logarithm of the density of each score under each part, (u, t)."""
+def _compute_log_densities(z: Floats, centers: Floats, widths: Floats) -> Floats:
+    """Compute the logarithm of the density of each score under each part, (u, t) float64.
+
+    Under a part with center c and width s, a score is normal with mean c and variance 1 + s^2.
+    """
     variance = 1 + widths**2
     deviations = (z[:, None] - centers) ** 2 / variance
     return np.asarray(-(deviations + np.log(2 * np.pi * variance)) / 2)
 
 
 def _maximize_likelihood(
-    logs: Floats, counts: Integers | Floats, start: Floats
+    log_densities: Floats, counts: Integers | Floats, initial_weights: Floats
 ) -> tuple[Floats, float]:
-    """Maximise the likelihood. Returns the weights, (t,), and the logarithm of the likelihood.
+    """Maximise the likelihood of the scores over the weights of the parts.
 
-    Each step of Newton's method is a non-negative least-squares problem. The logarithm is concave
-    in the weights, so a step that decreases it is halved ([KCS20], mix-SQP).
+    With L the likelihoods, (u, t), and c_i the share of the candidates at score i, the function
+    minimises the loss
+
+        sum of w - sum over i of c_i log (L w)_i,    w >= 0
+
+    The minimum has weights of sum 1. Each step of Newton's method is a non-negative least-squares
+    problem. The loss is convex in the weights, so a step that increases it is halved ([KCS20],
+    mix-SQP).
 
     Parameters
     ----------
-    logs : (u, t) float64. Logarithms of the densities.
+    log_densities : (u, t) float64. Logarithms of the densities.
     counts : (u,) int64 or float64. Number of candidates at each score.
-    start : (t,) float64, positive. Weights of the first step.
+    initial_weights : (t,) float64, positive. Weights before the first step.
+
+    Returns
+    -------
+    The weights, (t,) float64, and the logarithm of the likelihood of all candidates.
     """
-    largest = logs.max(axis=1)
+    largest = log_densities.max(axis=1)
     # Each row is scaled so that its largest entry is one: only ratios matter to the weights.
-    likelihood = np.exp(logs - largest[:, None])
-    n = float(counts.sum())
-    parts = counts / n
+    likelihood = np.exp(log_densities - largest[:, None])
+    n_candidates = float(counts.sum())
+    score_shares = counts / n_candidates
 
-    def loss(weights: Floats) -> float:
-        return float(weights.sum() - parts @ np.log(likelihood @ weights))
+    def compute_loss(weights: Floats) -> float:
+        return float(weights.sum() - score_shares @ np.log(likelihood @ weights))
 
-    weights = start
+    weights = initial_weights
     for _ in range(_STEPS):
-        step = (1 - _KEPT) * _newton_step(likelihood, parts, weights) + _KEPT * weights
-        while (gain := loss(weights) - loss(step)) < 0:
-            step = (weights + step) / 2
-        weights = step / step.sum()
-        if gain * n < _SETTLED:
+        newton_weights = _compute_newton_step(likelihood, score_shares, weights)
+        next_weights = (1 - _KEPT) * newton_weights + _KEPT * weights
+        while (gain := compute_loss(weights) - compute_loss(next_weights)) < 0:
+            next_weights = (weights + next_weights) / 2
+        weights = next_weights / next_weights.sum()
+        if gain * n_candidates < _SETTLED:
             break
-    return weights, float(counts @ largest + n * (1 - loss(weights)))
+    return weights, float(counts @ largest + n_candidates * (1 - compute_loss(weights)))
 
 
-def _newton_step(likelihood: Floats, parts: Floats, weights: Floats) -> Floats:
-    """Compute the weights, (t,), that minimise the second-order expansion of the loss."""
-    odds = likelihood / (likelihood @ weights)[:, None]
-    curvature = (odds * parts[:, None]).T @ odds
+def _compute_newton_step(likelihood: Floats, score_shares: Floats, weights: Floats) -> Floats:
+    """Compute the weights, (t,), that minimise the second-order expansion of the loss.
+
+    Parameters
+    ----------
+    likelihood : (u, t) float64. L.
+    score_shares : (u,) float64. Share of the candidates at each score.
+    weights : (t,) float64. Weights around which the loss is expanded.
+    """
+    ratios = likelihood / (likelihood @ weights)[:, None]
+    curvature = (ratios * score_shares[:, None]).T @ ratios
     curvature[np.diag_indices_from(curvature)] += _RIDGE * (1 + curvature.diagonal())
     root = linalg.cholesky(curvature)
-    # The slope is 1 - odds' parts, and odds' parts is the curvature times the weights.
-    right = 2 * curvature @ weights - 1
+    # The slope is 1 - ratios' score_shares, and ratios' score_shares is the curvature times the
+    # weights.
+    right_side = 2 * curvature @ weights - 1
     try:
-        step, _ = optimize.nnls(root, linalg.solve_triangular(root, right, trans="T"))
+        step, _ = optimize.nnls(root, linalg.solve_triangular(root, right_side, trans="T"))
     except RuntimeError:
         # Rounding can make the search for the step cycle. Use one step of expectation and
-        # maximisation instead.
-        step = weights * (odds.T @ parts)
+        # maximisation instead, which always decreases the loss.
+        step = weights * (ratios.T @ score_shares)
     return np.asarray(step)
 
 
 class Posterior:
-    """Distribution of shares given u scores, both in standard errors.
+    """Distribution of the share of a candidate given its score, for each of u scores.
 
     Under a part with center c and width s, a share has a normal distribution with the variance v =
-    s^2 / (1 + s^2) and the mean c + v (z - c).
+    s^2 / (1 + s^2) and the mean c + v (z - c). A point mass has s = 0, so the share is c.
 
     Attributes
     ----------
-    mean, variance : (u,) float64.
+    mean : (u,) float64. Posterior means, in standard errors.
+    variance : (u,) float64. Posterior variances, in squared standard errors.
     """
 
     def __init__(self, prior: Prior, z: Floats) -> None:
-        """Compute the probability of each part and the mean of a share in it, (u, t) both."""
+        """Compute the probability of each part and the mean of a share in it, (u, t) both.
+
+        Parameters
+        ----------
+        prior : the fitted prior.
+        z : (u,) float64. Scores.
+        """
         self._prior, self._z = prior, z
-        self._logs = _log_densities(z, prior.centers, prior.widths)
+        self._logs = _compute_log_densities(z, prior.centers, prior.widths)
         self._variances = prior.widths**2 / (1 + prior.widths**2)
         self._means = prior.centers + self._variances * (z[:, None] - prior.centers)
         self._parts = self._weigh_parts(self._logs, prior.weights)
@@ -312,6 +380,7 @@ class Posterior:
         spread = np.sqrt(self._variances)
         distance = share[:, None] - self._means
         has_width = spread > 0
+        # A point mass has a step instead of a normal distribution function.
         below = np.where(
             has_width, special.ndtr(distance / np.where(has_width, spread, 1.0)), distance >= 0
         )
@@ -320,27 +389,31 @@ class Posterior:
     def sum(self, coefficients: Floats, counts: Integers) -> SumMoments:
         """Compute the moments of a weighted sum of shares, with the error of the fitted prior.
 
+        The variance is the second difference (K(h) - 2 K(0) + K(-h)) / h^2, with the step h = one
+        divided by the standard error of the sum of the scores.
+
         Parameters
         ----------
-        coefficients : (u,) float64. Coefficient of each candidate with this score.
-        counts : (u,) int64. Number of candidates with each score, those to which the prior was
-            fitted.
+        coefficients : (u,) float64. a: coefficient of each candidate with this score.
+        counts : (u,) int64. Number of candidates with each score. The prior must have been fitted
+            to these candidates.
         """
         mean = float(counts * coefficients @ self.mean)
         step = 1 / np.sqrt(max(float(counts @ coefficients**2), np.finfo(float).tiny))
-        n = len(self._prior.weights)
-        start = (1 - _RESTARTED) * self._prior.weights + _RESTARTED / n
+        n_parts = len(self._prior.weights)
+        initial_weights = (1 - _RESTARTED) * self._prior.weights + _RESTARTED / n_parts
         # All three maxima start from the same weights. Their small errors of convergence then
         # cancel in the difference.
-        _, untilted = _maximize_likelihood(self._logs, counts, start)
-        rise, tilted_means = 0.0, []
+        _, untilted = _maximize_likelihood(self._logs, counts, initial_weights)
+        second_difference, tilted_means = 0.0, []
         for sign in (1, -1):
             tilt = (sign * step * coefficients)[:, None]
             logs = self._logs + tilt * self._means + tilt**2 * self._variances / 2
-            weights, likelihood = _maximize_likelihood(logs, counts, start)
-            rise += likelihood - untilted
+            weights, likelihood = _maximize_likelihood(logs, counts, initial_weights)
+            second_difference += likelihood - untilted
             tilted = self._weigh_parts(logs, weights) * (self._means + tilt * self._variances)
             tilted_means.append(tilted.sum(axis=1))
-        # The slope of log f(z) is E[theta | z] - z. The slope of dK / dt by z is this difference.
+        # The slope of log f(z) is E[theta | z] - z, with f the density of a score. The slope of
+        # dK / dt by z is therefore this difference.
         influence = (tilted_means[0] - tilted_means[1]) / (2 * step)
-        return SumMoments(mean, max(rise / step**2, 0.0), influence)
+        return SumMoments(mean, max(second_difference / step**2, 0.0), influence)

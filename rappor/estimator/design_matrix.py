@@ -1,6 +1,11 @@
 """The design matrix: the rows that each candidate sets.
 
-The matrix is computed in blocks of columns.
+A *cell* is the number of a row: bit i of cohort j is cell j k + i of its parameter set, and
+parameter sets are stacked. The matrix is stored as the cells of each candidate, because only h of k
+entries in a cohort are 1. It is computed in blocks of candidates, so that memory is bounded.
+
+*Example.* With k = 4 bits, h = 1 and m = 2 cohorts, a candidate with bit 1 in cohort 0 and bit 2 in
+cohort 1 has the cells 1 and 6. Its column is 0, 1, 0, 0, 0, 0, 1, 0.
 """
 
 from __future__ import annotations
@@ -19,12 +24,12 @@ from rappor.estimator.screening import Screening, ScreeningTask
 from rappor.protocol.params import Params
 
 BLOCK: Final = 1 << 22
-"""Number of cells that are hashed at a time: 16 MB. A million candidates need no more memory than
-ten thousand."""
+"""Number of cells that are hashed at a time: 16 MB of int32. A million candidates need no more
+memory than ten thousand. A larger block costs memory."""
 
 _GATHERED: Final = 1 << 15
-"""Number of cells that are looked up at a time: 512 KB of values, which fit the second cache of a
-core."""
+"""Number of cells whose values are summed at a time: 512 KB of complex values, which fit the
+second-level cache of a core. More cells would be read from memory."""
 
 
 class Columns(Protocol):
@@ -44,10 +49,11 @@ class Design:
     Attributes
     ----------
     n_rows, n_candidates : n and c.
-    n_terms : largest number of rows that a candidate sets.
+    n_terms : largest number of rows that a candidate sets: the sum of m h over parameter sets.
     """
 
     def __init__(self, candidates: Candidates, collections: Sequence[Params]) -> None:
+        """Store the candidates and the parameter sets, in the order of the target's collections."""
         self._candidates = candidates
         self._params = tuple(collections)
         sizes = [params.m * params.k for params in self._params]
@@ -61,8 +67,9 @@ class Design:
     def blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield the index of the first candidate and the cells of every block of candidates.
 
-        Cells are the rows that each candidate sets, (b, sum of m h) int32. The value -1 marks an
-        unused cell. If one block contains all candidates, its cells are stored for the next call.
+        Cells are (b, n_terms) int32 for b candidates. The value -1 marks an unused cell, where two
+        hash functions chose the same bit. If one block contains all candidates, its cells are
+        stored for the next call.
         """
         if self._whole is not None:
             yield 0, self._whole
@@ -76,10 +83,10 @@ class Design:
     def screen(
         self,
         task: ScreeningTask,
-        always: Integers,  # noqa: ARG002  (all are held)
+        always: Integers,  # noqa: ARG002  (all candidates are in memory)
         progress: Progress,
     ) -> Screening:
-        """Compute the one-step estimate of every candidate."""
+        """Compute the one-step estimate of every candidate (`CandidatePool.screen`)."""
         score, weight_sum = np.empty(self.n_candidates), np.empty(self.n_candidates)
         for start, cells in self.blocks():
             block = slice(start, start + len(cells))
@@ -89,7 +96,10 @@ class Design:
         return Screening(index=np.arange(self.n_candidates), estimate=estimate, std_error=std_error)
 
     def columns(self, chosen: Integers) -> sparse.csc_array:
-        """Return the columns of some candidates as a sparse (n, len(chosen)) matrix."""
+        """Return the columns of some candidates as a sparse (n, len(chosen)) matrix of ones.
+
+        `chosen` contains indices of candidates, (s,) int64.
+        """
         if self._whole is not None:
             # Reuse stored cells: hashing the candidates again takes longer than copying.
             cells = self._whole[chosen]
@@ -101,7 +111,7 @@ class Design:
         return sparse.csc_array((np.ones(len(rows)), rows, ends), shape=(self.n_rows, len(chosen)))
 
     def _cells(self, candidates: Candidates, start: int, stop: int) -> NDArray[np.int32]:
-        """Hash candidates, and return their cells in the rows of all collections."""
+        """Hash candidates `start` to `stop` - 1, and return their cells, (b, n_terms) int32."""
         stop = min(stop, len(candidates))
         parts = []
         for params, first in zip(self._params, self._starts, strict=False):
@@ -111,9 +121,19 @@ class Design:
 
 
 def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
-    """Sum a value of each row, (n,), over the rows that each candidate sets, (b,)."""
+    """Sum a value of each row over the rows that each candidate sets.
+
+    Parameters
+    ----------
+    cells : (b, n_terms) int32. Cells of the candidates, -1 for unused cells.
+    values : (n,) of any dtype.
+
+    Returns
+    -------
+    (b,) of the same dtype.
+    """
     # An unused cell is -1 and refers to the last element, which is 0.
-    padded = np.append(values, values.dtype.type(0))  # its end is where -1 points
+    padded = np.append(values, values.dtype.type(0))
     sums = np.empty(len(cells), dtype=values.dtype)
     step = max(_GATHERED // cells.shape[1], 1)
     for start in range(0, len(cells), step):

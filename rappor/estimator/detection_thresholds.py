@@ -1,4 +1,18 @@
-"""Detection thresholds: the largest p-value at which a candidate is detected."""
+"""Detection thresholds: the largest p-value at which a candidate is detected.
+
+The input is an `ErrorControl` (method and rate alpha) and the p-values of all c candidates. With
+p_(i) the i-th smallest p-value, the candidates with a p-value up to the threshold are detected:
+
+| method | threshold | error rate that is at most alpha |
+|---|---|---|
+| bonferroni | alpha / c | probability of any false detection |
+| bh | largest p_(i) with p_(i) <= i alpha / c | expected share of false detections [BH95] |
+| adaptive | the same with an estimate of the absent candidates in place of c | the same [STS04] |
+
+*Example.* Four p-values .001, .02, .03, .4 and alpha = .05. Bonferroni has the threshold .0125 and
+detects one candidate. Benjamini-Hochberg compares them with .0125, .025, .0375 and .05, and detects
+three.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +30,7 @@ from rappor.estimator.p_values import EDGES, PValues
 
 _MOST_LAMBDA: Final = 0.5
 """Largest lambda. P-values above lambda are used to count the absent candidates. One half is the
-usual choice [STS04]; with a smaller lambda more present candidates are counted as absent."""
+usual choice [STS04]. With a smaller lambda more present candidates are counted as absent."""
 
 _LEAST_ABOVE: Final = 20
 """Smallest expected number of p-values above lambda if all candidates are absent. The estimate adds
@@ -31,10 +45,11 @@ class ThresholdSequence:
 
     Attributes
     ----------
-    level : the error rate.
+    level : alpha, the error rate.
     rising : True if the i-th threshold is i times the first (step-up), False if all are equal.
-    n_absent : number of candidates by which the level is divided.
-    largest : upper bound on all thresholds.
+    n_absent : number by which the level is divided: all candidates, or the estimated number of
+        absent candidates.
+    largest : upper bound on all thresholds: lambda, or 1.
     """
 
     level: float
@@ -49,7 +64,11 @@ class ThresholdSequence:
         """Compute the thresholds of a correction.
 
         The method "adaptive" estimates the number of absent candidates from the p-values above
-        lambda, and adds one. With this addition the false discovery rate is at most `level` for
+        lambda, because p-values of absent candidates are uniform:
+
+            (1 + number of p-values above lambda) / (1 - lambda)
+
+        With the added one the false discovery rate is at most `level` for
         every number of independent p-values ([STS04] theorem 3). Without it, the bound holds only
         for large numbers.
 
@@ -98,8 +117,8 @@ class Thresholds:
             ordered = np.sort(self.p_values.in_memory)
             passing = np.flatnonzero(ordered <= self._steps.at(np.arange(1, len(ordered) + 1)))
             largest = float(ordered[passing[-1]]) if len(passing) else 0.0
-        # The histogram has no exact p-values. A candidate in it that passes a threshold could
-        # neither be named nor counted, so the result would be wrong without an error.
+        # The histogram has no exact p-values. If a candidate in it passed a threshold, the table
+        # could neither name nor count it, and the result would be silently wrong.
         if self.p_values.other_counts is not None and self._others_may_pass(largest):
             raise DecodeError(
                 f"more than the {len(self.p_values.in_memory):,} best candidates of the stream may "
@@ -114,12 +133,12 @@ class Thresholds:
 
     @property
     def detected_threshold(self) -> float:
-        """P-value up to which a detected candidate remains detected if all others do."""
+        """P-value up to which a detected candidate remains detected if all other ones do."""
         return float(self._steps.at(max(int(self.detected.sum()), 1)))
 
     @property
     def next_threshold(self) -> float:
-        """P-value at which one more candidate would be detected."""
+        """P-value up to which one more candidate would be detected."""
         return float(self._steps.at(min(int(self.detected.sum()) + 1, self.p_values.n)))
 
     def _others_may_pass(self, largest: float) -> bool:

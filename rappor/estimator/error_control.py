@@ -1,6 +1,7 @@
 """Error control: the error rates of detections and intervals.
 
-Every analysis takes and stores one.
+Every analysis (`decode`, `compare_samples`, `discover`, ...) takes an `ErrorControl` and stores it
+in its result, so that a table states its error rates.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import Final, Literal, get_args
 from rappor.base.ranges import check_choice, check_number
 
 Correction = Literal["bh", "adaptive", "bonferroni"]
-"""Names that select a correction for multiple tests."""
+"""Names that select a correction for multiple tests. `ErrorControl.method` explains them."""
 CORRECTIONS: Final[tuple[str, ...]] = get_args(Correction)
-"""All corrections, in the order in which help texts list them."""
+"""All names of corrections, in the order in which help texts list them."""
 
 _FEW_ONES: Final = 9.0
-"""Variance of the ones of an absent string on its bits, below which the method "adaptive" is
-replaced by "bh". With fewer ones, p-values above lambda do not count the absent candidates: at .5
-all candidates counted as present. At 1 to 30 the false discovery rate was .01 to .07, as with
-Benjamini-Hochberg."""
+"""Variance of the number of ones at the bits of an absent string, in all cohorts together, below
+which the method "adaptive" is replaced by "bh": 36 devices of fair coins. With fewer ones, p-values
+above lambda do not count the absent candidates: at .5 all candidates counted as present. At 1 to 30
+the false discovery rate was .01 to .07, as with Benjamini-Hochberg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,13 @@ class ErrorControl:
         check_choice("method", self.method, CORRECTIONS)
 
     def for_ones(self, ones: float) -> ErrorControl:
-        """Return the error control for strings whose ones have this variance when absent.
+        """Return the error control for strings, given the variance of the ones of an absent string.
 
-        The method "adaptive" becomes "bh" if the variance is too small.
+        The method "adaptive" becomes "bh" if the variance is too small (`_FEW_ONES`).
+
+        Parameters
+        ----------
+        ones : variance of the number of ones at the bits of an absent string.
         """
         # P-values of few ones take few values, many of them 1. "adaptive" then underestimates the
         # number of absent strings and exceeds its error rate.

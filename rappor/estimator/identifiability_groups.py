@@ -1,4 +1,10 @@
-"""Identifiability groups: candidates with the same bits in every cohort that has reports."""
+"""Identifiability groups: candidates with the same bits in every cohort that has reports.
+
+Counts cannot distinguish the members of a group. Two equal columns would make the regression
+singular, so the design matrix has one column for each group (an *entry*), and every member shows
+the estimate of the whole group. Groups are common with few cohorts: with k = 16 bits, h = 1 and one
+cohort, a list of 17 candidates has at least one.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +21,17 @@ from rappor.estimator.design_matrix import Design, sum_rows
 
 
 class DistinctCandidates:
-    """Candidates, of which each identifiability group has one column in the design matrix.
+    """c candidates and their e entries: candidates, or groups of candidates with the same bits.
 
     Attributes
     ----------
-    ties : groups of two or more candidates that set the same rows. The first of each represents the
-        group.
-    design : the design matrix of e columns, without the later candidates of each group.
-    entry : (c,) int64. Column of each candidate.
+    candidates : the c candidates.
+    groups : groups of two or more candidates that set the same rows, as lists of indices. The first
+        candidate of each group represents the group.
+    design : the design matrix. It has e columns, one for each entry.
+    entry : (c,) int64. Entry, and therefore column, of each candidate.
     group : (c,) int64. Number of the candidate's group, starting at 1. It is 0 outside any group.
-    first : (e,) int64. Candidate of each column.
+    first : (e,) int64. Index of the candidate that represents each entry.
     """
 
     def __init__(
@@ -40,10 +47,10 @@ class DistinctCandidates:
         Parameters
         ----------
         candidates : c candidates.
-        target : the rows; empty cohorts distinguish no candidates.
+        target : the rows. Empty cohorts distinguish no candidates.
         progress : function that reports the progress.
-        stands_back : function of a candidate's index. A candidate for which it is False represents
-            its group.
+        stands_back : function from a candidate's index to a bool. If it is True, another member of
+            the group, for which it is False, represents the group.
         """
         self.candidates = candidates
         params = [counts.params for counts in target.counts]
@@ -51,11 +58,13 @@ class DistinctCandidates:
         groups = find_identifiability_groups(self.design, target.reports > 0, progress)
         self.groups = [sorted(group, key=stands_back) for group in groups]
         self.group = np.zeros(len(candidates), dtype=np.int64)
-        kept = np.ones(len(candidates), dtype=bool)
+        is_representative = np.ones(len(candidates), dtype=bool)
         for number, group in enumerate(self.groups, start=1):
             self.group[group] = number
-            kept[group[1:]] = False
-        self.first, self.entry = np.flatnonzero(kept), np.cumsum(kept) - 1
+            is_representative[group[1:]] = False
+        self.first = np.flatnonzero(is_representative)
+        self.entry = np.cumsum(is_representative) - 1
+        # The other members have the entry of their representative.
         for group in self.groups:
             self.entry[group] = self.entry[group[0]]
         if self.groups:
@@ -63,7 +72,7 @@ class DistinctCandidates:
 
 
 def find_identifiability_groups(
-    design: Design, live: Booleans, progress: Progress
+    design: Design, has_reports: Booleans, progress: Progress
 ) -> list[list[int]]:
     """Find the groups of two or more candidates that set the same rows in cohorts with reports.
 
@@ -73,7 +82,7 @@ def find_identifiability_groups(
     Parameters
     ----------
     design : the design matrix of all candidates.
-    live : (n,) bool. Rows of cohorts that have reports.
+    has_reports : (n,) bool. True for rows of cohorts that have reports.
     progress : function that reports the progress.
 
     Returns
@@ -81,11 +90,13 @@ def find_identifiability_groups(
     Groups in the order of their first members. The indices of each group increase.
     """
     # Empty cohorts distinguish nothing: their rows get the number 0.
-    mixed = np.where(live, _mix_bits(np.arange(1, len(live) + 1, dtype=np.uint64)), np.uint64(0))
+    row_numbers = np.arange(1, len(has_reports) + 1, dtype=np.uint64)
+    row_hashes = np.where(has_reports, _mix_bits(row_numbers), np.uint64(0))
     hashes = np.empty(design.n_candidates, dtype=np.uint64)
     for start, cells in design.blocks():
-        hashes[start : start + len(cells)] = sum_rows(cells, mixed)
+        hashes[start : start + len(cells)] = sum_rows(cells, row_hashes)
         progress("comparing candidates", start + len(cells), design.n_candidates)
+    # Equal hashes are neighbours after sorting. A stable order keeps the first candidate in front.
     order = np.argsort(hashes, kind="stable")
     breaks = np.flatnonzero(np.diff(hashes[order])) + 1
     starts = np.concatenate([[0], breaks])

@@ -1,6 +1,7 @@
-"""The p-values of all candidates.
+"""The p-values of all candidates, exact or in a histogram.
 
-A stream of candidates has a histogram instead of most p-values.
+Error control needs the p-value of every candidate of a list, detected or not. For a stream of
+millions of candidates, only the best are in memory, and a histogram contains all other p-values.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.debias import Target
 
 EDGES: Final = np.append(0.0, 2.0 ** (np.arange(-512, 1) / 8))
-"""Edges of the bins of a histogram of p-values. Bin b contains the p-values in (EDGES[b], EDGES[b +
-1]], and the first bin also 0. Eight bins are an octave, 1/2 is an edge, and the smallest edge above
-0 is 2^-64."""
+"""Edges of the bins of a histogram of p-values, (514,). Bin b contains the p-values in (EDGES[b],
+EDGES[b + 1]], and the first bin also 0. Eight bins are an octave, 1/2 is an edge, and the smallest
+edge above 0 is 2^-64. Finer bins would leave fewer cases open (`Thresholds.largest`)."""
 
 
 def least_p_value(target: Target) -> float:
     """Compute the smallest p-value that the counts can support.
 
-    An absent string has one pattern of bits in each cohort with reports. A cohort has k^h patterns,
-    so an absent string has the pattern of a present string in all cohorts with probability prod_j
-    k^-h. A smaller p-value would be wrong.
+    An absent string has one pattern of bits in each cohort with reports. A cohort of k bits and h
+    hash functions has k^h patterns. An absent string therefore has the pattern of a present string
+    in all cohorts with probability k^-h, multiplied over the cohorts. A smaller p-value would be
+    wrong, however many reports there are.
     """
     log_patterns = sum(
         counts.params.h * math.log(counts.params.k) * int((counts.cohort_reports > 0).sum())
@@ -35,7 +37,7 @@ def least_p_value(target: Target) -> float:
 
 
 def count_p_values(p_values: Floats) -> Integers:
-    """Count the p-values in each bin, (len(EDGES) - 1,) int64."""
+    """Count the p-values, (c,) float64, in each bin of `EDGES`. Returns (513,) int64."""
     bins = np.searchsorted(EDGES[1:-1], p_values, side="left")
     return np.bincount(bins, minlength=len(EDGES) - 1)
 
@@ -46,10 +48,10 @@ class PValues:
 
     Attributes
     ----------
-    in_memory : (c,) float64.
-    other_counts : (b,) int64, as `count_p_values` returns it, or None if there are no other
-        p-values.
-    least_other : lower bound on the p-values in the histogram.
+    in_memory : (c,) float64. Exact p-values.
+    other_counts : (513,) int64. Histogram of all other p-values by `count_p_values`, or None if
+        there are no other p-values.
+    least_other : lower bound on the p-values in the histogram. It may be sharper than the bins.
     n_further : number of further candidates without a p-value. They count as large p-values.
     """
 
@@ -66,7 +68,7 @@ class PValues:
 
     @property
     def counts(self) -> Integers:
-        """Histogram of all p-values."""
+        """(513,) int64. Histogram of all p-values, in memory or not."""
         rows = count_p_values(self.in_memory)
         return rows if self.other_counts is None else rows + self.other_counts
 

@@ -1,12 +1,25 @@
 """P-values of the scores of absent candidates.
 
+The decoder compares the z score of each candidate with the tail that `compute_null_tail` returns.
+`rappor.estimator.presence_tests` changes the residuals for candidates inside the fit.
+
 Theory of operation
 -------------------
+| symbol | meaning | shape |
+|---|---|---|
+| x | weighted residuals w e of the rows, centred in each cohort | (n,) |
+| J | number of cohorts of all collections | |
+| k_j, h_j | number of bits of cohort j, and number of bits that a candidate sets in it | (J,) |
+| S | score of an absent candidate: sum over cohorts of h_j values of x, drawn at random | number |
+| t | tilt: argument of the cumulant generating function | numbers `TILTS` |
+| K(t) | log E exp(t S) = sum over j of h_j log(mean over cohort j of exp(t x)) | number |
+
 An absent candidate sets random bits, so its score is a sum of residuals that are drawn at random
 from each cohort. The residuals are known, and therefore the distribution of the sum is known. This
 holds for every cause of the residuals: noise, rare strings, or frequent strings that are not
 candidates. The tail of the sum is computed from its exact cumulant generating function by the
-saddlepoint formula of Lugannani and Rice (Advances in Applied Probability 1980). The formula is
+saddlepoint formula of Lugannani and Rice (Advances in Applied Probability 1980): at each tilt t it
+gives P(S >= K'(t)). The formula is
 accurate for skewed residuals. A normal tail would be too small for them, and collisions would be
 detected as strings.
 
@@ -33,15 +46,16 @@ from rappor.protocol.params import Params
 
 TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
 """Tilts at which the tail is computed. Its logarithm is interpolated between the scores of two
-tilts. Three times as many tilts detect the same strings. No tilt is near 0, where the formula
-divides zero by zero."""
+tilts. Three times as many tilts detect the same strings (measured). No tilt is near 0, where the
+formula divides zero by zero."""
 
 MOST_VALUES: Final = 1024
 """Largest number of distinct residuals, summed over the draws, for the complete distribution: 8
 cohorts of 128 bits, or all cohorts if reports are few. The computation takes 10 ms."""
 
 _GRID: Final = 8192
-"""Number of points of the grid: about 200 per standard deviation."""
+"""Number of points of the grid on which complete distributions are convolved. A standard deviation
+has about 200 points. More points reduce the margin that p-values need for rounding."""
 
 _FAR: Final = 38.0
 """Largest normal score of the interpolation. Its probability is near the smallest positive float64.
@@ -52,19 +66,21 @@ _SPREAD: Final = 2.0
 which the moments are computed again. Beyond this ratio the tilts do not cover the distribution."""
 
 _DECIMALS: Final = 9
-"""Decimals, in standard deviations of the sum, to which equal residuals agree."""
+"""Number of decimals, in standard deviations of the sum, to which residuals are rounded before they
+are counted. Rounding errors of equal residuals are smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NullTail:
-    """The upper tail of the standardised score of an absent candidate.
+    """The upper tail of the standardised score of an absent candidate, at t points.
 
     Attributes
     ----------
-    scores : (t,) float64, increasing. Standardised scores at the tilts.
-    log_tails : (t,) float64. Natural logarithm of P(score >= scores).
+    scores : (t,) float64, increasing. Scores in standard deviations.
+    log_tails : (t,) float64, falling. Natural logarithm of P(score >= scores).
     exact : True for the step function of a complete distribution, False for an interpolation.
-    steepness : slope of the logarithm beyond the last score, relative to the last tilt.
+    steepness : slope of the logarithm beyond the last score, divided by the last tilt. It is 1 for
+        scores in standard deviations of the residuals.
     """
 
     scores: Floats
@@ -73,7 +89,7 @@ class NullTail:
     steepness: float = 1.0
 
     def quantile(self, p_value: float) -> float:
-        """Compute the score with this p-value."""
+        """Compute the smallest score whose p-value is at most `p_value`."""
         log_p = np.log(p_value)
         if self.exact:
             position = np.searchsorted(-self.log_tails, -log_p)
@@ -99,7 +115,7 @@ class NullTail:
 
 
 def build_normal_tail() -> NullTail:
-    """Build the tail of a standard normal score."""
+    """Build the tail of a standard normal score, for fits without a selection."""
     scores = np.linspace(-_FAR, _FAR, 16 * int(_FAR) + 1)
     steepness = _FAR / TILTS[-1]
     return NullTail(scores=scores, log_tails=special.log_ndtr(-scores), steepness=steepness)
@@ -110,16 +126,22 @@ class ResidualDraws:
 
     Attributes
     ----------
-    values : (n,) float64. Weighted residuals, centred in each cohort. They are scaled so that the
-        complete score of an absent candidate has variance 1.
+    values : (n,) float64. x: weighted residuals, centred in each cohort. They are scaled so that
+        the score of an absent candidate has variance 1.
     cohort : (n,) int64. Cohort of each row, counted over all collections.
-    n_bits, n_draws : (j,) int64. Number of bits of a cohort, and number of bits that a candidate
-        draws.
-    scale : divisor by which `values` were scaled.
+    n_bits : (J,) int64. k_j: number of bits of each cohort.
+    n_draws : (J,) int64. h_j: number of bits that a candidate sets in each cohort.
+    scale : number by which the weighted residuals were divided.
     """
 
     def __init__(self, target: Target, weighted: Floats) -> None:
-        """Centre and scale the weighted residuals of a fit, (n,)."""
+        """Centre and scale weighted residuals.
+
+        Parameters
+        ----------
+        target : n rows.
+        weighted : (n,) float64. Weights times residuals of a fit.
+        """
         m = [counts.params.m for counts in target.counts]
         self.n_bits = np.repeat([counts.params.k for counts in target.counts], m)
         self.n_draws = np.repeat([counts.params.h for counts in target.counts], m)
@@ -132,7 +154,7 @@ class ResidualDraws:
 
     @cached_property
     def moments(self) -> Floats:
-        """Sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x) at every tilt, (3, j, t)."""
+        """Sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x), (3, J, number of tilts)."""
         return self._moments(self.values)
 
     def tail(self) -> NullTail:
@@ -144,8 +166,8 @@ class ResidualDraws:
 
         Parameters
         ----------
-        rows : (r,) int64.
-        lifts : (r,) float64, added to the values of the rows.
+        rows : (r,) int64. Indices of the rows.
+        lifts : (r,) float64. Numbers that are added to `values` of these rows.
         """
         cohort = self.cohort[rows]
         spread = float(np.sqrt(1 + (self.n_draws / self.n_bits)[cohort] @ lifts**2))
@@ -172,7 +194,7 @@ class ResidualDraws:
         return np.asarray(values - (np.bincount(self.cohort, values) / self.n_bits)[self.cohort])
 
     def _moments(self, values: Floats) -> Floats:
-        """Compute the moments of each cohort at every tilt, (3, j, t)."""
+        """Compute the moments of each cohort at every tilt, (3, J, number of tilts)."""
         starts = np.concatenate([[0], np.cumsum(self.n_bits)[:-1]])
         moments = np.empty((3, len(starts), len(TILTS)))
         for t, tilt in enumerate(TILTS):
@@ -183,7 +205,13 @@ class ResidualDraws:
         return moments
 
     def _tail(self, moments: Floats, drawn: float) -> NullTail:
-        """Compute the tail from the moments, (3, j, t). `drawn` is the mean of the sum."""
+        """Compute the tail of the sum minus its mean.
+
+        Parameters
+        ----------
+        moments : (3, J, number of tilts) float64.
+        drawn : mean of the sum of all draws.
+        """
         mass, first, second = moments
         # Cohorts are independent, so their cumulant generating functions and derivatives add.
         means = first / mass
@@ -204,9 +232,13 @@ def compute_null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUE
     """
     draws = ResidualDraws(target, fit.weight * fit.residual)
     if most_values:
-        pools = map(_count_distinct, np.split(draws.values, np.cumsum(draws.n_bits)[:-1]))
-        all_draws = [pool for pool, n in zip(pools, draws.n_draws, strict=True) for _ in range(n)]
-        random_draws = [pool for pool in all_draws if len(pool[0]) > 1]
+        # Distinct residuals of each cohort and their probabilities. A candidate draws h times.
+        cohorts = map(_count_distinct, np.split(draws.values, np.cumsum(draws.n_bits)[:-1]))
+        all_draws = [
+            cohort for cohort, n in zip(cohorts, draws.n_draws, strict=True) for _ in range(n)
+        ]
+        # Empty cohorts have one residual, 0, which adds nothing.
+        random_draws = [values for values in all_draws if len(values[0]) > 1]
         if sum(len(values) for values, _ in random_draws) <= most_values:
             # A fit with nearly as many columns as rows leaves residuals that are smaller than the
             # noise of the model. Such residuals would make every score significant, so the scale is
@@ -220,10 +252,15 @@ def compute_null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUE
 def approximate_tail(scores: Floats, variances: Floats, cumulants: Floats) -> NullTail:
     """Compute the tail of a sum from its cumulant generating function at the tilts.
 
+    With r = sign(t) sqrt(2 (t K' - K)) and u = t sqrt(K''), the saddlepoint formula is
+
+        P(S >= K') = 1 - Phi(r) + phi(r) (1/u - 1/r)
+
+    where Phi and phi are distribution function and density of the standard normal distribution.
+
     Parameters
     ----------
-    scores, variances, cumulants : (t,) float64. First derivative, second derivative and value of
-        the cumulant generating function.
+    scores, variances, cumulants : (number of tilts,) float64 each. K', K'' and K at the tilts.
     """
     signed = np.sign(TILTS) * np.sqrt(np.maximum(2 * (TILTS * scores - cumulants), 0.0))
     scaled_tilts = TILTS * np.sqrt(variances)
@@ -237,13 +274,18 @@ def approximate_tail(scores: Floats, variances: Floats, cumulants: Floats) -> Nu
     # Near the largest possible sum of the residuals the formula may rise. A tail never rises.
     log_tails = np.minimum.accumulate(log_tails)
     scores = np.maximum.accumulate(scores)
-    if len(scores) < 2:  # no residual spread at all: every p-value is 1
+    # The residuals have no spread: no score is evidence of presence, and every p-value is 1.
+    if len(scores) < 2:
         return NullTail(scores=np.array([0.0, 1.0]), log_tails=np.zeros(2))
     return NullTail(scores=scores, log_tails=log_tails)
 
 
 def _compute_information(target: Target, fit: Fit) -> float:
-    """Compute the information of an absent candidate after the projection on the background."""
+    """Compute the information of an absent candidate after the projection on the background.
+
+    With s the expected sum of the weights of its rows and W the sum of all weights, the information
+    is s (1 - s / W).
+    """
     weight_sum = sum(
         counts.params.h
         / counts.params.k
@@ -255,31 +297,32 @@ def _compute_information(target: Target, fit: Fit) -> float:
 
 
 def _count_distinct(residuals: Floats) -> tuple[Floats, Floats]:
-    """Compute the distinct residuals of one cohort and their probabilities."""
+    """Compute the distinct residuals of a cohort and their probabilities, (d,) float64 each."""
     values, counts = np.unique(np.round(residuals, _DECIMALS), return_counts=True)
     return values, counts / len(residuals)
 
 
 def _convolve(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
-    """Compute the distribution of a sum of draws by convolution on a grid.
+    """Compute the distribution of a sum of independent draws by convolution on a grid.
 
     Parameters
     ----------
-    draws : values and probabilities of each draw.
+    draws : values, (d,) increasing, and probabilities, (d,), of each draw.
     scale : factor from a sum to a score.
     """
-    width = sum(float(v[-1] - v[0]) for v, _ in draws)
-    if not width > 0:  # no residual spread at all: every p-value is 1
+    width = sum(float(values[-1] - values[0]) for values, _ in draws)
+    # The residuals have no spread: no score is evidence of presence, and every p-value is 1.
+    if not width > 0:
         return NullTail(scores=np.array([0.0]), log_tails=np.zeros(1), exact=True)
     step = width / (_GRID - len(draws) - 1)
     mass = np.array([1.0])
-    for v, p in draws:
-        offsets = np.rint((v - v[0]) / step).astype(np.int64)
+    for values, probabilities in draws:
+        offsets = np.rint((values - values[0]) / step).astype(np.int64)
         next_mass = np.zeros(len(mass) + int(offsets[-1]))
-        for offset, probability in zip(offsets.tolist(), p.tolist(), strict=True):
+        for offset, probability in zip(offsets.tolist(), probabilities.tolist(), strict=True):
             next_mass[offset : offset + len(mass)] += probability * mass
         mass = next_mass
-    lowest = sum(float(v[0]) for v, _ in draws)
+    lowest = sum(float(values[0]) for values, _ in draws)
     # Rounding to the grid moves a sum by at most half a step per draw, and rarely by more than four
     # standard deviations of the rounding error. The margin keeps p-values valid: none is too small.
     margin = step / 2 * min(len(draws), 4 * len(draws) ** 0.5) + 10.0**-_DECIMALS * len(draws)
@@ -290,8 +333,13 @@ def _convolve(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
 
 
 def compute_ones_variance(params: Params, devices: float) -> float:
-    """Compute the variance of the number of ones at one bit of each cohort.
+    """Compute the variance of the number of false ones at one bit of each cohort, all together.
 
-    The devices do not set the bit.
+    The devices do not set the bit, so a report has a 1 with probability p*.
+
+    Parameters
+    ----------
+    params : the parameter set.
+    devices : effective number of devices of all cohorts.
     """
     return devices * params.p_star * (1 - params.p_star)

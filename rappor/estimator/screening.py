@@ -1,5 +1,20 @@
 """Score every candidate by the rows that it sets, without adding it to the fit.
 
+`rappor.estimator.selection` screens a list before each refinement, because a fit of all candidates
+would be too slow. A `CandidatePool` contains the candidates: `Design` in memory, `StreamedDesign`
+for a stream. The pool sums two values over the rows of each candidate, and a `ScreeningTask` turns
+the sums into an estimate. With e the residual of a row, w its weight, W the sum of all weights, n
+the number of rows and s the number of selected candidates,
+
+    score       = sum over the candidate's rows of w e
+    row weight  = sum over the candidate's rows of w
+    information = row weight (1 - row weight / W) (1 - s / n)
+    estimate    = score / information / kappa
+
+The last factor of the information is the mean share of a candidate that the selected candidates do
+not explain. The exact information of a candidate (`Fit.scores`) would need its products with all
+selected columns.
+
 The sums are exact. All values are rounded to a grid that is coarse enough for every addition to be
 exact. The result therefore does not depend on the order of the rows, and arrays and compiled loops
 compute the same sums.
@@ -21,15 +36,16 @@ from rappor.estimator.fit import Fit
 from rappor.estimator.presence_tests import build_absent_test
 
 Tail = Callable[[Floats], Floats]
-"""Function from z scores to one-sided p-values."""
+"""Function from z scores, (c,), to one-sided p-values, (c,)."""
 
 _LEAST_LEFT: Final = 0.05
-"""Lower bound on the share of the information that the selected candidates leave. The bound applies
-only if the selected candidates fill nearly all rows."""
+"""Lower bound on the share of a candidate's information that selected candidates do not explain.
+The bound applies only if the selected candidates fill nearly all rows, where the share would become
+0 and estimates infinite."""
 
 _DEPENDENT: Final = 1e-6
 """Information, relative to the usual information, below which a candidate is a combination of
-selected columns. The ridge of the fit and rounding leave less than that."""
+selected columns. The ridge of the fit and rounding leave less information than the limit."""
 
 
 class ScreeningTask:
@@ -37,8 +53,8 @@ class ScreeningTask:
 
     Attributes
     ----------
-    scores, weights : (n,) float64 on the grid of `round_for_sums`. Values that are summed over the
-        rows of a candidate.
+    scores : (n,) float64. w e of each row, rounded by `round_for_sums`.
+    weights : (n,) float64. w of each row, rounded by `round_for_sums`.
     """
 
     def __init__(self, target: Target, fit: Fit, n_terms: int) -> None:
@@ -78,11 +94,12 @@ class ScreeningTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scores:
-    """Estimates of the candidates in memory, and p-values of the others.
+    """Estimates of the candidates in memory, and a histogram of the p-values of all others.
 
     Attributes
     ----------
-    estimate, std_error : (r,) float64. Standard errors include noise and collisions.
+    estimate, std_error : (c,) float64, as shares. Standard errors include noise and collisions. A
+        candidate without information has the estimate 0 and an infinite standard error.
     other_counts : (b,) int64. Histogram of the p-values of candidates that are not in memory, or
         None.
     least_other : lower bound on the p-values in the histogram.
@@ -100,7 +117,8 @@ class Screening(Scores):
 
     Attributes
     ----------
-    index : (r,) int64, increasing. The candidates in memory: all candidates, or the best.
+    index : (c,) int64, increasing. Numbers of the candidates in memory: all candidates of a list,
+        or the best candidates of a stream.
     """
 
     index: Integers
@@ -120,28 +138,36 @@ class CandidatePool(Protocol):
     def screen(self, task: ScreeningTask, always: Integers, progress: Progress) -> Screening:
         """Estimate all candidates.
 
-        The candidates in `always`, which were in memory, stay in memory.
+        Parameters
+        ----------
+        task : the computation for each candidate.
+        always : (a,) int64. Numbers of candidates in memory that must stay in memory.
+        progress : function that reports the progress.
         """
 
     def columns(self, chosen: Integers) -> sparse.csc_array:
-        """Return the columns of candidates in memory, (n, len(chosen))."""
+        """Return the columns of candidates in memory by their numbers, (n, len(chosen)) sparse."""
 
 
 def _compute_remaining_share(fit: Fit) -> float:
-    """Compute the share of a candidate's information that the selected candidates leave.
+    """Compute the mean share of a candidate's information that selected candidates do not explain.
 
-    Every selected candidate uses one row.
+    Every selected candidate uses one of the n rows, so the share is 1 - s / n.
     """
     return max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
 
 
 def approximate_information(weight_sum: Floats, fit: Fit) -> Floats:
-    """Compute the information of candidates with the mean leverage, (c,).
+    """Compute the approximate information of candidates outside the fit.
 
     Parameters
     ----------
-    weight_sum : (c,) float64. Sum of the weights of each candidate's rows.
+    weight_sum : (c,) float64. Row weight: sum of the weights of each candidate's rows.
     fit : the current fit.
+
+    Returns
+    -------
+    (c,) float64.
     """
     # The projection on the background removes weight_sum^2 / sum of all weights.
     return np.asarray(
@@ -156,13 +182,24 @@ def estimate_one_step(
 
     A candidate whose information is negligible compared with the usual information is a combination
     of selected candidates. Its estimate is 0 and its standard error infinite.
+
+    Parameters
+    ----------
+    score, information : (c,) float64. z' W e and z' W x of each candidate (`rappor.estimator.fit`).
+    fit : the fit, for kappa.
+    usual : information of a candidate that is no combination of selected candidates.
+
+    Returns
+    -------
+    estimate, std_error : (c,) float64 each, as shares.
     """
     # Without the limit a combination of selected columns would get a huge score from rounding
     # errors.
     is_identified = information > _DEPENDENT * usual
-    safe = np.where(is_identified, information, 1.0)
-    estimate = np.where(is_identified, score / safe / fit.kappa, 0.0)
-    return estimate, np.where(is_identified, 1 / np.sqrt(safe) / fit.kappa, np.inf)
+    safe_information = np.where(is_identified, information, 1.0)
+    estimate = np.where(is_identified, score / safe_information / fit.kappa, 0.0)
+    std_error = np.where(is_identified, 1 / np.sqrt(safe_information) / fit.kappa, np.inf)
+    return estimate, std_error
 
 
 def round_for_sums(values: Floats, n_terms: int) -> Floats:
@@ -170,6 +207,11 @@ def round_for_sums(values: Floats, n_terms: int) -> Floats:
 
     Rounded values are multiples of one power of two. Every sum is at most 2^53 of these multiples,
     so a float64 represents it exactly. The rounding error is n_terms 2^-53 of the largest value.
+
+    Parameters
+    ----------
+    values : (n,) float64.
+    n_terms : largest number of values in a sum.
 
     Examples
     --------

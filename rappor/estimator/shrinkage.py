@@ -1,5 +1,7 @@
 """Fit all candidates at once, with shares from one distribution, for lists near capacity.
 
+`rappor.estimator.near_capacity` decides when this fit is used.
+
 Theory of operation
 -------------------
 The method is for lists with nearly as many candidates as rows, or more. A least-squares fit of all
@@ -10,15 +12,28 @@ variance s2:
     y = background + X beta + noise,    beta ~ (0, s2),    noise ~ (0, v + tau2)
     Sigma = s2 X X' + diag(v + tau2)
 
-s2 and tau2 maximise the restricted likelihood (Patterson and Thompson, Biometrika 1971), by
-Fisher's scoring. Let P be the inverse of Sigma after projecting out the background. For a candidate
-that is tested alone, with all other candidates random, generalised least squares gives
+| symbol | meaning | shape |
+|---|---|---|
+| y | de-biased proportions | (n,), shares |
+| X | columns x_j of the candidates: 1 in the rows that candidate j sets | (n, c) |
+| beta | shares of the candidates | (c,) |
+| s2 | variance of the shares, the same for all candidates that are not strong | number |
+| v | variance of the randomized responses | (n,) |
+| tau2 | variance of collisions with strings that are no candidates | number |
+| Sigma | covariance of the rows | (n, n) |
+| P | inverse of Sigma after projecting out the fixed columns, such as the background | (n, n) |
+| b_j | x_j' P x_j, the information about candidate j if all other candidates are random | number |
 
-    beta_j = x_j' P y / x_j' P x_j,    variance 1 / x_j' P x_j - s2
+The entry of X X' at two rows is the number of candidates that set both rows.
+
+s2 and tau2 maximise the restricted likelihood (Patterson and Thompson, Biometrika 1971), by
+Fisher's scoring. For a candidate that is tested alone, with all other candidates random,
+generalised least squares gives
+
+    beta_j = x_j' P y / b_j,    variance 1 / b_j - s2
 
 The estimate is unbiased for every share of the candidate (Robinson, Statistical Science 1991). The
-errors of two candidates have the covariance x_i' P x_j (1 / b_i b_j - s2 / b_i - s2 / b_j), with
-b_j = x_j' P x_j.
+errors of two candidates i and j have the covariance x_i' P x_j (1 / b_i b_j - s2 / b_i - s2 / b_j).
 
 One variance fits shares of similar size. Candidates that exceed `STRONG` standard errors are
 therefore fixed effects: each has its own column, like the background. s2 is the variance of the
@@ -45,10 +60,12 @@ STRONG: Final = 16.0
 and a tenth more strings are detected."""
 
 _ROUNDS: Final = 4
-"""Largest number of fits. After each fit, strong candidates become fixed effects."""
+"""Largest number of fits. After each fit, strong candidates become fixed effects. More fits cost
+time."""
 
 _MOST_STRONG: Final = 0.5
-"""Largest number of strong candidates, as a share of the rows."""
+"""Largest number of strong candidates, as a share of the rows. With more, too few rows would remain
+for the estimates of s2 and tau2."""
 
 _STEPS: Final = 12
 """Largest number of steps of Fisher's scoring. Four to eight steps are usual."""
@@ -66,7 +83,8 @@ _KNOWN: Final = 1e-6
 has no estimate."""
 
 _SET_ASIDE: Final = 1e-3
-"""Lower bound on the weight of a row. A row that is set aside has a thousand times its noise."""
+"""Lower bound on the taper weight of a row, so that Sigma is finite. A row that is set aside has a
+thousand times its noise."""
 
 _UNKNOWN: Final = 1e6
 """Variance of the rows of empty cohorts. Shares are at most 1, so such rows have no influence."""
@@ -82,65 +100,80 @@ class ShrunkenFit(Fit):
     Attributes
     ----------
     estimate, std_error : (c,) float64, of every candidate.
-    influence_of_rows : (n, c) float64. Derivative of each estimate by the proportion of each row.
-    random : (n, c) float64. Columns of the candidates, zero for strong candidates.
-    total : (n, n) float64. Sigma.
+    influence_of_rows : (n, c) float64. Derivative of each estimate by the proportion of each row:
+        P x_j / b_j.
+    random_columns : (n, c) float64. Columns of the candidates, zero for strong candidates.
+    row_covariance : (n, n) float64. Sigma.
     s2 : variance of the shares of the candidates that are not strong.
-    free : degrees of freedom of the residual.
+    residual_degrees : degrees of freedom of the residual.
     """
 
     estimate: Floats
     std_error: Floats
     influence_of_rows: Floats
-    random: Floats
-    total: Floats
+    random_columns: Floats
+    row_covariance: Floats
     s2: float
-    free: float
+    residual_degrees: float
 
     @property
     def degrees_of_freedom(self) -> float:
         """Degrees of freedom of the residual, at least 1."""
-        return max(self.free, 1.0)
+        return max(self.residual_degrees, 1.0)
 
     @property
     def collisions(self) -> float:
-        """Variance of a row that the collisions among the candidates cause."""
-        return self.s2 * float((self.random**2).sum(axis=1).mean())
+        """Mean variance of a row that the collisions among the candidates cause."""
+        return self.s2 * float((self.random_columns**2).sum(axis=1).mean())
 
     def compute_row_influence(
         self,
         columns: sparse.csc_array,  # noqa: ARG002  # of the interface; they are those of the basis_index
         basis_index: Integers,
     ) -> Floats:
-        """Return the derivative of the candidates' estimates by each proportion, (c, n)."""
+        """Return the derivative of each candidate's estimate by the proportion of each row.
+
+        Parameters
+        ----------
+        columns : not used.
+        basis_index : (c,) int64. Indices of the candidates, because all candidates are fitted.
+
+        Returns
+        -------
+        (c, n) float64.
+        """
         return np.ascontiguousarray(self.influence_of_rows[:, basis_index].T)
 
     def covariance_of(self, candidates: Integers) -> Floats:
-        """Compute the covariance of the estimates of some candidates, (s, s)."""
+        """Compute the covariance of the estimates of some candidates, (s,) indices, as (s, s)."""
         influence_of_rows, random = (
             self.influence_of_rows[:, candidates],
-            self.random[:, candidates],
+            self.random_columns[:, candidates],
         )
         # The share of a random effect is part of Sigma, but it is no error of the candidate's own
         # estimate. The subtraction removes it.
         prediction = self.s2 * influence_of_rows.T @ random
-        errors = influence_of_rows.T @ self.total @ influence_of_rows - prediction - prediction.T
+        errors = (
+            influence_of_rows.T @ self.row_covariance @ influence_of_rows
+            - prediction
+            - prediction.T
+        )
         return np.asarray(errors + np.diag(self.s2 * random.any(axis=0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Projected:
-    """Matrices of the generalised least-squares fit.
+    """Matrices of the generalised least-squares fit, with p fixed columns.
 
     Attributes
     ----------
-    total : (n, n) float64. Sigma.
+    row_covariance : (n, n) float64. Sigma.
     projection : (n, n) float64. P, the inverse of Sigma after projecting out the fixed columns.
     fixed : (n, p) float64. Inverse of Sigma times the fixed columns.
     inverse : (p, p) float64. Covariance of the coefficients of the fixed columns.
     """
 
-    total: Floats
+    row_covariance: Floats
     projection: Floats
     fixed: Floats
     inverse: Floats
@@ -162,7 +195,7 @@ def fit_shrunken(
     """
     dense = columns.toarray()
     strong = np.zeros(dense.shape[1], dtype=bool)
-    fit = _fit_once(target, dense, strong, start)
+    fit = _fit_with_fixed_effects(target, dense, strong, start)
     for _ in range(_ROUNDS - 1 if has_fixed_effects else 0):
         next_strong = strong | (fit.estimate > STRONG * fit.std_error)
         # Stop if the set is stable. Stop also if fixed effects would fill the rows: no rows would
@@ -170,14 +203,23 @@ def fit_shrunken(
         if next_strong.sum() == strong.sum() or next_strong.sum() >= _MOST_STRONG * len(target):
             break
         strong = next_strong
-        fit = _fit_once(target, dense, strong, fit)
+        fit = _fit_with_fixed_effects(target, dense, strong, fit)
     return fit
 
 
-def _fit_once(target: Target, dense: Floats, strong: Booleans, start: Fit) -> ShrunkenFit:
-    """Fit with a fixed set of strong candidates.
+def _fit_with_fixed_effects(
+    target: Target, dense: Floats, strong: Booleans, start: Fit
+) -> ShrunkenFit:
+    """Fit with a given set of strong candidates.
 
-    The noise is evaluated at the values of the previous fit.
+    The noise is evaluated at the fitted values of the previous fit.
+
+    Parameters
+    ----------
+    target : n rows.
+    dense : (n, c) float64. X.
+    strong : (c,) bool. Candidates that are fixed effects.
+    start : the previous fit.
     """
     noise = target.compute_noise_variance(start.fitted)
     # An empty cohort has infinite noise, which would make Sigma singular. The rows that the taper
@@ -187,17 +229,26 @@ def _fit_once(target: Target, dense: Floats, strong: Booleans, start: Fit) -> Sh
     )
     fixed = np.hstack([background_columns(target), dense[:, strong]])
     random = np.where(strong, 0.0, dense)
-    kinship = random @ random.T
+    shared_candidates = random @ random.T
     initial_tau2 = max(start.tau2, LEAST_NOISE)
-    initial_s2 = start.s2 if isinstance(start, ShrunkenFit) else _initial_s2(kinship, initial_tau2)
-    s2, tau2 = _estimate_variances(
-        target.proportions, kinship, row_noise, fixed, start=(initial_s2, initial_tau2 / 10)
+    initial_s2 = (
+        start.s2
+        if isinstance(start, ShrunkenFit)
+        else _compute_initial_s2(shared_candidates, initial_tau2)
     )
-    projected = _project(kinship, row_noise, fixed, s2, tau2)
+    s2, tau2 = _estimate_variances(
+        target.proportions,
+        shared_candidates,
+        row_noise,
+        fixed,
+        start=(initial_s2, initial_tau2 / 10),
+    )
+    projected = _project(shared_candidates, row_noise, fixed, s2, tau2)
     y, projection = target.proportions, projected.projection
     scored = projection @ random
     information = np.einsum("ij,ij->j", random, scored)
-    # A candidate whose rows others fill completely keeps an infinite standard error.
+    # A candidate whose rows are completely explained by other candidates keeps an infinite standard
+    # error.
     is_identified = information > _KNOWN * (random.T @ (1 / (row_noise + tau2)))
     safe = np.where(is_identified, information, 1.0)
     influence = np.where(is_identified, scored / safe, 0.0)
@@ -223,25 +274,32 @@ def _fit_once(target: Target, dense: Floats, strong: Booleans, start: Fit) -> Sh
         estimate=influence.T @ y,
         std_error=std_error,
         influence_of_rows=influence,
-        random=random,
-        total=projected.total,
+        random_columns=random,
+        row_covariance=projected.row_covariance,
         s2=s2,
-        free=float(((row_noise + tau2) * projection.diagonal()).sum()),
+        residual_degrees=float(((row_noise + tau2) * projection.diagonal()).sum()),
     )
 
 
-def _project(kinship: Floats, rows: Floats, fixed: Floats, s2: float, tau2: float) -> _Projected:
+def _project(
+    shared_candidates: Floats, rows: Floats, fixed: Floats, s2: float, tau2: float
+) -> _Projected:
     """Compute Sigma and P for these variances.
 
-    `kinship` is X X', `rows` the noise of the rows, (n,).
+    Parameters
+    ----------
+    shared_candidates : (n, n) float64. X X' of the candidates that are not strong.
+    rows : (n,) float64. v: noise of the rows.
+    fixed : (n, p) float64. Columns of the backgrounds and the strong candidates.
+    s2, tau2 : the variances.
     """
-    total = s2 * kinship
-    total[np.diag_indices_from(total)] += rows + tau2
-    precision = _invert(total, _ROUNDING)
+    row_covariance = s2 * shared_candidates
+    row_covariance[np.diag_indices_from(row_covariance)] += rows + tau2
+    precision = _invert(row_covariance, _ROUNDING)
     weighted = precision @ fixed
     inverse = _invert(fixed.T @ weighted, RIDGE)
     return _Projected(
-        total=total,
+        row_covariance=row_covariance,
         projection=precision - weighted @ inverse @ weighted.T,
         fixed=weighted,
         inverse=inverse,
@@ -258,41 +316,46 @@ def _invert(matrix: Floats, ridge: float) -> Floats:
 
 
 def _estimate_variances(
-    y: Floats, kinship: Floats, rows: Floats, fixed: Floats, *, start: tuple[float, float]
+    y: Floats, shared_candidates: Floats, rows: Floats, fixed: Floats, *, start: tuple[float, float]
 ) -> tuple[float, float]:
     """Compute s2 and tau2 of largest restricted likelihood, by Fisher's scoring.
 
     Parameters
     ----------
     y : (n,) float64. Proportions.
-    kinship : (n, n) float64. X X'.
-    rows : (n,) float64. Noise of the rows.
-    fixed : (n, p) float64. Fixed columns.
+    shared_candidates : (n, n) float64. X X' of the candidates that are not strong.
+    rows : (n,) float64. v: noise of the rows.
+    fixed : (n, p) float64. Columns of the backgrounds and the strong candidates.
     start : s2 and tau2 at which the scoring starts.
+
+    Returns
+    -------
+    s2 and tau2.
     """
     # Scale s2 so that equal values of both variances add equally to a row. Otherwise the
     # information matrix has entries of very different size.
-    unit = _initial_s2(kinship, 1.0) ** -1
+    unit = _compute_initial_s2(shared_candidates, 1.0) ** -1
     variances = np.array(start) * [unit, 1.0]
     for _ in range(_STEPS):
-        projection = _project(kinship / unit, rows, fixed, *variances).projection
+        projection = _project(shared_candidates / unit, rows, fixed, *variances).projection
         scored = projection @ y
-        projected_kinship = projection @ (kinship / unit)
+        projected_shared = projection @ (shared_candidates / unit)
+        # Slope and information matrix of the restricted likelihood by both variances, (2,), (2, 2).
         slope = np.array(
             [
-                scored @ (kinship @ scored) / unit - np.trace(projected_kinship),
+                scored @ (shared_candidates @ scored) / unit - np.trace(projected_shared),
                 scored @ scored - np.trace(projection),
             ]
         )
-        cross_information = float(np.einsum("ij,ij->", projected_kinship, projection))
-        kinship_information = float(np.einsum("ij,ji->", projected_kinship, projected_kinship))
+        cross_information = float(np.einsum("ij,ij->", projected_shared, projection))
+        shared_information = float(np.einsum("ij,ji->", projected_shared, projected_shared))
         information = np.array(
             [
-                [kinship_information, cross_information],
+                [shared_information, cross_information],
                 [cross_information, float((projection**2).sum())],
             ]
         )
-        next_variances = _step(variances, slope, information)
+        next_variances = _compute_next_variances(variances, slope, information)
         has_converged = np.all(np.abs(next_variances - variances) <= _SETTLED * variances.sum())
         variances = next_variances
         if has_converged:
@@ -300,15 +363,20 @@ def _estimate_variances(
     return float(variances[0]) / unit, float(variances[1])
 
 
-def _initial_s2(kinship: Floats, variance: float) -> float:
-    """Compute the variance of the shares that would give a row this variance."""
-    return variance / max(float(kinship.diagonal().mean()), np.finfo(float).tiny)
+def _compute_initial_s2(shared_candidates: Floats, variance: float) -> float:
+    """Compute the s2 whose collisions would give a row this variance."""
+    return variance / max(float(shared_candidates.diagonal().mean()), np.finfo(float).tiny)
 
 
-def _step(variances: Floats, slope: Floats, information: Floats) -> Floats:
-    """Compute the next variances.
+def _compute_next_variances(variances: Floats, slope: Floats, information: Floats) -> Floats:
+    """Compute s2 and tau2 after one step of Fisher's scoring.
 
-    A variance that would be negative becomes 0, and the other is updated alone.
+    A variance that would be negative becomes 0, and the other variance is updated alone.
+
+    Parameters
+    ----------
+    variances, slope : (2,) float64. s2 and tau2, and the slope of the likelihood.
+    information : (2, 2) float64.
     """
     next_variances = variances + _invert(information, RIDGE) @ slope
     for index in range(2):

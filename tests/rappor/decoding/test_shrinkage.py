@@ -104,11 +104,11 @@ def fitted(
 def test_estimates_are_generalised_least_squares_of_one_candidate(has_fixed_effects: bool) -> None:
     """Each one beside background and strong ones, with the others' shares in the covariance."""
     target, columns, fit = fitted(1, has_fixed_effects=has_fixed_effects)
-    strong = ~fit.random.any(axis=0)
+    strong = ~fit.random_columns.any(axis=0)
     assert strong.any() == has_fixed_effects
     candidate = int(np.flatnonzero(~strong)[0])
     column = columns[:, candidate]
-    others = fit.total - fit.s2 * np.outer(column, column)
+    others = fit.row_covariance - fit.s2 * np.outer(column, column)
     fixed = np.column_stack([np.ones(len(target)), columns[:, strong], column])
     precision = np.linalg.inv(others)
     covariance = np.linalg.inv(fixed.T @ precision @ fixed)
@@ -120,7 +120,7 @@ def test_estimates_are_generalised_least_squares_of_one_candidate(has_fixed_effe
 def test_the_variances_are_of_largest_restricted_likelihood() -> None:
     """No change of s2 by a tenth makes the rows likelier."""
     target, columns, fit = fitted(1, has_fixed_effects=False)
-    rows = fit.total - fit.s2 * columns @ columns.T
+    rows = fit.row_covariance - fit.s2 * columns @ columns.T
     background = np.ones((len(target), 1))
 
     def log_likelihood(s2: float) -> float:
