@@ -1,21 +1,23 @@
 """Changes of the share of each category, where every bit is a category.
 
-Theory of operation
--------------------
-Each sample has an exact interval [l, u] of a share (`rappor.estimator.proportion_tests`). The
-interval of a weighted sum of shares adds the squared distances between the estimates and the ends
-(Newcombe, Statistics in Medicine 1998, method 10, with exact intervals in place of Wilson's; Zou
-and Donner, Statistics in Medicine 2008, for any weights and correlated estimates). The lower end of
-the sum combines the lower ends of shares with positive weight and the upper ends of shares with
-negative weight.
+Categories are the values of one-hot, boolean and buckets. The input is T samples and their weights,
+the output the change of each of k categories.
 
-    L = estimate - sqrt(sum over t of (w_t (estimate_t - l_t))^2)        w_t > 0, else u_t
+Theory of operation ------------------- With w_t the weight and beta_t the estimate of sample t, the
+estimate of the change is sum over t of w_t beta_t. Each sample has an exact interval [l_t, u_t] of
+a share (`rappor.estimator.proportion_tests`). The interval of a weighted sum of shares adds the
+squared distances between the estimates and the ends (Newcombe, Statistics in Medicine 1998, method
+10, with exact intervals in place of Wilson's; Zou and Donner, Statistics in Medicine 2008, for any
+weights and correlated estimates). The lower end of the sum combines the lower ends of shares with
+positive weight and the upper ends of shares with negative weight.
 
-Samples can have the device noise of each squared distance in common, with correlation rho. An end
-of the interval is a change that devices made. The variance of these devices is added to the end,
-and is 0 at 0 (`rappor.comparison.shared_devices`). Without a given rho the largest variance is
-assumed, which includes those devices. If a metric is complete, shares and intervals are the ones
-that sum to one.
+    lower end = estimate - sqrt(sum over t of (w_t (beta_t - l_t))^2)        w_t > 0, else u_t
+
+The part of each squared distance that comes from devices has the correlation rho between samples,
+because samples may have devices in common. If the change is as large as an end of the interval,
+devices must have changed their value. The variance of these devices is added at the end, and is 0
+at 0 (`rappor.comparison.shared_devices`). If rho is unknown, the largest variance is assumed, which
+includes these devices. If a metric is complete, shares and intervals are those that sum to one.
 
 The p-value is the error probability at which the interval begins to include 0. So test and interval
 never contradict each other. Few reports make intervals wide, not wrong.
@@ -48,12 +50,12 @@ from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.fit import LEAST_NOISE
 
 _LARGEST_Z: Final = 37.0
-"""Largest z score of a p-value. Larger scores have p-values near the smallest float."""
+"""Largest z score of the bisection for a p-value. Larger scores have p-values near the smallest
+positive float64."""
 
 _HALVINGS: Final = 20
-"""Steps of the bisection for a z score.
-
-20 steps reach 4e-5, a relative error of 2e-3 for the smallest p-value."""
+"""Number of bisections for a z score. Twenty bisections reach 4e-5, which is a relative error of
+2e-3 for the smallest p-value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -146,7 +148,12 @@ class CategoryContrast:
         return np.asarray(2 * special.ndtr(-low))
 
     def interval(self, error: float | Floats) -> tuple[Floats, ...]:
-        """Return the ends, (k,) each, of intervals with this error probability."""
+        """Compute the ends, (k,) each, of intervals with this error probability.
+
+        Parameters
+        ----------
+        error : probability that the interval misses the true change, a number or (k,) float64.
+        """
         ends = np.array([categories.interval(error) for categories in self.categories])
         estimates = np.array([categories.estimate for categories in self.categories])
         below, above = estimates - ends[:, 0], ends[:, 1] - estimates
@@ -158,7 +165,10 @@ class CategoryContrast:
         return self.changed.interval(self.estimate, down, up, error)
 
     def _combine(self, distances: Floats) -> Floats:
-        """Return sqrt(sum of squared weighted distances), (k,), with the device noise correlated.
+        """Combine one distance of each sample to the distance of the weighted sum, (k,).
+
+        The result is the root of the sum of squared weighted distances, with the device parts
+        correlated by rho.
 
         Parameters
         ----------
@@ -210,15 +220,16 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
     categories = estimate_categories(target, sample.counts[0].params)
     shape = (len(sample.counts), len(categories.estimate))
 
-    def devices_noise(theta: Floats) -> Floats:
+    def compute_pooled_device_variance(theta: Floats) -> Floats:
+        """Compute the device variance of each category at true shares theta, (k,) both."""
         devices = target.compute_device_variance(np.tile(theta, shape[0])).reshape(shape)
         return np.asarray((categories.weight**2 * np.maximum(devices, 0.0)).sum(axis=0))
 
-    variance = devices_noise(categories.estimate)
+    variance = compute_pooled_device_variance(categories.estimate)
     devices = (target.reports / target.reports_per_device).reshape(shape)
     per_device = (categories.weight**2 / np.maximum(devices, LEAST_NOISE)).sum(axis=0)
     ends = (np.zeros(shape[1]), np.ones(shape[1]))
-    permanent = np.array([devices_noise(end) for end in ends]) / per_device
+    permanent = np.array([compute_pooled_device_variance(end) for end in ends]) / per_device
     if complete:
         index = np.arange(len(variance))
         covariance = categories.covariance(index)

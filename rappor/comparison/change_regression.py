@@ -1,9 +1,16 @@
 """Changes of the share of each string, by a regression on the rows of a contrast.
 
+The input is a `ContrastRows`: for each bit, a weighted sum of the samples, such as the second minus
+the first. The output is `Changes`: the change of each of c candidates, in shares.
+
 The selection and the fit are those of `decode` (`rappor.estimator.selection`, `fit`), with two
-differences. A share may fall as well as rise. So the selection has every candidate twice: once with
-its bits as 1, and once with its bits as -1. A string that is no candidate may raise or lower a row,
-so the taper excludes outliers on both sides.
+differences:
+
+- A share may fall as well as rise, but the selection is non-negative. So the selection has every
+  candidate twice: once with a column of 1, and once with a column of -1. Afterwards both columns
+  become one signed estimate (`_merge_signs`).
+- A string that is no candidate may raise or lower a row, so the taper excludes outliers on both
+  sides (`ContrastRows.compute_excess`).
 
 The variance of a change has two parts (`rappor.comparison.shared_devices`):
 
@@ -44,10 +51,12 @@ from rappor.estimator.screening import Screening, ScreeningTask
 from rappor.estimator.selection import Selection, select_candidates
 
 Interval = Callable[[float], tuple[Floats, ...]]
-"""Function from an error probability to the ends, (c,) each, of two-sided intervals."""
+"""Function from the probability that an interval misses the true change to the lower and the upper
+ends of two-sided intervals, (c,) float64 each."""
 
 _MIN_QUANTILE_PROBABILITY: Final = 1e-300
-"""Smallest probability for which the normal quantile is computed; smaller ones give infinity."""
+"""Smallest probability for which a normal quantile is computed. Smaller numbers would give
+infinity. """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +70,8 @@ class Changes:
     p_value : (c,) float64, two-sided: probability that an unchanged candidate has this estimate or
         a more extreme one.
     interval : function from an error probability to the ends of two-sided intervals.
-    how : "rows", "answers" or "separate", as in `SampleContrast`.
+    how : the method: "rows" for strings, "answers" for categories, "separate" for the difference of
+        separate decodes (`SampleContrast`).
     rows_p_value : p-value of the test that no row changed, which uses no candidates; None without
         rows.
     is_saturated : True if changed strings fill too many rows, so that some may be missed or
@@ -77,7 +87,7 @@ class Changes:
     is_saturated: bool = False
 
     def scaled(self, factor: float) -> Changes:
-        """Return the changes for all weights times a factor above 0."""
+        """Return the changes for all weights of the contrast times a factor above 0."""
 
         def interval(error: float) -> tuple[Floats, ...]:
             return tuple(factor * end for end in self.interval(error))
@@ -127,8 +137,10 @@ def estimate_string_changes(
     ----------
     target : the rows with `device_share` 1, the largest errors. The test that nothing changed uses
         these errors.
+    candidates : c candidates.
     sampling : (c,) float64. Variance that the rows of one string have in common and that the noise
-        of the rows leaves out, with the largest device variance.
+        of the rows omits, with the largest device variance.
+    progress : function that reports the progress.
     """
     # Tested before `device_share` is estimated: if many strings changed, the estimate would contain
     # their changes.
@@ -146,10 +158,12 @@ def estimate_string_changes(
     p_value = _compute_p_values(target, selection)
     changed = _compute_changed_variance(target, selection)
     unchanged = np.sqrt(selection.std_error**2 + target.device_share * sampling[strings.first])
-    reach = _build_reach(target, selection.fit)
+    compute_critical_values = _build_critical_values(target, selection.fit)
 
     def interval(error: float) -> tuple[Floats, Floats]:
-        below_distance, above_distance = (distance * unchanged for distance in reach(error))
+        below_distance, above_distance = (
+            critical_value * unchanged for critical_value in compute_critical_values(error)
+        )
         low, high = changed.interval(selection.estimate, below_distance, above_distance, error)
         return low[entry], high[entry]
 
@@ -165,7 +179,12 @@ def estimate_string_changes(
 
 
 def _compute_changed_variance(target: ContrastRows, selection: Selection) -> ChangeVariance:
-    """Return the variance from devices that changed to or from each string, (e,)."""
+    """Compute the variance from devices that changed to or from each of e entries.
+
+    Returns
+    -------
+    Coefficients, (e,) float64 each, of |delta| and of -delta^2.
+    """
     # Correlation of the device noise: given, or the complement of the estimated share.
     shared = (
         1 - target.device_share if target.device_correlation is None else target.device_correlation
@@ -203,7 +222,10 @@ def _compute_changed_variance(target: ContrastRows, selection: Selection) -> Cha
 
 
 def _merge_signs(selection: Selection, design: Design, target: ContrastRows) -> Selection:
-    """Return the same fit with columns of ones, and one signed estimate for each candidate."""
+    """Return the same fit with columns of ones, and one signed estimate for each candidate.
+
+    A selected column of -1 becomes a column of 1, and its coefficient changes its sign.
+    """
     n_candidates = design.n_candidates
     rises, falls = selection.estimate[:n_candidates], selection.estimate[n_candidates:]
     with np.errstate(invalid="ignore"):
@@ -247,7 +269,7 @@ def _mirror(target: ContrastRows, fit: Fit) -> tuple[ContrastRows, Fit]:
 
 
 def _compute_p_values(target: ContrastRows, selection: Selection) -> Floats:
-    """Return two-sided p-values, (c,): twice the smaller of both tails."""
+    """Compute two-sided p-values, (e,): twice the tail on the side of the estimate, at most 1."""
     is_finite = np.isfinite(selection.std_error)
     z = np.where(is_finite, selection.estimate / np.where(is_finite, selection.std_error, 1.0), 0.0)
     rises = compute_p_values(target, selection.fit, z, selection.selected)
@@ -255,20 +277,23 @@ def _compute_p_values(target: ContrastRows, selection: Selection) -> Floats:
     return np.where(is_finite, np.minimum(2 * np.where(z > 0, rises, falls), 1.0), 1.0)
 
 
-def _build_reach(target: ContrastRows, fit: Fit) -> Callable[[float], tuple[float, float]]:
-    """Return a function from an error probability to the standard errors below and above.
+def _build_critical_values(
+    target: ContrastRows, fit: Fit
+) -> Callable[[float], tuple[float, float]]:
+    """Build the function from an error probability to the critical values of both ends.
 
-    The number of standard errors is the normal quantile, or the quantile of the noise's own tail if
-    that tail is longer.
+    A critical value is the distance between estimate and end, in standard errors: the normal
+    quantile, or the quantile of the tail of the residuals if that tail is longer. The first
+    critical value belongs to the lower end.
     """
     upper_tail, lower_tail = (
         compute_null_tail(target, fit),
         compute_null_tail(*_mirror(target, fit)),
     )
 
-    def reach(error: float) -> tuple[float, float]:
+    def compute_critical_values(error: float) -> tuple[float, float]:
         half = max(error / 2, _MIN_QUANTILE_PROBABILITY)
         normal = float(-special.ndtri(half))
         return max(normal, upper_tail.quantile(half)), max(normal, lower_tail.quantile(half))
 
-    return reach
+    return compute_critical_values

@@ -1,10 +1,24 @@
 """Rows of a contrast: for each bit of each cohort, a weighted sum of the samples' proportions.
 
+`change_regression.py` fits these rows like the rows of one sample (`ContrastRows` is a `Target`)
+and obtains changes in place of shares.
+
 Theory of operation
 -------------------
-A string sets the same bits of a cohort in every collection of the same k, h and m, whatever f, p
-and q. So the de-biased proportions y_t of the samples measure the same row, and with weights w_t
-that sum to 0
+| symbol | meaning | shape |
+|---|---|---|
+| t | a sample, one of T | |
+| y_t | de-biased proportions of the rows of sample t | (n,) |
+| w_t | weight of sample t. The weights sum to 0 | number |
+| beta_t | share of a string in sample t | number |
+| x | column of the string: 1 in the rows that it sets | (n,) |
+| rho | correlation of the device noise of two samples | number |
+| theta | true contrast of a row: sum over t of w_t times its level in sample t | (n,) |
+
+*Shape* is the word of this package for k, h, m, hash layout and normalizer: the parameters that
+determine which bits a string sets. A string sets the same bits of a cohort in every collection of
+the same k, h and m, whatever f, p and q. So the de-biased proportions y_t of the samples measure
+the same row, and with weights w_t that sum to 0
 
     sum over t of w_t y_t = sum over strings of (sum over t of w_t beta_t) x + noise
 
@@ -45,8 +59,8 @@ from rappor.estimator.fit import LEAST_NOISE
 from rappor.protocol.params import Params
 
 _MIN_ROWS: Final = 256
-"""Smallest number of rows from which `device_share` is estimated. With few rows, the rows of the
-contrast itself would dominate the estimate."""
+"""Smallest number of rows from which `device_share` is estimated. With fewer rows, the rows of
+changed strings would dominate the estimate."""
 
 _OUTLIER_Z: Final = float(-special.ndtri(0.5e-4))
 """Standard deviations beyond which a row is not noise. Noise alone exceeds the limit in one row of
@@ -57,7 +71,8 @@ _MAX_LOST_WEIGHT: Final = 0.02
 other samples of that sign take over the weight. A row that lacks more is excluded."""
 
 _ITERATIONS: Final = 4
-"""Iterations in which `device_share` and the excluded rows converge."""
+"""Number of rounds in which `device_share` and the excluded rows converge. Each round excludes rows
+by the previous estimate."""
 
 Shape = tuple[int, int, int, str, str]
 """k, h, m, hash layout and normalizer: the parameters that determine which bits a string sets."""
@@ -86,8 +101,8 @@ class PooledRows:
             for counts, repetition in pairs
             if shape_of(counts.params) == shape
         )
-        # The noise is taken at the expected background, not at the measured proportion: measured
-        # proportions would correlate weights with noise.
+        # The noise is evaluated at the expected background, not at the measured proportion. Weights
+        # from measured proportions would be correlated with the noise of the rows, and biased.
         precision = np.array(
             [1 / target.compute_noise_variance(target.density) for target in targets]
         )
@@ -97,42 +112,45 @@ class PooledRows:
 
     @property
     def has_reports(self) -> Booleans:
-        """Which rows, (n,) bool, have reports."""
+        """(n,) bool. True for rows of cohorts with reports."""
         return np.asarray(self.weights.sum(axis=0) > 0)
 
     @property
     def proportions(self) -> Floats:
-        """The de-biased proportion of each row, (n,)."""
+        """(n,) float64. De-biased proportion of each row: the weighted mean of the targets."""
         return add_arrays(
             weight * target.proportions
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
     def compute_noise_variance(self, theta: Floats) -> Floats:
-        """Return the variance of each row, (n,), at true proportions theta; 0 for empty cohorts."""
+        """Compute the variance of each row, (n,), at true proportions theta, (n,).
+
+        Rows of empty cohorts have the variance 0.
+        """
         return self._add_squared("compute_noise_variance", theta)
 
     def compute_device_variance(self, theta: Floats) -> Floats:
-        """Return the part of `noise` that comes from the devices, (n,)."""
+        """Compute the part of the variance that comes from the devices, (n,)."""
         return self._add_squared("compute_device_variance", theta)
 
     def device_variance_at(self, level: float) -> Floats:
-        """Return `device_variance` with the same true proportion in all rows."""
+        """Compute the device variance, (n,), with the same true proportion in all rows."""
         return self.compute_device_variance(np.full(self.weights.shape[1], level))
 
     @property
     def inverse_devices(self) -> Floats:
-        """1 / effective number of devices of each row, (n,); 0 for empty cohorts."""
+        """(n,) float64. 1 / effective number of devices of each row. 0 for empty cohorts."""
         return add_arrays(
             weight**2 * target.reports_per_device / np.maximum(target.reports, 1.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
     def fourth_cumulant(self, theta: Floats) -> Floats:
-        """Return an upper bound on the fourth cumulant of each row, (n,).
+        """Compute an upper bound on the fourth cumulant of each row, (n,).
 
-        The bound is that of a binomial count with few ones: with n reports and the gap g = q* - p*,
-        a row of variance v has at most v / (n g)^2.
+        The cumulant of a binomial count is at most its variance. With n reports and the gap g = q*
+        - p*, a de-biased row of variance v therefore has a fourth cumulant of at most v / (n g)^2.
         """
         terms = []
         for weight, target in zip(self.weights, self.targets, strict=True):
@@ -142,7 +160,10 @@ class PooledRows:
         return add_arrays(terms)
 
     def _add_squared(self, name: str, theta: Floats) -> Floats:
-        """Return the sum of squared weights times a variance of the targets, (n,)."""
+        """Compute the sum of squared weights times a variance of the targets, (n,).
+
+        `name` is the method of `Target` that computes the variance.
+        """
         return add_arrays(
             weight**2 * np.where(weight > 0, getattr(target, name)(theta), 0.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
@@ -155,8 +176,8 @@ class ContrastRows(Target):
 
     Attributes
     ----------
-    samples : for each shape, the pooled rows of t samples.
-    weights : (t, n) float64. In each row with reports, the weights sum to 0, and the weights of
+    samples : for each shape, the pooled rows of T samples.
+    weights : (T, n) float64. In each row with reports, the weights sum to 0, and the weights of
         each sign sum to the same number as in all other rows. A sample without reports in the
         cohort has weight 0.
     device_correlation : rho; None if unknown.
@@ -164,7 +185,7 @@ class ContrastRows(Target):
         given.
     mean : (n,) float64. Smoothed mean of all samples, which determines the noise of a row. Its own
         noise is independent of the noise of the contrast.
-    slope : (t, n) float64. Difference between the level of each sample and `mean` if the contrast
+    slope : (T, n) float64. Difference between the level of each sample and `mean` if the contrast
         is 1.
     sampling : (n,) float64. Variance of the sampling of devices whose value changed, for a change
         of 1, if all samples have the same devices; 0 for empty cohorts.
@@ -185,8 +206,8 @@ class ContrastRows(Target):
 
     @property
     def has_one_sided_noise(self) -> Booleans:
-        """Which rows, (n,) bool, have a sample with p* = 0 or q* = 1."""
-        # There a true 0 is never sent as 1, or a true 1 never as 0: tails are not normal.""
+        """(n,) bool. True for rows that have a sample with p* = 0 or q* = 1."""
+        # In such rows a true 0 is never sent as 1, or a true 1 never as 0, so tails are not normal.
         is_certain = [
             [rows.targets[0].has_one_sided_noise for rows in shape_rows]
             for shape_rows in self.samples
@@ -194,13 +215,19 @@ class ContrastRows(Target):
         return np.asarray(np.concatenate(is_certain, axis=1).any(axis=0))
 
     def compute_noise_variance(self, theta: Floats) -> Floats:
-        """Return the variance of each row, (n,), if the true contrasts are theta."""
+        """Compute the variance of each row, (n,), if the true contrasts are theta, (n,)."""
         fresh, devices = self.variances(theta)
         variance = np.maximum(fresh + self.device_share * devices, LEAST_NOISE)
         return np.where(self.reports > 0, variance, np.inf)
 
     def variances(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return the variance of the fresh coins, and the largest device variance, (n,) each."""
+        """Compute the two parts of the variance if the true contrasts are theta, (n,).
+
+        Returns
+        -------
+        fresh : (n,) float64. Variance of the instantaneous responses.
+        devices : (n,) float64. Device variance at rho, or the largest one if rho is unknown.
+        """
         levels = self.mean + self.slope * theta
         total, device_variance = (
             self._stack_samples(name, levels)
@@ -212,27 +239,34 @@ class ContrastRows(Target):
         return np.asarray(fresh), compute_device_variance(devices, self.device_correlation)
 
     def fourth_cumulant(self) -> Floats:
-        """Return an upper bound on the fourth cumulant of each row, (n,), if nothing changed."""
+        """Compute an upper bound on the fourth cumulant of each row, (n,), if nothing changed."""
         levels = np.tile(self.mean, (len(self.weights), 1))
         return np.asarray(
             (self.weights**4 * self._stack_samples("fourth_cumulant", levels)).sum(axis=0)
         )
 
     def mirrored(self) -> ContrastRows:
-        """Return the rows with all weights negated."""
+        """Return the rows with all weights negated: rises become falls."""
         return replace(
             self, proportions=-self.proportions, weights=-self.weights, slope=-self.slope
         )
 
     def compute_excess(self, fitted: Floats, variance: Floats) -> Floats:
-        """Return the distance of each row from a fit, in standard deviations.
+        """Compute the distance of each row from a fit, (n,), in standard deviations.
 
-        The distance is two-sided, because strings that are no candidates rise and fall.
+        The distance is two-sided, because the shares of strings that are no candidates rise and
+        fall. `Target.compute_excess` is one-sided.
         """
         return np.asarray(np.abs(self.proportions - fitted) / np.sqrt(variance))
 
     def _stack_samples(self, name: str, levels: Floats) -> Floats:
-        """Return an array of every sample's rows, (t, n), from a method of `PooledRows`."""
+        """Compute a variance of every sample's rows, (T, n), by a method of `PooledRows`.
+
+        Parameters
+        ----------
+        name : name of the method.
+        levels : (T, n) float64. True proportions in each sample.
+        """
         ends = np.cumsum([len(shape_rows[0].targets[0]) for shape_rows in self.samples])[:-1]
         return np.concatenate(
             [
@@ -278,9 +312,9 @@ def build_contrast_rows(
 
     Parameters
     ----------
-    samples : t samples that share at least one shape.
-    weights : (t,) float64, none of them 0; they sum to 0.
-    explained : (t, n) float64. Sum of the detected strings' shares in each row, by sample.
+    samples : T samples that share at least one shape.
+    weights : (T,) float64, none of them 0; they sum to 0.
+    explained : (T, n) float64. Sum of the detected strings' shares in each row, by sample.
     device_correlation : rho; None if unknown.
     """
     shapes = [shape_of(params) for params in shared_params(samples)]
@@ -344,15 +378,15 @@ def build_contrast_rows(
 
 
 def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:
-    """Return the weights of each row, (t, n); samples without reports pass their weight to others.
+    """Return the weights of each row, (T, n); samples without reports pass their weight to others.
 
     Each sign keeps its sum, so unchanged strings still cancel. A row is all 0 if one sign lacks
     more than `_MAX_LOST_WEIGHT` of its weights.
 
     Parameters
     ----------
-    weights : (t,) float64; they sum to 0.
-    has_reports : (t, n) bool. Whether a sample has reports in the row's cohort.
+    weights : (T,) float64; they sum to 0.
+    has_reports : (T, n) bool. Whether a sample has reports in the row's cohort.
     """
     rows = np.zeros(has_reports.shape)
     is_complete = np.ones(has_reports.shape[1], dtype=bool)
@@ -365,10 +399,10 @@ def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:
     return rows * is_complete
 
 
-def _shrink(rows: Floats, variance: Floats, group: Integers) -> Floats:
-    """Return rows, (n,), shrunken to the mean of their group (James and Stein).
+def _shrink(rows: Floats, variance: Floats, collection_index: Integers) -> Floats:
+    """Shrink rows, (n,), to the mean of their collection (James and Stein).
 
-    Assumption: within a group, the true rows have mean `level` and variance `spread`, so the
+    Assumption: within a collection, the true rows have mean `level` and variance `spread`, so the
     shrinkage factor is spread / (spread + variance). Rows of rare strings shrink completely, rows
     of heavy strings that are no candidates hardly.
 
@@ -377,11 +411,13 @@ def _shrink(rows: Floats, variance: Floats, group: Integers) -> Floats:
     too small.
     """
     weight = 1 / variance
-    total = np.maximum(np.bincount(group, weight), np.finfo(float).tiny)
-    level = (np.bincount(group, weight * rows) / total)[group]
+    total = np.maximum(np.bincount(collection_index, weight), np.finfo(float).tiny)
+    level = (np.bincount(collection_index, weight * rows) / total)[collection_index]
     # Empty cohorts have infinite variance and weight 0. The bound avoids 0 times infinity.
-    excess = np.bincount(group, weight * ((rows - level) ** 2 - np.minimum(variance, 1e300)))
-    spread = np.maximum(excess / total, 0.0)[group]
+    excess = np.bincount(
+        collection_index, weight * ((rows - level) ** 2 - np.minimum(variance, 1e300))
+    )
+    spread = np.maximum(excess / total, 0.0)[collection_index]
     return np.asarray(level + spread / (spread + variance) * (rows - level))
 
 
@@ -415,7 +451,11 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
 
 
 def _find_heavy_rows(target: ContrastRows) -> Booleans:
-    """Return which rows, (n,) bool, frequent strings set: their mean exceeds the noise."""
+    """Find the rows that frequent strings set, (n,) bool.
+
+    The mean of such a row over all samples exceeds the median of its collection by more than
+    `HEAVY` standard errors.
+    """
     levels = np.tile(target.mean, (len(target.weights), 1))
     noise = np.maximum(target._stack_samples("compute_noise_variance", levels), LEAST_NOISE)
     precision = np.where(target.weights != 0, 1 / noise, 0.0).sum(axis=0)
@@ -445,7 +485,7 @@ def compute_rows_p_value(target: ContrastRows) -> float:
     means = compute_group_means(target, variance)
     squares = float(np.sum((target.proportions - means)[has_reports] ** 2 / variance[has_reports]))
     degrees = float(has_reports.sum() - len(np.unique(target.collection_index[has_reports])))
-    # One row per group: the group mean equals the row, so nothing is left to test.
+    # One row per collection: its mean equals the row, so nothing is left to test.
     if degrees <= 0:
         return 1.0
     spread = 2 * degrees + float(np.sum((target.fourth_cumulant() / variance**2)[has_reports]))
@@ -454,7 +494,7 @@ def compute_rows_p_value(target: ContrastRows) -> float:
 
 
 def compute_group_means(target: ContrastRows, variance: Floats) -> Floats:
-    """Return the weighted mean of each group's rows, at each row: the change of the background."""
+    """Compute the weighted mean of each collection's rows, (n,): the change of the background."""
     weight = 1 / variance
     total = np.bincount(target.collection_index, weight)
     sums = np.bincount(target.collection_index, weight * target.proportions)

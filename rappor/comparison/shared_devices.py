@@ -1,14 +1,28 @@
 """Variance of a weighted sum of samples from devices that the samples have in common.
 
+`contrast_rows.py` uses it for strings, `category_changes.py` for categories.
+
 Theory of operation
 -------------------
+| symbol | meaning | shape and unit |
+|---|---|---|
+| t, s | samples | |
+| w_t | weight of sample t in the contrast. The weights sum to 0 | number |
+| d_t | w_t times the standard error of the device noise of sample t | (n,), share |
+| D_t | effective number of devices of sample t | (n,) |
+| rho | correlation of the device noise of two samples: 0 without common devices | number |
+| theta_t | level of a row in sample t | (n,), share |
+| delta | change of a share: the contrast | share |
+| v_0, v_1 | variance of the permanent response to a 0 and to a 1 | |
+| g | difference of the means of the permanent response to a 1 and to a 0 | |
+| phi | share of the devices that changed their value at all | share |
+
 The estimand of every contrast is the change in the population. Devices are a sample of the
 population in each period, even if the same devices report in all periods.
 
-The error of a sample has two parts: fresh coins, which are independent, and device noise, from the
-values and the permanent responses of the devices. Let d_t be the weighted standard error of the
-device noise of sample t, negative if the weight is negative, and rho the correlation of the device
-noise of any two samples. If no share changed, the device noise of the sum has the variance
+*If no share changed.* The error of a sample has two parts: fresh coins, which are independent, and
+device noise, from the values and the permanent responses of the devices. The device noise of the
+contrast has the variance
 
     sum of d_t^2 + rho (sum over s != t of d_s d_t)  =  (1 - rho) sum of d_t^2 + rho (sum of d_t)^2
 
@@ -17,21 +31,19 @@ weights of one sign have the same devices, and samples of the other sign have ot
 
     at most  (sum of the d_t > 0)^2 + (sum of the d_t < 0)^2
 
-Devices that changed their value. Devices in two samples cancel if their value is the same. If a
+*Devices that changed their value.* Devices in two samples cancel if their value is the same. If a
 share changed by delta, at least a share |delta| of the devices changed. Each of these devices has a
-new permanent response in the row, so it counts as a new device. Let v_0 and v_1 be the variances of
-the permanent response to a 0 and to a 1, and g the difference of the means. The difference of two
-samples of the same D devices has the variance
+new permanent response in the row, so it counts as a new device. The difference of two samples of
+the same D devices has the variance
 
     (|delta| (1 + (v_0 + v_1) / g^2) - delta^2 + (phi - |delta|) 2 v_0 / g^2) / D
 
-phi is the share of devices that changed their value at all. Devices that changed between two other
-values draw new permanent noise for the 0 of this row. Rows of strings include that noise in their
-own variance (`rappor.comparison.change_regression`). Categories have no further rows, so the noise
-is added explicitly. Without this variance, intervals of changed strings covered only 65 % of the
-true changes at rho = 1.
+Devices that changed between two other values draw new permanent noise for the 0 of this row. Rows
+of strings include that noise in their own variance (`rappor.comparison.change_regression`).
+Categories have no further rows, so the noise is added explicitly. Without this variance, intervals
+of changed strings covered only 65 % of the true changes at rho = 1.
 
-Several samples: with u_t = w_t / sqrt(D_t) and levels theta_t, the covariance of two samples loses
+*Several samples.* With u_t = w_t / sqrt(D_t), the covariance of two samples loses
 half of the variance that their difference gains. So the variance of the sum gains
 
     -1/2 sum over s, t of u_s u_t |theta_s - theta_t|        in place of |delta| / D
@@ -51,16 +63,19 @@ from scipy import special
 from rappor.counts.arrays import Floats
 
 _SIGNIFICANT: Final = 0.05
-"""Error probability at which a change counts in `estimate_other_changes`, over all values."""
+"""Error probability at which a change counts in `estimate_other_changes`, over all values
+(Bonferroni). With a larger one, noise would count as devices that changed."""
 
 
 def compute_device_variance(devices: Floats, device_correlation: float | None) -> Floats:
-    """Return the variance, (n,), of the sum's device noise; the largest one if rho is unknown.
+    """Compute the variance, (n,), of the contrast's device noise.
+
+    If rho is unknown, the result is the largest variance of all rho.
 
     Parameters
     ----------
     devices : (t, n) float64. Signed standard errors of the samples' device noise.
-    device_correlation : rho: 0 if samples share no device, 1 if they share all devices.
+    device_correlation : rho in [0, 1], or None if it is unknown.
     """
     if device_correlation is None:
         sides = [sign * np.maximum(sign * devices, 0.0).sum(axis=0) for sign in (1, -1)]
@@ -74,26 +89,32 @@ def compute_device_variance(devices: Floats, device_correlation: float | None) -
 def compute_changed_sampling(
     weights: Floats, inverse_devices: Floats, slope: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the variance of changed devices: per |delta|, and per -delta^2, (n,) each.
+    """Compute the coefficients of the variance of changed devices.
+
+    The variance of a contrast delta is |delta| `linear` - delta^2 `square` at rho = 1.
 
     Parameters
     ----------
     weights : (t, n) float64. Weights of the samples; they sum to 0.
     inverse_devices : (t, n) float64. 1 / D_t.
-    slope : (t, n) float64. Levels of the samples if the contrast is 1, up to a constant.
+    slope : (t, n) float64. theta: levels of the samples if the contrast is 1, up to a constant.
+
+    Returns
+    -------
+    linear, square : (n,) float64 each, at least 0.
     """
     u = weights * np.sqrt(inverse_devices)
-    total = u.sum(axis=0)
+    u_sum = u.sum(axis=0)
     order = np.argsort(slope, axis=0)
-    below = np.cumsum(np.take_along_axis(u, order, axis=0), axis=0)[:-1]
+    u_below_gap = np.cumsum(np.take_along_axis(u, order, axis=0), axis=0)[:-1]
     gaps = np.diff(np.take_along_axis(slope, order, axis=0), axis=0)
-    linear = (gaps * below * (below - total)).sum(axis=0)
-    square = (u * slope).sum(axis=0) ** 2 - total * (u * slope**2).sum(axis=0)
+    linear = (gaps * u_below_gap * (u_below_gap - u_sum)).sum(axis=0)
+    square = (u * slope).sum(axis=0) ** 2 - u_sum * (u * slope**2).sum(axis=0)
     return np.maximum(linear, 0.0), np.maximum(square, 0.0)
 
 
 def estimate_other_changes(estimate: Floats, p_value: Floats) -> Floats:
-    """Return a lower bound on the share of devices that changed between other values, (n,).
+    """Compute phi - |delta|, (n,): a lower bound on devices that changed between other values.
 
     A device that leaves a value takes another value, listed or not. So the share of all devices
     that changed is at least the sum of all rises, and at least the sum of all falls. Only
@@ -121,30 +142,33 @@ class ChangeVariance(NamedTuple):
     square: Floats
 
     def variance_at(self, delta: Floats) -> Floats:
-        """Return the variance, (n,), at changes delta, (n,)."""
+        """Compute the variance, (n,), at changes delta, (n,)."""
         return np.maximum(np.abs(delta) * self.linear - delta**2 * self.square, 0.0)
 
     def interval(
         self, estimate: Floats, below: Floats, above: Floats, error: float | Floats
     ) -> tuple[Floats, Floats]:
-        """Return the ends of intervals, (n,) each, with the error probability `error`.
+        """Compute the ends of intervals, (n,) each, with the error probability `error`.
 
-        An end x satisfies (estimate - x)^2 = distance^2 + z^2 variance_at(x). The variance is 0 at
-        x = 0, so an interval includes 0 exactly if the interval without changed devices includes 0.
-        Tests of no change stay as they are.
+        With z the normal quantile and distance the half width if nothing changed, an end x
+        satisfies (estimate - x)^2 = distance^2 + z^2 variance_at(x). The variance is 0 at x = 0, so
+        an interval includes 0 exactly if the interval without changed devices includes 0. Tests of
+        no change stay as they are.
 
         Parameters
         ----------
+        estimate : (n,) float64. Estimates of the changes.
         below, above : (n,) float64. Distances between the estimate and the ends if nothing changed.
         """
         z2 = special.ndtri(np.maximum(np.asarray(error) / 2, 1e-300)) ** 2
         scaled = ChangeVariance(z2 * self.linear, z2 * self.square)
         return scaled._solve_low_end(estimate, below), -scaled._solve_low_end(-estimate, above)
 
-    def _solve_low_end(self, estimate: Floats, reach: Floats) -> Floats:
-        """Solve (estimate - x)^2 = reach^2 + |x| linear - x^2 square for the lower x."""
-        is_finite = np.isfinite(reach) & np.isfinite(estimate)
-        center, width = np.where(is_finite, estimate, 0.0), np.where(is_finite, reach, 0.0)
+    def _solve_low_end(self, estimate: Floats, distance: Floats) -> Floats:
+        """Solve (estimate - x)^2 = distance^2 + |x| linear - x^2 square for the lower x."""
+        # The counts contain no information about a candidate with an infinite error.
+        is_finite = np.isfinite(distance) & np.isfinite(estimate)
+        center, width = np.where(is_finite, estimate, 0.0), np.where(is_finite, distance, 0.0)
         # |x| is x above 0 and -x below 0. The end is above 0 exactly if `center` exceeds `width`.
         signed = np.where(center > width, self.linear, -self.linear)
         middle = 2 * center + signed

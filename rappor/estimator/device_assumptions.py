@@ -1,8 +1,14 @@
 """Reports per device that a decode assumes, and sums of collections of one parameter set.
 
+Why the number matters: thirty reports of one device repeat one permanent response, so they contain
+less information than one report each of thirty devices. If reports were counted as devices, 95 %
+intervals of a yes-or-no metric with 30 reports per device would cover 38 %.
+
 Collections of one metric and one parameter set are added before anything is estimated, so a decode
 does not distinguish days, shards and workers. The sum has one number R: the reports per device,
-averaged over reports (`rappor.counts.squared_reports`). R has one of four sources:
+averaged over reports. With n_d reports of device d, R = sum of n_d^2 / sum of n_d
+(`rappor.counts.squared_reports`). The effective number of devices is the number of reports divided
+by R. R has one of four sources:
 
 - `given`: the analyst passed it.
 - `counts`: the counts contain it.
@@ -34,9 +40,9 @@ class Repetition:
 
     Attributes
     ----------
-    reports_per_device : R.
-    std_error : standard error of R, None if R is not an estimate.
-    source : "given", "counts", "days" or "unknown".
+    reports_per_device : R, at least 1.
+    std_error : standard error of R. None if R is not an estimate.
+    source : "given", "counts", "days" or "unknown", as in the module's docstring.
     collections : number of collections that were added.
     """
 
@@ -46,7 +52,7 @@ class Repetition:
     collections: int = 1
 
     def describe(self, n_reports: int) -> str:
-        """Describe the assumption about the devices in a clause, for a sentence of a report."""
+        """Describe the assumption about the devices as a clause of a sentence for analysts."""
         per_device = self.reports_per_device
         n = f"{n_reports:,} reports"
         if per_device <= 1:
@@ -170,7 +176,7 @@ def add_collections_of_epoch(
 
 
 def _group_collections(collections: Iterable[Counts]) -> list[list[Counts]]:
-    """Group the collections with reports by metric and parameter set."""
+    """Group the collections that have reports by metric and parameter set."""
     groups: dict[tuple[str, str], list[Counts]] = {}
     for counts in collections:
         if counts.n_reports:
@@ -202,7 +208,10 @@ def _read_reports_per_device(
 
 
 def _determine_repetition(group: Sequence[Counts]) -> Repetition:
-    """Determine R of one group from its collections."""
+    """Determine R of the sum of one group of collections.
+
+    The analyst passed no number, so the source is "counts", "days" or "unknown".
+    """
     if len(group) == 1:
         per_device = group[0].reports_per_device
         if per_device is None:

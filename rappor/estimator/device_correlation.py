@@ -1,22 +1,32 @@
 """Estimate from the counts of several days how often their devices report again.
 
+`device_assumptions.py` uses the estimate if the analyst does not know the number of devices. Days
+are an example: any collections of one metric and one parameter set are treated alike.
+
 Theory of operation
 -------------------
-Day t of one collection has c_t ones among the N_t reports of a bit in a cohort. C and N are the
-sums over the T days. With mu the mean of the bit, one report has the variance
+| symbol | meaning |
+|---|---|
+| c_t, N_t | number of ones, number of reports of a bit in a cohort on day t of T days |
+| C, N | sums of c_t and N_t over the days |
+| S_t, S | sums of the squared numbers of reports of the devices, on day t and on all days |
+| mu | probability of a 1 at the bit |
+| R, r | S / N, unknown; sum of S_t / N_t over the days, known |
+| Q | variation of the days around their common mean |
+
+One report has the variance
 
     within + between,   between = (mu - p) (q - mu),   within = mu (1 - mu) - between
 
 `between` is the variance of the value and the permanent response, which a device repeats in each of
-its reports. Let S_t and S be the sums of the squared numbers of reports of the devices, on day t
-and on all days. The variance of c_t is N_t within + S_t between, and the variance of C is N within
-+ S between. The variation of the days around their common mean,
+its reports. `within` is the variance of the instantaneous response. The variance of c_t is N_t
+within + S_t between, and the variance of C is N within + S between. The variation of the days
+around their common mean,
 
     Q = sum over t of (c_t - N_t C / N)^2 / N_t,
 
 therefore has the expectation (T - 1) within + between (sum of S_t / N_t - S / N). Days of the same
-devices agree better than days of different devices. The unknown number is R = S / N. With the known
-number r = sum of S_t / N_t,
+devices agree better than days of different devices. Solving for S / N gives
 
     R = r - (sum of Q - (T - 1) within) / (sum of between)
 
@@ -47,7 +57,7 @@ from rappor.counts.arrays import Booleans, Floats
 from rappor.counts.counts import Counts
 
 _FEW_BITS: Final = 32
-"""Number of bits of a report below which all bits are used. The median of few bits is no estimate
+"""Number of bits of a report below which all bits are used. The median of fewer bits is no estimate
 of the background."""
 
 HEAVY: Final = 3.0
@@ -72,7 +82,16 @@ class RepetitionEstimate:
 
 
 class _Bits(NamedTuple):
-    """The variation of the n used bits, and the terms of its expectation, (n,) float64 each."""
+    """The variation of the n used bits, and the terms of its expectation, (n,) float64 each.
+
+    Attributes
+    ----------
+    variation : Q of each bit.
+    degrees : number of days with reports of the bit's cohort, minus 1.
+    within, between : variances of one report at the mean of the bit.
+    same_day : r: sum of S_t / N_t over the days with reports.
+    reports : N of the bit's cohort.
+    """
 
     variation: Floats
     degrees: Floats
@@ -113,7 +132,7 @@ def estimate_reports_per_device(
     The estimate, or None if the counts do not determine R.
     """
     bits = _sum_days(days, np.array(repeated))
-    # Without variance between devices repeated reports are
+    # Without variance between devices (no permanent noise, and one value) repeated reports are
     # invisible.
     if not bits.between.sum() > 0:
         return None
@@ -137,9 +156,15 @@ def estimate_reports_per_device(
 
 
 def _compute_error(used: _Bits, agreement: Floats, estimate: float) -> float:
-    """Compute the standard error of the sum from its variation.
+    """Compute the standard error of the sum of `agreement` from its variation over the bits.
 
-    The error under normal theory is a lower bound.
+    The error under normal theory is a lower bound, because few bits may vary little by chance.
+
+    Parameters
+    ----------
+    used : the used bits.
+    agreement : (n,) float64. Terms whose sum divided by the sum of `between` is R.
+    estimate : R.
     """
     deviation = agreement - used.unbiased_between(estimate) * estimate
     expected = np.maximum(used.compute_expectation(estimate), used.variation)
@@ -148,7 +173,13 @@ def _compute_error(used: _Bits, agreement: Floats, estimate: float) -> float:
 
 
 def _sum_days(days: Sequence[Counts], repeated: Floats) -> _Bits:
-    """Sum the days of every bit, and select the bits that are used."""
+    """Sum the days of every bit, and select the bits that are used.
+
+    Parameters
+    ----------
+    days : T collections of one parameter set.
+    repeated : (T,) float64. S_t / N_t of each day.
+    """
     params = days[0].params
     reports = np.array([day.cohort_reports for day in days], dtype=float)  # (T, m)
     ones = sum((day.bit_counts for day in days), np.zeros_like(days[0].bit_counts))

@@ -1,12 +1,22 @@
 """Exact tests and intervals for proportions of ones, with few reports and with repeated reports.
 
+Encodings with a bit for each category (one-hot, boolean, buckets) need no regression, and their
+tests are exact with any number of reports.
+
 Theory of operation
 -------------------
-If every report comes from a different device, the ones c at the bit of a category are Binomial(N,
-mu) with mu = p* + (q* - p*) theta. The p-value of theta = 0 is the upper tail at p*. The two-sided
-interval contains every theta for which both tails are at least half of the allowed error (Clopper
-and Pearson, Biometrika 1934). Both are valid for every N and theta, and converge to the normal
-results as N grows.
+| symbol | meaning |
+|---|---|
+| c, N | number of reports with a 1 at the bit of a category, number of reports |
+| theta | true share of the category |
+| mu | p* + (q* - p*) theta, probability that a report has a 1 |
+| R | reports per device, averaged over reports |
+| phi | variance of c relative to independent reports |
+
+If every report comes from a different device, c is Binomial(N, mu). The p-value of theta = 0 is the
+upper tail at p*. The two-sided interval contains every theta for which both tails are at least half
+of the allowed error (Clopper and Pearson, Biometrika 1934). Both are valid for every N and theta,
+and converge to the normal results as N grows.
 
 Devices that report again repeat their permanent ones. The tails are then sums over the number of
 permanent ones (`rappor.estimator.tail_probabilities`), for every number of devices N / R.
@@ -30,25 +40,26 @@ from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.tail_probabilities import LEAST, match_moments
 
 _STEPS: Final = 60
-"""Largest number of steps in the search for the end of an interval. About ten are usual."""
+"""Largest number of steps in the search for the end of an interval. About ten steps are usual."""
 
 _NEAR: Final = 1e-10
 """Distance between shares, or between normal scores, at which the search ends."""
 
 _FAR: Final = 8.0
-"""Largest normal score of a tail. Beyond, a tail counts as 0 or 1."""
+"""Largest normal score of a tail in the search. A tail beyond counts as a tail at this score, so
+that the search never meets an infinite number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Proportions:
-    """The ones at k bits under g parameter sets.
+    """The numbers of ones at k bits under g parameter sets.
 
     Attributes
     ----------
-    ones : (g, k) float64.
+    ones : (g, k) float64. Number of reports with a 1 at each bit.
     reports : (g, 1) or (g, k) float64. Number of reports of each parameter set.
     reports_per_device : (g, 1) float64. R of each parameter set.
-    p_star, q_star, p, q : (g, 1) float64.
+    p_star, q_star, p, q : (g, 1) float64. Probabilities of each parameter set.
     """
 
     ones: Floats
@@ -60,11 +71,24 @@ class Proportions:
     q: Floats
 
     def among(self, bits: Integers, stretch: Floats) -> Proportions:
-        """Select bits, and multiply their numbers of reports by `stretch`, (len(bits),)."""
+        """Select some bits, and multiply their numbers of reports.
+
+        Additional reports without the bit are so added (`rappor.decoding.forgery_breakdown`).
+
+        Parameters
+        ----------
+        bits : (b,) int64.
+        stretch : (b,) float64. Factor of the number of reports of each bit.
+        """
         return dataclasses.replace(self, ones=self.ones[:, bits], reports=self.reports * stretch)
 
     def p_values(self) -> Floats:
-        """Compute the probability, (k,), of at least this number of ones without the category."""
+        """Compute one-sided p-values: P(at least this number of ones) without the category.
+
+        Returns
+        -------
+        (k,) float64.
+        """
         return self._tail(np.zeros(self.ones.shape[1]), upper=True)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
@@ -79,7 +103,19 @@ class Proportions:
         return self._end(error, upper=True), self._end(error, upper=False)
 
     def _end(self, error: float | Floats, *, upper: bool) -> Floats:
-        """Compute the shares, (k,), at which a tail is half of the error (Illinois method)."""
+        """Compute the shares at which a tail is half of the error, by the Illinois method.
+
+        The method is regula falsi with halved values, on the normal scores of the tails.
+
+        Parameters
+        ----------
+        error : as in `interval`.
+        upper : True for the tail of at least this number of ones, which gives the lower end.
+
+        Returns
+        -------
+        (k,) float64.
+        """
         gap, k = self.q_star - self.p_star, self.ones.shape[1]
         low, high = float((-self.p_star / gap).max()), float(((1 - self.p_star) / gap).min())
         target_score = special.ndtri(np.asarray(error) / 2)
@@ -87,8 +123,8 @@ class Proportions:
         def compute_excess(share: Floats) -> Floats:
             score = np.clip(special.ndtri(self._tail(share, upper=upper)), -_FAR, _FAR)
             excess = score - target_score if upper else target_score - score
-            # At the ends of the range a tail may never reach its target. The clipped excess then
-            # ends the search at the end of the range.
+            # With no ones at all, or ones in all reports, a tail may never reach its target. The
+            # clipped excess then ends the search at the end of the range.
             return np.clip(
                 excess, np.where(share < high, -np.inf, 0.0), np.where(share > low, np.inf, 0.0)
             )
@@ -111,7 +147,10 @@ class Proportions:
         return new
 
     def _tail(self, share: Floats, *, upper: bool) -> Floats:
-        """Compute P(at least this number of ones), or P(at most), at these shares, (k,)."""
+        """Compute P(at least this number of ones), or P(at most), at true shares, (k,) both.
+
+        Several parameter sets are combined by the weights of the theory of operation.
+        """
         gap, is_repeated = self.q_star - self.p_star, self.reports_per_device > 1
         mean = np.clip(self.p_star + gap * share, LEAST, 1.0)
         inside = np.clip(self.p_star + gap * np.clip(share, 0, 1), LEAST, 1 - 1e-16)
@@ -120,6 +159,8 @@ class Proportions:
         weight = gap / (phi * np.maximum(mean * (1 - mean), LEAST))
         weight /= weight.max(axis=0)
         level = np.where(is_repeated, (inside - self.p) / (self.q - self.p), 0.0)
+        # Moments of the ones of a device with a permanent 0, and what a permanent 1 adds. Without
+        # repeated reports, all noise counts as coins of the reports.
         zeros = _compute_moments(weight, np.where(is_repeated, self.p, mean))
         added = np.where(is_repeated, _compute_moments(weight, self.q) - zeros, 0.0)
         moments = (self.reports * (zeros + level * added)).sum(axis=1)
@@ -132,7 +173,16 @@ class Proportions:
 
 
 def _compute_moments(weight: Floats, coin: Floats) -> Floats:
-    """Compute the moments, (4, g, k), of a weighted one with this probability (`Mixture`)."""
+    """Compute the moments of a weighted coin, as in `Mixture`.
+
+    Parameters
+    ----------
+    weight, coin : (g, k) float64. Weight and probability of the coin.
+
+    Returns
+    -------
+    (4, g, k) float64.
+    """
     variance = coin * (1 - coin)
     return np.stack(
         [weight * coin, weight**2 * variance, weight**3 * variance, weight**3 * variance * coin]

@@ -1,18 +1,28 @@
 """Tail probabilities of a number of ones, also for devices that report again.
 
+`proportion_tests.py` computes exact tests and intervals of categories from these tails.
+
 Theory of operation
 -------------------
-Of n devices, K have a permanent 1, with K ~ Binomial(n, pi). A device starts every report from its
-permanent response. If few permanent ones or few permanent zeros are expected, one more adds all
-ones of a device, and no binomial count has such a tail. Conditional on K, the ones come from the
-coins of the instantaneous responses only. Their number is approximated by a shifted binomial count,
-s + u Binomial(n', p'), of the same mean, variance and third moment. The approximation is exact if
-all coins are equal. The tail is averaged over K.
+| symbol | meaning |
+|---|---|
+| n | number of devices |
+| pi | probability that a device has a permanent 1 at the bit |
+| K | number of devices with a permanent 1, K ~ Binomial(n, pi) |
+| s, u, n', p' | shift, unit, number and probability of the approximating binomial count |
+| a | standard deviation of K |
+| b | number of permanent ones that change the sum by one standard deviation of the coins |
+| c | a b / sqrt(a^2 + b^2), the scale of K at which the terms change |
 
-The terms are smooth functions of K at the scale c = a b / sqrt(a^2 + b^2). Here a is the standard
-deviation of K, and b is the number of permanent ones that change the sum by one standard deviation
-of the coins. A step of c / 1.5 leaves an error below 1e-6 of the tail, and the number of terms does
-not depend on n.
+Of n devices, K have a permanent 1. A device starts every report from its permanent response. If few
+permanent ones or few permanent zeros are expected, one more adds all ones of a device, and no
+binomial count has such a tail. Conditional on K, the ones come from the coins of the instantaneous
+responses only. Their number is approximated by a shifted binomial count, s + u Binomial(n', p'), of
+the same mean, variance and third moment. The approximation is exact if all coins are equal. The
+tail is averaged over K.
+
+The terms are smooth functions of K at the scale c. A step of c / 1.5 leaves an error below 1e-6 of
+the tail (measured), and the number of terms does not depend on n.
 """
 
 from __future__ import annotations
@@ -26,32 +36,38 @@ from scipy import special
 from rappor.counts.arrays import Floats
 
 LEAST: Final = 1e-30
-"""Distance from a certain outcome above which a count is random."""
+"""Smallest positive variance, probability or number of ones. It replaces 0 as a divisor."""
 
 _REACH: Final = 8
-"""Standard deviations of K on both sides of its mean over which the sum extends."""
+"""Standard deviations of K on both sides of its mean over which the sum extends. A normal
+distribution has a probability of 1e-15 beyond."""
 
 _MORE: Final = 20
 """Number of further permanent ones in the sum, for small expected numbers. More have probability
 1e-20."""
 
 _SURE: Final = 300.0
-"""Squared distance from the mean, in variances or in ones, beyond which a tail is 0 or 1."""
+"""Squared distance from the mean, in variances or in ones, beyond which a tail counts as 0 or 1. At
+17 standard deviations the tail is below 1e-60."""
 
 _LEFT_OUT: Final = 1e-15
-"""Probability that a sum may omit. No tail that is a sum is smaller."""
+"""Probability that a sum may omit. A tail that is a sum is therefore at least this number."""
 
 _CERTAIN: Final = 1e-12
-"""Distance from 0 and 1 that the probability of a coin keeps."""
+"""Smallest distance of a coin's probability from 0 and 1, so that no division by zero occurs."""
 
 _STEP: Final = 1.5
-"""Number of terms within the scale of a term."""
+"""Number of terms within the scale c. More terms cost time and change no tail by 1e-6 of itself."""
 
 
 def upper_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
     """Compute P(X >= ones) of Binomial(n, mean), elementwise.
 
-    `ones` and `n` need not be integers.
+    `ones` and `n` need not be integers: the incomplete beta function interpolates.
+
+    Parameters
+    ----------
+    ones, n, mean : float64 of equal shape. Number of ones, number of trials, probability of a one.
 
     Examples
     --------
@@ -64,9 +80,12 @@ def upper_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
 
 
 def lower_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
-    """Compute P(X <= ones) of Binomial(n, mean), elementwise.
+    """Compute P(X <= ones) of Binomial(n, mean), elementwise, as `upper_tail` does.
 
-    `ones` and `n` need not be integers.
+    Examples
+    --------
+    >>> float(lower_tail(np.array(0.0), np.array(2.0), np.array(0.5)))
+    0.25
     """
     more = np.maximum(ones + 1, LEAST)
     tail = special.betaincc(more, np.maximum(n - ones, LEAST), mean)
@@ -75,13 +94,15 @@ def lower_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mixture:
-    """The weighted sum of ones at k bits, conditional on the number of permanent ones.
+    """Distribution of the weighted number of ones at each of k bits, as a mixture over K.
 
     Attributes
     ----------
-    devices, level : (k,) float64. n, a whole number, and pi.
-    moments : (4, k) float64. Mean and variance of the sum if K equals its mean, and the sums over
-        coins of w^3 v and w^3 v p, with the weight w, the variance v and the probability p.
+    devices : (k,) float64. n, a whole number of devices.
+    level : (k,) float64. pi, the probability of a permanent 1.
+    moments : (4, k) float64. Moments of the sum if K equals its mean: the mean, the variance, and
+        the sums over coins of w^3 v and w^3 v p, with w the weight, v the variance and p the
+        probability of a coin.
     changes : (4, k) float64. Change of each moment for one more permanent one.
     """
 
@@ -91,7 +112,17 @@ class Mixture:
     changes: Floats
 
     def tail(self, ones: Floats, *, upper: bool) -> Floats:
-        """Compute the probability, (k,), of at least this sum, or of at most this sum."""
+        """Compute the probability of at least this sum, or of at most this sum.
+
+        Parameters
+        ----------
+        ones : (k,) float64. The weighted numbers of ones.
+        upper : True for at least, False for at most.
+
+        Returns
+        -------
+        (k,) float64.
+        """
         permanent = self._grid()
         n, level = self.devices[:, None], self.level[:, None]
         zeros = np.maximum(n - permanent, 0)
@@ -116,7 +147,7 @@ class Mixture:
         return np.asarray(tail if permanent.shape[1] == 1 else np.maximum(tail, _LEFT_OUT))
 
     def _grid(self) -> Floats:
-        """Return the numbers K of permanent ones in the sum, (k, t)."""
+        """Return the numbers K of permanent ones over which the tail is averaged, (k, terms)."""
         mean = self.devices * self.level
         deviation = np.sqrt(mean * (1 - self.level))
         coins = np.sqrt(self.moments[1]) / np.maximum(self.changes[0], LEAST)
@@ -130,9 +161,10 @@ class Mixture:
 
 
 def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floats) -> Mixture:
-    """Compute the mixture of g collections.
+    """Compute the mixture of the sum over g collections.
 
-    The mixture has one binomial number of devices with the moments of all collections.
+    The exact sum has a binomial number of permanent ones in each collection. The mixture has one
+    binomial number with the mean and the variance of their weighted sum.
 
     Parameters
     ----------
