@@ -1,4 +1,9 @@
-"""`compare_samples`: differences between two or more periods, segments or metrics."""
+"""`compare_samples`: changes of shares between two or more periods, segments or metrics.
+
+A *sample* is one column of a comparison: the collections of one period, segment or metric. The
+function requests one contrast (difference of two samples) for each sample but the first.
+`rappor.comparison.samples` estimates the contrasts.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +24,14 @@ from rappor.counts.counts import Counts
 from rappor.estimator.error_control import ErrorControl
 
 BASELINES: Final = ("first", "previous")
-"""Samples that a sample can be compared with: the first one, or the one before it."""
+"""Samples that each sample can be compared with: the first sample, or the sample before it."""
 
 UNKNOWN_CORRELATION: Final = (
     "It is not known how many devices are in both samples, so errors of changes are estimated from "
     "the data, or are the largest possible where that fails."
 )
-"""Sentence about the device noise if `device_correlation` is not given."""
+"""Sentence about the device noise if `device_correlation` is not passed. Results contain it in
+their line of assumptions."""
 
 
 @explain_error_control
@@ -53,11 +59,13 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
         no candidates.
     error_control : the error rate of changes over all candidates and samples, and the confidence
         level.
-    device_correlation : rho: 0 if samples share no device, 1 if they share all devices with reports
-        in proportion. By default, the errors of changes are estimated from the variance of the
-        bits.
+    device_correlation : rho, the correlation of the device noise of two samples, in [0, 1]: 0 if
+        samples share no device, 1 if they share all devices and each device has the same part of
+        the reports of every sample. By default, the errors of changes are estimated from the
+        variance of the bits.
     baseline : "first" compares each sample with the first one, "previous" with the one before it.
     complete : as for `decode`: every value is in one of the categories or buckets.
+    progress : as for `decode`.
 
     Returns
     -------
@@ -96,6 +104,7 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
         complete=complete,
         progress=progress,
     )
+    # Row i of `unit` are the weights that select sample i.
     names, unit = list(samples), np.eye(len(samples))
     requested = []
     for number, name in enumerate(names[1:], start=1):
@@ -124,7 +133,10 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
 
 
 def _check_collections(name: str, collections: Counts | Sequence[Counts]) -> list[Counts]:
-    """Return the collections of a sample as a list; raise DecodeError for anything else."""
+    """Return the collections of one sample as a list.
+
+    Raises DecodeError for other objects, and for a sample without reports.
+    """
     if not isinstance(name, str) or not name:
         raise DecodeError("samples must be collections by their names")
     listed = [collections] if isinstance(collections, Counts) else collections

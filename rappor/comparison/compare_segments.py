@@ -1,4 +1,8 @@
-"""`compare_segments`: shares in each segment, compared with all other segments together."""
+"""`compare_segments`: shares in each segment, compared with all other segments together.
+
+A *segment* is a group of devices with the same public properties, such as version and country. A
+device is in one segment, so the errors of two segments are independent.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +43,12 @@ def compare_segments(
         Counts of one segment and parameter set are added.
     candidates : strings to test, as for `decode`, at most 131,072. Encodings of categories take no
         candidates.
-    dimension : the property by which segments are split; other properties are added up. All
-        properties if omitted.
+    dimension : the property by which segments are split, such as "country". Segments that differ
+        in other properties only are added. By default, all properties separate segments.
     error_control : error rate of the detected strings and of the differences, and the confidence
         level. The method "adaptive" is applied to detected strings as "bh".
     complete : as for `decode`: every value is in one of the categories or buckets.
+    progress : as for `decode`.
 
     Returns
     -------
@@ -105,7 +110,10 @@ def compare_segments(
 
 
 def _request_contrasts(described: Sequence[Sample]) -> list[RequestedContrast]:
-    """Return one contrast for each segment: the segment less the mean of the others by reports."""
+    """Build one contrast for each segment: the segment minus the mean of all other segments.
+
+    The mean is weighted by reports. A single segment has nothing to be compared with.
+    """
     reports = np.array([sample.reports for sample in described], dtype=float)
     requested = []
     for number, sample in enumerate(described if len(described) > 1 else ()):
@@ -120,11 +128,17 @@ def _request_contrasts(described: Sequence[Sample]) -> list[RequestedContrast]:
 def _group_by_segment(
     counts: Sequence[Counts], dimension: str | None
 ) -> dict[Segment, list[Counts]]:
-    """Return the collections of each segment, the segment with most reports first.
+    """Group collections by segment, the segment with most reports first.
 
     Parameters
     ----------
-    dimension : the property that separates segments; None for all properties.
+    counts : collections with reports.
+    dimension : the property that separates segments. None for all properties.
+
+    Raises
+    ------
+    DecodeError
+        There are no reports, no segments, or no segment has the property `dimension`.
     """
     if not counts:
         raise DecodeError("counts must have at least 1 report, got 0")
@@ -138,6 +152,7 @@ def _group_by_segment(
         raise DecodeError(f"dimension must be one of {', '.join(sorted(names))}, got {dimension}")
     by_segment: dict[Segment, list[Counts]] = {}
     for collection in counts:
+        # Without its other properties, several segments become one.
         segment = tuple(
             pair for pair in collection.params.segment if dimension is None or pair[0] == dimension
         )

@@ -1,9 +1,14 @@
 """`Comparison`: the result of `trend`, `compare_samples` and `compare_segments`.
 
-A comparison has a table of shares, one row for each sample and one column for each string, and
-contrasts: weighted sums of the samples, each with an estimate, an error and a test for every
-string. Strings are reordered for display, so `_order` maps the display order to the order of the
-decode.
+A comparison has two parts:
+
+- a table of shares, (T samples, c strings), each estimated from its sample alone;
+- contrasts: weighted sums of the samples, each with an estimate, an error and a test for every
+  string. They are estimated from all samples together, and more precise than differences of the
+  table.
+
+Strings are reordered for display. `_order` contains, for each displayed string, its index in the
+decodes.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.params import Params
 
 FORMAT: Final = 1
-"""Format number that the JSON document contains."""
+"""Number of the format of the JSON document. It grows if a key changes its meaning."""
 
 COLUMNS: Final = (
     "candidate",
@@ -56,7 +61,7 @@ COLUMNS: Final = (
     "ci_high_adjusted",
     "group",
 )
-"""Columns that the CSV file contains, in order."""
+"""Columns of the CSV file, in order. `Comparison.rows` explains them."""
 
 _ERROR_COLUMNS: Final = ("std_error", "ci_low", "ci_high")
 """Attributes of `SampleEstimates` that a row of a share has beside the estimate."""
@@ -68,13 +73,15 @@ class Sample:
 
     Attributes
     ----------
+    name : name for tables, such as "2026-11-02" or "country=de".
     reports : number of reports under all parameter sets.
     devices : effective number of devices.
     params : parameter sets, in the order of their fingerprints.
-    first, last : days of a period; None for other samples.
-    missing_days : days of the period without reports; None if the counts do not separate days.
-    withheld : days of the period with reports that the collector has not released.
-    segment : properties of the devices, by name; empty for other samples.
+    first, last : first and last day of a period. None for other samples.
+    missing_days : number of days of the period without reports. None if the counts do not separate
+        days.
+    withheld : number of days of the period with reports that the collector has not released.
+    segment : properties of the devices, by name. Empty for other samples.
     """
 
     name: str
@@ -107,12 +114,12 @@ class Sample:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """The fingerprints of its parameter sets."""
+        """Fingerprints of the sample's parameter sets."""
         return tuple(params.fingerprint for params in self.params)
 
     @property
     def label(self) -> str:
-        """The property values of its segment, or its name if it is no segment."""
+        """Property values of the sample's segment, or the sample's name if it is no segment."""
         return ", ".join(self.segment.values()) or self.name
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,18 +139,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Comparison(DisplayedRecord):
-    """Shares of c strings in t samples, and tests of how samples differ.
+    """Shares of c strings in T samples, and tests of how samples differ.
 
     Attributes
     ----------
-    by : what a sample is: "sample", "day", "week", "month", "period" (of any length) or "segment".
-    samples : t samples in order, also periods without reports.
-    candidates : c texts. Significant changes come first, the largest first; then the others by
+    metric : name of the metric, empty for several metrics.
+    by : kind of the samples: "sample", "day", "week", "month", "period" (of any length) or
+    "segment".
+    samples : (T,) samples in order, also periods without reports.
+    candidates : (c,) texts. Significant changes come first, the largest first; then the others by
         their share of all reports. Categories keep the order of the parameters.
     group : (c,) int64. Candidates with the same number above 0 are indistinguishable.
-    per_sample : estimates of each sample by itself, (t, c).
-    window, smoothed : estimates of each sample together with the `window` - 1 samples before it,
-        (t, c); None if `window` is 1.
+    per_sample : estimates of each sample by itself, (T, c).
+    window : number of periods of the moving window, 1 for no smoothing.
+    smoothed : estimates of each sample together with the `window` - 1 samples before it, (T, c).
+        None if `window` is 1.
     detected_overall : (c,) bool. True if the pooled samples or any single sample detect the string.
     contrasts : all contrasts. `primary` has the contrasts that answer the question; the others are
         supplementary.
@@ -204,7 +214,7 @@ class Comparison(DisplayedRecord):
 
     @property
     def changed(self) -> Booleans:
-        """Which candidates, (c,) bool, changed in any primary contrast."""
+        """(c,) bool. True for candidates that changed in any primary contrast."""
         # Without contrasts there is nothing to combine, so an array of False is always included.
         unchanged = np.zeros(len(self.candidates), dtype=bool)
         masks = [unchanged, *(contrast.changed for contrast in self.primary)]
@@ -239,7 +249,7 @@ class Comparison(DisplayedRecord):
 
         Parameters
         ----------
-        weights : t weights that sum to 0. The weight of a sample without reports is 0.
+        weights : (T,) weights that sum to 0. The weight of a sample without reports is 0.
         name : a name for the contrast.
 
         Raises

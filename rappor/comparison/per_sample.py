@@ -1,10 +1,12 @@
 """Separate decodes of several samples, and the strings that the samples detect.
 
-With T samples, a string has T + 1 tests: one of all samples pooled, and one of each sample.
-README.md of this package describes how the tests become one p-value, and which coverage the
-intervals of the detected strings have.
+With T samples, a string has T + 1 tests: one of all samples pooled, with p-value p_pooled, and one
+of each sample t, with p-value p_t. A string that is common in all samples is found by the pooled
+test, a string of one sample by its own test. The string's p-value combines them by Bonferroni:
 
     p = min(1, 2 min(p_pooled, T min over t of p_t))
+
+README.md of this package describes which coverage the intervals of the detected strings have.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ _COLUMNS: Final = ("share", "std_error", "ci_low", "ci_high")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleEstimates:
-    """Shares of c strings in t samples; NaN for a sample without reports.
+    """Shares of c strings in T samples. NaN for a sample without reports.
 
     Attributes
     ----------
-    share, std_error : (t, c) float64. Shares of all reports of the sample, unclipped.
-    ci_low, ci_high : (t, c) float64. Intervals whose level holds for the detected strings together.
-    detected : (t, c) bool. True if the sample detects the string by itself and the string is
+    share, std_error : (T, c) float64. Shares of all reports of the sample, unclipped.
+    ci_low, ci_high : (T, c) float64. Intervals whose level holds for the detected strings together.
+    detected : (T, c) bool. True if the sample detects the string by itself and the string is
         detected overall. In each sample, the expected share of absent strings among the detected
         strings is at most the error rate.
-    unallocated, unallocated_std_error : (t,) float64, as in `Estimates`.
+    unallocated, unallocated_std_error : (T,) float64, as in `Estimates`.
     """
 
     share: Floats
@@ -61,7 +63,7 @@ class SeparateDecodes:
     Attributes
     ----------
     candidates : c strings, in the order of `detected`.
-    per_sample : estimates of each sample; None for a sample without reports.
+    per_sample : (T,) estimates of each sample. None for a sample without reports.
     pooled : estimates of all samples together, at half of the error rate.
     detected : (c,) bool. True if the pooled samples or any single sample detect the string.
     error_control : the error control of each sample's decode. Its confidence level is higher than
@@ -83,7 +85,7 @@ class SeparateDecodes:
         Parameters
         ----------
         order : (c,) int64. Indices of `candidates`, in the order of the columns.
-        estimates : t estimates; None leaves a row of NaN.
+        estimates : (T,) estimates. None leaves a row of NaN.
         """
         names = [self.candidates[i] for i in order]
         tables = {name: np.full((len(estimates), len(names)), np.nan) for name in _COLUMNS}
@@ -131,9 +133,10 @@ def decode_separately(
 
     Parameters
     ----------
-    samples : t lists of collections.
-    listed : the candidates; None if the bits are categories.
+    samples : T lists of collections.
+    listed : the candidates. None if the bits are categories.
     error_control : the requested error rate and confidence level.
+    progress : function that reports the progress.
     complete : True if every value is in one of the categories.
     """
     error_control = error_control.for_several_tests()
@@ -209,7 +212,7 @@ def _detect_overall(
     per_sample: Sequence[Estimates],
     error_control: ErrorControl,
 ) -> Booleans:
-    """Return which strings, (c,), the pooled samples or any single sample detect.
+    """Decide which strings the pooled samples or any single sample detect, (c,) bool.
 
     The p-value of a string is twice the smaller of two p-values: the p-value of the pooled samples,
     and T times the smallest p-value of T samples (Bonferroni). Every string that the pooled samples

@@ -1,4 +1,10 @@
-"""Contrasts of samples: requested weights, estimated changes, and which changes are significant."""
+"""Contrasts of samples: requested weights, estimated changes, and which changes are significant.
+
+A contrast goes through three records: `RequestedContrast` (weights and name), `Changes` (the
+estimate of each candidate, `change_regression`), and `SampleContrast` (with decisions, for tables).
+`decide_contrasts` controls the error rate over all candidates and all contrasts of one kind
+together: three differences of 100 candidates are 300 tests.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +28,20 @@ samples, "thirds" the last third of the samples with the first, "step" one perio
 before, "rest" a segment with all other segments, "own" samples by weights of the analyst."""
 
 UNTESTED_KIND: Final = "thirds"
-"""The kind that is never significant, because the slope tests the same change.
-"""
+"""The kind whose changes are never significant, because the slope tests the same change. A second
+test would double the false alarms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestedContrast:
-    """A requested contrast: t weights, and the samples whose shares are displayed before and after.
+    """A requested contrast of T samples: weights, and the shares that are displayed beside it.
 
     Attributes
     ----------
     kind, name : as in `SampleContrast`.
-    weights : (t,) float64; they sum to 0.
-    before, after : (t,) float64. Weights of samples that sum to 1.
+    weights : (T,) float64. They sum to 0.
+    before, after : (T,) float64. Weights, each with sum 1, of the mean shares that tables display
+        before and after the change.
     """
 
     kind: Kind
@@ -45,7 +52,10 @@ class RequestedContrast:
 
     @classmethod
     def from_weights(cls, kind: Kind, name: str, weights: Floats) -> RequestedContrast:
-        """Request weights; samples of negative weight come before samples of positive weight."""
+        """Request a contrast from its weights.
+
+        Samples of negative weight are displayed as `before`, samples of positive weight as `after`.
+        """
         before, after = (np.maximum(sign * weights, 0.0) for sign in (-1, 1))
         return cls(
             kind=kind,
@@ -58,13 +68,13 @@ class RequestedContrast:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleContrast:
-    """A weighted sum of samples, c rows in the order of `Comparison.candidates`.
+    """A weighted sum of T samples for c candidates, in the order of `Comparison.candidates`.
 
     Attributes
     ----------
     kind : a `Kind`.
     name : the compared samples, such as "from May to June".
-    weights : (t,) float64, one weight for each sample. The weights sum to 0.
+    weights : (T,) float64, one weight for each sample. The weights sum to 0.
     how : "rows" if rows were subtracted, so that unchanged strings cancel; "answers" if the bits
         are categories; "separate" if the samples have no shape in common and their estimates were
         subtracted.
@@ -76,12 +86,12 @@ class SampleContrast:
     changed : (c,) bool. Significance at the error rate over all candidates and all contrasts of one
         kind.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals that hold for all changed candidates
-        together; NaN for unchanged candidates.
+        together. NaN for unchanged candidates.
     direction : c texts: "newcomer", "leaver", "rise" or "fall", of segments "more" or "less"; empty
         if the change is not significant.
     unchanged_p_value : p-value of the test that nothing changed at all.
-    rows_p_value : p-value of the part of that test that uses all bits and no candidates; None
-        without rows.
+    rows_p_value : p-value of the part of that test that uses all bits and no candidates. None
+        unless `how` is "rows".
     """
 
     kind: Kind
@@ -108,7 +118,7 @@ class SampleContrast:
         return int(self.changed.sum())
 
     def ordered(self, order: Integers) -> SampleContrast:
-        """Return the contrast with its candidates in another order."""
+        """Return the contrast with its candidates in another order, (c,) indices."""
         columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, column in columns.items():
             if isinstance(column, np.ndarray) and name != "weights":
@@ -116,7 +126,7 @@ class SampleContrast:
         return SampleContrast(**columns)
 
     def row(self, i: int) -> dict[str, Any]:
-        """Return the numbers of candidate i; a number that is NaN becomes None."""
+        """Return the numbers of candidate i as a dictionary. A number that is NaN becomes None."""
         names = ["before", "after", "estimate", "std_error", "ci_low", "ci_high"]
         names += ["ci_low_adjusted", "ci_high_adjusted"] if self.changed[i] else []
         return {
@@ -138,7 +148,8 @@ def decide_contrasts(
     Parameters
     ----------
     pairs : requested contrasts of one kind, and their estimated changes.
-    shares, detected : (t, c). Separate estimates of each sample; NaN without reports.
+    shares : (T, c) float64. Separate estimates of each sample. NaN without reports.
+    detected : (T, c) bool. True if the sample detects the candidate.
     error_control : the error rate of `changed`, and the confidence level of the intervals.
     """
     p_values = np.concatenate([changes.p_value for _, changes in pairs])
@@ -148,9 +159,9 @@ def decide_contrasts(
         threshold = -1.0
     error = 1 - error_control.confidence
     # False coverage rate [BB14]: the R changed of n candidates get intervals at 1 - R alpha / n.
-    adjusted = error * max(int((p_values <= threshold).sum()), 1) / len(p_values)
+    adjusted_error = error * max(int((p_values <= threshold).sum()), 1) / len(p_values)
     for requested, changes in pairs:
-        (low, high), (low_adjusted, high_adjusted) = map(changes.interval, (error, adjusted))
+        (low, high), (low_adjusted, high_adjusted) = map(changes.interval, (error, adjusted_error))
         changed = changes.p_value <= threshold
         before, after = (
             weights[weights > 0] @ shares[weights > 0]
@@ -159,6 +170,7 @@ def decide_contrasts(
         is_detected = [
             np.asarray(detected[sign * requested.weights > 0].any(axis=0)) for sign in (-1, 1)
         ]
+        # Bonferroni over the candidates.
         smallest = min(float(changes.p_value.min()) * len(changed), 1.0)
         test_p_values = (
             [smallest] if changes.rows_p_value is None else [smallest, changes.rows_p_value]
@@ -179,7 +191,7 @@ def decide_contrasts(
             ci_low_adjusted=np.where(changed, low_adjusted, np.nan),
             ci_high_adjusted=np.where(changed, high_adjusted, np.nan),
             direction=np.where(
-                changed, _directions(requested.kind, changes.estimate > 0, *is_detected), ""
+                changed, _name_directions(requested.kind, changes.estimate > 0, *is_detected), ""
             ),
             # Bonferroni over the two tests: the smallest p-value of a candidate, and the test of
             # all rows.
@@ -188,8 +200,20 @@ def decide_contrasts(
         )
 
 
-def _directions(kind: str, rises: Booleans, before: Booleans, after: Booleans) -> NDArray[np.str_]:
-    """Name each change: a newcomer is detected in a sample after, and in no sample before."""
+def _name_directions(
+    kind: str, rises: Booleans, before: Booleans, after: Booleans
+) -> NDArray[np.str_]:
+    """Name each change, (c,).
+
+    A newcomer is detected in a sample after the change, and in no sample before. A leaver is
+    detected before, and in no sample after.
+
+    Parameters
+    ----------
+    kind : a `Kind`.
+    rises : (c,) bool. True for changes above 0.
+    before, after : (c,) bool. True if a sample before, or after, detects the candidate.
+    """
     if kind == "rest":
         return np.where(rises, "more", "less")
     up = np.where(after & ~before, "newcomer", "rise")

@@ -1,4 +1,17 @@
-"""`Samples`: several collections of the same values, and weighted sums of their shares."""
+"""`Samples`: several collections of the same values, and weighted sums of their shares.
+
+`compare_samples`, `compare_segments` and `trend` create a `Samples` and request contrasts. With T
+samples, weights w_t of sum 0 and beta_t the shares of a string, a contrast is sum of w_t beta_t: a
+change. There are three ways to estimate it:
+
+| counts | estimator | `Changes.how` |
+|---|---|---|
+| categories | sums of the shares, with exact intervals (`category_changes`) | "answers" |
+| strings with common k, h and m | regression on subtracted bits (`change_regression`) | "rows" |
+| strings without common k, h and m | sums of the separate decodes | "separate" |
+
+Subtracting bits is better, because unchanged strings cancel, candidates or not.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +50,13 @@ _ASSUMPTION_SOURCES: Final = {
 """Sentence parts that explain where the assumed number of reports per device comes from."""
 
 _STD_ERROR_RANGE: Final = (1e-9, 1e6)
-"""Smallest and largest standard error that determines a weight, so that no weight is infinite or 0.
-"""
+"""Smallest and largest standard error that determines the precision of a sample, so that no weight
+of a trend line is infinite or 0."""
 
 _SUM_TOLERANCE: Final = 1e-9
-"""Largest absolute sum of the weights of a contrast, relative to the largest weight."""
+"""Largest absolute sum of the weights of a contrast, relative to the largest weight. Rounding
+errors of weights that sum to 0 are smaller. With a larger sum, unchanged strings would not
+cancel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,12 +65,12 @@ class Samples:
 
     Attributes
     ----------
-    added : the added collections of each of t samples; None for a sample without reports.
-    candidates : the strings; None if the bits are categories.
+    added : the added collections of each of T samples. None for a sample without reports.
+    candidates : the strings. None if the bits are categories.
     separate : the decodes of each sample, and of all samples pooled.
     device_correlation : rho, the correlation of the device noise of any two samples: 0 if they
-        share no device, 1 if they share all devices with reports in proportion; None if it is
-        unknown.
+        share no device, 1 if they share all devices and each device has the same part of the
+        reports of every sample. None if it is unknown.
     complete : True if every value is in one of the categories.
     error_control : the requested error rate and confidence level.
     """
@@ -82,8 +97,10 @@ class Samples:
 
         Parameters
         ----------
-        collections : t samples, each a list of collections.
-        candidates : strings, as for `decode`.
+        collections : T samples, each a list of collections.
+        candidates, complete, progress : as for `decode`.
+        error_control : the requested error rate and confidence level.
+        device_correlation : rho, or None if it is unknown.
 
         Raises
         ------
@@ -110,15 +127,15 @@ class Samples:
 
     @property
     def nonempty(self) -> Integers:
-        """The indices of the samples with reports."""
+        """(x,) int64, increasing. Indices of the samples with reports."""
         return np.flatnonzero([sample is not None for sample in self.added])
 
     @property
     def precision(self) -> Floats:
-        """The weight of each sample, (t,), in a line through all samples.
+        """(T,) float64. Weight of each sample in a line through all samples.
 
-        A weight is 1 / variance, where the variance is that of the median candidate. Samples
-        without reports have weight 0.
+        A weight is 1 / variance, where the variance is that of the candidate with the median
+        standard error. Samples without reports have weight 0.
         """
         return np.array(
             [
@@ -143,7 +160,8 @@ class Samples:
 
         Parameters
         ----------
-        weights : (t,) float64. The weights sum to 0. The weight of a sample without reports is 0.
+        weights : (T,) float64. The weights sum to 0. The weight of a sample without reports is 0.
+        progress : function that reports the progress.
 
         Raises
         ------
@@ -178,6 +196,16 @@ class Samples:
         weights: Floats,
         progress: Progress,
     ) -> Changes:
+        """Estimate the changes of strings over the u samples with a weight.
+
+        Parameters
+        ----------
+        candidates : c strings.
+        added, per_sample : (u,) counts and separate decodes of the samples.
+        weights : (u,) float64, none of them 0.
+        progress : function that reports the progress.
+        """
+        # Rows of a decode are sorted by share. `orders` brings them into the order of candidates.
         orders = [estimates.indices_of(candidates.strings) for estimates in per_sample]
         shares, errors = (
             np.array(
@@ -190,18 +218,18 @@ class Samples:
         )
         params = shared_params(added)
         if not params:
-            # No parameter set of one sample sets the same bits as one of another sample, so rows
-            # cannot be subtracted.
+            # The samples have no k, h, m, hash layout and normalizer in common. A string sets
+            # different bits in each sample, so rows cannot be subtracted.
             return _add_separate_estimates(shares, errors, weights, self.device_correlation)
         design = Design(candidates, params)
         explained = np.array(
-            [_explained_rows(estimates, candidates, design) for estimates in per_sample]
+            [_compute_explained_rows(estimates, candidates, design) for estimates in per_sample]
         )
         target = build_contrast_rows(
             added, weights, explained, device_correlation=self.device_correlation
         )
         if not target.reports.any():
-            # No cohort has reports in all samples.
+            # No cohort has reports in all samples, so no row has a difference.
             return _add_separate_estimates(shares, errors, weights, self.device_correlation)
         # The regression treats the h rows of a string in a cohort as independent measurements. But
         # the devices of the string are spread over the cohorts once and not once for each bit. The
@@ -216,7 +244,7 @@ class Samples:
         return estimate_string_changes(target, candidates, (1 - 1 / h) * sampled, progress)
 
     def describe_assumptions(self, sample: str, between: str) -> str:
-        """Return one line about the assumed devices within and between samples.
+        """Write one line about the assumed devices within and between samples.
 
         Parameters
         ----------
@@ -251,13 +279,13 @@ class Samples:
 
 
 def _add_sample(collections: Sequence[Counts]) -> AddedCollections | None:
-    """Add the collections of a sample as `decode` does; return None without reports."""
+    """Add the collections of a sample as `decode` does. Return None if there are no reports."""
     # The name of the metric does not matter: two metrics may be compared.
     return add_collections(collections) if any(counts.n_reports for counts in collections) else None
 
 
-def _explained_rows(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
-    """Return the sum of the detected strings' shares in each row, (n,)."""
+def _compute_explained_rows(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
+    """Compute the sum of the detected strings' shares in each row of the design, (n,)."""
     order = estimates.indices_of(candidates.strings)
     detected = estimates.detected[order]
     chosen = np.flatnonzero(detected)
@@ -276,6 +304,12 @@ def _add_separate_estimates(
     The samples have different k, h or m, so neither collisions nor device noise cancel. With rho
     unknown or above 0, the variance is the largest possible, because the device noise of different
     bits has no known correlation.
+
+    Parameters
+    ----------
+    shares, errors : (u, c) float64. Separate estimates of each sample, and their standard errors.
+    weights : (u,) float64.
+    device_correlation : rho, or None if it is unknown.
     """
     estimate = weights @ shares
     assumed_correlation = 0.0 if device_correlation == 0 else None
@@ -284,8 +318,8 @@ def _add_separate_estimates(
         z = np.where(np.isfinite(std_error), np.abs(estimate) / std_error, 0.0)
 
     def interval(error: float) -> tuple[Floats, Floats]:
-        reach = float(-special.ndtri(error / 2))
-        return estimate - reach * std_error, estimate + reach * std_error
+        critical_value = float(-special.ndtri(error / 2))
+        return estimate - critical_value * std_error, estimate + critical_value * std_error
 
     return Changes(
         estimate=estimate,

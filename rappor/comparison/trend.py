@@ -1,4 +1,14 @@
-"""`trend`: the share of each string by day, week or month, and tests of its changes."""
+"""`trend`: the share of each string by day, week or month, and tests of its changes.
+
+The samples are consecutive periods. Three kinds of contrasts (weighted sums of the periods, with
+weights that sum to 0) answer three questions:
+
+| kind | question | weights |
+|---|---|---|
+| slope | did a share change over the whole range? | the trend line's, see `_request_contrasts` |
+| thirds | by how much? | mean of the last third minus mean of the first third |
+| step | when? | one period minus the period before |
+"""
 
 from __future__ import annotations
 
@@ -51,11 +61,12 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
         candidates.
     by : "day", "week" or "month", no finer than the counts. By default the length of the counts'
         periods.
-    smooth : number of periods that are decoded together, each with the periods before it, for
-        smoothed estimates; 1 for none.
+    smooth : number of periods of a moving window, for smoothed estimates: each period is decoded
+        together with the `smooth` - 1 periods before it. 1 for no smoothed estimates.
     error_control : error rate of the detected strings, of the slopes and of the steps, and the
         confidence level. The method "adaptive" is applied to detected strings as "bh".
     complete : as for `decode`: every value is in one of the categories or buckets.
+    progress : as for `decode`.
 
     Returns
     -------
@@ -65,7 +76,7 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     Raises
     ------
     ParamsError
-        `released` is no Released, or an argument is outside its range.
+        `released` is no `ReleasedCounts`, or an argument is outside its range.
     DecodeError
         There are no reports or no candidates, or the counts do not fit together.
 
@@ -135,7 +146,16 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
 
 
 def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[RequestedContrast]:
-    """Yield the slope, the last third against the first, and the steps between periods."""
+    """Yield the slope, the last third against the first, and the steps between periods.
+
+    With d_t the middle day of period t, p_t its precision (1 / variance of a share) and D the days
+    between the first and the last period, the change along the generalised least-squares line has
+    the weights
+
+        D p_t (d_t - mean d) / sum of p_t (d_t - mean d)^2,    mean d weighted by p_t
+
+    Periods without reports have the weight 0.
+    """
     nonempty, unit = samples.nonempty.tolist(), np.eye(len(columns))
     if len(nonempty) < 2:
         return
@@ -143,10 +163,10 @@ def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[
     days = np.array([(_day(sample.first) + _day(sample.last)) / 2 for sample in columns])
     days -= days[0]
     precision = samples.precision
-    n = max(len(nonempty) // 3, 1)
-    first, last = (unit[part].sum(axis=0) * precision for part in (nonempty[:n], nonempty[-n:]))
+    n_third = max(len(nonempty) // 3, 1)
+    thirds = (nonempty[:n_third], nonempty[-n_third:])
+    first, last = (unit[third].sum(axis=0) * precision for third in thirds)
     first, last = first / first.sum(), last / last.sum()
-    # Generalised least squares: the line through all shares, each by its precision.
     centered = days - np.average(days, weights=precision)
     slope = precision * centered / (precision * centered**2).sum()
     yield RequestedContrast(
@@ -156,6 +176,7 @@ def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[
         before=first,
         after=last,
     )
+    # With two periods, thirds and steps would repeat the slope.
     if len(nonempty) > 2:
         yield RequestedContrast.from_weights(
             "thirds", "from the first third to the last", last - first
@@ -166,6 +187,7 @@ def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[
 
 
 def _day(day: datetime.date | None) -> int:
+    """Return the ordinal number of a period's day. Periods of a trend always have days."""
     assert day is not None
     return day.toordinal()
 

@@ -1,4 +1,9 @@
-"""Candidates for the next part of a string: every kept prefix, extended by all continuations."""
+"""Candidates for the next part of a string: every kept prefix, extended by all continuations.
+
+A *continuation* is a string over the alphabet that is appended to a prefix. The candidates are a
+product (prefixes times continuations), which `decode` reads as a stream, so that 20 million of them
+need no memory.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +22,24 @@ _CANDIDATES: Final = 20_000_000
 prefixes miss fewer strings, but every candidate makes the last test stricter and slower."""
 
 _LEAST_KEPT: Final = 50
-"""Smallest default number of kept prefixes."""
+"""Smallest default number of kept prefixes. With a large alphabet, 20 million candidates would
+allow fewer prefixes, and frequent strings would be missed."""
 
 
 def continue_prefixes(
     kept: Sequence[str], length: int, longest: int, alphabet: str, known: Candidates, part: str
 ) -> Candidates:
-    """Build a stream of candidates by extending prefixes of `length` characters.
+    """Build a stream of candidates by extending kept prefixes.
 
-    A candidate has at most `longest` characters. A shorter prefix is a complete string and is not
-    extended. The part of each known string comes first.
+    Parameters
+    ----------
+    kept : the kept prefixes of the part before.
+    length : number of characters of that part's prefixes. A shorter prefix is a complete string and
+        is not extended.
+    longest : largest number of characters of a candidate.
+    alphabet : characters of the continuations.
+    known : known strings. Their pieces for this part come first.
+    part : name of the next part.
 
     Raises
     ------
@@ -45,21 +58,29 @@ def continue_prefixes(
 
 
 def count_continuations(characters: int, added: int) -> int:
-    """Compute the number of continuations of a prefix by at most `added` characters.
+    """Compute the number of continuations of a prefix.
 
-    `characters` is the size of the alphabet.
+    Parameters
+    ----------
+    characters : number of characters of the alphabet.
+    added : largest number of characters of a continuation.
+
+    Examples
+    --------
+    >>> count_continuations(26, 2)
+    703
     """
     number: int = sum(characters**n for n in range(added + 1))
     return number
 
 
 def count_kept_prefixes(characters: int, added: int) -> int:
-    """Compute the default number of kept prefixes, each extended by at most `added` characters."""
+    """Compute the default number of kept prefixes, with the arguments of `count_continuations`."""
     return max(_CANDIDATES // count_continuations(characters, added), _LEAST_KEPT)
 
 
 def select_best_prefixes(estimates: Estimates, most: int) -> list[str]:
-    """Select the prefixes with the largest positive z scores.
+    """Select at most `most` prefixes with the largest positive z scores, the largest first.
 
     Raises
     ------

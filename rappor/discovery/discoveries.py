@@ -1,4 +1,8 @@
-"""The result of a discovery: detected strings, and prefixes with undetected strings."""
+"""The result of a discovery: detected strings, and prefixes with undetected strings.
+
+`rappor.discovery.part_by_part.discover` returns it. All shares are shares of the reports of one
+part: reports of the complete string for strings, reports of the prefix for prefixes.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,18 @@ from rappor.decoding.estimates import Estimates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """Summary of the devices that reported one prefix, such as "prefix:3".
+    """Summary of the decode of one prefix part, such as "prefix:3".
 
     Attributes
     ----------
-    part : the part of the string.
-    reports : number of reports.
-    candidates : number of tested prefixes.
-    detected : number of detected prefixes, each part alone. The number has no influence on the
-        search.
-    kept : number of the best prefixes, which were extended.
+    part : name of the part.
+    reports : number of reports of this part.
+    candidates : number of prefixes that were candidates.
+    detected : number of prefixes that the decode of this part detects. The search does not use it.
+    kept : number of the best prefixes, which were extended to candidates of the next part.
     unallocated : share of the reports that no detected prefix explains: rare prefixes, and prefixes
         with a character outside the alphabet.
-    unallocated_std_error : its standard error.
+    unallocated_std_error : standard error of `unallocated`.
     """
 
     part: str
@@ -39,7 +42,7 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """A detected prefix with a larger share than the detected strings that begin with it.
+    """A detected prefix with a larger share than the detected strings that begin with the prefix.
 
     The remaining strings are too rare or too long, or have a character outside the alphabet.
 
@@ -64,11 +67,11 @@ class Unfinished:
 
     @property
     def rest_std_error(self) -> float:
-        """Its standard error.
+        """Standard error of `rest`.
 
-        The two shares come from different devices, so their errors are independent.
+        The two shares come from different devices, so their errors are independent, and their
+        squares add.
         """
-        # Standard errors of independent estimates add as squares.
         return math.hypot(self.std_error, self.found_std_error)
 
 
@@ -78,13 +81,26 @@ class DiscoveredStrings:
 
     Attributes
     ----------
-    estimates : the last test, with a row for each of the best candidates. Its detected strings are
-        the result.
+    estimates : the decode of the complete strings, with a row for each of the best candidates. Its
+        detected strings are the result.
     prefixes : summaries of the prefixes, the shortest first.
     unfinished : prefixes with undetected strings, the largest remainder first.
     alphabet : characters of the candidates.
     learned : True if the alphabet was learned from the first part.
     longest : largest number of characters of a candidate.
+
+    Examples
+    --------
+    >>> from rappor import Params, Population, discover
+    >>> from rappor.protocol.parts import Part
+    >>> from rappor.simulation import simulate_parts
+    >>> words = Population(["fish", "bird", "cat"], [3, 2, 1])
+    >>> parts = [Part("prefix:2", 0.3), Part("whole")]
+    >>> params = Params.profile("balanced")
+    >>> counts = simulate_parts(words, params, parts, n_reports=100_000, seed=1)
+    >>> discovered = discover(counts, "abcdefghijklmnopqrstuvwxyz")
+    >>> [prefixes.part for prefixes in discovered.prefixes], discovered.longest
+    (['prefix:2'], 4)
     """
 
     estimates: Estimates
@@ -103,7 +119,7 @@ class DiscoveredStrings:
 
     @property
     def strings(self) -> tuple[str, ...]:
-        """Detected strings."""
+        """Detected strings, most frequent first."""
         return tuple(self.estimates.detected_candidates)
 
     @property

@@ -1,4 +1,25 @@
-"""Discover frequent strings without a list of candidates, part by part."""
+"""Discover frequent strings without a list of candidates, part by part.
+
+A metric with parts asks each device for one piece of its string: some devices report the first
+three letters (part "prefix:3"), all other devices the complete string (part "whole"). A device
+reports one part, with its whole privacy budget.
+
+How to think about it: the search is a beam search over prefixes.
+
+1. The candidates of the first part are all strings over an alphabet of at most its length. `decode`
+   estimates their shares.
+2. The best prefixes are kept. Every kept prefix, continued by all strings over the alphabet, makes
+   the candidates of the next part.
+3. The last part is "whole". Its decode tests the candidates, and its detected strings are the
+result.
+
+*Example.* Parts "prefix:2" and "whole", alphabet a to z. The first decode has 1 + 26 + 26^2 = 703
+candidates: the empty string, letters and pairs. If "ki" and "li" are kept, the second decode has
+2 (1 + 26 + 26^2) candidates: "ki", "kia", ..., "kiwi", ..., "lizz".
+
+Error control: prefixes are ranked and not tested, and only the last test announces strings. Its
+devices took no part in choosing its candidates, so its error rate is valid.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +48,12 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.parts import WHOLE, extract_part, parse_prefix_length
 
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
-"""Printable ASCII characters."""
+"""Printable ASCII characters, from space to tilde."""
 _CODES: Final = 0x110000
-"""Number of code points of Unicode."""
+"""Number of code points of Unicode: 0x10FFFF is the largest one."""
 _SEARCHED_NOWHERE: Final = ("Cc", "Cn", "Co", "Cs")
-"""Categories of Unicode that no alphabet contains: controls, unassigned, private use, surrogates.
-"""
+"""General categories of Unicode whose characters are not searched: controls, unassigned, private
+use, and surrogates. Texts of people do not contain them."""
 
 _BEYOND: Final = 4.0
 """Standard errors by which the share of a prefix must exceed the share of its strings to count as
@@ -66,9 +87,9 @@ def discover(  # noqa: PLR0913 - what may be searched for
     alphabet : characters of the strings. Without it, the first part is searched for printable
         ASCII, or for all of Unicode if it is `prefix:1`. The alphabet then contains the characters
         of the detected prefixes and of the known strings.
-    known : further candidates of the last test.
-    listed : strings that the metric's entry lists. They are candidates and come first in the
-        result.
+    known : further candidates of the last test. Their prefixes are candidates of the earlier parts.
+    listed : strings that the metric's entry in the registry lists. They are candidates, and their
+        rows come first in the result, detected or not.
     longest : largest number of characters of a string. By default, the last prefix is extended by
         the difference of its length and that of the prefix before it.
     keep : number of prefixes of a part that are extended. By default, the number that makes 20
@@ -78,7 +99,8 @@ def discover(  # noqa: PLR0913 - what may be searched for
 
     Returns
     -------
-    The detected strings, most frequent first.
+    DiscoveredStrings: the detected strings with their estimates, most frequent first, and a summary
+    of each part.
 
     Raises
     ------
@@ -113,6 +135,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     )
 
     def decode_part(part: str, kept: Sequence[str], length: int, longest: int) -> Estimates:
+        """Decode a part whose candidates continue kept prefixes of `length` characters."""
         return decode(
             parts[part],
             continue_prefixes(kept, length, longest, letters, known_strings, part),
@@ -122,6 +145,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
         )
 
     letters = _select_searched_characters(lengths[1]) if alphabet is None else alphabet
+    # The first part continues the empty prefix.
     kept: Sequence[str] = [""]
     summaries: list[Prefixes] = []
     for part, before, length, after in zip(
@@ -148,7 +172,10 @@ def discover(  # noqa: PLR0913 - what may be searched for
 
 
 def _compute_lengths(prefix_parts: Sequence[str], longest: int | None) -> list[int]:
-    """Return 0, the lengths of the prefixes, and the length of the longest string."""
+    """Return 0, the lengths of the prefixes, and the length of the longest string, in characters.
+
+    Two parts "prefix:3" and "prefix:6" give [0, 3, 6, 9] by default.
+    """
     lengths = [0, *map(parse_prefix_length, prefix_parts)]
     # By default the strings are one step longer than the last prefix.
     if longest is None:
@@ -171,7 +198,18 @@ def _summarise_prefixes(part: str, estimates: Estimates, n_kept: int) -> Prefixe
 
 
 def _find_unfinished(part: str, prefixes: Estimates, strings: Estimates) -> tuple[Unfinished, ...]:
-    """Compare detected prefixes with the detected strings. The largest remainder comes first."""
+    """Find the detected prefixes whose share exceeds the share of their detected strings.
+
+    Parameters
+    ----------
+    part : the last prefix part, such as "prefix:3".
+    prefixes : the decode of this part.
+    strings : the decode of the complete strings.
+
+    Returns
+    -------
+    The unfinished prefixes, the largest remainder first.
+    """
     # Sum the detected strings of each prefix. Variances are added as for independent estimates.
     shares: dict[str, tuple[float, float]] = {}
     for i in np.flatnonzero(strings.detected):
@@ -187,7 +225,10 @@ def _find_unfinished(part: str, prefixes: Estimates, strings: Estimates) -> tupl
 
 
 def _compare_prefix(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
-    """Compare one prefix with the sum of the detected strings that begin with it."""
+    """Compare prefix i with the sum of the detected strings that begin with it.
+
+    `share` and `variance` belong to the sum.
+    """
     return Unfinished(
         prefix=prefixes.candidates[i],
         proportion=float(prefixes.share[i]),
