@@ -1,13 +1,23 @@
 """Distribution function, mean and quantiles of the numbers in buckets.
 
+`describe_numbers` is the public function. The input is the decode of a metric whose values are
+numbers in buckets. The output is a list of contrasts with intervals.
+
 Theory of operation
 -------------------
+| symbol | meaning | shape |
+|---|---|---|
+| s | shares of the k buckets | (k,) |
+| S | sum of s: share of the reports with a number in a bucket | number |
+| r | a statistic, the ratio a's / S with weights a of the buckets | number |
+| A_j | event that the share below edge j is more than c standard errors from the truth | |
+| c | half width of the band, in standard errors | number |
+
 All statistics describe the reports whose number is in a bucket: shares divided by their sum S. The
 derivative of such a ratio r = a's / S by the shares s is (a - r) / S. The ratio is therefore a
 contrast with these weights, and its standard error comes from the joint covariance.
 
-The band of the distribution function covers all edges at once. Let A_j be the event that edge j is
-more than c standard errors away. Then
+The band of the distribution function covers all edges at once, because
 
     P(any A_j) <= sum P(A_j) - sum P(A_j and A_j+1)
 
@@ -35,17 +45,18 @@ from rappor.decoding.estimates import Estimates
 from rappor.protocol.encodings import get_encoding
 
 LEVELS: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Levels of the quantiles in the result."""
+"""Levels of the quantiles in the result: shares of the numbers below a quantile."""
 
 _FEWEST: Final = 5.0
-"""Smallest S, in its standard errors. The ratio to a smaller sum is not nearly normal."""
+"""Smallest S, in its standard errors. The ratio to a smaller sum is not nearly normal, and an
+interval would cover too rarely."""
 
 _FARTHEST: Final = 40.0
-"""Largest half width of a band, in standard errors. Beyond, a normal distribution has no
-probability."""
+"""Largest half width of a band, in standard errors. A normal distribution has no probability beyond
+that a float64 could represent."""
 
 _HALVINGS: Final = 60
-"""Number of bisections: down to the rounding error of a float64."""
+"""Number of bisections. They find a half width to the rounding error of a float64."""
 
 
 def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
@@ -55,10 +66,27 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     ----------
     estimates : the decode of a metric with the encoding `buckets`.
 
+    Returns
+    -------
+    Contrasts in this order: the share below each edge, with a band that contains all shares at
+    once; the mean, unless there is only one edge; the quantiles of `LEVELS`. Mean and quantiles are
+    in the unit of the numbers. All other intervals are for each contrast alone.
+
     Raises
     ------
     DecodeError
         The encoding has no buckets, or hardly any report has a number in a bucket.
+
+    Examples
+    --------
+    >>> from rappor import Params, Population, decode, simulate_counts
+    >>> params = Params.profile("balanced", encoding="buckets", categories=("0", "10", "20"))
+    >>> counts = simulate_counts(
+    ...     Population(["5", "15"], [1, 1]), params, n_reports=100_000, seed=1
+    ... )
+    >>> names = [contrast.name for contrast in describe_numbers(decode(counts))]
+    >>> names[:4], names[-3]
+    (['below 0', 'below 10', 'below 20', 'mean'], 'median')
     """
     edges = np.array(get_encoding(estimates.collections[0].params).edges)
     if not len(edges):
@@ -73,11 +101,14 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
         )
 
     def compute_ratios(weights: Floats) -> tuple[Floats, Floats]:
+        """Compute ratios r, (t,), with weights a, (t, k), and their covariance, (t, t)."""
         value = weights @ shares / total
         derivative = (weights - value[:, None]) / total
         return value, derivative @ covariance @ derivative.T
 
     below_edges, covariances = compute_ratios(np.tri(k)[:-1])
+    # The mean counts each number as the middle of its bucket, and numbers beyond the outer edges as
+    # the edge.
     inner = (edges[:-1] + edges[1:]) / 2
     (mean,), ((variance,),) = compute_ratios(np.concatenate([edges[:1], inner, edges[-1:]])[None])
     confidence = estimates.error_control.confidence
@@ -86,14 +117,13 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
         compute_band_critical_value(covariances, 1 - confidence),
     )
     return (
-        # With one edge every number counts as that edge, so there is no mean.
         *(
             Contrast.from_variance(f"below {edge:g}", value, edge_variance, joint_reach)
             for edge, value, edge_variance in zip(
                 edges, below_edges, covariances.diagonal(), strict=True
             )
         ),
-        # Of one edge every number counts as that edge, which is no mean.
+        # With one edge every number counts as this edge, which is no mean.
         *(
             [Contrast.from_variance("mean", mean, variance, reach, is_share=False)]
             if len(edges) > 1
@@ -104,7 +134,17 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
 
 
 def compute_band_critical_value(covariance: Floats, allowed: float) -> float:
-    """Compute the half width, in standard errors, of a band that misses with this probability."""
+    """Compute the half width c of a band that misses the truth with a given probability.
+
+    Parameters
+    ----------
+    covariance : (e, e) float64. Covariance of the shares below e edges.
+    allowed : probability that the share below any edge is outside the band.
+
+    Returns
+    -------
+    The half width, in standard errors.
+    """
     # An edge without variance is never outside the band, and its correlation is undefined.
     is_random = covariance.diagonal() > 0
     scale = np.sqrt(covariance.diagonal()[is_random])
@@ -122,7 +162,17 @@ def compute_band_critical_value(covariance: Floats, allowed: float) -> float:
 
 
 def _compute_joint_tail(limit: float, correlation: Floats) -> Floats:
-    """Compute P(|x| > limit and |y| > limit) of two normal numbers with each correlation (Owen)."""
+    """Compute P(|x| > limit and |y| > limit) of two standard normal numbers by Owen's T function.
+
+    Parameters
+    ----------
+    limit : the limit, above 0.
+    correlation : (t,) float64. Correlations of t pairs.
+
+    Returns
+    -------
+    (t,) float64.
+    """
     # Correlations of 1 and -1 divide by zero. Owen's function is exact for the infinite slope.
     with np.errstate(divide="ignore"):
         slope = np.sqrt((1 - correlation) / (1 + correlation))

@@ -1,7 +1,8 @@
 """EstimatesReport: the complete content of a page about one decode, as one record.
 
-A page, a notebook and a terminal display the record, and none of them computes. The record counts
-rows, cells and cohorts beyond a readable number instead of listing them.
+`report` builds the record from `Estimates`. Pages of `rappor.reporting` render it, and compute
+nothing. The record contains a readable number of rows, residuals and cohorts, and the numbers of
+those that it omits.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ LISTED: Final = 1000
 """Largest number of rows on a page. Further rows are counted."""
 
 CHARTED: Final = 10
-"""Largest number of detected rows in the chart. `Estimates.remaining` has the total of the rows
-after this number."""
+"""Largest number of detected rows in the chart. It is one of the numbers of `Estimates.remaining`,
+which contains the sum of the rows after it."""
 
 CHARTED_UNDETECTED: Final = 3
-"""Number of undetected rows in the chart: the rows with the smallest p-values."""
+"""Number of undetected rows in the chart. They are the rows with the smallest p-values, so that the
+reader sees the limit of detection."""
 
 CELLS: Final = 64
 """Largest number of rows and columns of a grid of residuals, and of points in a chart of cohorts.
@@ -46,9 +48,9 @@ LARGE: Final = 4.0
 16,000."""
 
 _LISTED_GROUPS: Final = 100
-"""Largest number of identifiability groups on a page."""
+"""Largest number of identifiability groups on a page. A page with more would be hard to read."""
 _PACKAGES: Final = ("rappor", "numpy", "scipy", "scikit-learn")
-"""Packages whose versions the page lists."""
+"""Packages whose versions the page lists, because their rounding may change a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,10 @@ class CollectionReport:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A reviewer's question, an answer, and a verdict: "yes", "no", or "you answer"."""
+    """A reviewer's question, its answer, and a verdict: "yes", "no", or "you answer".
+
+    "you answer" means that the data cannot answer the question.
+    """
 
     question: str
     answer: str
@@ -236,10 +241,13 @@ def hash_candidates(candidates: Sequence[str]) -> str:
 
 
 def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Contrast]:
-    """Yield the shares of groups of rows: all detected, later detected, and unallocated.
+    """Yield the shares of groups of rows: all detected, later detected, unallocated, not listed.
 
-    `after` is the number of first rows that are left out, one of the numbers in
-    `Estimates.remaining`.
+    Parameters
+    ----------
+    estimates : the table.
+    after : number of first rows that "other detected" excludes, one of the numbers of
+        `Estimates.remaining`.
     """
     # A boolean metric has one share, which leaves nothing to explain.
     if math.isnan(estimates.unallocated):
@@ -270,6 +278,7 @@ def _build_mass(estimates: Estimates, name: str, share: float, std_error: float)
 
 def _report_collection(summary: CollectionSummary) -> CollectionReport:
     """Build the report of one parameter set."""
+    # Privacy loss of one report, of the assumed number of reports per device, and of any number.
     sent = math.ceil(summary.repetition.reports_per_device)
     return CollectionReport(
         summary=summary,

@@ -1,9 +1,18 @@
 """Post-stratified shares: weighted totals over segments.
 
-The reports of a sample may contain other proportions of the segments than the population: devices
-of one country report more often, or more of them take part. With a weight W_g for each segment and
-sum W_g = 1, the share of a string in the population is sum W_g beta_g. Its variance is sum W_g^2
-se_g^2, because a device is in one segment.
+A *segment* is a group of devices with the same public properties, such as a country. The reports
+may contain other proportions of the segments than the population: devices of one country report
+more often, or more of them take part. With W_g the weight of segment g (sum 1), beta_g the share of
+a string in the segment and se_g its standard error, the share in the population is
+
+    sum of W_g beta_g,    variance sum of W_g^2 se_g^2
+
+Assumption: a device is in one segment, so the errors of two segments are independent. Inside a
+segment, devices that report must be like devices that do not.
+
+*Example.* 60 % of the reports, but 20 % of the population, are of segment A, where 10 % have a
+string. In B 5 % have the string. All reports together show 8 %, the weighted total is .2 * 10 % +
+.8 * 5 % = 6 %.
 """
 
 from __future__ import annotations

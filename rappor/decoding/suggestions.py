@@ -1,4 +1,9 @@
-"""Suggest candidates: strings of a larger list that explain further bits."""
+"""Suggest candidates: strings of a larger list that devices have beside the known candidates.
+
+A metric has 50 known candidates, and its decode warns that many bits are unexplained. Which of a
+million dictionary words would explain them? Known and listed strings are decoded together, so that
+known strings explain their own bits, and only the listed strings are tested.
+"""
 
 from __future__ import annotations
 

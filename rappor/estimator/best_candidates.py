@@ -1,4 +1,8 @@
-"""The best of many candidates, in bounded memory."""
+"""The best of many candidates, in bounded memory.
+
+`StreamedDesign` offers every block of a stream to `Best`, which keeps the candidates with the
+largest z scores. At most twice as many candidates are in memory as are kept.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,9 @@ class CandidateRows:
     Attributes
     ----------
     index : (r,) int64, increasing. Position of each candidate in the stream.
-    words : (r, 4) uint32, from `rappor.candidates.uncompiled_hashing.hash_texts`.
-    strings : (r,) of bytes.
+    words : (r, 4) uint32. Digest of each string, from
+        `rappor.candidates.uncompiled_hashing.hash_texts`.
+    strings : (r,) objects of type bytes, in UTF-8.
     copies : (r,) int64. Number of times that each string was read.
     z : (r,) float64. Z score of each candidate.
     """

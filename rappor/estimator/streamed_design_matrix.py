@@ -1,6 +1,11 @@
-"""The design matrix of a stream of candidates.
+"""The design matrix of a stream of candidates, for lists that do not fit into memory.
 
-Every pass reads all candidates and keeps the best.
+`StreamedDesign` is the `CandidatePool` of a stream; `Design` is that of a list. Every pass reads
+all candidates, scores each of them, keeps the best candidates in memory and counts the p-values of
+all others in a histogram. A string has the same score as in a list, to the last bit.
+
+Two words: the *digest* of a string is 16 bytes (four words) of its SHA-256, from which the bits of
+all cohorts are computed. The *position* of a candidate is its number in the stream.
 """
 
 from __future__ import annotations
@@ -31,7 +36,8 @@ _FEW_PATTERNS: Final = 1e-3
 refused: identifiability groups would become large, and all members of a group must be in memory."""
 
 _KEPT: Final = 10_000_000
-"""Number of digests that are stored between passes: 160 MB, which save four seconds a pass."""
+"""Largest number of digests that are stored between passes. They take 160 MB and save four seconds
+a pass (measured)."""
 
 
 def can_stream(target: Target, n_candidates: int) -> bool:
@@ -54,8 +60,8 @@ class StreamedDesign:
     ----------
     strings : the candidates in memory after the last pass, in the order of the stream.
     n_streamed : number of strings that a pass reads.
-    n_candidates : number of distinct candidates. Duplicates in memory, and further members of
-        identifiability groups, are not counted.
+    n_candidates : number of distinct candidates. Duplicates in memory, and all but one member of
+        each identifiability group, are not counted.
     """
 
     def __init__(
@@ -171,7 +177,14 @@ class StreamedDesign:
     def _estimate(
         self, words: NDArray[np.uint32], values: Floats, task: ScreeningTask
     ) -> tuple[Floats, Floats]:
-        """Compute one-step estimates of strings from their words, (b, 4)."""
+        """Compute one-step estimates and standard errors of b strings.
+
+        Parameters
+        ----------
+        words : (b, 4) uint32. Digests of the strings.
+        values : (n, 2) float64. Scores and weights of the rows, as in `ScreeningTask`.
+        task : the computation for each candidate.
+        """
         sums = np.zeros((len(words), 2))
         start = 0
         for params in self._params:
@@ -215,5 +228,5 @@ class StreamedDesign:
 
 
 def _compute_p_values(tail: Tail, estimate: Floats, std_error: Floats) -> Floats:
-    """Compute p-values. A candidate with an infinite standard error gets the p-value 1."""
+    """Compute p-values, (b,). A candidate with an infinite standard error gets the p-value 1."""
     return np.where(np.isfinite(std_error), tail(estimate / std_error), 1.0)
