@@ -1,4 +1,4 @@
-"""Contrasts of answers: exact intervals of each share, joined."""
+"""Contrasts of categories: exact intervals of each share, combined."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def answers(shares: list[float], seed: int, n: float = 1e4) -> Counts:
 
 
 def test_answers_are_compared_in_their_order() -> None:
-    """One-hot answers: no candidates, no rows; the change of 10 points is found.
+    """Changes of categories are in the order of the categories, and a change is found.
 
-    Every category has a row; a page says how many of them are in use.
+    Every category has a row, and a page states how many are in use.
     """
     found = compare_samples({"a": answers([5, 5, 0], 0, 5e4), "b": answers([4, 6, 0], 1, 5e4)})
     (each,) = found.contrasts
@@ -44,7 +44,7 @@ def test_answers_are_compared_in_their_order() -> None:
 
 
 def test_test_and_interval_of_an_answer_agree() -> None:
-    """A p-value is below an error rate where the interval of that rate leaves out 0."""
+    """A p-value is below an error rate exactly if the interval of this rate excludes 0."""
     for a, b in ((3, 2), (9, 12), (14, 2)):
         samples = [sample_of(Counts(BOOLEAN, [[ones]], [20])) for ones in (a, b)]
         changes = estimate_category_changes(samples, DIFFERENCE, 0.0, complete=False)
@@ -59,7 +59,7 @@ def test_test_and_interval_of_an_answer_agree() -> None:
 def test_intervals_of_few_answers_hold_exactly(
     shares: tuple[float, float], sizes: tuple[int, ...], weights: tuple[float, ...]
 ) -> None:
-    """All ways in which few devices can answer, each as a category of its own, weighted."""
+    """Over all outcomes of few devices, intervals cover at least at their level."""
     ways = list(itertools.product(*(range(size + 1) for size in sizes)))
     params = Params(
         k=len(ways),
@@ -87,9 +87,9 @@ def test_intervals_of_few_answers_hold_exactly(
 
 
 def test_correlated_answers_are_joined_as_their_errors_are() -> None:
-    """Newcombe's interval at the correlation of the devices' part; mirrored, it is the same.
+    """The interval of correlated samples is Newcombe's, and symmetric under mirroring.
 
-    An end is as far from the estimate as the noise of devices that made a change of that size.
+    The distance of an end contains the noise of devices that made a change of that size.
     """
     samples = [sample_of(answers([5, 3, 2], 4, 300)), sample_of(answers([3, 5, 2], 5, 100))]
     there, back = (
@@ -116,7 +116,7 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
 
 
 def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
-    """The same devices on two days; unknown, it is 0 for a difference, which is the most."""
+    """A device correlation above 0 makes intervals shorter. An unknown one counts as 0."""
     population = Population(["yes", "no"], [3, 7])
     first, second = simulate_days(population, BOOLEAN, n_devices=1e4, n_days=2, seed=1)
     unknown, none, same = (
@@ -129,7 +129,7 @@ def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
 
 
 def test_intervals_of_changes_are_widened_for_their_choice() -> None:
-    """R of n differences are significant: theirs miss with R / n of the probability."""
+    """With R of n differences significant, adjusted intervals have R / n of the error rate."""
     counts = [answers([5, 3, 2], 1), answers([5, 3, 2], 2), answers([3, 5, 2], 3)]
     found = compare_samples(
         dict(zip("abc", counts, strict=True)),
@@ -155,7 +155,10 @@ def test_intervals_of_changes_are_widened_for_their_choice() -> None:
 
 @pytest.mark.parametrize("overlap", [0.0, 1.0])
 def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
-    """Errors are those of the simulation: 400 pairs of days, of other devices or the same ones."""
+    """Changes of a complete metric sum to 0, and their errors are those of 400 simulations.
+
+    The pairs of days are of the same or of different devices.
+    """
     population = Population(list(COLOURS.categories), [5, 3, 2])
     errors, said = [], []
     for seed in range(400):
@@ -175,7 +178,7 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
 
 
 def test_a_complete_metric_is_compared_by_shares_that_sum_to_one() -> None:
-    """Shares of each sample sum to one, the change is theirs and surer than without."""
+    """Shares of each complete sample sum to 1, and changes have smaller errors."""
     days = {"a": answers([5, 3, 2], 0), "b": answers([4, 4, 2], 1)}
     alone, found = compare_samples(days), compare_samples(days, complete=True)
     assert found.per_sample.share.sum(axis=1) == pytest.approx(1)

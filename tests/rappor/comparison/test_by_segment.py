@@ -1,4 +1,4 @@
-"""Shares in segments: each alone, each against the rest, and dimensions added up."""
+"""Shares in segments: each segment alone, each against the rest, and dimensions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def found() -> Comparison:
 
 
 def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison) -> None:
-    """The estimates of its counts alone, whose reports and values are named."""
+    """Each segment has the estimates of its counts alone, and the largest segment is first."""
     assert [each.name for each in found.samples] == [
         "country=de, version=1",
         "country=other, version=1",
@@ -55,7 +55,7 @@ def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison
 
 
 def test_each_segment_is_compared_with_the_rest(found: Comparison) -> None:
-    """All others weigh as their reports, and no device is in two; `compare` says the same."""
+    """Each segment is compared with the mean of all others, as `compare_samples` does."""
     weights = [each.weights.tolist() for each in found.contrasts]
     assert weights[2] == pytest.approx([-2 / 3, -1 / 3, 1])
     assert found.device_correlation == 0.0
@@ -71,14 +71,14 @@ def test_each_segment_is_compared_with_the_rest(found: Comparison) -> None:
 
 
 def test_devices_report_as_often_as_their_counts_say() -> None:
-    """That is said of each segment; those of two are others, whatever the bits would suggest."""
+    """Each segment has the reports per device of its counts, and no device is in two segments."""
     found = compare_segments([SMALL.with_devices(1e4), LARGE], NAMES)
     assert [each.devices for each in found.samples] == pytest.approx([60_000, 10_000])
     assert "No device is in two segments." in found.assumptions
 
 
 def test_a_dimension_adds_up_what_is_told_beside_it() -> None:
-    """Two versions, the first one of both countries; one segment alone has nothing beside it."""
+    """A dimension adds segments that differ in other properties only."""
     found = compare_segments([SMALL, LARGE, OTHER], NAMES, dimension="version")
     assert [(each.name, each.reports) for each in found.samples] == [
         ("version=1", 90_000),
@@ -89,7 +89,7 @@ def test_a_dimension_adds_up_what_is_told_beside_it() -> None:
 
 
 def test_answers_and_devices_that_tell_nothing() -> None:
-    """All answers are shown; who tells no segment has one of its own name."""
+    """All categories are shown, and devices without properties are a segment of their own."""
     params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)
     population = Population(["no", "yes"], [9, 1])
     told = simulate_counts(
@@ -103,7 +103,7 @@ def test_answers_and_devices_that_tell_nothing() -> None:
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    """One sum of several segments, counts without any, an unknown dimension, no reports."""
+    """Counts without segments, unknown dimensions and counts without reports are refused."""
     with pytest.raises(DecodeError, match="counts must be of one segment, got 2"):
         decode([SMALL, LARGE], NAMES)
     with pytest.raises(DecodeError, match="counts must be of segments, got none"):

@@ -37,8 +37,8 @@ def variance_of_one_device(
 ) -> Fraction:
     """Return the variance of a weighted sum of one device's permanent responses, as shares.
 
-    The device has the value in the samples whose level is above a uniform number, so as few
-    devices change as the levels allow. Each of its two values has one permanent response.
+    The device has the value in the samples whose level is above a uniform number, so as few devices
+    change as the levels allow. Each of its two values has one permanent response.
     """
     first, second = Fraction(0), Fraction(0)
     edges = sorted({Fraction(0), Fraction(1), *levels})
@@ -73,7 +73,7 @@ def variance_of_one_device(
 def test_devices_that_change_have_the_variance_of_all_their_responses(
     weights: tuple[int, ...], levels: tuple[str, ...], of_zero: str, of_one: str
 ) -> None:
-    """Every device that any level allows, every permanent response, in exact fractions."""
+    """The variance of changed devices equals an enumeration in exact fractions."""
     parts, shares = [Fraction(each) for each in weights], [Fraction(each) for each in levels]
     zero, one = Fraction(of_zero), Fraction(of_one)
     expected = float(variance_of_one_device(parts, shares, zero, one))
@@ -86,7 +86,10 @@ def test_devices_that_change_have_the_variance_of_all_their_responses(
 
 
 def test_an_end_of_an_interval_is_as_far_as_the_noise_at_that_change() -> None:
-    """On both sides of 0. The interval includes 0 exactly if it would where no device changed."""
+    """An end is as far from the estimate as the noise at a change of that size.
+
+    The interval includes 0 exactly if the interval without changed devices includes 0.
+    """
     estimate = np.linspace(-0.4, 0.4, 81)
     variance = ChangeVariance(np.full(81, 3e-3), np.full(81, 2e-3))
     z = stats.norm.isf(0.025)
@@ -101,7 +104,7 @@ def test_an_end_of_an_interval_is_as_far_as_the_noise_at_that_change() -> None:
 
 
 def test_devices_that_leave_a_value_come_to_another() -> None:
-    """The larger sum of rises and falls that are significant; a value's own change is no part."""
+    """Other changes are the larger sum of significant rises or falls, without the own change."""
     estimate, p_value = np.array([0.3, -0.1, -0.1, 0.05]), np.array([1e-9, 1e-9, 1e-9, 0.2])
     assert estimate_other_changes(estimate, p_value) == pytest.approx([0, 0.2, 0.2, 0.3])
 
@@ -110,9 +113,9 @@ def test_devices_that_leave_a_value_come_to_another() -> None:
 def test_the_error_of_a_change_of_yes_or_no_is_that_of_many_panels(
     before: float, after: float
 ) -> None:
-    """The spread of 1e5 panels of 20,000 devices, as the interval says or up to 5 % less.
+    """The standard error of a change is 95 to 100 % of the spread of 1e5 comparisons.
 
-    Intervals at 95 % then cover between .945 and .963. Without the devices that changed the
+    Intervals at 95 % then cover between .945 and .963. Without the variance of changed devices the
     error was .44 of the spread.
     """
     n_devices, n_reports, n_panels = 20_000, 30, 100_000
@@ -155,11 +158,11 @@ def test_the_error_of_a_change_of_yes_or_no_is_that_of_many_panels(
         *(pytest.param(name, 200, marks=pytest.mark.acceptance) for name in changes.CELLS),
     ],
 )
-def test_intervals_of_changes_hold_where_devices_stay(name: str, n_panels: int) -> None:
-    """Six changed strings a panel: squared errors over their variances, and intervals.
+def test_intervals_of_changes_cover_if_devices_stay(name: str, n_panels: int) -> None:
+    """Intervals of changed strings cover if the same devices report in all samples.
 
-    Before devices that changed counted as new ones, the squares were 4 on average at overlap 1,
-    and .65 of the intervals held the truth.
+    Before changed devices counted as new devices, squared errors were 4 times their variance at a
+    device correlation of 1, and .65 of the intervals covered.
     """
     runs = changes.measure_many(name, n_panels)
     squares = np.concatenate([run.squares for run in runs])

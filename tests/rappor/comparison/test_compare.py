@@ -1,4 +1,4 @@
-"""What changed between samples: differences, their errors, and what is called a change."""
+"""Changes between samples: differences, their errors, and which changes are significant."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def truth(found: Comparison) -> NDArray[np.float64]:
 
 
 def directions(found: Comparison, each: SampleContrast) -> dict[str, str]:
-    """Return the candidates that changed, and how."""
+    """Return the changed candidates with their directions."""
     return {
         name: str(direction)
         for name, direction in zip(found.candidates, each.direction, strict=True)
@@ -64,12 +64,12 @@ def directions(found: Comparison, each: SampleContrast) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def changed() -> Comparison:
-    """Two samples of 2e5 other devices, with a newcomer and a leaver."""
+    """Compare two samples of 2e5 different devices, with a newcomer and a leaver."""
     return compare_samples({"May": drawn(BEFORE, 1), "June": drawn(AFTER, 2)}, NAMES + ABSENT)
 
 
 def test_a_newcomer_and_a_leaver_are_found_and_named(changed: Comparison) -> None:
-    """Both are 30 standard errors from nothing; p-values of the 98 others are two-sided."""
+    """A newcomer and a leaver of 30 standard errors are found, and p-values are two-sided."""
     (june,) = changed.contrasts
     assert (june.p_value > 0.6).any()
     assert june.p_value.max() <= 1
@@ -81,7 +81,7 @@ def test_a_newcomer_and_a_leaver_are_found_and_named(changed: Comparison) -> Non
 
 
 def test_swapping_the_samples_turns_every_sign() -> None:
-    """Differences, intervals and kinds are mirrored, p-values stay; so do weights of one's own."""
+    """Swapping the samples mirrors differences, intervals and directions, and keeps p-values."""
     before, after = drawn(BEFORE, 5), drawn(AFTER, 6)
     one = compare_samples({"a": before, "b": after}, NAMES)
     two = compare_samples({"b": after, "a": before}, list(reversed(NAMES)))
@@ -98,7 +98,7 @@ def test_swapping_the_samples_turns_every_sign() -> None:
 
 
 def test_unchanged_strings_cancel_though_they_are_no_candidates() -> None:
-    """Errors are as small as if all were listed; the estimates' own errors are twice as large."""
+    """Errors of changes are as small as if all unchanged strings were candidates."""
     samples = {"a": drawn(BEFORE, 7, n=5e6), "b": drawn(AFTER, 8, n=5e6)}
     few, every = (compare_samples(samples, names).contrasts[0] for names in (["s1", "s30"], NAMES))
     assert few.std_error[0] == pytest.approx(every.std_error[0], rel=0.1)
@@ -107,7 +107,7 @@ def test_unchanged_strings_cancel_though_they_are_no_candidates() -> None:
 
 
 def test_devices_that_are_the_same_make_differences_more_certain() -> None:
-    """Errors shrink with an overlap that is given or seen in the bits; a given one is said."""
+    """Errors shrink with a device correlation that is passed or estimated from the bits."""
     population = Population(NAMES, list(BEFORE))
     first, second = simulate_days(population, STEADY, n_devices=5e4, n_days=2, seed=12)
     samples = {"a": first, "b": second}
@@ -136,7 +136,7 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_pairs", [8, pytest.param(150, marks=pytest.mark.acceptance)])
 def test_coverage_and_false_changes(n_pairs: int) -> None:
-    """All intervals and the adjusted ones cover 95 %, within 6 errors; false changes are few."""
+    """Ordinary and adjusted intervals cover 95 % within 6 errors, and false changes are few."""
     false, covered, adjusted, uncertain = [], [], [], 0
     for seed in range(0, 2 * n_pairs, 2):
         before, after = drawn(BEFORE, 1000 + seed), drawn(AFTER, 1001 + seed)
@@ -157,7 +157,7 @@ def test_coverage_and_false_changes(n_pairs: int) -> None:
 
 
 def test_diffuse_changes_are_seen_without_any_candidate() -> None:
-    """Rows change though nobody listed what changed."""
+    """The test of all rows finds a change of strings that are no candidates."""
     shares = np.roll(BEFORE, 20)
     found = compare_samples({"a": drawn(BEFORE, 31), "b": drawn(shares, 32)}, ["nobody has it"])
     assert found.contrasts[0].rows_p_value is not None
@@ -172,7 +172,7 @@ def test_diffuse_changes_are_seen_without_any_candidate() -> None:
     ],
 )
 def test_parameters_of_other_bits_are_decoded_apart(other: Params, how: str) -> None:
-    """Other f, p and q set the same bits; the change of places is found all the same."""
+    """Samples with other f, p and q share rows. Samples with other k, h or m are decoded apart."""
     found = compare_samples(
         {"a": drawn(BEFORE, 35), "b": drawn(AFTER, 36, params=other)}, NAMES + ABSENT
     )
@@ -182,7 +182,7 @@ def test_parameters_of_other_bits_are_decoded_apart(other: Params, how: str) -> 
 
 
 def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
-    """Half of the cohorts sent in each: there is no row to compare."""
+    """Samples with reports in different cohorts are decoded separately."""
     counts, first = drawn(BEFORE, 43), np.arange(32) < 16
     a, b = (
         Counts(PARAMS, counts.bit_counts * half[:, None], counts.cohort_reports * half)
@@ -193,7 +193,7 @@ def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
 
 
 def test_several_samples_have_one_error_rate() -> None:
-    """Each is compared with the first, or the one before; the correction counts all rows of all."""
+    """The error rate holds over all candidates and samples, with each kind of baseline."""
     samples = {"a": drawn(BEFORE, 40), "b": drawn(AFTER, 42), "c": drawn(AFTER, 43)}
     sure = ErrorControl(method="bonferroni")
     found, steps = (
@@ -209,7 +209,7 @@ def test_several_samples_have_one_error_rate() -> None:
 
 
 def test_weights_of_ones_own_are_a_contrast() -> None:
-    """The mean of two samples against a third; they sum to 0, one for each sample."""
+    """Weights of the analyst must sum to 0 and give a contrast."""
     samples = {"a": drawn(BEFORE, 45), "b": drawn(BEFORE, 46), "c": drawn(AFTER, 47)}
     found = compare_samples(samples, NAMES)
     each = found.contrast([-0.5, -0.5, 1.0], "c against both")
@@ -232,7 +232,7 @@ def test_weights_of_ones_own_are_a_contrast() -> None:
 
 
 def test_rows_are_the_same_in_json_csv_and_tables(changed: Comparison) -> None:
-    """Every number of a row, in every form; the document says which format it has."""
+    """Rows, JSON, CSV and frames contain equal numbers, and the JSON its format."""
     document = json.loads(changed.to_json(include_all=True))
     rows = list(changed.rows(include_all=True))
     assert (document["format"], document["rows"]) == (1, rows)
@@ -247,7 +247,7 @@ def test_rows_are_the_same_in_json_csv_and_tables(changed: Comparison) -> None:
 
 
 def test_questions_without_an_answer_are_refused() -> None:
-    """One sentence each."""
+    """Arguments that fit no comparison are refused."""
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.1, q=0.9)
     counts, answers = drawn(BEFORE, 1, n=100), Counts(boolean, [[1]], [2])
     with pytest.raises(DecodeError, match="samples must number at least 2, got 1"):

@@ -61,7 +61,7 @@ def collected(params: ParameterSet, usage: Usage, n_reports: int, seed: int) -> 
 
 
 def false_shares(panel: Comparison, usage: Usage) -> dict[str, float]:
-    """Return the false share of the marks of each flag of a panel."""
+    """Return the false share of the marks of each flag of a comparison."""
     names = [sample.name for sample in panel.samples]
     marks: Mapping[str, list[bool]] = defaultdict(list)
     for row in panel.to_dict(include_all=True)["rows"]:
@@ -88,7 +88,7 @@ def false_shares(panel: Comparison, usage: Usage) -> dict[str, float]:
 
 
 def contradictions(panel: Comparison) -> int:
-    """Count candidates that one sample detects and that the panel does not find."""
+    """Count candidates that one sample detects and that the comparison does not detect."""
     flags = [panel.per_sample] if panel.smoothed is None else [panel.per_sample, panel.smoothed]
     return sum(
         int((levels.detected.any(axis=0) & ~panel.detected_overall).sum()) for levels in flags
@@ -117,7 +117,7 @@ def test_no_flag_of_detection_is_false_more_often_than_the_level(
     n_panels: int,
     times: int,
 ) -> None:
-    """Flags of all panels of one kind. A page never marks what its first sentence leaves out."""
+    """The mean false share of every flag is at most the level, and flags do not contradict."""
     detection = ErrorControl(alpha=LEVEL, method=correction)
     candidates = None if params.encoding == "onehot" else list(NAMES)
     n_panels *= times
@@ -149,7 +149,7 @@ def test_no_flag_of_detection_is_false_more_often_than_the_level(
 
 
 def test_an_overview_marks_the_strings_that_its_samples_detect() -> None:
-    """Its lines repeat the rows of the panel and of the estimates, which are measured above."""
+    """An overview repeats the flags of the comparison and of the estimates."""
     days = collected(ONCE, STEADY, 300, seed=1)
     dated = {MONDAY + datetime.timedelta(i): counts for i, counts in enumerate(days)}
     seen = compute_overview(decodings.released(dated), days, n_latest=3, by="day")

@@ -1,4 +1,4 @@
-"""Samples side by side: which strings are found, and how sure their intervals are."""
+"""Error rates of several samples: which strings are detected, and the levels of intervals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def side_by_side(samples: list[Counts]) -> SeparateDecodes:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_string_is_found_by_all_samples_or_any_one(seed: int) -> None:
-    """Benjamini-Hochberg of twice the smaller of its p-value in all and thrice that in any one."""
+    """A string's p-value is twice the smaller of the pooled one and T times the smallest one."""
     population = Population(NAMES, list(np.exp(-np.arange(20) / 4)))
     samples = [
         simulate_counts(population, PARAMS, n_reports=3000, seed=10 * seed + i) for i in range(3)
@@ -58,7 +58,7 @@ def test_a_string_is_found_by_all_samples_or_any_one(seed: int) -> None:
 
 
 def test_where_nothing_is_found_intervals_are_those_of_one_string() -> None:
-    """Of 20: an interval that is asked for all the same misses with a 20th of the probability."""
+    """If nothing is detected, intervals are adjusted as for one detected string of 20."""
     half = np.full((8, 16), 500)  # no bit has more ones than any other
     separate = side_by_side([Counts(PARAMS, half, np.full(8, 1000))] * 2)
     assert not separate.detected.any()
@@ -66,7 +66,7 @@ def test_where_nothing_is_found_intervals_are_those_of_one_string() -> None:
 
 
 def test_strings_that_cannot_be_told_apart_count_once() -> None:
-    """Twenty strings and two bits of one cohort."""
+    """An identifiability group counts once in the levels of intervals."""
     tiny = Params(k=2, h=1, m=1, f=0.25, p=0.3, q=0.7)
     separate = side_by_side([Counts(tiny, [[500, 500]], [1000])] * 2)
     assert separate.error_control.confidence == pytest.approx(1 - 0.1 / 2)

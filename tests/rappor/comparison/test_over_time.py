@@ -59,7 +59,7 @@ def released(
 def in_stretches(
     periods: Sequence[tuple[int, int, Counts]], *, withheld: Sequence[int] = ()
 ) -> ReleasedCounts:
-    """Return counts of stretches, given by their first and last days after Monday."""
+    """Return counts of periods, by their first and last days after Monday."""
     counts = {(day(first), day(last)): each for first, last, each in periods}
     return decodings.released(counts, "page", withheld=tuple(map(day, withheld)))
 
@@ -77,9 +77,9 @@ def found() -> Comparison:
 
 
 def test_each_period_is_a_decode_of_its_own(found: Comparison) -> None:
-    """The same estimates and errors as of that day alone; intervals hold for those found.
+    """Each period has the estimates of its counts alone, and intervals for detected strings.
 
-    They are those of a decode at 1 - alpha R / c, R being detected at half of the level.
+    The intervals are those of a decode at 1 - alpha R / c, with R detected at half of the level.
     """
     counts = [counts for _, counts in DAYS]
     n = int(decode(counts, NAMES + ABSENT, error_control=ErrorControl(alpha=0.025)).detected.sum())
@@ -94,7 +94,7 @@ def test_each_period_is_a_decode_of_its_own(found: Comparison) -> None:
 
 
 def test_a_day_without_reports_stays_visible(found: Comparison) -> None:
-    """It is a period without reports, a row without numbers, and no contrast knows it."""
+    """A day without reports is a period with NaN, and has the weight 0 in all contrasts."""
     assert [period.name for period in found.missing] == ["2026-11-06"]
     assert [period.reports for period in found.samples] == [5e4] * 4 + [0] + [5e4] * 4
     assert [period.withheld for period in found.samples] == [0] * 8 + [1]
@@ -106,7 +106,7 @@ def test_a_day_without_reports_stays_visible(found: Comparison) -> None:
 
 
 def test_the_slope_is_that_of_least_squares_by_the_days(found: Comparison) -> None:
-    """The change from the first to the last day by the line; unequal samples weigh unequally."""
+    """The slope is the change along a line, weighted by the precision of the periods."""
     (slope,) = found.primary
     days = np.array([number for number, _ in DAYS], dtype=float)
     precision = found._samples.precision[days.astype(int)]
@@ -123,9 +123,9 @@ def test_the_slope_is_that_of_least_squares_by_the_days(found: Comparison) -> No
 
 
 def test_steps_are_differences_from_the_day_before_with_reports(found: Comparison) -> None:
-    """As `compare` finds them, over all strings and all steps.
+    """Steps are differences of consecutive days with reports, as `compare_samples` computes.
 
-    The permanent noise of the same devices cancels: the error is far below that of two levels.
+    The permanent noise of the same devices cancels, so errors are far below those of two shares.
     """
     samples = {str(day(number)): counts for number, counts in DAYS}
     again = compare_samples(samples, found.candidates, baseline="previous")
@@ -141,9 +141,10 @@ def test_steps_are_differences_from_the_day_before_with_reports(found: Compariso
 
 @pytest.mark.timeout(300)
 def test_a_slow_fall_is_found_by_the_slope() -> None:
-    """Three standard errors in 8 weeks; slopes of absent strings are as wide as their errors.
+    """A fall of three standard errors over 8 weeks is found by the slope.
 
-    120 of them: the variance of z is within 9 errors of 1. The whole case is a benchmark.
+    Slopes of 120 absent strings have the variance of their errors within 9 errors. The complete
+    case is a benchmark.
     """
     z = []
     for seed in range(3):
@@ -166,7 +167,7 @@ def test_a_slow_fall_is_found_by_the_slope() -> None:
 
 
 def test_smoothed_estimates_are_of_the_days_together(found: Comparison) -> None:
-    """A decode of up to three days; none before there are three, nor on a day without reports."""
+    """A smoothed estimate is a decode of three days, NaN before the third day."""
     smoothed = found.smoothed
     assert smoothed is not None
     missing = np.isnan(smoothed.share).all(axis=1)
@@ -179,7 +180,7 @@ def test_smoothed_estimates_are_of_the_days_together(found: Comparison) -> None:
 
 
 def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
-    """Five reports of each device tell far less than as many devices, and a day is missing."""
+    """Five reports of each device in a week count as fewer devices."""
     days = [(number, counts.with_devices(5e4)) for number, counts in DAYS]
     found = trend(released(days, n_days=9), NAMES, by="week")
     assert [period.name for period in found.samples] == [
@@ -193,7 +194,7 @@ def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
 
 
 def test_a_string_of_one_day_is_found() -> None:
-    """All days together do not show it, and that day does."""
+    """A string of one day is detected by this day, and not by all days together."""
     burst = Population([*NAMES, "burst"], [*(SHARES * 0.94), 0.06])
     days = [(i, counts) for i, counts in enumerate(drawn(5, n=1e5, seed=2))]
     days[2] = (2, simulate_days(burst, PARAMS, n_devices=2e4, n_days=1, seed=3, metric="page")[0])
@@ -212,7 +213,7 @@ def test_a_string_of_one_day_is_found() -> None:
 
 @pytest.mark.parametrize("by", [None, "day", "week", "month"])
 def test_a_range_without_ends_is_that_of_its_reports(by: str | None) -> None:
-    """So it is written where nobody said from when or until when; what waits belongs to it."""
+    """Without first and last days, the range is that of the reports and the withheld days."""
     given = released([(3, DAYS[3][1]), (5, DAYS[4][1])], n_days=7, withheld=[2, 6])
     endless = dataclasses.replace(given, first=datetime.date.min, last=datetime.date.max)
     within = dataclasses.replace(given, first=day(2), last=day(6))
@@ -221,7 +222,7 @@ def test_a_range_without_ends_is_that_of_its_reports(by: str | None) -> None:
 
 
 def test_a_change_of_parameters_is_marked() -> None:
-    """At the first period of the new ones, with both sets; gaps do not hide it."""
+    """A change of parameters is marked at its first period, also after a gap."""
     other = dataclasses.replace(PARAMS, p=0.2, q=0.8)
     days = [(0, drawn(1)[0]), (1, drawn(1)[0]), (3, drawn(1, params=other)[0])]
     ((before, after),) = trend(released(days, n_days=4), NAMES).params_changes
@@ -230,7 +231,7 @@ def test_a_change_of_parameters_is_marked() -> None:
 
 
 def test_answers_are_all_shown() -> None:
-    """In their own order, with the interval of each."""
+    """All categories are shown in their order."""
     params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)
     population = Population(["no", "yes"], [9, 1])
     days = simulate_days(population, params, n_devices=1e4, n_days=2, seed=1, metric="page")
@@ -244,7 +245,7 @@ def test_answers_are_all_shown() -> None:
 
 
 def test_periods_of_other_lengths_stay_as_they_are() -> None:
-    """Nothing is known to be missing, in them or between them: it is unknown, not 0."""
+    """Periods of other lengths are kept, with an unknown number of missing days."""
     (one, two) = drawn(2)
     counts = in_stretches([(0, 2, one), (9, 20, two)])
     found = trend(counts, NAMES)
@@ -255,7 +256,7 @@ def test_periods_of_other_lengths_stay_as_they_are() -> None:
 
 
 def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
-    """Every day of it is a stretch, and each says whether its reports are missing or wait."""
+    """A range without a first day begins with the first withheld day."""
     counts = in_stretches([(2, 2, ONE)], withheld=[0, 4])
     endless = dataclasses.replace(counts, first=datetime.date.min, last=day(4))
     kind, found = split_periods(endless, None)
@@ -270,7 +271,7 @@ def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
 
 
 def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
-    """Of counts of weeks only a whole week can be missing; days of a month are counted."""
+    """Weeks and months end with the range, and missing days are counted."""
     weeks = in_stretches([(3, 6, ONE), (14, 18, ONE)], withheld=[7, 13])
     kind, found = split_periods(weeks, None)
     assert kind == "week"
@@ -288,7 +289,7 @@ def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
 
 
 def test_questions_without_an_answer_are_refused() -> None:
-    """No reports, too many candidates, candidates of answers, and too many days."""
+    """Counts without reports, too many candidates and too many days are refused."""
     one = drawn(1)[0]
     many = Candidates.product(["a"], "abcdefgh", 0, 6)
     nothing = released([(0, Counts.zero(PARAMS, "page"))], n_days=1)

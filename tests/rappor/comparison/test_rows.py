@@ -1,4 +1,4 @@
-"""Rows of contrasts: the formulas written down once more, or what must follow from them."""
+"""Rows of contrasts: formulas written a second time, and properties that follow from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FALSE_ALARM = 1e-9
 
 
 def counted(params: Params, n: int, seed: int) -> Counts:
-    """Make counts of n reports a cohort, whose ones are any."""
+    """Make counts of n reports in each cohort, with random ones."""
     ones = np.random.default_rng(seed).integers(0, n + 1, (params.m, params.k))
     return Counts(params, ones, np.full(params.m, n))
 
@@ -68,7 +68,7 @@ def rows_of(
 def noise_of(
     sample: AddedCollections, name: str, theta: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what the rows of a sample have by this name, of all shapes."""
+    """Compute a variance of the rows of a sample, over all shapes, by the name of its method."""
     pooled = [PooledRows.from_collections(sample, shape) for shape in sorted(list_shapes(sample))]
     ends = np.cumsum([len(each.targets[0]) for each in pooled])[:-1]
     parts = zip(pooled, np.split(theta, ends), strict=True)
@@ -76,7 +76,7 @@ def noise_of(
 
 
 def test_devices_of_several_samples_are_added_as_their_overlaps_say() -> None:
-    """One overlap of all pairs; unknown, the most of all choices of who shares devices."""
+    """Device noise is combined by rho, or is the largest possible if rho is unknown."""
     d = np.array([[-2.0], [0.5], [3.0], [-1.0]])
     for rho in (0.0, 0.4, 1.0):
         covariance = np.where(np.eye(4) > 0, 1.0, rho)
@@ -92,7 +92,7 @@ def test_devices_of_several_samples_are_added_as_their_overlaps_say() -> None:
 def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
     overlap: float | None,
 ) -> None:
-    """At the proportions that have this contrast and the mean that is known."""
+    """The variance of a contrast is that of fresh coins plus the combined device noise."""
     target, theta = rows_of(THREE, WEIGHTS.tolist(), overlap), np.linspace(-0.3, 0.3, N_ROWS)
     levels = target.mean + target.slope * theta
     assert WEIGHTS @ levels == pytest.approx(theta)
@@ -109,7 +109,7 @@ def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
 
 
 def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
-    """Means weigh by precision, so that their noise is independent; slopes follow from it."""
+    """The mean of all samples is weighted by precision, so its noise is independent."""
     target = rows_of(THREE, WEIGHTS.tolist())
     noise = np.array([noise_of(each, "compute_noise_variance", target.density) for each in THREE])
     shares = (1 / noise) / (1 / noise).sum(axis=0)
@@ -118,7 +118,7 @@ def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
 
 
 def test_a_few_reports_tell_nothing_of_rows_that_differ_less_than_their_noise() -> None:
-    """All rows of a shape are taken for their mean then; many reports show them as they are."""
+    """With few reports rows shrink to their common mean, with many reports they do not."""
     few = [
         Counts(PARAMS, np.full((3, 4), n // 2) + np.arange(4) % 2, np.full(3, n)) for n in (20, 60)
     ]
@@ -135,7 +135,7 @@ def test_a_few_reports_tell_nothing_of_rows_that_differ_less_than_their_noise() 
 
 
 def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
-    """The variance of a weighted mean is the harmonic one; its cumulants add up."""
+    """Parameter sets of one shape are averaged by precision, and cumulants add."""
     sample = sample_of(counted(PARAMS, 50, 5), counted(NOISIER, 80, 6))
     rows = PooledRows.from_collections(sample, shape_of(PARAMS))
     density = rows.targets[0].density
@@ -156,7 +156,7 @@ def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
 
 
 def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None:
-    """A group loses a degree of freedom; few ones have a larger variance than normal noise."""
+    """The p-value of all rows uses the gamma distribution of their mean and variance."""
     samples = [
         sample_of(
             *(simulate_counts(EVEN, params, n_reports=n, seed=i) for params in (PARAMS, OTHER))
@@ -179,19 +179,19 @@ def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None
 
 
 def repeated(seed: int) -> list[Counts]:
-    """Three weeks; the devices of each send seven reports, and no device is in two weeks."""
+    """Return three weeks. Devices of a week send seven reports, and no device is in two weeks."""
     return [
         simulate_repeated(EVEN, STEADY, devices={7: 2e4}, seed=seed + i).counts for i in range(3)
     ]
 
 
 def days(seed: int) -> list[Counts]:
-    """Three days of the same devices."""
+    """Return three days of the same devices."""
     return simulate_days(EVEN, STEADY, n_devices=5e4, n_days=3, seed=seed)
 
 
 def guessed(seed: int) -> list[Counts]:
-    """Three samples of other devices; they may be the same seven times, as far as is known."""
+    """Return three samples of different devices whose number of reports per device is unknown."""
     counts = [simulate_counts(EVEN, STEADY, n_reports=1e5, seed=seed + i) for i in range(3)]
     return [
         Counts(STEADY, c.bit_counts, c.cohort_reports, sum_squared_reports=7 * c.n_reports)
@@ -202,9 +202,9 @@ def guessed(seed: int) -> list[Counts]:
 @pytest.mark.parametrize("weights", [(-1, 0.5, 0.5), (-1, 0, 1)])
 @pytest.mark.parametrize("draw", [repeated, days, guessed])
 def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...]) -> None:
-    """Mean squares over the variance, 12 times 1,024 rows: 1, or less by the standard error.
+    """The estimated device share gives mean squares of 1, or at most one error more variance.
 
-    Whatever is shared: the same devices, others that repeat, and a bound on repeats that is none.
+    The samples have the same devices, different devices that repeat, or unknown devices.
     """
     assert callable(draw)
     used = [i for i in range(3) if weights[i]]
@@ -224,7 +224,7 @@ def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...
 
 
 def test_rows_of_no_reports_say_nothing() -> None:
-    """Cohorts that are empty in one sample are left out."""
+    """Cohorts that are empty in one of two samples are excluded."""
     a, b = (simulate_counts(EVEN, STEADY, n_reports=2000, seed=seed) for seed in (33, 34))
     there = np.arange(32) >= 3
     holed = Counts(STEADY, a.bit_counts * there[:, None], a.cohort_reports * there)
@@ -237,7 +237,7 @@ def test_rows_of_no_reports_say_nothing() -> None:
 def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
     data: st.DataObject, n: int
 ) -> None:
-    """Each sign keeps its sum in a row, or the row is left out: where it lacks more than 2 %."""
+    """Samples of one sign take over the weight of an empty one, up to 2 % of it."""
     sizes = np.array(data.draw(st.lists(st.floats(0.001, 1), min_size=2 * n, max_size=2 * n)))
     sides = sizes[:n] / sizes[:n].sum(), -sizes[n:] / sizes[n:].sum()
     weights = np.concatenate(sides)
@@ -257,7 +257,7 @@ def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
 
 
 def test_a_sample_of_five_reports_takes_no_row_from_the_others() -> None:
-    """Nearly all its cohorts are empty. Errors are those without it, to its part of the rest."""
+    """A sample of five reports changes no error of a contrast by more than its part."""
     large = [simulate_counts(EVEN, STEADY, n_reports=30_000, seed=seed) for seed in (1, 2)]
     tiny = simulate_counts(EVEN, STEADY, n_reports=5, seed=3)
     alone, beside = (
@@ -272,7 +272,7 @@ def test_a_sample_of_five_reports_takes_no_row_from_the_others() -> None:
 
 @pytest.mark.parametrize("h", [1, 2, 4])
 def test_the_error_of_a_difference_holds_the_sampling_of_devices(h: int) -> None:
-    """Nearly without noise it is all there is: a string's devices are drawn once, not h times."""
+    """Nearly without noise, the error is the sampling of devices, once for each string."""
     params = Params(k=256, h=h, m=16, f=0.0, p=0.001, q=0.999, insecure=True)
     a, b = (
         simulate_counts(Population(["x", "y"], weights), params, n_reports=n, seed=1)
@@ -284,10 +284,11 @@ def test_the_error_of_a_difference_holds_the_sampling_of_devices(h: int) -> None
 
 
 def test_intervals_reach_as_far_as_the_longer_tail() -> None:
-    """Of few reports, ones come by chance more easily than they stay away.
+    """Intervals use the longer tail of the residuals.
 
-    So a sample of few reports shows more than there is rather than less, and a change away from it
-    may be smaller than it seems. Then the interval reaches further up, and further down if swapped.
+    With few reports, additional ones are more likely than missing ones. A sample of few reports
+    therefore shows too large shares more often than too small ones, and the interval is longer
+    upwards, or downwards if the samples are swapped.
     """
     params = Params(k=64, h=1, m=32, f=0.02, p=0.02, q=0.5, insecure=True)
     population = Population([f"s{i}" for i in range(50)], [1.0] * 50)
@@ -301,7 +302,7 @@ def test_intervals_reach_as_far_as_the_longer_tail() -> None:
 
 
 def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
-    """Errors are those of a list that has one of them, and both have its estimate."""
+    """A group has the errors of a list with one of its members."""
     params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
     many = Candidates.from_list(["vim", *(f"editor {i}" for i in range(30_000))])
     cells = many.compute_cells(params, 0, len(many))
@@ -318,7 +319,7 @@ def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
 
 
 def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> None:
-    """Of thousands of candidates, those that fall and those that rise are estimated alike."""
+    """Of thousands of candidates, rises and falls have the same errors."""
     params = Params(k=64, h=1, m=8, f=0.25, p=0.3, q=0.7)
     names = [f"s{i}" for i in range(2600)]
     a, b = (
@@ -336,7 +337,7 @@ def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> N
 
 @pytest.mark.parametrize("overlap", [None, 0.0])
 def test_estimates_that_share_no_bits_are_added(overlap: float | None) -> None:
-    """Variances add; unknown devices of one side may be the same. The rest is normal."""
+    """Separate estimates are added with their variances, the largest for unknown devices."""
     names = ["x", "y", "z"]
     sets = [PARAMS, Params(k=4, h=1, m=6, f=0.25, p=0.3, q=0.7), OTHER]
     counts = {

@@ -33,14 +33,14 @@ RUN_SD = {"found": 4.0, "variation": 0.02, "everywhere": 0.03, "top": 0.1, "adju
 
 
 def slack(result: str, n_runs: int) -> float:
-    """Return how far the mean of so many runs strays by chance; nothing for the full count."""
+    """Return how far the mean of n runs may deviate by chance. It is 0 for the acceptance run."""
     if n_runs >= MANY:
         return 0.0
     return float(stats.norm.isf(FALSE_ALARM)) * RUN_SD[result] / math.sqrt(n_runs)
 
 
 def most_false(n_detected: int, share: float) -> int:
-    """Return the false detections that chance allows among so many, each with this share."""
+    """Return the largest number of false detections that chance allows among n, by their share."""
     return int(stats.binom.isf(FALSE_ALARM, n_detected, share)) + 1
 
 
@@ -62,7 +62,7 @@ def detections(design: str, n_runs: int) -> list[accuracy.Run]:
 
 @functools.cache
 def coverages(kind: str, n_runs: int) -> list[accuracy.Coverage]:
-    """Spread so many collections of a population over its parameters and sizes."""
+    """Return the coverage of intervals in n collections, over parameters and sizes."""
     cells = [cell for cell in accuracy.coverage_cells() if cell[0] == kind]
     runs: list[accuracy.Coverage] = []
     for _, _, params, n_reports in cells:
@@ -76,7 +76,10 @@ def coverages(kind: str, n_runs: int) -> list[accuracy.Coverage]:
     ("design", "bh", "bonferroni"), [("paper", 43, 33), ("asymmetric", 52, 42)]
 )
 def test_as_many_strings_are_found(design: str, bh: int, bonferroni: int, n_runs: int) -> None:
-    """Data of [EPK14] section 5.2: the paper's design, and one of equal privacy."""
+    """The data of [EPK14] section 5.2 give the expected detections in two designs.
+
+    One design is that of the paper, the other has the same privacy and h = 1.
+    """
     runs = detections(design, n_runs)
     low = slack("found", n_runs)
     assert np.mean([run.bh.true for run in runs]) >= bh - low
@@ -86,7 +89,7 @@ def test_as_many_strings_are_found(design: str, bh: int, bonferroni: int, n_runs
 @both_counts
 @pytest.mark.parametrize("design", ["paper", "asymmetric"])
 def test_false_detections_keep_their_level(design: str, n_runs: int) -> None:
-    """Benjamini-Hochberg bounds their share, Bonferroni the runs that have any."""
+    """Benjamini-Hochberg bounds the false share, Bonferroni the share of runs with a false row."""
     runs = detections(design, n_runs)
     n_bad = sum(run.bonferroni.false > 0 for run in runs)
     if n_runs >= MANY:
@@ -100,7 +103,10 @@ def test_false_detections_keep_their_level(design: str, n_runs: int) -> None:
 
 @both_counts
 def test_the_distribution_is_near_the_truth(n_runs: int) -> None:
-    """Total variation, also with the rest counted, in the paper's design: least squares has .24."""
+    """The total variation of the distribution is small in the paper's design.
+
+    It is computed with the remainder as a cell, and without. Least squares has .24.
+    """
     runs = detections("paper", n_runs)
     for count in ("total_variation", "with_other"):
         mean = float(np.mean([getattr(run, count) for run in runs]))
@@ -111,7 +117,7 @@ def test_the_distribution_is_near_the_truth(n_runs: int) -> None:
 @both_counts
 @pytest.mark.parametrize("kind", accuracy.COVERAGE_KINDS)
 def test_intervals_cover_the_truth(kind: str, n_runs: int) -> None:
-    """95 % intervals of all candidates and of the 20 most frequent, over noise and sizes."""
+    """95 % intervals cover the truth, of all candidates and of the 20 most frequent ones."""
     runs = coverages(kind, n_runs)
     everywhere = float(np.mean([run.everywhere for run in runs]))
     top = float(np.mean([run.top for run in runs]))
@@ -122,7 +128,7 @@ def test_intervals_cover_the_truth(kind: str, n_runs: int) -> None:
 @pytest.mark.slow
 @both_counts
 def test_adjusted_intervals_of_the_detected_cover(n_runs: int) -> None:
-    """In the mean over the populations, whatever selection did."""
+    """Adjusted intervals of detected strings cover the truth on average over the populations."""
     means = [
         np.nanmean([run.adjusted for run in coverages(kind, n_runs)])
         for kind in accuracy.COVERAGE_KINDS
@@ -134,7 +140,7 @@ def test_adjusted_intervals_of_the_detected_cover(n_runs: int) -> None:
 @both_counts
 @pytest.mark.parametrize("kind", [*accuracy.COVERAGE_KINDS, *accuracy.MISSING_KINDS])
 def test_the_false_discovery_rate_holds(kind: str, n_runs: int) -> None:
-    """At nominal 5 %; the missing kinds have low noise, 16 cohorts and heavy unasked strings."""
+    """The false discovery rate is at most 5 % if heavy strings are no candidates, at low noise."""
     runs = coverages(kind, n_runs)
     if n_runs >= MANY:
         assert np.mean([run.found.false_share for run in runs]) <= 0.06

@@ -1,4 +1,4 @@
-"""Breakdown numbers: exact in closed form, and met by a simulated forger of strings."""
+"""Breakdown numbers: exact for categories, and confirmed by a simulated forger for strings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ N = 400_000
 
 
 def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]:
-    """Return the (m, k) bits that move a string most of those that pass, by least squares."""
+    """Return the bits, (m, k), of the admissible report that changes a string's estimate most."""
     texts = POPULATION.values
     own = [b"".join(get_encoder(params).encode(text, j) for j in range(params.m)) for text in texts]
     bits = np.stack([unpack(each, params) for each in own]).reshape(len(texts), -1)
@@ -47,7 +47,7 @@ def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]
 
 
 def forged(counts: Counts, value: str, n: int, *, lifts: bool, seed: int = 1) -> Counts:
-    """Add n reports of the best forger, in cohorts as honest devices have them."""
+    """Add n reports of the best forger, spread over the cohorts like honest reports."""
     rng = np.random.default_rng(seed)
     reports = rng.multinomial(n, counts.cohort_reports / counts.n_reports)
     bits = best_report(counts.params, value, lifts=lifts)
@@ -68,7 +68,7 @@ def detected(counts: Counts, value: str) -> bool:
 
 
 def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
-    """Each report with the bit counts as (1 - p*) / (q* - p*): whole numbers, no simulation."""
+    """The number that makes a category is its count divided by (1 - p*) / (q* - p*)."""
     n, ones = 10_000, 5000
     worth = (1 - CATEGORIES.p_star) / (CATEGORIES.q_star - CATEGORIES.p_star)
     estimates = decode(Counts(CATEGORIES, [[ones, 6000, 3750]], [n]))
@@ -82,7 +82,7 @@ def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
 
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction: str) -> None:
-    """With one report fewer the bit is still detected; other bits keep their share of ones."""
+    """The stated number of reports hides a category, and one report fewer does not."""
     counts = Counts(CATEGORIES, [[5000, 6000, 3750]], [10_000])
     n = int(decode(counts, error_control=ErrorControl(method=correction)).forged_to_hide[0])
 
@@ -100,9 +100,9 @@ def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction
 
 @pytest.mark.parametrize("params", [BALANCED, STRICT, TWO_HASHES])
 def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
-    """Forged among honest reports without the string, they give its count, and 80 % do not.
+    """The stated number of forged reports gives an absent string its count, and 80 % do not.
 
-    The estimate's error is that of its standard error, exceeded in one of 1e9 simulations.
+    The tolerance is exceeded in one of 1e9 simulations.
     """
     value = POPULATION.values[0]
     row_then = decoded(simulate_counts(POPULATION, params, n_reports=N, seed=1))
@@ -124,10 +124,10 @@ def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
 @pytest.mark.parametrize("params", [BALANCED, STRICT, TWO_HASHES])
 @pytest.mark.parametrize("value", ["true 0", "true 5"])
 def test_forged_reports_hide_a_row(params: Params, value: str) -> None:
-    """Within 5 % of the number a row is no longer detected; with 20 % fewer it is.
+    """Within 5 % of the stated number a row is no longer detected. With 20 % fewer it is.
 
-    The string's own ones stay as they are, so that only the forged reports' spread over cohorts
-    and their other bits are random.
+    The string's own reports are fixed. Only the cohorts of the forged reports and their other bits
+    are random.
     """
     honest = simulate_counts(POPULATION, params, n_reports=N, seed=3)
     estimates = decoded(honest)
@@ -137,9 +137,9 @@ def test_forged_reports_hide_a_row(params: Params, value: str) -> None:
 
 
 def test_collections_with_other_parameters_are_forged_alike() -> None:
-    """Where two collections are decoded together, forged reports fall on both as honest ones do.
+    """If two collections are decoded together, forged reports fall on both of them.
 
-    They also move weight to the noisier collection, so that fewer reports do: here two thirds.
+    They also move weight to the noisier collection, so that fewer reports suffice: here two thirds.
     """
     params = [BALANCED, STRICT]
     honest = [simulate_counts(POPULATION, each, n_reports=N, seed=4) for each in params]
@@ -152,7 +152,7 @@ def test_collections_with_other_parameters_are_forged_alike() -> None:
 
 
 def test_nothing_hides_a_bit_that_only_its_holders_send() -> None:
-    """With p* = 0 a report without the bit takes nothing, so the number does not exist."""
+    """With p* = 0 a report without the bit subtracts nothing, so no number hides the row."""
     params = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=0.5, insecure=True)
     estimates = decode(Counts(params, [[100]], [1000]))
     assert math.isinf(estimates.forged_to_hide[0])

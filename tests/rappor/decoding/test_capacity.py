@@ -1,4 +1,4 @@
-"""Near capacity: all candidates are fitted, their errors are honest, shares lie on the simplex."""
+"""Near capacity: all candidates are fitted, intervals cover, and shares lie on the simplex."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def names(seed: int) -> list[str]:
 
 @pytest.mark.parametrize("n_reports", [10**6, 10**7])
 def test_intervals_cover_where_strings_fill_the_rows(n_reports: int) -> None:
-    """1,200 intervals; after a selection they covered 91.6 %."""
+    """1,200 intervals of a fit of all candidates cover. After a selection they covered 91.6 %."""
     inside = []
     for seed in range(4):
         population = Population(names(seed), WEIGHTS)
@@ -37,7 +37,7 @@ def test_intervals_cover_where_strings_fill_the_rows(n_reports: int) -> None:
 
 
 def test_few_strings_among_many_rows_are_selected() -> None:
-    """A fit of all candidates would cost accuracy there."""
+    """Few strings among many rows are selected, because a fit of all would be less accurate."""
     params = Params.profile("balanced")
     population = Population(names(1)[:20], WEIGHTS[:20])
     counts = simulate_counts(population, params, n_reports=10**6, seed=1)
@@ -45,7 +45,11 @@ def test_few_strings_among_many_rows_are_selected() -> None:
 
 
 def test_a_heavy_string_that_is_no_candidate_leaves_the_selection() -> None:
-    """As noise of a fit of all it made every fifth detection false, in an answer that was sure."""
+    """A heavy string that is no candidate keeps the selection.
+
+    As noise of a shrunken fit of all candidates it made every fifth detection false, without a
+    warning.
+    """
     population = Population(names(1), 1 / np.arange(1.0, 301.0))
     counts = simulate_counts(population, SMALL, n_reports=10**8, seed=1)
     absent = [f"absent/{i}" for i in range(200)]
@@ -65,10 +69,11 @@ CROWDED = dataclasses.replace(Params.profile("strict"), k=32, m=16)
 def test_candidates_chosen_for_the_bits_of_an_unlisted_string_are_overfull(
     *, is_chosen: bool
 ) -> None:
-    """60 % of the reports have a string that is no candidate.
+    """Candidates that were chosen for the bits of an unlisted string cause `overfull`.
 
-    Of 100 absent candidates, chosen among 30,000 texts for sharing bits with that string, most were
-    detected without a warning of their number. Random absent candidates bring no such warning.
+    60 % of the reports have that string. Of 100 absent candidates, chosen among 30,000 texts for
+    sharing its bits, most were detected without this warning. Random absent candidates cause no
+    such warning.
     """
     n_overfull = 0
     for seed in range(3):

@@ -1,4 +1,4 @@
-"""Closed forms on paper: p* = .375, q* = .625, so their difference is .25."""
+"""Closed forms against numbers computed by hand: p* = .375, q* = .625, difference .25."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def error_at(mean: float, n: int) -> float:
 
 
 def test_one_hot_is_the_inverse_of_its_noise() -> None:
-    """Proportions, errors and p-values as on paper; the rest is what is not detected."""
+    """Shares, standard errors and p-values of one-hot counts equal those computed by hand."""
     counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
     estimates = decode(counts, distribution=True)
     assert estimates.candidates == ("a", "b", "c")
@@ -47,7 +47,7 @@ def test_one_hot_is_the_inverse_of_its_noise() -> None:
 
 
 def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
-    """They sum to at most one, none is negative, all moved by the same multiple of variance."""
+    """Posterior shares are at least 0 and sum to at most 1, shifted in proportion to variance."""
     counts = Counts(one_hot(("a", "b", "c")), [[5000, 5750, 3700]], [10_000])
     estimates = decode(counts, distribution=True)
     assert estimates.posterior_share is not None
@@ -62,7 +62,7 @@ def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
 
 
 def test_complete_shares_are_a_fit_that_sums_to_one() -> None:
-    """Generalised least squares of b = s + error, 1's = 1, by its normal equations."""
+    """Complete shares solve the normal equations of least squares with the constraint sum = 1."""
     counts = Counts(one_hot(("a", "b", "c")), [[4400, 5000, 3700]], [10_000])
     alone, found = decode(counts), decode(counts, complete=True, distribution=True)
     covariance = alone.covariance.covariance(np.arange(3))
@@ -83,7 +83,10 @@ def test_complete_shares_are_a_fit_that_sums_to_one() -> None:
 
 
 def test_a_metric_that_is_not_complete_is_told_so() -> None:
-    """A tenth of the devices in no category is 5 standard errors here, no tenth is none."""
+    """A tenth of the devices outside all categories causes the warning `incomplete`.
+
+    The tenth is five standard errors here. Without such devices there is no warning.
+    """
     names = ("a", "b")
     some, all_of_them = ([[4_900_000, 4_900_000]], [[5_000_000, 5_000_000]])
     for ones, codes in ((some, ["incomplete"]), (all_of_them, [])):
@@ -95,7 +98,7 @@ def test_a_metric_that_is_not_complete_is_told_so() -> None:
 
 
 def test_a_boolean_is_one_proportion() -> None:
-    """There is no rest: what is not true is false."""
+    """A boolean has one share and no unallocated share, because every other report is a no."""
     estimates = decode(Counts(YES_OR_NO, [[4500]], [10_000]))
     assert estimates.candidates == ("true",)
     assert estimates.share[0] == pytest.approx(0.3)
@@ -105,7 +108,7 @@ def test_a_boolean_is_one_proportion() -> None:
 
 
 def test_devices_that_report_again_share_their_permanent_noise() -> None:
-    """1,000 devices with 10 reports: the variance of one device's level counts 10 times."""
+    """With 10 reports of each device, the variance between devices counts 10 times."""
     found = decode(Counts(YES_OR_NO, [[4500]], [10_000]), reports_per_device=10)
     level = 0.25 + 0.5 * 0.3
     between = 0.5**2 * level * (1 - level)
@@ -118,7 +121,7 @@ def test_devices_that_report_again_share_their_permanent_noise() -> None:
     ("ones", "share", "clipped"), [(6500, 1.1, 1), (5750, 0.8, 0.8), (3500, -0.1, 0)]
 )
 def test_distribution_of_a_boolean_is_clipped(ones: int, share: float, clipped: float) -> None:
-    """Noise takes the estimate outside of [0, 1], which the distribution never leaves."""
+    """The posterior share of a boolean stays in [0, 1] if its estimate does not."""
     estimates = decode(Counts(YES_OR_NO, [[ones]], [10_000]), distribution=True)
     assert estimates.posterior_share is not None
     assert estimates.share.tolist() == pytest.approx([share])
@@ -126,7 +129,7 @@ def test_distribution_of_a_boolean_is_clipped(ones: int, share: float, clipped: 
 
 
 def test_buckets_are_named_by_their_intervals() -> None:
-    """Two open ends and what is between the edges, in the order of the numbers."""
+    """Buckets are named by their edges, in the order of the numbers, with two open ends."""
     counts = Counts(one_hot(("0", "10"), "buckets", 3), [[4000, 5000, 3750]], [10_000])
     estimates = decode(counts)
     names = ["(-inf, 0)", "[0, 10)", "[10, inf)"]
@@ -137,7 +140,7 @@ def test_buckets_are_named_by_their_intervals() -> None:
 
 
 def test_closed_forms_pool_by_inverse_variance() -> None:
-    """Two collections of different noise weigh as their variances say."""
+    """Two collections of different noise are averaged by inverse variance."""
     quiet = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
     noisy = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     counts = [Counts(quiet, [[4000]], [10_000]), Counts(noisy, [[4500]], [10_000])]

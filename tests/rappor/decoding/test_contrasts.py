@@ -1,4 +1,4 @@
-"""What detected rows hold together: sums that selection does not lift, and their errors."""
+"""Contrasts: sums of detected rows without selection bias, and the errors of all contrasts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FEW = 40
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", sums.CELLS)
 def test_sums_of_detected_rows_cover_the_truth(name: str) -> None:
-    """The truth is within 1.96 standard errors in 90 to 99 of 100 collections."""
+    """In 90 to 99 of 100 collections the true sum is within 1.96 standard errors."""
     runs = [sums.measure(seed, name) for seed in range(MANY)]
     assert 0.90 <= sums.compute_coverage([run.unallocated for run in runs]) <= 0.99
     if rests := [rest for run in runs for rest in run.rests]:
@@ -49,7 +49,7 @@ def test_sums_of_detected_rows_cover_the_truth(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["30 equal + 30", "12 equal + 12", "50 equal + 50"])
 def test_sums_of_equal_shares_cover_the_truth(name: str) -> None:
-    """Few enough collections miss the truth, at the rate of false alarms, if 5 % may miss it."""
+    """Sums of equally frequent strings miss the truth at most at the rate of chance."""
     runs = [sums.measure(seed, name) for seed in range(FEW)]
     least = stats.binom.ppf(FALSE_ALARM, FEW, 0.95) / FEW
     assert sums.compute_coverage([run.unallocated for run in runs]) >= least
@@ -60,7 +60,7 @@ def test_sums_of_equal_shares_cover_the_truth(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
-    """Drawn from a prior and estimated over and over: rows above 3 add up to what they are."""
+    """If shares are drawn from the prior, the sum of all rows above 3 has no bias."""
     rng = np.random.default_rng(1)
     errors = []
     for _ in range(400):
@@ -80,7 +80,7 @@ def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
 
 
 def test_a_contrast_has_the_variance_of_the_mechanism() -> None:
-    """Enumerated: a value, then a coin for each bit; estimates and errors of every contrast."""
+    """Estimates and errors of every contrast equal those of an enumeration of all coins."""
     low, high, n = 0.25, 0.75, 4000
     share = np.array([0.5, 0.25, 0.25])
     one, both = np.zeros(3), np.zeros((3, 3))
@@ -102,8 +102,8 @@ def test_a_contrast_has_the_variance_of_the_mechanism() -> None:
         assert found.std_error == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_what_is_unallocated_is_a_contrast_of_detected_rows() -> None:
-    """One number, whether the table says it or somebody asks for it."""
+def test_unallocated_is_a_contrast_of_detected_rows() -> None:
+    """`unallocated` equals 1 minus the contrast of all detected rows."""
     collection = POPULATIONS["ten"](1)
     counts = simulate_counts(collection.population, sums.BALANCED, n_reports=100_000, seed=1)
     found = decode(counts, collection.candidates)
@@ -116,8 +116,8 @@ def test_what_is_unallocated_is_a_contrast_of_detected_rows() -> None:
     assert found.with_contrasts([asked]).to_dict()["contrasts"] == [asked.to_dict()]
 
 
-def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
-    """Parts of groups, rows that are missing or not detected, and unusable weights."""
+def test_contrasts_that_the_counts_do_not_determine_are_refused() -> None:
+    """Parts of groups, missing rows, undetected rows and unusable weights are refused."""
     params = Params(k=16, h=1, m=1, f=0, p=0.25, q=0.75)
     names = [f"s{i}" for i in range(40)]
     counts = Counts(params, [np.full(16, 300)], [1000])
@@ -166,7 +166,7 @@ def test_contrasts_that_the_counts_do_not_say_are_refused() -> None:
 
 
 def test_numbers_without_noise_are_exact() -> None:
-    """Half of 1,000 numbers below 10, and a quarter each in [10, 20) and above."""
+    """Without noise, mean and quantiles of 1,000 numbers in buckets are exact."""
     params = Params(k=3, f=0, p=0, q=1, encoding="buckets", categories=("10", "20"), insecure=True)
     found = describe_numbers(decode(Counts(params, [[500, 250, 250]], [1000])))
     numbers = {each.name: each for each in found}
@@ -185,14 +185,14 @@ def test_numbers_without_noise_are_exact() -> None:
 
 
 def test_one_edge_has_no_mean() -> None:
-    """Two buckets say which part is below their edge, and nothing of how far."""
+    """With one edge there is a share below it, but no mean and no finite quantile."""
     params = Params(k=2, f=0, p=0, q=1, encoding="buckets", categories=("10",), insecure=True)
     found = describe_numbers(decode(Counts(params, [[600, 400]], [1000])))
     assert [each.name for each in found][:2] == ["below 10", "quantile 0.1"]
 
 
 def test_a_band_reaches_as_far_as_all_edges_need() -> None:
-    """Equal edges need one interval, independent ones nearly Bonferroni's, two as integrated."""
+    """The half width of a band is that of one interval for equal edges, else up to Bonferroni's."""
     one, four = np.ones((4, 4)), np.eye(4)
     assert compute_band_critical_value(one, 0.05) == pytest.approx(1.959964, abs=1e-5)
     assert 2.4 < compute_band_critical_value(four, 0.05) <= stats.norm.isf(0.05 / 8)
@@ -203,7 +203,7 @@ def test_a_band_reaches_as_far_as_all_edges_need() -> None:
 
 
 def test_weights_add_up_segments() -> None:
-    """By hand: means and variances of two segments with weights 3 to 1."""
+    """Weighted totals of two segments have the mean and the variance computed by hand."""
     params = Params(k=2, f=0, p=0.25, q=0.75, encoding="onehot", categories=("a", "b"))
     segments = {
         "x": decode(Counts(params, [[500, 300]], [1000])),

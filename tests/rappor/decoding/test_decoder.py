@@ -1,4 +1,4 @@
-"""The decoder: what it refuses, what always holds, and small or odd collections."""
+"""The decoder: what it refuses, properties of every result, and small or odd collections."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ REFUSED: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("reason", "counts", "candidates"), REFUSED)
-def test_what_has_no_answer_is_refused(reason: str, counts: Any, candidates: Any) -> None:
-    """The sentence says what to give, or what to call instead."""
+def test_counts_and_candidates_that_do_not_fit_are_refused(
+    reason: str, counts: Any, candidates: Any
+) -> None:
+    """Counts and candidates that do not belong together are refused with a remedy."""
     with pytest.raises(ParamsError if "got a (" in reason else DecodeError, match=reason):
         decode(counts, candidates)
 
@@ -74,7 +76,7 @@ def test_what_has_no_answer_is_refused(reason: str, counts: Any, candidates: Any
 @pytest.mark.parametrize("name", ["alpha", "confidence"])
 @pytest.mark.parametrize("value", [math.nan, 0, 1, -0.1, 1.5, math.inf, "0.05"])
 def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
-    """Level and confidence lie strictly between 0 and 1; the corrections are listed."""
+    """Values of alpha and confidence outside (0, 1) and unknown methods are refused."""
     options: dict[str, Any] = {name: value}
     with pytest.raises(ParamsError, match=rf"{name} must be a number in \(0, 1\)"):
         ErrorControl(**options)
@@ -83,7 +85,7 @@ def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
 
 
 def same(a: Estimates, b: Estimates) -> bool:
-    """Compare all rows, shares included, and the error of every number to the last bit."""
+    """Compare all rows of two tables, including posterior shares, to the last bit."""
     return a.to_json() == b.to_json() and all(
         getattr(a, name).tobytes() == getattr(b, name).tobytes()
         for name in ("share", "std_error", "p_value", "ci_low_adjusted", "group")
@@ -91,15 +93,15 @@ def same(a: Estimates, b: Estimates) -> bool:
 
 
 def again(texts: list[str]) -> list[str]:
-    """Name some strings twice."""
+    """Return candidates of which some are repeated."""
     return texts + texts[:3]
 
 
 @pytest.mark.parametrize(
     "given_as", [iter, again, Candidates.from_list, np.array, pd.Series, pd.Index]
 )
-def test_however_candidates_are_given_they_ask_the_same(given_as: Any) -> None:
-    """And however often: each has one row, of plain text."""
+def test_the_form_of_the_candidates_does_not_matter(given_as: Any) -> None:
+    """Lists, columns and repeated candidates give the same rows, one for each string."""
     counts = counted(n=10_000)
     found, expected = decode(counts, given_as(CANDIDATES)), decode(counts, CANDIDATES)
     assert expected.candidates != tuple(CANDIDATES)
@@ -122,7 +124,7 @@ def test_the_order_of_candidates_does_not_matter(order: list[str], seed: int) ->
 
 
 def test_progress_is_reported_to_the_end() -> None:
-    """Every candidate is seen to be screened, and the answer is the same."""
+    """The progress reaches the number of candidates, and does not change the result."""
     seen: list[tuple[int, int | None]] = []
     counts = counted(n=10_000)
     watched = decode(counts, CANDIDATES, progress=lambda _, done, total: seen.append((done, total)))
@@ -132,7 +134,7 @@ def test_progress_is_reported_to_the_end() -> None:
 
 
 def test_one_candidate_is_answered() -> None:
-    """One candidate is enough, and what it leaves over is unallocated."""
+    """A list of one candidate is decoded, and the remainder is unallocated."""
     estimates = decode(counted(), ["true 0"])
     error = abs(standardised_errors(estimates, POPULATION)[0])
     assert estimates.detected.tolist() == [True]
@@ -143,7 +145,7 @@ def test_one_candidate_is_answered() -> None:
 
 
 def test_an_empty_cohort_is_tolerated() -> None:
-    """The other cohorts answer; nothing is divided by zero."""
+    """An empty cohort causes no division by zero, and the other cohorts are decoded."""
     whole = counted()
     ones, reports = whole.bit_counts.copy(), whole.cohort_reports.copy()
     ones[3], reports[3] = 0, 0
@@ -156,7 +158,7 @@ def test_an_empty_cohort_is_tolerated() -> None:
 
 @pytest.mark.parametrize("n_reports", [1, 2, 40])
 def test_hardly_any_reports_detect_no_absent_candidate(n_reports: int) -> None:
-    """Where every candidate is absent, a handful of reports is not taken for a finding."""
+    """A handful of reports detects none of the absent candidates."""
     p_values = [
         decode(
             counted(n=n_reports, seed=seed),
@@ -168,8 +170,8 @@ def test_hardly_any_reports_detect_no_absent_candidate(n_reports: int) -> None:
     assert sum(bool(estimates.detected.any()) for estimates in p_values) <= 3
 
 
-def test_rows_that_are_set_aside_leave_nothing_known() -> None:
-    """One cohort, 20 candidates, one without a row of weight: no number warns or overflows."""
+def test_a_candidate_whose_rows_are_set_aside_has_no_estimate() -> None:
+    """A candidate whose rows are all set aside has no estimate, and nothing overflows."""
     params = Params(k=64, h=1, m=1, f=0.238406, p=0.059601, q=0.559601)
     names = [f"1-{i}" for i in range(20)]
     population = Population(names, 1 / np.arange(1.0, 21.0))
@@ -181,7 +183,7 @@ def test_rows_that_are_set_aside_leave_nothing_known() -> None:
 
 
 def test_mass_that_no_candidate_explains_is_unallocated() -> None:
-    """With candidates for half of the mass, the decoder says that the other half is missing."""
+    """If candidates cover half of the mass, the other half is unallocated."""
     estimates = decode(counted(), [*POPULATION.values[:2], *ABSENT])
     error = float(np.sqrt((estimates.std_error[estimates.detected] ** 2).sum()))
     assert estimates.detected.sum() >= 2

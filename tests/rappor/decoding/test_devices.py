@@ -1,4 +1,4 @@
-"""Devices, not reports: errors are right where devices report again, and say what they assume."""
+"""Devices, not reports: errors with repeated reports, and the line of assumptions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def params_of(profile: str, *, k: int, m: int) -> Params:
 
 
 def fewest(n: int, probability: float) -> int:
-    """Return the successes that n trials have but for the false alarms."""
+    """Return the smallest number of successes of n trials that is no false alarm."""
     return int(stats.binom.ppf(FALSE_ALARM, n, probability))
 
 
 def test_days_merge_to_their_sum() -> None:
-    """Collections of one parameter set give the estimates of their sum under the same devices."""
+    """Days of one parameter set have the estimates of their sum under the same devices."""
     days = simulate_days(POPULATION, PARAMS, n_devices=100_000, n_days=3, seed=1)
     apart = decode(days, CANDIDATES, reports_per_device=2.5)
     together = decode(days[0] + days[1] + days[2], CANDIDATES, reports_per_device=2.5)
@@ -48,7 +48,7 @@ def test_days_merge_to_their_sum() -> None:
 @pytest.mark.parametrize("churn", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: float) -> None:
-    """R = sum over pairs of days of (1 - churn)^distance, over the days."""
+    """R is estimated from days, near the sum over pairs of days of (1 - churn)^distance / days."""
     n_days = 5
     params = params_of(profile, k=64, m=64)
     truth = sum((1 - churn) ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days
@@ -61,7 +61,7 @@ def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: fl
 
 
 def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
-    """Half of the devices hold one string on the second day: R stays that of the same devices."""
+    """If half of the devices take one string on day two, R stays that of the same devices."""
     params = params_of("balanced", k=64, m=32)
     names = ["old", "new"]
     base = simulate_days(Population(names, [8, 2]), params, n_devices=200_000, n_days=3, seed=1)
@@ -83,7 +83,7 @@ def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
 
 
 def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
-    """Without a permanent response, days do not agree: the devices are taken for the same."""
+    """Without a permanent response, the same devices are assumed on all days."""
     params = Params(k=64, m=32, f=0.0, p=0.1, q=0.6)
     days = simulate_days(POPULATION, params, n_devices=1000, n_days=4, churn=1.0, seed=1)
     (_, (repetition,)) = add_collections(days)
@@ -92,7 +92,7 @@ def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
 
 
 def test_estimates_from_days_cover() -> None:
-    """Seven days of the same devices: the 8 true strings' intervals, which other devices' miss."""
+    """Intervals from seven days of the same devices cover. As different devices they would miss."""
     params = params_of("low-noise", k=64, m=32)
     n_runs, hits, naive = 12, 0, 0
     for seed in range(n_runs):
@@ -107,7 +107,7 @@ def test_estimates_from_days_cover() -> None:
 
 
 def test_every_answer_says_what_it_assumed() -> None:
-    """One line: nothing known, the counts' own knowledge, what was said, or what days tell."""
+    """The line of assumptions names the source of R: unknown, counts, argument or days."""
     known = counted(n=1000)
     unknown = Counts(PARAMS, known.bit_counts, known.cohort_reports)
     lines = {
@@ -124,7 +124,7 @@ def test_every_answer_says_what_it_assumed() -> None:
 
 
 def test_more_reports_of_the_same_devices_widen() -> None:
-    """The same counts of fewer devices have larger errors; of as many as reports, the same."""
+    """The same counts from fewer devices have larger errors."""
     counts = counted(n=100_000)
     alone, same, fewer = (decode(counts, CANDIDATES, devices=n) for n in (None, 100_000, 10_000))
     assert np.array_equal(alone.std_error, same.std_error)
@@ -142,6 +142,6 @@ def test_more_reports_of_the_same_devices_widen() -> None:
     ],
 )
 def test_impossible_devices_are_refused(said: dict[str, float], reason: str) -> None:
-    """One sentence that says what may be given."""
+    """Numbers of devices outside their range are refused with the range."""
     with pytest.raises(DecodeError, match=reason):
         decode(counted(n=1000), CANDIDATES, **said)  # type: ignore[arg-type]

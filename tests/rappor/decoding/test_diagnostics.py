@@ -1,4 +1,4 @@
-"""Diagnostics: silent about honest collections, outspoken about the others."""
+"""Diagnostics: false alarms about honest collections, and detection of odd ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rappor.simulation.population import Population
 
 
 def test_an_honest_collection_raises_no_alarm() -> None:
-    """Each of the checks calls an honest collection odd once in 1e9 or less."""
+    """Each check raises a false alarm about an honest collection with probability 1e-9 at most."""
     found = decode(counted(), CANDIDATES).diagnostics
     assert found["odd_popcounts"] == []
     assert found["cohorts"][0]["p_value"] > FALSE_ALARM
@@ -41,7 +41,7 @@ def test_an_honest_collection_raises_no_alarm() -> None:
     ],
 )
 def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
-    """From 30 reports on a good fit is called bad at its rate, and no bit is unexplained."""
+    """From 30 reports on, a good fit is called bad at its rate, and no bit is unexplained."""
     params = Params(k=64, m=32, f=0.035972, p=0.008993, q=0.508993)
     bad, uneven, listed, warned = 0, 0, 0, 0
     for seed in range(n_runs):
@@ -58,8 +58,8 @@ def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
     assert warned == 0
 
 
-def test_one_cohort_is_said_to_tell_little() -> None:
-    """An absent string has one of k patterns: no p-value is below 1/k, and the table says so."""
+def test_one_cohort_causes_a_warning() -> None:
+    """With one cohort no p-value is below 1/k, and the table warns of it."""
     params = Params(k=64, m=1, f=0.25, p=0.1, q=0.6)
     estimates = decode(simulate_counts(POPULATION, params, n_reports=N, seed=1), CANDIDATES)
     assert estimates.diagnostics["least_p_value"] == pytest.approx(1 / 64)
@@ -70,10 +70,11 @@ def test_one_cohort_is_said_to_tell_little() -> None:
 
 @pytest.mark.parametrize("n_listed", [600, 300], ids=["complete", "half"])
 def test_a_complete_list_of_strings_too_rare_to_select_is_no_bad_fit(n_listed: int) -> None:
-    """600 equally frequent strings, of which a fifth is detected. The others collide.
+    """A complete list of strings that are too rare to select causes no `bad_fit`.
 
-    The fit of the detected strings is bad in both cases. The fit of all candidates is good if the
-    list is complete, and bad if it lacks half of the strings.
+    600 strings are equally frequent, and a fifth is detected. The fit of the detected strings is
+    bad in both cases. The fit of all candidates is good if the list is complete, and bad if it
+    lacks half of the strings.
     """
     params = dataclasses.replace(Params.profile("balanced"), m=32)
     strings = [f"p{i}" for i in range(600)]
@@ -87,7 +88,7 @@ def test_a_complete_list_of_strings_too_rare_to_select_is_no_bad_fit(n_listed: i
 
 
 def test_an_interval_far_above_zero_without_a_detection_has_a_sentence() -> None:
-    """Two bits and 16 cohorts: the interval and the test of the same string seem to contradict."""
+    """An interval far above 0 without a detection causes the warning `few_patterns`."""
     params = Params(k=2, m=16, f=0.4, p=0.2, q=0.8)
     candidates = ["a", "b", *(f"w{i}" for i in range(20))]
     counts = simulate_counts(Population(["a", "b"], [6, 4]), params, n_reports=10**6, seed=1)
@@ -104,7 +105,7 @@ def test_an_interval_far_above_zero_without_a_detection_has_a_sentence() -> None
 
 @pytest.mark.parametrize(("scale", "is_few"), [(1, True), (40, False)])
 def test_few_devices_with_uneven_reports_have_a_sentence(scale: int, *, is_few: bool) -> None:
-    """Of 100 devices two sent 90 reports each: the exact tails assume equal numbers."""
+    """If two of 100 devices sent most reports, the table warns of uneven devices."""
     params = Params.profile("strict", encoding="boolean")
     reports = scale * (60 * 1 + 38 * 5 + 2 * 90)
     squares = scale * (60 * 1 + 38 * 25 + 2 * 90**2)
@@ -116,8 +117,8 @@ def test_few_devices_with_uneven_reports_have_a_sentence(scale: int, *, is_few: 
     assert "few_devices" not in {warning.code for warning in even}
 
 
-def test_devices_reports_and_cohorts_are_told_apart() -> None:
-    """Each way to halve the detectable share has its number, or none where it cannot."""
+def test_each_way_to_halve_the_detectable_share_has_its_number() -> None:
+    """Each way to halve the detectable share has its number, or null if it cannot."""
 
     def limits(params: Params, each: int) -> list[int | None]:
         counts = simulate_repeated(POPULATION, params, devices={each: 20_000}, seed=1).counts
@@ -137,7 +138,7 @@ def test_devices_reports_and_cohorts_are_told_apart() -> None:
 
 
 def test_repeated_reports_do_not_look_forged() -> None:
-    """A few devices with many reports each: sizes of cohorts and popcounts are theirs."""
+    """Few devices with many reports each cause no warning about cohorts and popcounts."""
     params = Params(k=64, m=32, f=0.238406, p=0.059601, q=0.559601)
     for seed in range(5):
         counts = simulate_repeated(POPULATION, params, devices={300: 300}, seed=seed).counts
@@ -149,7 +150,7 @@ def test_repeated_reports_do_not_look_forged() -> None:
 
 
 def test_a_forged_cohort_has_odd_popcounts() -> None:
-    """Reports of nothing but ones are no honest device's; the cohort is named."""
+    """Reports of only ones in a cohort are found, and the cohort is named."""
     ones = counted().bit_counts.copy()
     ones[5] = counted().cohort_reports[5]
     estimates = decode(Counts(PARAMS, ones, counted().cohort_reports), CANDIDATES)
@@ -177,17 +178,15 @@ FULL = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull"
         ({}, "", ""),  # a closed form has no fit to warn about
     ],
 )
-def test_what_is_found_warns_where_there_is_cause(
-    found: dict[str, Any], code: str, sentence: str
-) -> None:
-    """One sentence each, with the number."""
+def test_findings_beyond_their_limits_warn(found: dict[str, Any], code: str, sentence: str) -> None:
+    """Each finding beyond its limit causes one warning with its number."""
     told = list(list_cautions(found, N))
     assert [each.code for each in told] == ([code] if code else [])
     assert all(sentence in each.sentence for each in told)
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
-    """The listed bits are that string's, with about its share."""
+    """The unexplained bits are those of a heavy string that is no candidate, with its share."""
     params = Params(k=64, h=1, m=32, f=0.0, p=0.1, q=0.9)
     counts = simulate_counts(POPULATION, params, n_reports=N, seed=1)
     estimates = decode(counts, [*POPULATION.values[1:], *ABSENT])
@@ -199,7 +198,7 @@ def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
 
 
 def test_unbalanced_cohorts_show() -> None:
-    """A tenth more reports in one cohort do not come about at random."""
+    """A tenth more reports in one cohort have a small p-value."""
     counts = counted()
     ones, reports = counts.bit_counts.copy(), counts.cohort_reports.copy()
     reports[0] += reports[0] // 10
@@ -210,7 +209,7 @@ def test_unbalanced_cohorts_show() -> None:
 
 
 def test_a_bad_fit_warns_with_the_table() -> None:
-    """Where the heaviest strings are no candidates, the table ends with a warning."""
+    """If the heaviest strings are no candidates, the printed table ends with `bad_fit`."""
     estimates = decode(counted(), ABSENT)
     (warning,) = estimates.warnings
     assert warning.code == "bad_fit"
@@ -222,7 +221,7 @@ def test_a_bad_fit_warns_with_the_table() -> None:
 
 
 def test_devices_of_which_nothing_is_known_warn() -> None:
-    """Only where neither the counts nor the analyst say how often they report."""
+    """`unknown_devices` comes if neither the counts nor an argument contain reports per device."""
     params = Params.profile("balanced", encoding="boolean")
     known = simulate_counts(Population(["true", "false"], [1, 1]), params, n_reports=N, seed=1)
     plain = Counts(params, known.bit_counts, known.cohort_reports)

@@ -1,4 +1,4 @@
-"""The distribution answer: a quantile of the posterior under a prior learnt from the data."""
+"""The distribution: quantiles of posteriors under a prior that is learnt from the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rappor.decoding.prior import SMOOTH, Posterior, fit_prior, round_scores
 
 @given(estimates=st.lists(st.floats(-2, 2), min_size=1, max_size=30), error=st.floats(1e-6, 1.0))
 def test_shares_are_shares(estimates: list[float], error: float) -> None:
-    """Whatever the estimates, shares are not negative and sum to at most one."""
+    """For all estimates, posterior shares are at least 0 and sum to at most 1."""
     shares = estimate_shares(np.array(estimates), np.full(len(estimates), error))[0]
     assert (shares >= 0).all()
     assert shares.sum() <= 1 + 1e-9
@@ -23,7 +23,10 @@ def test_shares_are_shares(estimates: list[float], error: float) -> None:
 
 @pytest.mark.slow
 def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
-    """Over 60 lists drawn as the prior says, the rest counted, by three standard errors."""
+    """No other quantile has a smaller mean total variation over 60 lists drawn from a prior.
+
+    The remainder is a cell. The tolerance is three standard errors.
+    """
     rng = np.random.default_rng(5)
     losses = []
     for _ in range(60):
@@ -40,7 +43,7 @@ def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
 
 
 def test_what_the_data_say_nothing_about_gets_nothing() -> None:
-    """An infinite error, alone or beside others, is a share of zero; without noise all is kept."""
+    """A candidate with an infinite error gets the share 0. Without noise all shares are kept."""
     nothing = estimate_shares(np.array([0.5]), np.array([np.inf]))
     assert np.concatenate(nothing).tolist() == [0.0, math.inf]
     shares, _ = estimate_shares(np.array([0.5, 0.0]), np.array([0.001, np.inf]))
@@ -51,9 +54,9 @@ def test_what_the_data_say_nothing_about_gets_nothing() -> None:
 
 
 def test_only_absent_candidates_get_hardly_anything() -> None:
-    """Of 10,000 estimates of nothing, whose upper halves sum to .4, most lists get no share at all.
+    """Lists of 10,000 absent candidates get a mean share of .0005.
 
-    Over 300 lists the mean is .0005, with a standard deviation of .0015.
+    The sum of the positive estimates is .4. Over 300 lists the standard deviation is .0015.
     """
     error = np.full(10_000, 1e-4)
     lists = np.random.default_rng(7).normal(size=(30, 10_000)) * error

@@ -28,7 +28,7 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_table_has_the_constants_of_the_code(name: str) -> None:
-    """Whoever changes one measures again what depends on it."""
+    """The table of measured constants contains the values of the code."""
     (documented,) = re.findall(rf"^\| `{name}` \| (.+?) \|", VALIDATION, re.MULTILINE)
     value = VALUES[name]
     numbers = tuple(float(number) for number in re.findall(r"[\d.]+", documented))
@@ -36,7 +36,7 @@ def test_the_table_has_the_constants_of_the_code(name: str) -> None:
 
 
 def test_the_text_has_the_numbers_of_the_code() -> None:
-    """Those that a statistician would quote."""
+    """The pages contain the numbers of the code that a statistician would quote."""
     low, high = fit.TAPER
     assert f"from 1 at {low:g} standard deviations above the fit to 0 at {high:g}" in METHOD
     assert f"The {selection.SCREENED:,} best are looked at." in METHOD

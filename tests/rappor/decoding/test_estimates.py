@@ -27,7 +27,7 @@ def _estimates() -> Estimates:
 
 
 def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
-    """Always eight, interval and breakdown numbers where detected, the share where asked for."""
+    """Rows have eight keys, and further keys if they are detected or the distribution exists."""
     always = ["candidate", "count", "std_error", "share", "ci_low", "ci_high", "p_value"]
     always += ["detected"]
     adjusted = ["ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"]
@@ -39,7 +39,7 @@ def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
 
 
 def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
-    """Largest first, with counts of all reports; the adjusted interval holds the plain one."""
+    """Rows are sorted by count, and the adjusted interval contains the ordinary interval."""
     assert (np.diff(estimates.share) <= 0).all()
     assert estimates.candidates[:2] == ("true 0", "true 1")
     for i, row in enumerate(estimates.rows()):
@@ -52,7 +52,7 @@ def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
 
 
 def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
-    """The same rows, less the others, in rows, JSON and CSV."""
+    """`detected_only` omits undetected rows in rows, JSON and CSV."""
     every = list(estimates.rows())
     found = [row for row in every if row["detected"]]
     assert 0 < len(found) < len(every)
@@ -62,7 +62,7 @@ def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
 
 
 def test_json_reads_back(estimates: Estimates) -> None:
-    """One strict object of six keys that is the dictionary."""
+    """The JSON is one strict object of six keys and equals `to_dict`."""
     document = json.loads(estimates.to_json(), parse_constant=pytest.fail)
     keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumptions"]
     assert list(document) == [*keys, "warnings", "diagnostics"]
@@ -71,7 +71,7 @@ def test_json_reads_back(estimates: Estimates) -> None:
 
 
 def test_csv_reads_back(estimates: Estimates, tmp_path: Any) -> None:
-    """Every number survives, in text and in the file, whatever is in a candidate's name."""
+    """Every number survives in the text and in the file, with any candidate name."""
     odd = decode(counted(n=1000), ['a,"b"', "c\nd", "é"])
     path = tmp_path / "estimates.csv"
     assert path.write_text("old") == 3
@@ -86,7 +86,7 @@ def test_csv_reads_back(estimates: Estimates, tmp_path: Any) -> None:
 
 
 def test_csv_holds_no_formula() -> None:
-    """What a spreadsheet would compute has an apostrophe before it; other columns are numbers."""
+    """A text that a spreadsheet would compute has an apostrophe in front. Numbers have none."""
     formulas = ["=1+1", "'=1+1", "''=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\uff1d1", "'", "'tis"]
     text = decode(counted(n=1000), [*formulas, "plain"]).to_csv()
     cells = {row["candidate"] for row in csv.DictReader(io.StringIO(text, newline=""))}
@@ -95,7 +95,7 @@ def test_csv_holds_no_formula() -> None:
 
 
 def test_frames_have_the_columns(estimates: Estimates) -> None:
-    """Pandas and Arrow hold the same numbers under the contract's names."""
+    """Data frames of pandas and Arrow contain the same columns and numbers."""
     table, frame = estimates.to_arrow(), estimates.to_pandas()
     columns = ["candidate", "count", "std_error", "share", "ci_low", "ci_high", "p_value"]
     columns += ["detected", "ci_low_adjusted", "ci_high_adjusted"]
@@ -114,7 +114,7 @@ def test_frames_have_the_columns(estimates: Estimates) -> None:
 
 
 def test_people_read_the_table_of_the_command_line(estimates: Estimates) -> None:
-    """The detected rows, with two digits of their errors, and sentences; the other is one line."""
+    """`str` is the printed table with two digits of each error, `repr` is one line."""
     lines = str(estimates).splitlines()
     n_found = int(estimates.detected.sum())
     title = "candidate reports std error share adjusted 95 % interval distribution its error"
@@ -128,14 +128,14 @@ def test_people_read_the_table_of_the_command_line(estimates: Estimates) -> None
 
 
 def one_hot(shares: list[float]) -> Estimates:
-    """Return estimates of categories a and b, each with just this share of 10,000 reports."""
+    """Return estimates of categories a and b, each with this share of 10,000 reports."""
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
     mean = params.p_star + (params.q_star - params.p_star) * np.array(shares)
     return decode(Counts(params, [np.rint(10_000 * mean).astype(int)], [10_000]))
 
 
 def test_people_read_no_share_below_zero() -> None:
-    """The adjusted interval of a weak detected row may reach below 0; the columns have it whole."""
+    """Printed adjusted intervals end at 0. The columns contain the whole interval."""
     heavy, weak = one_hot([0.7, 0.035]).rows(detected_only=True)
     assert weak["ci_low_adjusted"] < 0
     assert adjusted_interval(weak) == (0.0, weak["ci_high_adjusted"])
@@ -143,7 +143,7 @@ def test_people_read_no_share_below_zero() -> None:
 
 
 def test_pandas_is_named_where_it_is_missing() -> None:
-    """The sentence says what to install, and that is no extra of this project."""
+    """Without pandas the error names the package to install."""
     script = (
         "import sys; sys.modules['pandas'] = None\n"
         "from rappor import Counts, MissingExtraError, Params, decode\n"
@@ -156,7 +156,7 @@ def test_pandas_is_named_where_it_is_missing() -> None:
 
 
 def test_a_carriage_return_breaks_no_row(tmp_path: Path) -> None:
-    """The row is in quotes, and every reader of CSV returns the text."""
+    """A row with a carriage return is in quotes, and readers of CSV return the text."""
     texts = ["a\rb", "c\r\nd", "\re", "f,g", 'h"i', "plain"]
     path = tmp_path / "rows.csv"
     path.write_text(csv_text(("text", "n"), ({"text": each, "n": 1} for each in texts)), newline="")

@@ -1,4 +1,4 @@
-"""Estimates and errors against the truth and against plain least squares."""
+"""Estimates and errors of the fit against the truth and against dense least squares."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ OTHER = Params(k=100, h=1, m=16, f=0.1, p=0.2, q=0.7)
 
 @pytest.mark.parametrize("sets", [[PARAMS], [PARAMS, OTHER]], ids=["one", "two"])
 def test_estimates_are_those_of_dense_least_squares(sets: list[Params]) -> None:
-    """Where everything is detected, estimates and errors are the textbook's, rows being stacked.
+    """If all candidates are selected, estimates and errors equal those of dense least squares.
 
-    The counts are the expected ones moved by half a standard deviation, so that residuals
-    show no overdispersion and the noise is the coins' alone.
+    The counts deviate from their expectation by half a standard deviation, so tau^2 is 0 and the
+    noise is that of the coins.
     """
     texts = list(POPULATION.values)
     collections, rows = zip(*(half_noisy(params) for params in sets), strict=True)
@@ -53,7 +53,7 @@ def test_estimates_are_those_of_dense_least_squares(sets: list[Params]) -> None:
 
 
 class Rows(NamedTuple):
-    """One collection's rows: true bits, proportions, and the reports that each is a mean of."""
+    """The rows of one collection: true bits, proportions, and reports of the row's cohort."""
 
     params: Params
     design: NDArray[np.float64]
@@ -61,14 +61,14 @@ class Rows(NamedTuple):
     reports: int
 
     def weight(self, fitted: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the inverse binomial variances of the proportions at fitted ones."""
+        """Return the inverse binomial variances of the proportions at fitted proportions."""
         gap = self.params.q_star - self.params.p_star
         mean = self.params.p_star + gap * np.clip(fitted, 0, 1)
         return np.asarray(self.reports * gap**2 / (mean * (1 - mean)))
 
 
 def half_noisy(params: Params) -> tuple[Counts, Rows]:
-    """Return counts half a standard deviation around the expected, and their rows."""
+    """Return counts that deviate by half a standard deviation, and their rows."""
     texts = list(POPULATION.values)
     design = np.zeros((params.m * params.k, len(texts)))
     for column, cells in enumerate(cells_of(texts, params)):
@@ -84,7 +84,7 @@ def half_noisy(params: Params) -> tuple[Counts, Rows]:
 def dense_least_squares(
     columns: NDArray[np.float64], rows: Sequence[Rows]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit all columns, weighted by the binomial variance of the fit itself."""
+    """Fit all columns, weighted by the binomial variance at the fitted values."""
     proportions = np.concatenate([each.proportions for each in rows])
     ends = np.cumsum([len(each.design) for each in rows])[:-1]
     fitted = np.full(len(columns), 0.01)
@@ -98,7 +98,10 @@ def dense_least_squares(
 
 
 def test_many_coefficients_are_those_of_the_inverse() -> None:
-    """To 1e-6 of their errors, and the leverages of rows to .01 in the root of the mean square."""
+    """Conjugate gradients give the coefficients and the leverages of the inverse.
+
+    The tolerances are 1e-6 of a standard error, and .01 in the root mean square of the leverages.
+    """
     rng = np.random.default_rng(1)
     m, k, s = 64, 32, 500
     rows = (rng.integers(0, k, (s, m)) + np.arange(m) * k).ravel()
@@ -124,7 +127,7 @@ def test_many_coefficients_are_those_of_the_inverse() -> None:
 def test_no_heavy_string_is_lost_where_noise_is_small(
     noise: tuple[float, float, float], m: int
 ) -> None:
-    """With 1e8 reports every one of five candidates is detected, within six errors."""
+    """With 1e8 reports all of five candidates are detected, within six standard errors."""
     f, p, q = noise
     params = Params(k=32, m=m, f=f, p=p, q=q)
     names, weights = [f"s{i}" for i in range(5)], [0.5, 0.25, 0.15, 0.07, 0.03]

@@ -1,4 +1,4 @@
-"""Intervals of strings: normal ones, which know that few devices are a small sample."""
+"""Intervals of strings: normal, with the sampling variance of few devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ERROR = 0.05
 
 @pytest.mark.parametrize("n_held", [0, 3, 15, 30])
 def test_where_only_devices_are_sampled_the_interval_is_wilsons(n_held: int) -> None:
-    """Of 30 devices none or all may hold a string that others hold or do not."""
+    """If the sampling of 30 devices is the only noise, the interval is Wilson's."""
     share = n_held / 30
     low, high = build_normal_interval(
         np.array([share]), np.zeros(1), build_normal_tail(), devices=30
@@ -33,7 +33,7 @@ def test_where_only_devices_are_sampled_the_interval_is_wilsons(n_held: int) -> 
 
 
 def test_of_many_devices_the_interval_is_normal() -> None:
-    """Two errors of a thousandth each way, below 0 and above 1 too."""
+    """With very many devices the interval is normal, also for estimates outside [0, 1]."""
     share = np.array([-0.001, 0.0005, 0.5, 0.9999, 1.001])
     error = np.full(5, 0.001)
     low, high = build_normal_interval(share, error**2, build_normal_tail(), devices=1e9)(ERROR)
@@ -43,7 +43,10 @@ def test_of_many_devices_the_interval_is_normal() -> None:
 
 
 def test_of_few_devices_intervals_of_the_undetected_are_no_shorter_than_normal() -> None:
-    """Their own sampling is in no row's noise, so that nothing is taken away at either end."""
+    """With few devices, intervals of undetected strings are not shorter than normal ones.
+
+    The sampling of an undetected string is not part of the rows' noise, so none is subtracted.
+    """
     params = Params(k=32, m=16, f=0.035972, p=0.008993, q=0.508993)
     names = [f"s{i}" for i in range(20)]
     counts = simulate_counts(Population(names, np.ones(20)), params, n_reports=30, seed=1)
@@ -56,7 +59,7 @@ def test_of_few_devices_intervals_of_the_undetected_are_no_shorter_than_normal()
 
 @pytest.mark.parametrize("p_value", [0.5, 1e-3, 1e-12, 1e-300])
 def test_the_normal_tail_is_normal(p_value: float) -> None:
-    """From one half to the least number that there is."""
+    """Quantiles of the normal tail are exact from 1/2 to the smallest positive float64."""
     tail = build_normal_tail()
     z = stats.norm.isf(p_value)
     assert tail.quantile(p_value) == pytest.approx(z, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Collections without false ones (f = 0, p = 0): every string that shows is found, in silence."""
+"""Collections without false ones (f = 0, p = 0): present strings are found without warnings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plain(*, k: int, m: int, q: float, p: float = 0.0) -> Params:
 @pytest.mark.parametrize("q", [1.0, 0.75, 0.5])
 @pytest.mark.parametrize("n", [1000, 100_000])
 def test_strings_that_show_in_every_cohort_are_found(q: float, n: int) -> None:
-    """Shares of 60, 30 and 10 %, also in 8 cohorts; no warning, and few false ones."""
+    """Strings of 60, 30 and 10 % are found without a warning, also in 8 cohorts."""
     false = 0
     for k, m in ((128, 128), (128, 16), (64, 8)):
         counts = simulate_counts(THREE, plain(k=k, m=m, q=q), n_reports=n, seed=1)
@@ -42,7 +42,7 @@ def test_strings_that_show_in_every_cohort_are_found(q: float, n: int) -> None:
 
 
 def test_a_hundred_strings_are_found_among_two_hundred_candidates() -> None:
-    """Weights exp(-i / 20), half of all bits set: all are there, and 95 % intervals hold them."""
+    """100 strings of weights exp(-i / 20) are found, and 95 % intervals cover."""
     population = Population([f"s{i}" for i in range(100)], np.exp(-0.05 * np.arange(100)))
     counts = simulate_counts(population, plain(k=128, m=16, q=0.5), n_reports=1e6, seed=1)
     absent = [f"x{i}" for i in range(100)]
@@ -64,7 +64,7 @@ def test_a_hundred_strings_are_found_among_two_hundred_candidates() -> None:
     ],
 )
 def test_nothing_of_any_size_reaches_a_console(params: Params, n: int) -> None:
-    """One string that everybody holds, from one report to a million: no warning of a library."""
+    """From one report to a million, no library prints a warning."""
     counts = simulate_counts(Population(["a"], [1]), params, n_reports=n, seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""P-values of selected candidates: each is judged as if it were absent."""
+"""P-values of selected candidates: each is tested as if it were absent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOW_NOISE: dict[str, Any] = {"f": 0.0, "p": 0.225, "q": 0.775}
 
 @pytest.mark.parametrize(("m", "h"), [(1, 1), (1, 2), (2, 1)])
 def test_no_p_value_is_below_that_of_hitting_the_same_bits(m: int, h: int) -> None:
-    """With one cohort of k bits an absent string sets a given one once in k times."""
+    """With one cohort of k bits, no p-value is below 1/k."""
     params = Params(k=64, h=h, m=m, **LOW_NOISE)
     names = [f"s{i}" for i in range(4)]
     counts = simulate_counts(Population(names, [8, 4, 2, 1]), params, n_reports=10**7, seed=2)
@@ -33,10 +33,10 @@ def test_no_p_value_is_below_that_of_hitting_the_same_bits(m: int, h: int) -> No
 
 @pytest.mark.parametrize(("m", "h"), [(2, 1), (1, 2)])
 def test_two_draws_and_all_fitted_detect_no_absent_candidate_often(m: int, h: int) -> None:
-    """50 strings held and 100 absent on 256 rows, 12 collections.
+    """With two draws per candidate, a fit of all candidates keeps the false discovery rate.
 
-    At a false discovery rate of 5 % one in twenty of the found ones is false in the mean at most;
-    more are allowed at the rate of false alarms.
+    50 present and 100 absent strings on 256 rows, 12 collections. At a rate of 5 % one in twenty
+    detections is false on average. More are allowed at the rate of false alarms.
     """
     params = replace(Params.profile("balanced"), k=256 // m, h=h, m=m)
     false = found = 0
@@ -55,9 +55,9 @@ def test_two_draws_and_all_fitted_detect_no_absent_candidate_often(m: int, h: in
 
 @pytest.mark.parametrize("lift", [0.5, 2.0, 20.0, 1000.0])
 def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> None:
-    """However far one row of each of 3 cohorts of 8 bits is lifted: all 512 sums, exactly.
+    """The tail with lifted rows is near that of all 512 sums of 3 cohorts of 8 bits.
 
-    The formula stands between the probabilities of reaching a step and of exceeding it.
+    The formula lies between the probabilities of reaching a step and of exceeding it.
     """
     params = Params(k=8, h=1, m=3, **LOW_NOISE)
     population = Population(["a", "b"], [1, 2])

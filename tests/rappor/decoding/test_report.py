@@ -1,4 +1,4 @@
-"""What a page about a decode shows, and what the decoder says of each parameter set."""
+"""The record of a page about a decode, and the summary of each parameter set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def estimates(counts: Counts) -> Estimates:
 
 
 def test_rests_are_sums_of_the_rows_after_the_first(estimates: Estimates) -> None:
-    """Each is below the rows' sum, which selection lifted; its error is about theirs together."""
+    """Each remaining share is below the sum of its rows, which the selection made too large."""
     detected = estimates.share[estimates.detected]
     assert [rest.after for rest in estimates.remaining] == [10, 20]
     for rest in estimates.remaining:
@@ -39,7 +39,7 @@ def test_rests_are_sums_of_the_rows_after_the_first(estimates: Estimates) -> Non
 
 
 def test_residuals_have_the_size_of_noise(estimates: Estimates) -> None:
-    """Where the candidates are complete: a mean square near 1, within six standard errors."""
+    """With complete candidates the mean square of the residuals is 1 within six errors."""
     (collected,) = estimates.collections
     assert collected.residuals is not None
     assert collected.residuals.shape == (16, 64)
@@ -49,7 +49,7 @@ def test_residuals_have_the_size_of_noise(estimates: Estimates) -> None:
 
 
 def test_a_string_that_is_no_candidate_shows_as_full_squares(counts: Counts) -> None:
-    """Its bit of each cohort is the largest residual there."""
+    """The bit of a missing string is the largest residual of each cohort."""
     (collected,) = decode(counts, NAMES[1:]).collections
     assert collected.residuals is not None
     (found,) = report(decode(counts, NAMES[1:])).collections
@@ -60,7 +60,7 @@ def test_a_string_that_is_no_candidate_shows_as_full_squares(counts: Counts) -> 
 
 
 def test_true_bits_are_within_what_is_honest(estimates: Estimates) -> None:
-    """One each under one hash, in the mean over cohorts; forged cohorts would leave the range."""
+    """With one hash function honest cohorts have one true bit, inside the limits."""
     (collected,) = estimates.collections
     bits = collected.true_bits
     assert ((bits.low < bits.mean) & (bits.mean < bits.high)).all()
@@ -68,7 +68,7 @@ def test_true_bits_are_within_what_is_honest(estimates: Estimates) -> None:
 
 
 def test_a_hash_is_that_of_the_counts_wherever_they_lie(counts: Counts) -> None:
-    """Equal counts have one hash; another metric, a report more or less, another."""
+    """Equal counts have equal hashes. Another metric or one more report changes the hash."""
     same = Counts(
         PARAMS, counts.bit_counts, counts.cohort_reports, counts.metric, counts.sum_squared_reports
     )
@@ -80,7 +80,7 @@ def test_a_hash_is_that_of_the_counts_wherever_they_lie(counts: Counts) -> None:
 
 
 def test_a_reviewer_is_told_what_nobody_knows(counts: Counts) -> None:
-    """Unknown devices and counts that the candidates do not explain are a no."""
+    """Unknown devices, and counts that the candidates do not explain, have the verdict no."""
     unknown = Counts(PARAMS, counts.bit_counts, counts.cohort_reports)
     checks = {check.question: check for check in report(decode(unknown, NAMES[3:])).checks}
     assert len(checks) == 16
@@ -99,7 +99,7 @@ def test_a_reviewer_is_told_what_nobody_knows(counts: Counts) -> None:
 def test_outliers_are_not_handled_where_candidates_and_noise_leave_bits(
     counts: Counts, estimates: Estimates
 ) -> None:
-    """About 0.2 of 1,024 bits have less weight by noise alone; a heavy string leaves more."""
+    """A heavy missing string lowers the weights of more bits than noise, with verdict no."""
     verdicts = []
     for found in (estimates, decode(counts, NAMES[1:])):
         rows = found.diagnostics["set_aside_rows"]
@@ -111,7 +111,7 @@ def test_outliers_are_not_handled_where_candidates_and_noise_leave_bits(
 
 
 def test_losses_told_are_those_of_the_reports_that_devices_sent(counts: Counts) -> None:
-    """Three reports a device: the loss of three lies between that of one and of any number."""
+    """The loss of three reports lies between that of one and that of any number."""
     (found,) = report(decode(counts, NAMES, reports_per_device=3)).collections
     one, sent, every = found.losses
     assert (one.reports, sent.reports, every.reports) == (1, 3, None)

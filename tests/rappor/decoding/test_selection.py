@@ -26,7 +26,7 @@ PARAMS = Params(k=16, h=2, m=8, f=0.2, p=0.3, q=0.7)
 
 
 def first_fit(seed: int, sharper: float) -> tuple[Design, Fit]:
-    """Return a collection's columns and the fit on its background alone, its weights raised."""
+    """Return a collection's columns, and the fit of its background with raised weights."""
     names = [f"{seed}/{i}" for i in range(150)]
     population = Population(names[:41], [0.6, *[0.01] * 40])
     counts = simulate_counts(population, PARAMS, n_reports=10_000_000, seed=seed)
@@ -63,7 +63,10 @@ def whole_lasso(design: Design, fit: Fit) -> NDArray[np.bool_]:
 def test_lasso_over_few_columns_is_the_lasso_over_all(
     seed: int, sharper: float, some: int, late: int
 ) -> None:
-    """Also where a heavy string keeps others below the penalty until it is explained."""
+    """The lasso over active columns selects the columns of the lasso over all columns.
+
+    In one case a heavy string keeps other columns below the penalty until it is explained.
+    """
     design, fit = first_fit(seed, sharper)
     columns = design.columns(np.arange(design.n_candidates))
     expected = whole_lasso(design, fit)
@@ -78,8 +81,8 @@ def threads() -> set[int]:
     return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
 
 
-def test_decoding_holds_the_matrix_library_to_one_thread() -> None:
-    """While it runs; the first of two to begin may be the first to end, and all come back."""
+def test_decoding_limits_the_matrix_library_to_one_thread() -> None:
+    """Decodes limit the matrix library to one thread. The last of several decodes restores it."""
     during: list[set[int]] = []
     population = Population(["a", "b"], [1, 1])
     counts = simulate_counts(population, PARAMS, n_reports=1000, seed=1)
@@ -97,8 +100,11 @@ def test_decoding_holds_the_matrix_library_to_one_thread() -> None:
         assert threads() == {2}
 
 
-def test_candidates_that_were_not_looked_at_are_estimated_on_the_last_fit() -> None:
-    """Their errors are those of all others; on the first fit collisions made them larger."""
+def test_candidates_that_were_not_screened_are_estimated_on_the_last_fit() -> None:
+    """Candidates that were never screened have the errors of all other candidates.
+
+    On the first fit collisions made their errors larger.
+    """
     params = Params(k=64, m=32, f=0.0, p=0.225, q=0.775)
     population = Population([f"true {i}" for i in range(5)], [5, 4, 3, 2, 1])
     counts = simulate_counts(population, params, n_reports=10**6, seed=1)

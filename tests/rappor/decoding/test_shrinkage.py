@@ -1,4 +1,4 @@
-"""The shrunken fit: as many candidates as rows, none selected, and errors that hold."""
+"""The shrunken fit: as many candidates as rows, no selection, and intervals that cover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WEIGHTS = {FEW_BITS: np.ones(150), TWO_COHORTS: np.exp(-0.05 * np.arange(100))}
 
 
 def asked(params: Params, seed: int) -> tuple[Population, list[str]]:
-    """Return who holds what, and the candidates."""
+    """Return the population of present strings, and the candidates."""
     weights = WEIGHTS[params]
     population = Population([f"{seed}/{i}" for i in range(len(weights))], weights)
     absent = [f"{seed}/absent/{i}" for i in range(200 - len(weights))]
@@ -50,10 +50,10 @@ def decoded(params: Params, seed: int) -> tuple[Estimates, NDArray[np.float64]]:
 
 @pytest.mark.slow
 def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
-    """Of 350 strings of two sizes and 150 absent ones on 512 rows, without a warning.
+    """Intervals cover if strong and weak strings fill the rows, without a warning.
 
-    One collection's part has a standard deviation of .02; with a search from eight standard errors
-    on it was .68.
+    350 strings of two sizes and 150 absent ones on 512 rows. The coverage of one collection has a
+    standard deviation of .02. With strong strings from eight standard errors on it was .68.
     """
     params, inside = replace(Params.profile("low-noise"), k=64, m=8), []
     weights = np.repeat([10.0, 1.0, 0.0], [50, 300, 150])
@@ -70,7 +70,7 @@ def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
 
 @pytest.mark.parametrize(("params", "unsure"), [(FEW_BITS, False), (TWO_COHORTS, True)])
 def test_intervals_hold_and_few_absent_ones_are_detected(params: Params, unsure: bool) -> None:
-    """Of 1,600 intervals; with two cohorts the answer says that they may not."""
+    """1,600 intervals cover. With two cohorts the table warns of `overfull`."""
     inside, false = [], []
     for seed in range(8):
         found, truth = decoded(params, seed)
@@ -102,7 +102,7 @@ def fitted(
 
 @pytest.mark.parametrize("has_fixed_effects", [False, True])
 def test_estimates_are_generalised_least_squares_of_one_candidate(has_fixed_effects: bool) -> None:
-    """Each one beside background and strong ones, with the others' shares in the covariance."""
+    """Each estimate is generalised least squares with all other candidates random."""
     target, columns, fit = fitted(1, has_fixed_effects=has_fixed_effects)
     strong = ~fit.random_columns.any(axis=0)
     assert strong.any() == has_fixed_effects
@@ -118,7 +118,7 @@ def test_estimates_are_generalised_least_squares_of_one_candidate(has_fixed_effe
 
 
 def test_the_variances_are_of_largest_restricted_likelihood() -> None:
-    """No change of s2 by a tenth makes the rows likelier."""
+    """No change of s2 by a tenth increases the restricted likelihood."""
     target, columns, fit = fitted(1, has_fixed_effects=False)
     rows = fit.row_covariance - fit.s2 * columns @ columns.T
     background = np.ones((len(target), 1))
@@ -137,7 +137,7 @@ def test_the_variances_are_of_largest_restricted_likelihood() -> None:
 
 
 def test_a_sum_of_one_has_its_own_error() -> None:
-    """Of strong candidates and of others; those that collide have errors in common."""
+    """The covariance has squared errors as diagonal, and colliding candidates are correlated."""
     _, _, fit = fitted(1, has_fixed_effects=True)
     every = np.flatnonzero(np.isfinite(fit.std_error))[:50]
     covariance = fit.covariance_of(every)
@@ -146,7 +146,7 @@ def test_a_sum_of_one_has_its_own_error() -> None:
 
 
 def test_influences_are_those_of_the_estimates() -> None:
-    """Forged reports move an estimate by what its rows weigh."""
+    """Row influences times proportions give the estimates."""
     target, columns, fit = fitted(1, has_fixed_effects=True)
     places = np.array([0, 7, 150])
     moved = fit.compute_row_influence(fit.basis[:, :0].tocsc(), places)

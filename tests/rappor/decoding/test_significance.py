@@ -1,4 +1,4 @@
-"""P-values against enumeration, and error control against the definition."""
+"""P-values against enumeration, and error control against its definition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fitted(*collections: Counts) -> tuple[Target, Fit]:
 
 
 def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
-    """Make counts of noise only; `heavy` adds ones to one bit of every cohort."""
+    """Make counts of noise only. `heavy` adds ones to one bit of every cohort."""
     rng = np.random.default_rng(seed)
     reports = np.full(params.m, 100_000)
     ones = rng.binomial(100_000, params.p_star, size=(params.m, params.k))
@@ -42,7 +42,7 @@ def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
 
 
 def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> NDArray[np.float64]:
-    """Return the score of a string for every way its hashes can fall.
+    """Return the score of a string for every outcome of its hash functions.
 
     It is divided by its standard deviation, or by the root of the string's information if that is
     smaller.
@@ -63,7 +63,7 @@ def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> 
 def threshold(
     p_values: NDArray[np.float64], detection: ErrorControl, *, n_candidates: int
 ) -> float:
-    """Return the largest p-value that is detected, those that are not passed counting as large."""
+    """Return the largest p-value that is detected. Further candidates count as large p-values."""
     every = PValues(in_memory=p_values, n_further=n_candidates - len(p_values))
     return Thresholds(detection, every).largest
 
@@ -84,7 +84,7 @@ def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("k", "h", "m"), [(8, 1, 5), (16, 1, 4), (6, 2, 3), (4, 1, 8)], ids=str)
 def test_the_tail_is_that_of_enumeration(k: int, h: int, m: int, seed: int) -> None:
-    """Over all k^(m h) ways to hash, the formula is within 35 % of the share above a score."""
+    """Over all k^(m h) outcomes of the hashes, the formula is within 35 % of the exact tail."""
     params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, seed))
     assert log_error(target, fit, smallest=0.005) < np.log(1.35)
@@ -98,7 +98,7 @@ def test_the_tail_is_that_of_enumeration_over_two_collections() -> None:
 
 
 def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
-    """Heavy non-candidates in every cohort make high scores common; the tail knows it."""
+    """If heavy strings that are no candidates lift bits, the tail exceeds the normal tail."""
     params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, 3, heavy=20_000))
     scores = enumerate_scores(target, fit)
@@ -111,7 +111,7 @@ def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
 
 
 def test_p_values_fall_as_scores_rise() -> None:
-    """Also beyond the last tabulated tilt, and always within [0, 1]."""
+    """P-values fall as scores rise, also beyond the last tilt, and stay in [0, 1]."""
     params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, 4))
     p_values = compute_null_tail(target, fit, most_values=0).p_values(np.linspace(-30, 60, 2000))
@@ -125,7 +125,7 @@ def test_p_values_fall_as_scores_rise() -> None:
     ("k", "h", "m"), [(64, 1, 1), (64, 1, 2), (8, 1, 5), (6, 2, 3), (4, 1, 8)], ids=str
 )
 def test_few_cohorts_have_the_tail_of_enumeration(k: int, h: int, m: int, heavy: int) -> None:
-    """A p-value is at least the share of the ways to hash that score as much, and hardly more."""
+    """With few cohorts a p-value is at least the exact tail, and hardly more."""
     params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, 5, heavy=heavy))
     scores = np.sort(enumerate_scores(target, fit, standardised=False))
@@ -140,7 +140,7 @@ def test_few_cohorts_have_the_tail_of_enumeration(k: int, h: int, m: int, heavy:
 
 
 def test_no_residuals_are_no_error() -> None:
-    """Where every bit fits exactly, a score of zero is what noise gives."""
+    """If every bit fits exactly, a score of 0 has the p-value 1."""
     params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(Counts(params, np.full((2, 4), 500), [1000, 1000]))
     assert compute_null_tail(target, fit).p_values(np.array([-1.0, 0.0])).tolist() == [1.0, 1.0]
@@ -166,7 +166,7 @@ LISTS = st.lists(
 
 @given(LISTS, st.floats(0.001, 0.5), st.integers(0, 50))
 def test_bh_rejects_by_its_definition(p_values: list[float], level: float, more: int) -> None:
-    """The step-up rule over all candidates, those that are not passed counting as large."""
+    """Benjamini-Hochberg over all candidates rejects as defined, further candidates included."""
     n = len(p_values) + more
     array = np.array(p_values)
     largest = threshold(array, ErrorControl(alpha=level), n_candidates=n)
@@ -180,7 +180,7 @@ def test_bh_rejects_by_its_definition(p_values: list[float], level: float, more:
 
 @given(LISTS, st.floats(0.001, 0.5), st.integers(0, 50))
 def test_bonferroni_divides_the_level(p_values: list[float], level: float, more: int) -> None:
-    """Each p-value alone is held to level / n."""
+    """Bonferroni compares each p-value with level / n."""
     n = len(p_values) + more
     array = np.array(p_values)
     largest = threshold(array, ErrorControl(alpha=level, method="bonferroni"), n_candidates=n)
@@ -192,10 +192,11 @@ def test_bonferroni_divides_the_level(p_values: list[float], level: float, more:
 def test_the_adaptive_procedure_keeps_its_level_exactly(
     n_absent: int, grid: int, n_present: int
 ) -> None:
-    """Its false discovery rate over every way that the p-values of absent candidates can fall.
+    """The exact false discovery rate of the adaptive procedure is at most its level.
 
-    They are uniform on a grid, so that none is small more often than it says. Present candidates
-    have a p-value of 0, which is the worst that they can do to the estimate of the absent ones.
+    All outcomes of the p-values of absent candidates are enumerated. These p-values are uniform on
+    a grid. Present candidates have the p-value 0, the worst case for the estimate of the absent
+    ones.
     """
     rates = []
     for fallen in itertools.combinations_with_replacement(range(1, grid + 1), n_absent):
@@ -209,7 +210,7 @@ def test_the_adaptive_procedure_keeps_its_level_exactly(
 
 
 def test_the_adaptive_procedure_counts_what_is_not_passed_as_absent() -> None:
-    """Selection passes the smallest p-values only: the threshold is that of the whole list."""
+    """Candidates without a p-value count as absent, so the threshold is that of the whole list."""
     rng = np.random.default_rng(1)
     p_values = np.concatenate([rng.uniform(size=600), np.full(400, 1e-9)])
     whole = threshold(p_values, ADAPTIVE, n_candidates=1000)
@@ -219,7 +220,7 @@ def test_the_adaptive_procedure_counts_what_is_not_passed_as_absent() -> None:
 
 
 def test_the_adaptive_procedure_is_near_bh_where_all_are_absent() -> None:
-    """It is held to nine tenths of the level at least, however few candidates there are."""
+    """If all candidates are absent, the level is at least nine tenths of that of BH."""
     for n in (1, 2, 10, 20, 30, 40, 100):
         even = np.arange(1, n + 1) / n
         even[0] = 0.9 * 0.05 / n
@@ -229,10 +230,10 @@ def test_the_adaptive_procedure_is_near_bh_where_all_are_absent() -> None:
 @pytest.mark.parametrize("missing", [0, 2])
 @pytest.mark.parametrize("h", [1, 2])
 def test_p_values_of_absent_candidates_are_uniform(h: int, missing: int) -> None:
-    """Also at low noise where the two heaviest strings are no candidates.
+    """P-values of absent candidates are uniform, also if the two heaviest strings are missing.
 
-    3,000 p-values are held to a Kolmogorov-Smirnov distance of .060, which fails at random
-    once in 1e9; a tail twice as heavy as it should be would show.
+    The Kolmogorov-Smirnov distance of 3,000 p-values is at most .060, which fails at random once in
+    1e9. A tail twice too heavy would fail.
     """
     params = Params(k=128, h=h, m=16, f=0.0, p=0.225, q=0.775)
     population = Population([f"held {i}" for i in range(100)], np.exp(-0.05 * np.arange(100)))

@@ -1,4 +1,4 @@
-"""Weighted products of sparse columns are those of dense ones."""
+"""Weighted products of sparse columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rappor.estimator.sparse_products import quadratic_forms, weighted_products
 def test_products_are_those_of_dense_matrices(
     rows: int, left: int, right: int, density: float
 ) -> None:
-    """Any values, rows of zero weight and empty sides included; the last ones are compiled."""
+    """Products equal those of dense matrices, with zero weights, empty sides and compiled loops."""
     chance = np.random.default_rng(rows)
     first = chance.normal(size=(rows, left)) * (chance.random((rows, left)) < 0.5)
     second = chance.normal(size=(rows, right)) * (chance.random((rows, right)) < density)

@@ -1,4 +1,4 @@
-"""Decoding many candidates: the best rows of the whole table, and a histogram of the rest."""
+"""Decoding a stream: the best rows of the whole table, and a histogram of all other p-values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def collect(params: Params, n_reports: float = 1e6, seed: int = 1) -> Counts:
 
 
 def check_equal(streamed: Estimates, listed: Estimates) -> None:
-    """Every row that is kept, and all that is said of the whole, is the same."""
+    """Check that kept rows, and all numbers of the whole table, are equal."""
     place = {candidate: i for i, candidate in enumerate(listed.candidates)}
     rows = [place[candidate] for candidate in streamed.candidates]
     assert rows == sorted(rows)
@@ -56,7 +56,7 @@ def check_equal(streamed: Estimates, listed: Estimates) -> None:
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 @pytest.mark.parametrize(("h", "m"), [(1, 16), (2, 8)])
 def test_the_best_have_the_rows_of_the_whole_table(h: int, m: int, correction: str) -> None:
-    """To the last bit, and most candidates have no row; the distribution is asked of all."""
+    """The best candidates have the rows of a table of all candidates, to the last bit."""
     counts, detection = collect(few_bits(h, m)), ErrorControl(method=correction)
     best = decode(counts, MANY, error_control=detection)
     assert len(best) < N / 2
@@ -65,7 +65,7 @@ def test_the_best_have_the_rows_of_the_whole_table(h: int, m: int, correction: s
 
 @pytest.mark.slow
 def test_collections_under_several_parameters_go_together() -> None:
-    """Their rows are stacked."""
+    """A stream is decoded from collections under several parameter sets."""
     counts = [collect(few_bits()), collect(few_bits(2, 8), seed=2)]
     check_equal(decode(counts, MANY), decode(counts, MANY, distribution=True))
 
@@ -73,13 +73,13 @@ def test_collections_under_several_parameters_go_together() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_reports", [0.5e6, 1e9])
 def test_several_passes_find_what_several_screenings_find(n_reports: float) -> None:
-    """Also where the noise is so low that each screening shows more strings."""
+    """Several passes detect what several screenings of a list detect, at low noise."""
     counts = collect(few_bits(m=64), n_reports)
     check_equal(decode(counts, MANY), decode(counts, MANY, distribution=True))
 
 
 def test_a_short_stream_is_a_list() -> None:
-    """Every candidate has a row."""
+    """Every candidate of a short stream has a row."""
     counts = collect(few_bits())
     streamed = decode(counts, Candidates.from_stream(lambda: NAMES[:300]))
     assert len(streamed) == streamed.n_candidates == 300
@@ -87,7 +87,7 @@ def test_a_short_stream_is_a_list() -> None:
 
 
 def test_repeated_strings_are_held_once() -> None:
-    """The frequent string has one row, and its copies are candidates no more."""
+    """A frequent string that is repeated in the stream has one row and counts once."""
     counts = collect(few_bits())
     repeated = [NAMES[0]] * 50 + NAMES + [NAMES[0]] * 1000
     found = decode(counts, Candidates.from_stream(lambda: repeated))
@@ -97,7 +97,7 @@ def test_repeated_strings_are_held_once() -> None:
 
 
 def test_a_stream_that_changes_is_refused() -> None:
-    """Numbers of two passes over different strings would not go together."""
+    """A stream with different strings in two passes is refused."""
     passes = iter([NAMES, NAMES, NAMES, NAMES[:-1], NAMES])
 
     def read() -> Iterator[str]:
@@ -108,7 +108,7 @@ def test_a_stream_that_changes_is_refused() -> None:
 
 
 def test_strings_that_cannot_be_distinguished_are_held_or_refused() -> None:
-    """With two cohorts of 32 bits 140,000 strings share a thousand patterns."""
+    """140,000 strings with a thousand patterns of bits are refused as a stream."""
     counts = collect(few_bits(m=2))
     assert len(decode(counts, MANY)) == N
     with pytest.raises(DecodeError, match="1,024 patterns"):
@@ -116,7 +116,7 @@ def test_strings_that_cannot_be_distinguished_are_held_or_refused() -> None:
 
 
 def test_what_needs_all_candidates_at_once_is_refused() -> None:
-    """The distribution answer does, and another normalizer is another question."""
+    """The distribution and another normalizer are refused for a stream."""
     counts = collect(few_bits())
     with pytest.raises(DecodeError, match="all candidates at once"):
         decode(counts, Candidates.from_stream(lambda: NAMES), distribution=True)
@@ -127,7 +127,7 @@ def test_what_needs_all_candidates_at_once_is_refused() -> None:
 
 
 def test_progress_counts_candidates() -> None:
-    """The first pass does not know how many there are; later ones do."""
+    """The first pass reports no total, and later passes report it."""
     told: list[tuple[int, int | None]] = []
 
     def note(stage: str, done: int, total: int | None) -> None:
@@ -141,7 +141,7 @@ def test_progress_counts_candidates() -> None:
 
 
 def split(p_values: list[float], n_rows: int) -> PValues:
-    """Keep the smallest p-values as rows and the others in a histogram."""
+    """Keep the smallest p-values exactly, and all others in a histogram."""
     ordered = np.sort(p_values)
     return PValues(
         in_memory=ordered[:n_rows],
@@ -153,7 +153,7 @@ def split(p_values: list[float], n_rows: int) -> PValues:
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 @pytest.mark.parametrize("seed", range(20))
 def test_a_histogram_decides_as_all_p_values_do(seed: int, correction: str) -> None:
-    """Where a detected one is no row it says that it cannot decide."""
+    """A histogram gives the threshold of all p-values, or an error if it leaves it open."""
     rng = np.random.default_rng(seed)
     p_values = np.concatenate([rng.random(2000), rng.random(50) ** 20]).tolist()
     detection = ErrorControl(alpha=0.1, method=correction)
@@ -166,7 +166,7 @@ def test_a_histogram_decides_as_all_p_values_do(seed: int, correction: str) -> N
 
 
 def test_bins_are_closed_above() -> None:
-    """An edge belongs to the bin below it, and 0 to the first."""
+    """An edge belongs to the bin below it, and 0 to the first bin."""
     counts = count_p_values(np.array([0.0, 2.0**-70, 2.0**-64, 0.5, 1.0]))
     assert counts[0] == 3
     assert counts[np.searchsorted(EDGES, 0.5) - 1] == counts[-1] == 1
@@ -174,7 +174,7 @@ def test_bins_are_closed_above() -> None:
 
 @pytest.mark.parametrize("n", [1, 3, 128, 4096])
 def test_rounded_values_have_sums_that_do_not_depend_on_order(n: int) -> None:
-    """Nor do they differ from the values by more than the last bits of the largest."""
+    """Rounded values have the same sum in every order, near the unrounded sum."""
     rng = np.random.default_rng(n)
     values = rng.standard_normal(n) * 10 ** rng.uniform(-6, 6, n)
     rounded = round_for_sums(values, n)

@@ -1,4 +1,4 @@
-"""Suggestions: what is in a larger list and not among the known candidates."""
+"""Suggestions: present strings of a larger list that are no known candidates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def collect(names: list[str], weights: list[float]) -> Counts:
 
 @pytest.mark.parametrize("n_listed", [300, len(LIST)])
 def test_what_is_not_known_is_suggested(n_listed: int) -> None:
-    """Whether the list is held or streamed, and never a known string."""
+    """Present strings of a list or a stream are suggested, but never a known string."""
     counts = collect([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
     found = suggest_candidates(counts, KNOWN, Candidates.from_list(LIST[:n_listed]))
     assert found.strings[:2] == ("helix", "zed")
@@ -41,7 +41,7 @@ def test_what_is_not_known_is_suggested(n_listed: int) -> None:
 
 
 def test_the_known_ones_do_not_loosen_the_test() -> None:
-    """Their tiny p-values are no ranks of the list's."""
+    """Tiny p-values of known strings do not raise the threshold of the listed strings."""
     names = [f"known {i}" for i in range(40)]
     counts = collect(names, [1.0] * 40)
     found = suggest_candidates(counts, names, Candidates.from_list([*LIST, *names]))
@@ -54,7 +54,7 @@ def test_the_known_ones_do_not_loosen_the_test() -> None:
 
 
 def test_the_level_decides_what_is_suggested() -> None:
-    """A string whose p-value is too large for a smaller level is not suggested at it."""
+    """A string whose p-value exceeds a smaller level is not suggested at that level."""
     population = Population([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
     counts = simulate_counts(population, PARAMS, n_reports=1e4, seed=1)
     listed = Candidates.from_list(LIST[:300])
@@ -68,7 +68,7 @@ def test_the_level_decides_what_is_suggested() -> None:
 
 
 def test_known_strings_are_known_in_every_spelling() -> None:
-    """Devices write the same host for each, and it is not suggested."""
+    """A listed string that normalises to a known string is not suggested."""
     params = dataclasses.replace(PARAMS, normalize="host")
     counts = simulate_counts(Population(["a.example"], [1]), params, n_reports=1e4, seed=1)
     listed = Candidates.from_list(["a.example", "b.example"], normalize="host")
@@ -78,13 +78,13 @@ def test_known_strings_are_known_in_every_spelling() -> None:
 
 
 def test_suggestions_need_known_candidates() -> None:
-    """Without any there is nothing to compare with: that is a decode of the list."""
+    """An empty list of known candidates is refused."""
     with pytest.raises(DecodeError, match="at least 1"):
         suggest_candidates(collect(KNOWN, [1.0] * 3), [], Candidates.from_list(LIST))
 
 
 def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
-    """A string with the same bits in all three cohorts is detected with it, as one group."""
+    """A string with the bits of a known string is not suggested, although it is detected."""
     params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
     many = Candidates.from_list(["vim", *LIST[5:]])
     cells = many.compute_cells(params, 0, len(many))

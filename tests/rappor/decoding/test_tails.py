@@ -1,4 +1,4 @@
-"""Tests and intervals of proportions of devices that report again, against exact distributions."""
+"""Tests and intervals of proportions with repeated reports, against exact distributions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALLOWED = 5e-4
 
 
 def rows(profile: str) -> Iterator[Params]:
-    """Yield the profile's responses of all encodings in which each bit is one answer."""
+    """Yield the responses of all profiles with a bit for each category."""
     yield Params.profile(profile, encoding="boolean")
     for n in range(2, 26):
         names = tuple(f"{i}" for i in range(n))
@@ -29,7 +29,7 @@ def rows(profile: str) -> Iterator[Params]:
 
 
 def ones_of(params: Params, devices: int, share: float) -> NDArray[np.float64]:
-    """Return the distribution of the ones at a bit, from that of one device's reports."""
+    """Return the distribution of the number of ones at a bit, from that of one device's reports."""
     n = devices * REPORTS + 1
     turn = np.exp(-2j * np.pi * np.arange(n // 2 + 1) / n)
     level = params.f1 + (1 - params.f) * share
@@ -53,7 +53,7 @@ def proportions(params: Params, devices: int, ones: NDArray[np.int64]) -> Propor
 
 
 def around(tail: NDArray[np.float64], allowed: float) -> NDArray[np.int64]:
-    """Return the places about the first at which this falling tail is allowed."""
+    """Return the indices near the first at which this falling tail is allowed."""
     first = int(np.searchsorted(-tail, -allowed))
     return np.clip(np.arange(first - 3, first + 4), 0, len(tail) - 1)
 
@@ -61,7 +61,7 @@ def around(tail: NDArray[np.float64], allowed: float) -> NDArray[np.int64]:
 @pytest.mark.slow  # exact distributions of up to 300,000 reports
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != "once"])
 def test_p_values_are_what_they_say(profile: str) -> None:
-    """By exact sums an absent answer has a p-value below x with a probability near x at most."""
+    """By exact sums, the p-value of an absent category is below x with probability x at most."""
     for params in {(each.t_1, each.t_0): each for each in rows(profile)}.values():
         for devices in DEVICES:
             tail = np.cumsum(ones_of(params, devices, 0.0)[::-1])[::-1]
@@ -74,7 +74,7 @@ def test_p_values_are_what_they_say(profile: str) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != "once"])
 def test_intervals_miss_as_often_as_they_say(profile: str, share: float) -> None:
-    """By exact sums on either side, also where permanent zeros are rare: all give the answer."""
+    """By exact sums, intervals miss on each side with half of their error, or a little less."""
     devices = DEVICES[0]
     for params in list(rows(profile))[::5]:
         distribution = ones_of(params, devices, share)
@@ -90,7 +90,7 @@ def test_intervals_miss_as_often_as_they_say(profile: str, share: float) -> None
 
 @pytest.mark.parametrize("repeated", [1, 2, 30])
 def test_collections_of_one_noise_are_one_collection(repeated: int) -> None:
-    """Ones of two groups of devices have the tails of their sum."""
+    """Two groups of devices with equal parameters have the tails of their sum."""
     params = Params.profile("low-noise", encoding="onehot", categories=("a", "b", "c"))
     parts = [proportions(params, n, np.array([ones])) for n, ones in ((100, 150), (300, 400))]
     apart, together = (

@@ -15,7 +15,7 @@ from rappor.simulation.population import Population
 
 
 def colliding(params: Params) -> tuple[str, str, str]:
-    """Find two strings with the same bits in every cohort, and a third with others."""
+    """Find two strings with the same bits in every cohort, and a third with other bits."""
     seen: dict[bytes, str] = {}
     for i in range(10_000):
         text = f"text {i}"
@@ -28,7 +28,7 @@ def colliding(params: Params) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("h", [1, 2])
 def test_candidates_of_the_same_bits_are_a_group(h: int) -> None:
-    """Both show the group's total, are named together, and count once in what is left."""
+    """Both members of a group show its total, and the unallocated share counts it once."""
     params = Params(k=16, h=h, m=2, f=0.0, p=0.1, q=0.9)
     first, second, third = colliding(params)
     population = Population([first, second, third], [0.3, 0.2, 0.5])
@@ -50,7 +50,7 @@ def test_candidates_of_the_same_bits_are_a_group(h: int) -> None:
 
 @pytest.mark.parametrize("k", [2, 3, 8])
 def test_what_cannot_be_known_has_no_error(k: int) -> None:
-    """With few bits a candidate's column is another's and the background's: a row, no number."""
+    """A candidate whose column is a combination of others has a row without a finite error."""
     params = Params(k=k, h=1, m=1, f=0.5, p=0.25, q=0.75)
     estimates = decode(counted(params), CANDIDATES)
     unknown = ~np.isfinite(estimates.std_error)

@@ -1,4 +1,4 @@
-"""Discovery: strings that no list names, found part by part, and what cannot be found told."""
+"""Discovery: strings without a list, found part by part, and signs of what is not found."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def collect(
 
 
 def true_of(found: DiscoveredStrings, words: dict[str, float]) -> set[str]:
-    """Return the announced strings that devices hold; others may be there at 5 %."""
+    """Return the detected strings that devices have. Others may be detected at 5 %."""
     return set(found.strings) & set(words)
 
 
 def test_strings_are_found_without_a_list() -> None:
-    """With estimates whose intervals hold the truth, by the devices that answer for the whole."""
+    """Frequent strings are detected, with estimates from the devices of the complete string."""
     words = {"kiwi": 4.0, "lime": 3.0, "plum": 2.0, "pear": 1.0}
     counts = collect(words)
     found = discover(counts, LETTERS)
@@ -70,14 +70,14 @@ def test_strings_are_found_without_a_list() -> None:
 def test_strings_of_every_kind_are_found(
     words: dict[str, float], alphabet: str, longest: int | None, normalize: str
 ) -> None:
-    """One shorter than a prefix is whole, and "a " would be another prefix if it was stripped."""
+    """Short, empty and Unicode strings are found, and strings are not normalised twice."""
     params = dataclasses.replace(PARAMS, normalize=normalize)
     found = discover(collect(words, params=params), alphabet, longest=longest, keep=20)
     assert true_of(found, words) == set(words)
 
 
 def test_three_parts_are_followed_one_after_the_other() -> None:
-    """The kept prefixes of the second part continue those of the first."""
+    """The prefixes of the second part continue the kept prefixes of the first part."""
     words = {"abacus": 3.0, "abatis": 2.0, "zebras": 2.0, "zip": 1.0}
     parts = (Part("prefix:2", 0.25), Part("prefix:4", 0.25), Part("whole"))
     counts = collect(words, parts, n_reports=400_000)
@@ -89,7 +89,7 @@ def test_three_parts_are_followed_one_after_the_other() -> None:
 
 
 def test_known_strings_are_asked_about_beside() -> None:
-    """They need not be made of the alphabet, and are found as any other."""
+    """Known strings are candidates, even with characters outside the alphabet."""
     words = {"kiwi": 2.0, "piña colada": 1.0}
     counts = collect(words)
     assert true_of(discover(counts, LETTERS, keep=20), words) == {"kiwi"}
@@ -99,7 +99,7 @@ def test_known_strings_are_asked_about_beside() -> None:
 
 
 def test_an_alphabet_is_learned_from_the_first_part() -> None:
-    """Of the prefixes detected there, among printable ASCII, and of the known strings."""
+    """The alphabet has the characters of detected prefixes and of known strings."""
     words = {"K9": 2.0, "9K9K": 1.0, "KKK": 1.0}
     found = discover(collect(words), known=["x"], keep=20)
     assert found.learned
@@ -108,7 +108,7 @@ def test_an_alphabet_is_learned_from_the_first_part() -> None:
 
 
 def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
-    """So an alphabet is found that nobody thought of."""
+    """A first part of one character finds an alphabet in all of Unicode."""
     words = {"жук": 2.0, "куж": 2.0, "ужк": 1.0}
     parts = (Part("prefix:1", 0.5), Part("whole"))
     params = dataclasses.replace(PARAMS, m=64)
@@ -123,7 +123,7 @@ def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
 
 
 def test_what_an_alphabet_misses_is_told() -> None:
-    """As mass that no prefix explains, and as prefixes that hold more than their strings."""
+    """Characters outside the alphabet show as unallocated share and as unfinished prefixes."""
     words = {"kiwi": 5.0, "café": 3.0, "étui": 2.0}
     found = discover(collect(words, n_reports=400_000), LETTERS, keep=20)
     assert true_of(found, words) == {"kiwi"}
@@ -145,7 +145,7 @@ def test_what_an_alphabet_misses_is_told() -> None:
 
 
 def test_strings_that_are_too_long_are_told() -> None:
-    """Their prefix is detected, and no string explains it."""
+    """The prefix of strings that are too long is unfinished."""
     words = {"kiwi": 1.0, "watermelon": 1.0}
     found = discover(collect(words), LETTERS, keep=20)
     assert true_of(found, words) == {"kiwi"}
@@ -154,7 +154,7 @@ def test_strings_that_are_too_long_are_told() -> None:
 
 
 def test_days_of_a_part_are_taken_together() -> None:
-    """As `decode` takes them: the same devices may have reported on both."""
+    """Several collections of one part are days of the same devices, as for `decode`."""
     words = {"kiwi": 4.0, "lime": 3.0}
     days = [*collect(words, seed=1), *collect(words, seed=2)]
     found = discover(days, LETTERS, keep=20)
@@ -163,7 +163,7 @@ def test_days_of_a_part_are_taken_together() -> None:
 
 
 def test_progress_says_which_part_it_is_of() -> None:
-    """And a run that is interrupted in it ends there."""
+    """The progress names the part, and an exception in it ends the search."""
     stages = []
 
     def stop_at_the_last(stage: str, done: int, total: int | None) -> None:
@@ -177,7 +177,7 @@ def test_progress_says_which_part_it_is_of() -> None:
 
 
 def test_what_is_not_all_parts_of_one_metric_is_refused() -> None:
-    """By names and parameters; every part has reports, and the first one a likely prefix."""
+    """Other metrics, missing parts, parts without reports and hopeless prefixes are refused."""
     prefix, whole = collect({"kiwi": 1.0})
     other = Counts(whole.params, whole.bit_counts, whole.cohort_reports, metric="other")
     named = Counts(prefix.params, prefix.bit_counts, prefix.cohort_reports, metric="fruit")
@@ -203,7 +203,7 @@ def test_what_is_not_all_parts_of_one_metric_is_refused() -> None:
 
 
 def test_parts_may_differ_in_their_instantaneous_noise() -> None:
-    """It is no other metric: only p and q have changed."""
+    """Parts with different p and q are parts of one metric."""
     prefix, _ = collect({"kiwi": 1.0})
     noisy = dataclasses.replace(PARAMS, p=PARAMS.p + 0.1)
     _, whole = collect({"kiwi": 1.0}, params=noisy)
@@ -211,13 +211,13 @@ def test_parts_may_differ_in_their_instantaneous_noise() -> None:
 
 
 def test_decode_refuses_to_mix_parts() -> None:
-    """Their strings are not the same: it names the function that takes all."""
+    """`decode` refuses several parts and names `discover`."""
     with pytest.raises(DecodeError, match=r"got prefix:2, whole: rappor\.discover takes all parts"):
         decode(collect({"kiwi": 1.0}), ["kiwi"])
 
 
 def test_too_many_candidates_are_refused_with_their_number() -> None:
-    """In the first part and in the next one."""
+    """Too many candidates of the first or the next part are refused with their number."""
     counts = collect({"kiwi": 1.0})
     with pytest.raises(
         ParamsError, match=r"at most 1,000,000,000 strings, got 1,\d{3},\d{3},\d{3}"
@@ -240,13 +240,13 @@ def test_too_many_candidates_are_refused_with_their_number() -> None:
     ],
 )
 def test_an_impossible_search_is_refused(asked: dict[str, Any], reason: str) -> None:
-    """The longest string is no shorter than the last prefix, and something is kept."""
+    """Values of `longest` and `keep` outside their ranges are refused."""
     with pytest.raises(ParamsError, match=reason):
         discover(collect({"kiwi": 1.0}), **asked)
 
 
 def test_nothing_detected_teaches_no_alphabet() -> None:
-    """From noise alone nothing is learned."""
+    """If no prefix is detected, no alphabet is learned, and the search is refused."""
     prefix, whole = collect({"kiwi": 1.0}, params=dataclasses.replace(PARAMS, m=1), n_reports=40)
     silent = Counts(prefix.params, 0 * prefix.bit_counts, prefix.cohort_reports)
     with pytest.raises(DecodeError, match="no alphabet can be learned"):
@@ -255,7 +255,7 @@ def test_nothing_detected_teaches_no_alphabet() -> None:
 
 @pytest.mark.acceptance
 def test_the_false_discovery_rate_holds() -> None:
-    """Over 60 collections of 200 random strings of four letters, most too rare to be found."""
+    """Over 60 collections of 200 random strings the false discovery rate holds."""
     false = announced = 0.0
     for seed in range(60):
         rng = np.random.default_rng([seed, 15])
