@@ -414,7 +414,6 @@ def _collect_diagnostics(
         goodness_of_fit["all_candidates_p_value"] = diagnostics.compute_fit_p_value(
             target, complete_fit
         )
-    selected_columns = distinct.design.columns(selection.selected)
     return {
         **diagnostics.describe_cohorts(target),
         **fit,
@@ -422,7 +421,9 @@ def _collect_diagnostics(
         "undetected_intervals": diagnostics.count_undetected_intervals(
             selection.estimate, selection.std_error, thresholds.detected
         ),
-        "capacity": describe_capacity(target, selection, selected_columns, misfit=is_bad_fit),
+        "capacity": describe_capacity(
+            target, selection, distinct.design.columns(selection.selected), misfit=is_bad_fit
+        ),
         "groups": [list(distinct.candidates.select(group).strings) for group in distinct.groups],
     }
 
@@ -537,8 +538,9 @@ def _compute_covariance(
     estimate, diagonal = selection.estimate[entries], np.diag_indices_from(covariance)
     std_error = np.sqrt(np.maximum(covariance[diagonal], 0.0))
     covariance[diagonal] = _add_shared_sampling(target, estimate, std_error) ** 2
-    per_device = np.array(1 / _count_sampling_devices(target, selection))
-    return add_sampling(covariance, estimate, per_device)
+    return add_sampling(
+        covariance, estimate, np.array(1 / _count_sampling_devices(target, selection))
+    )
 
 
 def _decode_categories(

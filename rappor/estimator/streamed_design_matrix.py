@@ -5,7 +5,8 @@ all candidates, scores each of them, keeps the best candidates in memory and cou
 all others in a histogram. A string has the same score as in a list, to the last bit.
 
 Two words: the *digest* of a string is 16 bytes (four mixed words) of its SHA-256, from which the
-bits of all cohorts are computed. The *position* of a candidate is its number in the stream."""
+bits of all cohorts are computed. The *position* of a candidate is its number in the stream.
+"""
 
 from __future__ import annotations
 
