@@ -22,8 +22,8 @@ A report has a 1 with probability mu = p* + (q* - p*) theta. The de-biased propo
 
     y_ij = (c_ij / N_j - p*) / (q* - p*)
 
-therefore has the expectation theta ([EPK14] section 4). It is not clipped to [0, 1], because
-clipped proportions would have biased sums.
+therefore has the expectation theta ([EPK14] Erlingsson, Pihur and Korolova, RAPPOR, CCS 2014,
+section 4). It is not clipped to [0, 1], because clipped proportions would have biased sums.
 
 *Example.* With p* = .25 and q* = .75, a bit with 300 ones in 1,000 reports has y = (.3 - .25) / .5
 = .1: an estimated tenth of the devices have a value that sets the bit.

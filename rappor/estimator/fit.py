@@ -2,7 +2,8 @@
 
 `rappor.estimator.selection` calls `fit_rows` again and again while it changes the selection. The
 input is the regression's rows (`debias.Target`) and the columns of the selected candidates. The
-output is a `Fit`, from which the decoder takes estimates, standard errors and p-values.
+output is a `Fit`, from which the decoder takes estimates, standard errors and p-values. README.md
+of this package has an example with two cohorts of four bits.
 
 Theory of operation
 -------------------
@@ -14,12 +15,12 @@ Each row is one bit of one cohort. Its de-biased proportion is
 |---|---|---|
 | r | a row: bit i of cohort j of collection g | n rows |
 | y | de-biased proportions | (n,), shares |
-| x_s | column of candidate s: 1 in the rows that s sets, otherwise 0 | (n,) |
+| x_s | column of candidate s: 1 in the rows that s sets, else 0 (for sets a derivative) | (n,) |
 | beta_s | share of candidate s | share of the reports |
 | b_g | background of collection g | share |
 | v | variance of the randomized responses, known exactly (`Target.compute_noise_variance`) | (n,) |
 | tau^2 | variance of collisions, the same in every row | number |
-| t | taper weights, 1 in most rows | (n,), in [0, 1] |
+| t | taper weights: below 1 in rows far above the fit | (n,), in [0, 1] |
 | W | diagonal matrix of the weights w = t / (v + tau^2) | (n, n) |
 | kappa | correction for the taper, 1 without tapered rows | number |
 
@@ -40,14 +41,16 @@ the fit, reduced by the rows that were set aside. Without this column, the mass 
 would lie on the candidates, and 95 % intervals would cover .32 to .46.
 
 A candidate outside the selection gets the coefficient that it would have if it were added to the
-fit. With z_s = x_s minus its projection on the background and the selected columns,
+fit. With z_s = x_s minus its projection on the background and the selected columns, and e = y minus
+the fitted values,
 
-    score_s       = z_s' W (y - fit)
+    score_s       = z_s' W e
     information_s = z_s' W x_s
     beta_s        = score_s / information_s / kappa
     standard error = 1 / sqrt(information_s) / kappa
 
-This is the one-step estimate of the de-sparsified lasso [ZZ14, equation 5]. Dividing by kappa is
+This is the one-step estimate of the de-sparsified lasso ([ZZ14] Zhang and Zhang, JRSS-B 76, 2014,
+equation 5). Its estimates and errors do not depend on the selection. Dividing by kappa is
 the one-step correction of an M-estimator: the tapered residual of a row, psi(u) = u w(u), changes
 with slope psi' and not with slope w (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3).
 kappa is the mean of psi' divided by the mean of w.

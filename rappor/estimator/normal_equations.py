@@ -8,7 +8,7 @@
 |---|---|---|
 | n | number of rows: bits of cohorts | |
 | p | number of coefficients: one background per collection, one share per selected candidate | |
-| B | basis: 1 if the column sets the row (-1 if its share falls), otherwise 0 | (n, p) |
+| B | basis: 1 if the column sets the row, -1 for falling shares, else 0 | (n, p) |
 | W | diagonal matrix of the weights w, the inverse variances of the rows | (n, n) |
 | y | de-biased proportions | (n,) |
 | beta | coefficients, as shares of the reports | (p,) |

@@ -74,8 +74,9 @@ refinement adds the others. A penalty of 3 or 8 changes the number of detected s
 .2 % (measured)."""
 
 ENTER: Final = 0.05
-"""False discovery rate [BH95] at which a candidate enters the selection. The rate is the default
-level of the decoder, so every candidate that the decoder detects also has a column in the fit."""
+"""False discovery rate (Benjamini and Hochberg 1995) at which a candidate enters the selection. The
+rate is the default level of the decoder, so every candidate that the decoder detects also has a
+column in the fit."""
 
 STAY: Final = 0.10
 """False discovery rate at which a selected candidate stays in the selection. The rate is above
@@ -444,7 +445,7 @@ def _estimate_all(
     """Compute the estimate and the standard error of every screened candidate, without shortcuts.
 
     The estimate of a selected candidate is its fitted coefficient. The estimate of another
-    candidate is the one-step estimate of [ZZ14].
+    candidate is the one-step estimate (`estimate_one_step`).
 
     Returns
     -------
