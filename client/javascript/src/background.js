@@ -16,7 +16,7 @@ export const LONGEST_SLEEP = 3600;
 /** Largest random delay in seconds between two uploads of the backlog, the reports that an earlier page left. */
 const BACKLOG_DELAY = 1;
 
-/** Return the seconds of a clock that nobody can set, from an arbitrary start. For deadlines and sleeps. */
+/** Return the seconds of a monotonic clock, for deadlines and sleeps: a correction of the time does not change it. */
 export const readMonotonicClock = () => performance.now() / 1000;
 
 /** Takes steps of sending when they are due. No timer runs before the first report. */

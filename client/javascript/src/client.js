@@ -11,8 +11,8 @@
 // Nothing is sent before it is stored. A page that ends defers the events that are not stored to the next page
 // (deferred_events.js), and sends at most one finished report.
 //
-// The identity is the secret with its random name. It is opened or created once; a transaction that finds another
-// identity in the store, or none, knows that consent was withdrawn elsewhere.
+// The identity is the secret with its random name. A client opens or creates the identity once. If a later transaction
+// finds another identity in the store, or none, consent was withdrawn elsewhere, and the client stops.
 //
 // Failures. Only mistakes of the host program raise: wrong options, a wrong registry, an unknown metric, a value of the
 // wrong kind. #runSafely is the boundary for all other failures, of storage, network or browser: they are counted,
@@ -61,6 +61,16 @@ import { storeEvents } from "./writer.js";
 /** @typedef {import("./writer.js").ReadyEvent} ReadyEvent */
 /** @typedef {{ secret: CryptoKey, secretId: string, preparer: ValuePreparer }} Identity */
 
+/**
+ * Options that every call needs, with their defaults filled in.
+ * @typedef {object} ClientSettings
+ * @property {import("../index.js").Coins} coins
+ * @property {import("../index.js").Clock} clock bounded to the years 1970 to 9999
+ * @property {import("../index.js").QueueLimits} limits
+ * @property {{ total: number, per: "year" | "life" }} cap the budget cap, in nats
+ * @property {OpenOptions["normalizers"]} normalizers
+ */
+
 const CHANGING_DOCUMENTS = ALL.slice(1); // all documents but the identity, which never changes
 /** Largest number of recorded events in memory while the store does not respond. Further values are lost. */
 const MAX_EVENTS_IN_MEMORY = 1000;
@@ -80,8 +90,7 @@ class IdentityChanged extends Error {}
 export class Client {
   /** @type {Registry} */ #registry;
   /** @type {import("../index.js").Store} */ #store;
-  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").QueueLimits, cap: { total: number, per: "year" | "life" }, normalizers: OpenOptions["normalizers"] }} */
-  #settings;
+  /** @type {ClientSettings} */ #settings;
   /** @type {boolean} false after a withdrawal, also one in another tab */ #consent;
   /** @type {Set<string>} names of the metrics that the person refuses */ #refused = new Set();
   /** @type {Identity | undefined} */ #identity;
@@ -321,7 +330,7 @@ export class Client {
     if (!this.#hasBudget(device, metric, timestamp)) return skipOutcome("budget");
     const reason = preparer.skipReason(device, metric, dayOf(timestamp));
     if (reason) return skipOutcome(reason);
-    // These changes of the store are due, whatever becomes of the event.
+    // The store must change in any case: the cost of the metric is not reserved, or an ended interval has a report.
     const mustReserve = !isReserved(device, metric, yearOf(timestamp));
     if (mustReserve || canRelease(device, timestamp)) return undefined;
     const smallest = smallestTag(device, metric, timestamp);

@@ -77,8 +77,8 @@ export class DeferredEvents {
     let text = encodeUtf8(""); // the JSON of `fresh`
     for (const event of events.filter((event) => !known.has(event))) {
       const longer = encodeUtf8(JSON.stringify([...fresh, event]));
-      // Stop at the first event that does not fit. The store knows a page's events by the number of the
-      // last one, so a later event must not overtake an earlier one.
+      // Stop at the first event that does not fit. The store contains, for each page, the number of its
+      // last stored event. An earlier event that is stored after a later one would be taken for a repetition.
       if (longer.length > TEXT_BYTES) break;
       fresh.push(event);
       text = longer;

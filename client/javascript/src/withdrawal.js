@@ -4,8 +4,8 @@
 // spool (queued reports) and the log (sent uploads). The erasure removes all of them in one transaction. One record
 // is written anew: the nats reserved by calendar year, without which a new consent would get a fresh budget.
 //
-// The erasure works in a damaged store, too: it then replaces all documents. It never trusts itself. The result
-// is read back from the store, so a person is told what remains, and never that something is gone by assumption.
+// The erasure works in a damaged store, too: it then replaces all documents. Afterwards the store is read again. The
+// result contains what this check has found, and never an assumption.
 
 import { PATIENCE, withDeadline } from "./deadline.js";
 import { DeferredEvents } from "./deferred_events.js";
