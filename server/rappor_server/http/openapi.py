@@ -26,7 +26,7 @@ from rappor_server.http.operator_endpoints import RootResponse
 from rappor_server.ingest.validate import UploadResponse
 from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT, MetricsResponse
 from rappor_server.queries.estimates import EstimateBody
-from rappor_server.releases.release_json import CountsAnswer
+from rappor_server.releases.release_json import CountsResponse
 
 _Schema = dict[str, Any]
 """A JSON object that OpenAPI defines: a JSON schema, or a part of a description."""
@@ -53,7 +53,7 @@ _RECORDS: Final = (
     ProblemDocument,
     UploadResponse,
     MetricsResponse,
-    CountsAnswer,
+    CountsResponse,
     CountsQuery,
     EstimateBody,
     RootResponse,
@@ -238,7 +238,7 @@ _add_operation(
     "GET /v1/metrics/{name}/counts",
     "counts",
     "Read the released counts of a range of days (UTC, both included).",
-    {200: _make_content(_make_reference(CountsAnswer.__name__)) | _TABLES},
+    {200: _make_content(_make_reference(CountsResponse.__name__)) | _TABLES},
     *(401, 403, 404, 406, 422, 503),
     **_WITH_TOKEN,
     parameters=[_NAME_PARAMETER, *_COUNTS_PARAMETERS],

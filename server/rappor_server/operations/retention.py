@@ -62,7 +62,8 @@ def forget_expired(
 ) -> dict[str, Forgotten]:
     """Delete the sums that are older than the `retention` of their metric.
 
-    Returns what was deleted, by the name of the metric, without metrics of which nothing was.
+    Returns the numbers of deleted rows by the name of the metric. Metrics without deleted rows are
+    left out.
     """
     deleted = {}
     for metric in metrics:
@@ -73,7 +74,7 @@ def forget_expired(
 
 
 def forget_metric(engine: Engine, name: str, *, before: datetime.date | None = None) -> Forgotten:
-    """Delete the sums of a metric before a day, or all of them; return what was deleted.
+    """Delete the sums of a metric before a day, or all of them, and return the numbers.
 
     The inbox is merged first. Otherwise its reports would be counted after the deletion.
     """

@@ -1,4 +1,15 @@
-"""A release as JSON: the answer of the counts endpoint."""
+"""A release as JSON: the response of GET /v1/metrics/NAME/counts.
+
+`rappor.Counts.load_all` and `rappor.counts.ReleasedCounts` read the same format:
+
+    {"metric": "page", "from": "2026-11-01", "to": "2026-11-07", "reports": 1204,
+     "collections": [{"fingerprint": ..., "params": {...}, "reports": [...], "ones": [[...], ...],
+                      "devices": {"squares": 1310}, "from": ..., "to": ...}],
+     "days": [{"day": "2026-11-03", "reports": 1204}], "withheld": ["2026-11-07"]}
+
+A collection contains the counts of one period under one parameter set. Without periods, the range
+is the only period.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +23,21 @@ from rappor_server.releases.releases import DayReports, Release
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """The most that the devices' squared reports can sum to."""
+    """Largest possible sum, over the devices, of the squared number of reports of a device."""
 
     squares: int
 
 
 class Collection(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of some days under one parameter set: reports (m) and ones (m, k) as lists."""
+    """Counts of one period under one parameter set.
+
+    Attributes
+    ----------
+    reports : (m,) number of reports of each cohort
+    ones : (m, k) sums of bits
+    devices : bound on the reports of one device
+    first, last : first and last day of the period. The keys are from and to
+    """
 
     fingerprint: str
     params: msgspec.Raw
@@ -29,8 +48,16 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     last: datetime.date = msgspec.field(name="to")
 
 
-class CountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON object of a release."""
+class CountsResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole JSON object.
+
+    Attributes
+    ----------
+    first, last : first and last day of the requested range. The keys are from and to
+    reports : number of reports of all collections
+    days : number of reports by the dates of their windows
+    withheld : days with reports of the metric that are in no window yet
+    """
 
     metric: str
     first: datetime.date = msgspec.field(name="from")
@@ -42,15 +69,15 @@ class CountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_release(release: Release) -> bytes:
-    """Write a release; `Counts.load` reads it too where it has one parameter set."""
+    """Return the JSON of one release."""
     return write_releases(release.metric, [release], release.first, release.last)
 
 
 def write_releases(
     metric: str, releases: Sequence[Release], first: datetime.date, last: datetime.date
 ) -> bytes:
-    """Write what is released of the stretches of a range as one document."""
-    document = CountsAnswer(
+    """Return the JSON of the releases of all periods of a range."""
+    document = CountsResponse(
         metric=metric,
         first=first,
         last=last,
@@ -67,7 +94,7 @@ def write_releases(
 
 
 def _make_collection(release: Release, counts: Counts) -> Collection:
-    """Return the JSON object of the counts under one parameter set."""
+    """Return the collection of the counts of a release under one parameter set."""
     squares = counts.sum_squared_reports
     assert squares is not None  # every interval limits the reports of a device
     return Collection(

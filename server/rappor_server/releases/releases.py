@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import bisect
 import datetime
+import functools
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -562,4 +563,9 @@ def read_params(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
     query = select(columns.fingerprint, columns.document).where(
         columns.fingerprint.in_(fingerprints)
     )
-    return {key: Params.from_json(document) for key, document in db.execute(query)}
+    return {key: _parse_params(document) for key, document in db.execute(query)}
+
+
+# The list of metrics reads the same few documents at every view, and parsing one takes as long as a
+# query.
+_parse_params = functools.lru_cache(maxsize=1000)(Params.from_json)

@@ -16,7 +16,8 @@ windows, and the next run deletes them. Reports that arrive during the run are c
 run deletes what was there at its start, and perhaps some of the new counters.
 
 The last day that was moved into blocks (`blocked.through`) stays until nothing of the metric is
-left. Otherwise late reports would form a second window of a day that somebody has read.
+left. Otherwise late reports would form a second window of a day whose first window analysts have
+read.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ Invariants:
 2. A window formed in the night after day D is dated D. So the sum of a range whose last day was
    moved into blocks (`find_last_day`) never changes, and a stored result stays right.
 3. A window had the `min_reports` of its night. If `min_reports` rises later, the window is still
-   released: whoever reads it again learns nothing new.
+   released, because a second reading shows nothing new.
 
 Invariant 1 holds because windows are formed for days up to `through`, in the same transaction that
 advances `through` (`blocks`). A block that is closed later ends on a later day, even if its reports
@@ -155,7 +155,7 @@ def _add_cohorts(
 ) -> None:
     """Add the reports of a new window to the numbers of reports of each cohort.
 
-    Who looks for cohorts with too many reports would otherwise add up every block of every day.
+    The search for cohorts with too many reports would otherwise add up every block of every day.
     """
     released = schema.released_cohorts.c
     added = sum_cohorts(db, metric, fingerprint, first, last)

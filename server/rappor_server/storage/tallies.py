@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from rappor_server.base.errors import StoreError
 
 _WIDTHS: Final = ((1 << 8, np.dtype("u1")), (1 << 16, np.dtype("<u2")), (1 << 32, np.dtype("<u4")))
-"""Format of a sum for fewer reports than the first number, little-endian."""
+"""Pairs of a number of reports and the format of a sum, little-endian. The format holds the sums of
+fewer reports than the number."""
 _WIDEST: Final = np.dtype("<i8")
-"""Format of a sum for any number of reports, little-endian."""
+"""Format that holds a sum of any number of reports, little-endian."""
 
 
 def _sum_format(reports: int) -> np.dtype[Any]:
@@ -48,7 +49,7 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         # numpy would add the only sum of a damaged row to every sum of the other tally.
         if len(self.ones) != len(other.ones):
-            raise _damaged()
+            raise _make_damaged_error()
         return Tally(self.reports + other.reports, self.ones + other.ones)
 
     def to_bytes(self) -> bytes:
@@ -72,11 +73,12 @@ class Tally:
         """
         width = _sum_format(reports)
         if len(data) % width.itemsize or k not in (None, len(data) // width.itemsize):
-            raise _damaged()
+            raise _make_damaged_error()
         return cls(reports, np.frombuffer(data, dtype=width).astype(np.int64))
 
 
-def _damaged() -> StoreError:
+def _make_damaged_error() -> StoreError:
+    """Return the error for a row whose sums have a wrong length."""
     return StoreError("the database cannot answer: sums in it are damaged")
 
 

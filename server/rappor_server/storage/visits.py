@@ -25,9 +25,12 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import translate_errors, write_transaction
 
 IDLE_SECONDS: Final = 30 * 60.0
-"""Time after its last request at which a visit ends."""
+"""Time after the last request at which a visit ends, in seconds. The value is a convention: longer
+than a break, shorter than a working day. A larger value lets a forgotten browser show counts for
+longer."""
 LONGEST_SECONDS: Final = 12 * 3600.0
-"""Longest duration of a visit."""
+"""Time after the sign-in at which a visit ends, in seconds. It limits a visit that never pauses, as
+of a page that reloads itself."""
 LINK_SECONDS: Final = 10 * 60.0
 """Time for which a one-time sign-in link is valid."""
 MOST: Final = 1000

@@ -102,8 +102,8 @@ def test_list_of_many_metrics_has_pages(tmp_path: Path) -> None:
             visitor.sign_in(make_token(running.database))
             pages = [visitor.get(f"/pages/?page={number}").text for number in (1, 2)]
             shown = [re.findall(r'/metrics/(\w+)"', page) for page in pages]
-            assert shown == [names[:24], names[24:]]
-            assert f'href="/pages/?page=2">from {names[24]}<' in visitor.get("/pages/").text
+            assert shown == [names[:16], names[16:]]
+            assert f'href="/pages/?page=2">from {names[16]}<' in visitor.get("/pages/").text
             assert visitor.get("/pages/?page=3").status_code == 422
 
 

@@ -1,0 +1,112 @@
+"""A year of blocks: the list of metrics and their health cost the same for any number of blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from collectors import day, metric_of
+from rappor_server.operations.metric_health import HealthTask
+from rappor_server.queries.counts import CountsTask, MetricsTask
+from rappor_server.queries.query import Range
+from rappor_server.storage import schema
+from rappor_server.storage.bulk import insert_rows
+from rappor_server.storage.database import write_transaction
+from rappor_server.storage.release_windows import (
+    BlockKey,
+    BlockTotal,
+    add_block_totals,
+    form_windows,
+)
+from rappor_server.storage.tallies import Tally
+from sqlalchemy import Engine, event
+
+from rappor import Metric, Params
+
+N_DAYS = 730
+"""More days than a year, so that few cohorts make as many blocks as a year of many cohorts."""
+N_REPORTS = 100
+STEPS = 100
+"""SQLite calls the handler of progress after this number of its instructions."""
+
+
+def make_metric(name: str, m: int) -> Metric:
+    """Return a daily metric with m cohorts."""
+    return metric_of(name, Params(k=8, h=1, m=m, f=0.5, p=0.25, q=0.75), interval="day")
+
+
+def fill(engine: Engine, metric: Metric) -> None:
+    """Close a block of each cohort on each day, and form a window of each day."""
+    fingerprint, m = metric.fingerprint, metric.params.m
+    tally = Tally(N_REPORTS, np.full(8, 50))
+    data, total = tally.to_bytes(), BlockTotal(1, N_REPORTS, m * N_REPORTS)
+    with write_transaction(engine) as db:
+        insert_rows(db, schema.params, [(fingerprint, metric.params.to_json())])
+        insert_rows(db, schema.blocked, [(metric.name, day(N_DAYS - 1))])
+        for on in range(N_DAYS):
+            days = (day(on), day(on))
+            rows = [(metric.name, fingerprint, j, *days, True, N_REPORTS, data) for j in range(m)]
+            insert_rows(db, schema.block, rows)
+            add_block_totals(db, metric.name, {BlockKey(fingerprint, *days): total})
+            form_windows(db, metric.name, {fingerprint: 1}, day(on))
+
+
+def count_steps(engine: Engine, task: Any) -> tuple[int, Any]:
+    """Run a task; return the number of SQLite's instructions in hundreds, and the result."""
+    n_steps = 0
+
+    def count() -> int:
+        nonlocal n_steps
+        n_steps += 1
+        return 0
+
+    def watch(connection: Any, *_: object) -> None:
+        connection.set_progress_handler(count, STEPS)
+
+    event.listen(engine, "checkout", watch)
+    result = task.run(engine, lambda _: None)
+    event.remove(engine, "checkout", watch)
+    return n_steps, result
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> None:
+    """A metric with 16 times as many blocks takes the same number of instructions."""
+    few, many = make_metric("few", 2), make_metric("many", 32)
+    for metric in (few, many):
+        fill(engine, metric)
+    for make_task in (
+        lambda metric: MetricsTask(metrics=[metric]),
+        lambda metric: HealthTask(metrics=[metric], today=day(N_DAYS)),
+    ):
+        steps, results = zip(
+            *(count_steps(engine, make_task(metric)) for metric in (few, many)), strict=True
+        )
+        assert steps[1] <= 1.05 * steps[0]
+        # The number of instructions grows with the days: each has a window and a row of totals.
+        assert steps[0] < N_DAYS
+        for metric, result in zip((few, many), results, strict=True):
+            days = result.metrics[0].days
+            assert days[-1].reports == N_REPORTS * metric.params.m
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_short_range_of_a_long_history_reads_its_blocks_only(engine: Engine) -> None:
+    """Counts of a week cost as little more than those of no day as the week has blocks."""
+    metric = make_metric("long", 8)
+    fill(engine, metric)
+    week = Range(first=str(day(7)), last=str(day(13)))
+    task = CountsTask(metric=metric, range=week, params=None, media_type="application/json")
+    everything = dataclasses.replace(task, range=Range(first=None, last=None))
+    steps, body = count_steps(engine, task)
+    all_steps, all_body = count_steps(engine, everything)
+    assert msgspec.json.decode(body)["reports"] == 7 * 8 * N_REPORTS
+    assert msgspec.json.decode(all_body)["reports"] == N_DAYS * 8 * N_REPORTS
+    nothing = dataclasses.replace(task, range=Range(first=str(day(-7)), last=str(day(-1))))
+    fixed_steps, _ = count_steps(engine, nothing)
+    # The week has 1 in 104 of the blocks.
+    assert 20 * (steps - fixed_steps) < all_steps - fixed_steps
+    assert len(all_body) < 30_000
