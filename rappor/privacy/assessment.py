@@ -6,7 +6,7 @@ show the same numbers. All losses are in nats.
 
     field         question that the field answers
     losses        How much do 1, 2, 3, ... reports of one value reveal?
-    staying       How much does a value reveal that stays the same for years?
+    staying       How much do the reports of a value that stays the same for years reveal?
     shuffling     How much less does a report reveal inside a shuffled batch?
     linkability   How often does an observer recognise two reports of one device?
     account       How much does one person lose by all metrics together?
@@ -98,8 +98,8 @@ class ShuffledLoss:
     Attributes
     ----------
     reports : number of reports of the device.
-    local : loss of the same reports outside a batch, in nats.
-    epsilon : loss inside the batch, in nats. The observer sees the batch in random order.
+    local : loss of the same reports without a shuffler, in nats.
+    epsilon : loss if the observer sees only the whole batch in random order, in nats.
     """
 
     reports: int
@@ -228,7 +228,8 @@ class Usage:
 
     Attributes
     ----------
-    values : number of distinct values of each metric, or number of epochs.
+    values : number of distinct values that the device reports for each metric. For a metric whose
+        epochs end, number of epochs in which the device reports.
     reports : number of reports of each value.
     group : number of people whose devices report the same values, such as a household.
     """
@@ -312,8 +313,9 @@ def privacy_report(
     >>> round(report.epsilon_1, 4), round(report.epsilon_inf, 4)
     (2.0, 4.0)
     """
-    # `privacy_report_of` knows no metric, so it assumes any number of reports. The fields below
-    # depend on the metric, or on the number of reports that its epoch and interval allow.
+    # `privacy_report_of` has no metric, so it computes for any number of reports. The fields below
+    # are computed again, because they depend on the metric or on the number of reports that its
+    # epoch and interval allow.
     report = privacy_report_of(metric.params, batch=batch)
     return replace(
         report,
@@ -383,11 +385,12 @@ def compute_loss(params: Params, n: int | None) -> Loss:
 def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
     """Bound the losses inside the smallest cohort, whose size is counted or bounded from below.
 
-    A report names its cohort, so a report hides only among the reports of its cohort.
+    A report contains the number of its cohort, so only reports of the same cohort conceal it.
     """
     devices, delta = batch.devices, batch.delta
     if batch.cohorts is not None:
-        # The cohorts were counted. An empty cohort has no device that needs protection.
+        # The cohorts were counted, with one report of each device. An empty cohort has no device
+        # that needs protection.
         devices = sum(batch.cohorts)
         smallest = min((n for n in batch.cohorts if n), default=0)
     elif params.m == 1:
@@ -399,8 +402,8 @@ def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
         delta = batch.delta / 2
         smallest = compute_smallest_cohort(devices, params.m, delta=delta)
     losses = []
-    # smallest = 0: too few devices for so many cohorts. A device may be alone, so no row can be
-    # promised.
+    # Case smallest = 0: too few devices for so many cohorts. A device may be alone in its cohort,
+    # so a loss below the local loss cannot be promised, and the list stays empty.
     for n in _SHUFFLED_REPORTS if smallest else ():
         local = epsilon_n(params, n)
         epsilon = compute_shuffled_epsilon(local, smallest, delta=delta)

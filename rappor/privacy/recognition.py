@@ -12,8 +12,10 @@ and repeats. The observer scores the first set with each second set by the log-l
 
     L = log P(both sets | one device) - log P(both sets | two devices)
 
-and chooses the second set with the largest score. Equal scores are drawn by lot. The device is
-recognised if the chosen set is its own.
+and chooses the second set with the largest score. "One device" is the hypothesis that both sets
+come from the same device, "two devices" that they come from different devices. If several second
+sets have the largest score, one of them is chosen at random. The device is recognised if the
+chosen set is its own.
 
 The bits are assumed to be independent, so L is a sum over the k bits of a report. At one bit, only
 the numbers of ones in the two sets matter:
@@ -38,7 +40,8 @@ Two methods compute the probability:
 - With more bits or reports, L of one device is approximated by a normal distribution, given the
   number of bits of the first set that indicate a permanent 1. Mean and variance of L are exact. The
   distribution of L for two devices follows from a change of measure:
-  P(L > t | two devices) = E[e^-L; L > t | one device].
+  P(L > t | two devices) = E[e^-L; L > t | one device], where E[e^-L; L > t] is the expectation of
+  e^-L over the cases with L > t.
 
 The permanent responses contain all information about the device that its reports contain. An
 observer of the permanent responses therefore recognises the device at least as often as an observer
@@ -70,8 +73,8 @@ omitted cases change no printed digit. A larger number makes results less exact.
 
 _SCORE_DIGITS: Final = 9
 """Number of decimals to which scores are rounded. Sums of the same terms in another order differ in
-the last bits of a float. Without rounding, equal scores would count as different, and the lot
-between equal scores would be computed wrongly."""
+the last bits of a float. Without rounding, equal scores would count as different, and the random
+choice between them would be computed wrongly."""
 
 _NODES: Final = tuple(step / 20 for step in range(-160, 161))
 """Points z, in standard deviations, at which an integral over a normal distribution is summed. The
@@ -126,7 +129,8 @@ def recognition_probability(params: Params, n: int, devices: int) -> float:
     The probability that the observer chooses the right device.
     """
     if params.response.is_exclusive:
-        # All reports of a device are equal, so two sets reveal as much as the permanent responses.
+        # Case: a report names one bucket, the same in all reports of a device. Two sets of reports
+        # then reveal as much as the permanent responses.
         return recognition_limit(params, devices)
     n_true = count_true_bits(params)
     ones = _compute_ones(params, n, n_true / params.k)
@@ -144,7 +148,7 @@ def recognition_limit(params: Params, devices: int) -> float:
     """Compute the probability of recognition by the permanent responses of all devices.
 
     Any number of reports reveals no more. The device is recognised if no other device of the cohort
-    has the same permanent response. Of equal permanent responses one is drawn by lot.
+    has the same permanent response. If several devices have it, one of them is chosen at random.
     """
     if params.response.is_exclusive:
         # The response is one of k buckets. Another device of the cohort has the same bucket with
@@ -163,7 +167,7 @@ def recognition_limit(params: Params, devices: int) -> float:
 
 def binomial_probability(n: int, x: int, probability: float) -> float:
     """Compute the probability of x successes in n trials."""
-    # A certain outcome. The formula below would compute log(0).
+    # Case: the outcome is certain. The formula below would compute log(0).
     if probability in (0, 1):
         return float(x == n * probability)
     log_ways = math.lgamma(n + 1) - math.lgamma(x + 1) - math.lgamma(n - x + 1)
@@ -203,7 +207,9 @@ def _compute_ones(params: Params, n: int, density: float) -> _OnesOfBit:
 
 def _mix(low: Sequence[float], high: Sequence[float], share: float) -> list[float]:
     """Return the mixture of two distributions in which `high` has this share."""
-    return [(1 - share) * x + share * y for x, y in zip(low, high, strict=True)]
+    return [
+        (1 - share) * at_low + share * at_high for at_low, at_high in zip(low, high, strict=True)
+    ]
 
 
 def _recognise_by_enumeration(ones: _OnesOfBit, k: int, n_true: int, devices: int) -> float:
@@ -213,7 +219,7 @@ def _recognise_by_enumeration(ones: _OnesOfBit, k: int, n_true: int, devices: in
     the score over the second sets is a convolution over the bits.
     """
     xs = range(len(ones.marginal))
-    # scores_of_bits[x][n]: distribution of the summed score of n bits with x ones in the first set.
+    # scores_of_bits[x][i]: distribution of the summed score of i bits with x ones in the first set.
     scores_of_bits = [_add_up_scores(ones, x, k) for x in xs]
     total = 0.0
     # n_bits[x] is the number of bits that have x ones in the first set.
@@ -233,7 +239,8 @@ def _enumerate_first_sets(ones: _OnesOfBit, k: int, n_true: int) -> Mapping[tupl
     -------
     Maps (number of bits with 0 ones, number of bits with 1 one, ..., with n ones) to a probability.
     """
-    # The bits are added one after another. Without a bit there is one set, with probability 1.
+    # The bits are added one after another, first those whose true bit is 1. Without a bit there is
+    # one set, with probability 1.
     sets = {(0,) * len(ones.marginal): 1.0}
     for bit in range(k):
         extended: dict[tuple[int, ...], float] = defaultdict(float)
@@ -241,6 +248,7 @@ def _enumerate_first_sets(ones: _OnesOfBit, k: int, n_true: int) -> Mapping[tupl
         for (before, weight), (x, probability) in itertools.product(
             sets.items(), enumerate(distribution)
         ):
+            # One more bit has x ones.
             if weight * probability > _NEGLIGIBLE:
                 after = (*before[:x], before[x] + 1, *before[x + 1 :])
                 extended[after] += weight * probability
@@ -269,15 +277,15 @@ def _add_up_scores(ones: _OnesOfBit, x: int, k: int) -> list[_Scores]:
 
 
 def _convolve(left: _Scores, right: _Scores) -> _Scores:
-    """Return the distribution of the sum of two independent scores."""
-    both: _Scores = {}
-    for (x, (x_same, x_other)), (y, (y_same, y_other)) in itertools.product(
+    """Return the distribution of the sum of two independent scores, `left` and `right`."""
+    sums: _Scores = {}
+    for (l_score, (l_same, l_other)), (r_score, (r_same, r_other)) in itertools.product(
         left.items(), right.items()
     ):
-        score = round(x + y, _SCORE_DIGITS)
-        same, other = both.get(score, (0.0, 0.0))
-        both[score] = (same + x_same * y_same, other + x_other * y_other)
-    return both
+        score = round(l_score + r_score, _SCORE_DIGITS)
+        same, other = sums.get(score, (0.0, 0.0))
+        sums[score] = (same + l_same * r_same, other + l_other * r_other)
+    return sums
 
 
 def _probability_of_best(scores: _Scores, devices: int) -> float:
@@ -296,7 +304,8 @@ def _recognise_by_normal(ones: _OnesOfBit, k: int, n_true: int, devices: int) ->
 
     A bit of the first set indicates a permanent 1 if its number of ones makes a permanent 1
     likelier than a permanent 0. Indicating bits have other scores than the remaining bits, so the
-    normal distribution is computed for each number of indicating bits, 0 to k.
+    normal distribution is computed for each number of indicating bits, 0 to k. Names that end in 1
+    belong to one indicating bit, and names that end in 0 to one remaining bit.
     """
     indicating = [x for x, posterior in enumerate(ones.posterior) if posterior > 0.5]
     # Case: permanent ones are rare and the noise is strong. No number of ones makes a permanent 1
@@ -340,14 +349,20 @@ def _score_moments(ones: _OnesOfBit, first: Sequence[int]) -> tuple[float, float
 def _probability_of_best_normal(mean: float, variance: float, devices: int) -> float:
     """Compute the probability that the device has the best score, for a normal score.
 
-    At the score t = mean + z deviation, another device exceeds t with the probability
-    E[e^-L; L > t] = e^(variance/2 - mean) P(Z > z + deviation), Z standard normal.
+    `mean` and `variance` belong to the score L of the device itself. If this score is
+    t = mean + z deviation, where deviation is the standard deviation of L, the score of another
+    device exceeds t with the probability
+
+        E[e^-L; L > t] = e^(variance/2 - mean) P(Z > z + deviation), Z standard normal.
+
+    The result is the average over z, weighted by the normal density.
     """
     deviation = math.sqrt(variance)
     total = weights = 0.0
     for z in _NODES:
         weight = math.exp(-(z**2) / 2)
-        # For small scores the approximation of the probability can exceed 1.
+        # Case: the normal approximation is poor, for instance at small scores. The approximated
+        # probability can then exceed 1, so its logarithm is limited to 0.
         above = math.exp(min(0.0, variance / 2 - mean + _log_upper_tail(z + deviation)))
         weights += weight
         total += weight * _probability_of_first(above, 0.0, devices)
@@ -356,21 +371,22 @@ def _probability_of_best_normal(mean: float, variance: float, devices: int) -> f
 
 def _log_upper_tail(z: float) -> float:
     """Compute log P(Z > z) of the standard normal distribution."""
-    # Beyond z = 38 erfc is 0 in floating point. The first term of the asymptotic series has a
-    # relative error of 1 / z^2.
+    # Case: z is large. From z = 38 on, erfc is 0 in floating point. Above 30 the first term of the
+    # asymptotic series is used, whose relative error, 1 / z^2, is at most about 0.1 %.
     if z > 30:
         return -(z**2) / 2 - math.log(z * math.sqrt(2 * math.pi))
     return math.log(math.erfc(z / math.sqrt(2)) / 2)
 
 
 def _probability_of_first(above: float, equal: float, devices: int) -> float:
-    """Compute the probability that a device has the best score, or wins the lot among equal scores.
+    """Compute the probability that a device is chosen: by the best score, or among equal scores.
 
-    Every other device independently scores higher with probability a = `above`, and equally with
-    probability b = `equal`. Let n be the number of devices and c = 1 - a. If i other devices have
-    an equal score and no device has a higher score, the device wins with probability 1 / (i + 1):
+    Every other device independently has a higher score with probability `above`, and an equal score
+    with probability b = `equal`. Let D be the number of devices and c = 1 - `above`. If i other
+    devices have an equal score and no device has a higher score, the device is chosen with
+    probability 1 / (i + 1). The sum over i = 0, ..., D - 1 is
 
-        sum over i of C(n-1, i) b^i (c - b)^(n-1-i) / (i + 1) = (c^n - (c - b)^n) / (n b)
+        sum of C(D-1, i) b^i (c - b)^(D-1-i) / (i + 1) = (c^D - (c - b)^D) / (D b)
     """
     not_above = 1 - above
     if devices == 1:
@@ -378,10 +394,10 @@ def _probability_of_first(above: float, equal: float, devices: int) -> float:
     # Case: every other device scores higher.
     if not_above <= 0:
         return 0.0
-    # Case: equal scores are too rare to matter. The difference of the two powers would cancel.
+    # Case: equal scores are too rare to matter. The formula would divide by a number near 0.
     if devices * equal < _NEGLIGIBLE * not_above:
         return math.exp((devices - 1) * math.log1p(-above))
-    # The formula, divided by c^n: 1 - (1 - b/c)^n without cancellation for small b.
+    # Both powers divided by c^D: 1 - (1 - b/c)^D, computed without cancellation for small b.
     ties = -math.expm1(devices * math.log1p(-equal / not_above)) if equal < not_above else 1.0
     return math.exp(devices * math.log(not_above)) * ties / (devices * equal)
 
@@ -407,9 +423,15 @@ def _same_response(params: Params, n_true: int, n_ones: int) -> float:
     return total
 
 
-def _sum_of_binomials(n: int, p: float, m: int, q: float) -> list[float]:
-    """Return the distribution of Binomial(n, p) + Binomial(m, q), for the sums 0 to n + m."""
-    total = [0.0] * (n + m + 1)
-    for x, y in itertools.product(range(n + 1), range(m + 1)):
-        total[x + y] += binomial_probability(n, x, p) * binomial_probability(m, y, q)
+def _sum_of_binomials(n_1: int, chance_1: float, n_2: int, chance_2: float) -> list[float]:
+    """Return the distribution of the number of successes in two series of trials.
+
+    The series have `n_1` and `n_2` trials, which succeed with probabilities `chance_1` and
+    `chance_2`. Entry i of the result is the probability of i successes, for i = 0 to n_1 + n_2.
+    """
+    total = [0.0] * (n_1 + n_2 + 1)
+    for x, y in itertools.product(range(n_1 + 1), range(n_2 + 1)):
+        total[x + y] += binomial_probability(n_1, x, chance_1) * binomial_probability(
+            n_2, y, chance_2
+        )
     return total
