@@ -19,6 +19,7 @@ ELSEWHERE = {
     "client/examples/kit/README.md": "runs beside the files of its folder",
     "server/README.md": "a test compares its outputs",
     ".github/CONTRIBUTING.md": "installs the package",
+    "tests/README.md": "its commands run tests, in the folder of the repository",
 }
 """Pages that other tests run, with the reason."""
 
