@@ -8,9 +8,8 @@ and a test compares the table with the planner.
 Under "once", whose metrics send one report in each epoch, categories, buckets and sets use
 generalized randomized response (GRR). The threshold of `keep` is the largest threshold that keeps
 the promise, and the number of buckets of a set has the least variance for a rare item
-(`compute_set_buckets`). With 2 to 24 categories and 4 nats,
-separate noise of each bit needs 2 to 5 times as many devices for a share of 2 %, and 1.2 to 1.5
-times for 50 %.
+(`compute_set_buckets`). With 2 to 24 categories and 4 nats, separate noise of each bit needs 2 to 5
+times as many devices for a share of 2 %, and 1.2 to 1.5 times for 50 %.
 
 A released profile never changes. Its thresholds are part of fingerprints, and devices in use have
 reserved their privacy budget by its losses.
@@ -25,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 from rappor.base.errors import ParamsError
@@ -96,9 +94,13 @@ def compute_keep_threshold(epsilon: float, k: int, n: int) -> int:
     >>> compute_keep_threshold(4, k=3, n=1)
     4067311411
     """
-    # Solve the loss for T with exact fractions. In binary64, T could be one too large.
-    odds = Fraction(math.expm1(epsilon)) * Fraction(ONE // k, -(-ONE // n))
-    return math.floor(ONE * odds / (1 + odds))
+    # The loss is epsilon if T / (2^32 - T) = (e^epsilon - 1) floor(2^32 / k) / ceil(2^32 / n). The
+    # equation is solved with integers: in binary64, T could be one too large. Python's fractions
+    # would do, too, but every device would have to load them.
+    numerator, denominator = math.expm1(epsilon).as_integer_ratio()
+    numerator *= ONE // k
+    denominator *= -(-ONE // n)
+    return ONE * numerator // (numerator + denominator)
 
 
 def compute_set_buckets(epsilon: float, n: int) -> int:
