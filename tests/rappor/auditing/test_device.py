@@ -130,7 +130,7 @@ STRICT_FAULTS = {
 }
 """Faults that a metric of three categories with strong noise shows in many devices only."""
 
-LANES: dict[str, Any] = {
+STAGES: dict[str, Any] = {
     "": (),
     "not memoized": pytest.mark.slow,
     "cohort by value": pytest.mark.slow,
@@ -142,7 +142,7 @@ LANES: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(fault, marks=LANES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
+    [pytest.param(fault, marks=STAGES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """The check for the violated property finds the fault. A client without a fault passes."""

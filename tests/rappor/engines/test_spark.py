@@ -20,11 +20,11 @@ OVER_CONNECT = "sums_are or every_key or missing_column or statement or command"
 
 
 def run_suite(
-    session: str, env: dict[str, str], *, lane: str = "not acceptance", names: str = ""
+    session: str, env: dict[str, str], *, stage: str = "not acceptance", names: str = ""
 ) -> None:
     """Run tests of the suite by their names, in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE]
-    command += ["-m", lane, "-k", names]
+    command += ["-m", stage, "-k", names]
     command += ["-n", "0", "--timeout", "0"]
     command += ["-W", "ignore:PySpark does not yet fully support pandas"]
     answer = subprocess.run(
@@ -84,7 +84,7 @@ def test_local_workers_run_this_interpreter(is_chosen: bool, tmp_path: Path) -> 
     assert interpreter == sys.executable
 
 
-LANES = pytest.mark.parametrize(
+STAGES = pytest.mark.parametrize(
     "is_large",
     [
         pytest.param(False, marks=pytest.mark.slow),
@@ -94,23 +94,23 @@ LANES = pytest.mark.parametrize(
 """20 million reports, and an executor that is killed in the middle, are large."""
 
 
-@LANES
+@STAGES
 def test_the_suite_holds_in_a_classic_session(is_large: bool, tmp_path: Path) -> None:
     """On a local cluster of two executors; its workers have neither compiler nor pandas."""
     need("java")
     need("pyspark")
     if is_large:
-        run_suite("classic", environment(tmp_path / "workers", java=""), lane="acceptance")
+        run_suite("classic", environment(tmp_path / "workers", java=""), stage="acceptance")
     else:
         run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
 
 
-@LANES
+@STAGES
 def test_the_suite_holds_over_connect(is_large: bool, tmp_path: Path) -> None:
     """Against a server in another process; its workers have the compiler."""
     need("java")
     need("pyspark")
     given: dict[str, str] = {"master": CLUSTER, "java": ""} if is_large else {"master": "local[2]"}
     with connect_server(tmp_path / "workers", **given) as address:
-        asked = {"lane": ALL} if is_large else {"names": OVER_CONNECT}
+        asked = {"stage": ALL} if is_large else {"names": OVER_CONNECT}
         run_suite(address, dict(os.environ), **asked)
