@@ -16,7 +16,9 @@ The variance of a change has two parts (`rappor.comparison.shared_devices`):
 
 - The variance if nothing changed. Devices in several samples cancel. This part is the variance of
   the fit. Devices that changed between any two values draw new permanent noise for a 0 in all rows.
-  The rows include that noise: in `device_share` if rho is estimated, and in tau^2 if rho is given.
+  The rows include that noise. If rho, the correlation of the device noise of two samples, is
+  unknown, the noise is part of `ContrastRows.device_share`, which is estimated from the rows. If
+  rho is passed, the noise is part of tau^2, the common variance of the rows.
 - The variance of devices that changed to or from this string, and the excess of the permanent noise
   of a 1 over that of a 0. This part is 0 if the string did not change. So it is not a part of the
   test, and the interval is solved with it.

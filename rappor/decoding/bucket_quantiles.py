@@ -112,24 +112,27 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     inner = (edges[:-1] + edges[1:]) / 2
     (mean,), ((variance,),) = compute_ratios(np.concatenate([edges[:1], inner, edges[-1:]])[None])
     confidence = estimates.error_control.confidence
-    reach, joint_reach = (
+    critical_value, band_critical_value = (
         compute_critical_value(confidence),
         compute_band_critical_value(covariances, 1 - confidence),
     )
     return (
         *(
-            Contrast.from_variance(f"below {edge:g}", value, edge_variance, joint_reach)
+            Contrast.from_variance(f"below {edge:g}", value, edge_variance, band_critical_value)
             for edge, value, edge_variance in zip(
                 edges, below_edges, covariances.diagonal(), strict=True
             )
         ),
         # With one edge every number counts as this edge, which is no mean.
         *(
-            [Contrast.from_variance("mean", mean, variance, reach, is_share=False)]
+            [Contrast.from_variance("mean", mean, variance, critical_value, is_share=False)]
             if len(edges) > 1
             else []
         ),
-        *(_compute_quantile(edges, below_edges, covariances, level, reach) for level in LEVELS),
+        *(
+            _compute_quantile(edges, below_edges, covariances, level, critical_value)
+            for level in LEVELS
+        ),
     )
 
 
@@ -181,29 +184,40 @@ def _compute_joint_tail(limit: float, correlation: Floats) -> Floats:
 
 
 def _compute_quantile(
-    edges: Floats, part: Floats, covariance: Floats, level: float, reach: float
+    edges: Floats, below_edges: Floats, covariance: Floats, level: float, critical_value: float
 ) -> Contrast:
-    """Compute the number below which a share `level` of all numbers lies.
+    """Compute the quantile of a level: the number below which this share of all numbers lies.
 
-    It is infinite beyond the outer edges.
+    The quantile is infinite beyond the outer edges.
 
-    `part`, (e,), is the share below each edge. Noise can make it decrease. It is replaced by the
-    mean of the largest value so far and the smallest value to come.
+    Parameters
+    ----------
+    edges : (e,) float64, increasing. Edges of the buckets.
+    below_edges : (e,) float64. Share of the numbers below each edge. Noise can make it decrease.
+    covariance : (e, e) float64. Covariance of these shares.
+    level : share of the numbers below the quantile, in (0, 1).
+    critical_value : half width of the interval, in standard errors.
     """
     error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
 
-    def find_level(n_errors: float) -> float:
-        """Find the level in the parts as they are this many standard errors higher."""
-        higher = part + n_errors * error
-        least = np.minimum.accumulate(higher[::-1])[::-1]
-        rising = (np.maximum.accumulate(higher) + least) / 2
+    def find_number(n_errors: float) -> float:
+        """Find the quantile if all shares were higher by this number of standard errors."""
+        higher = below_edges + n_errors * error
+        # A distribution function never decreases. The mean of the largest value so far and the
+        # smallest value to come replaces each share.
+        smallest_to_come = np.minimum.accumulate(higher[::-1])[::-1]
+        rising = (np.maximum.accumulate(higher) + smallest_to_come) / 2
         return float(np.interp(level, rising, edges, left=-np.inf, right=np.inf))
 
-    low, high = find_level(reach), find_level(-reach)
+    # Higher shares below the edges mean smaller numbers.
+    low, high = find_number(critical_value), find_number(-critical_value)
+    std_error = np.inf
+    if np.isfinite([low, high]).all():
+        std_error = (high - low) / (2 * critical_value)
     return Contrast(
         name="median" if level == 0.5 else f"quantile {level:g}",
-        estimate=find_level(0.0),
-        std_error=(high - low) / (2 * reach) if np.isfinite([low, high]).all() else np.inf,
+        estimate=find_number(0.0),
+        std_error=std_error,
         ci_low=low,
         ci_high=high,
         p_value=None,

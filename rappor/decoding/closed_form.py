@@ -30,7 +30,8 @@ give (Rao, Linear statistical inference, 4a)
 
     b - V1 (1'b - 1) / 1'V1,    covariance V - V1 1'V / 1'V1
 
-so each category gets a part of the excess over 1 in proportion to its variance.
+so each category loses a part of the excess over 1, in proportion to V1, the covariance of its
+estimate with the sum of all estimates.
 
 With k categories of equal noise the standard errors are sqrt(1 - 1/k) of the errors before. Tests
 still use each bit alone, which is exact with few reports. The intervals are moved to the new

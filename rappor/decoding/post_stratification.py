@@ -191,7 +191,7 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     names = [name for name in first.candidates if has_categories or name in detected]
     confidence = first.error_control.confidence
     selected_share = 1.0 if has_categories else max(len(names), 1) / first.n_candidates
-    reach = compute_critical_value(1 - (1 - confidence) * selected_share)
+    critical_value = compute_critical_value(1 - (1 - confidence) * selected_share)
     values, variances = np.zeros(len(names)), np.zeros(len(names))
     for name, estimates in segments.items():
         rows = estimates.indices_of(names)
@@ -201,7 +201,9 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     return WeightedTotals(
         weights=part,
         contrasts=tuple(
-            Contrast.from_variance(names[i], values[i], variances[i], reach, include_p_value=True)
+            Contrast.from_variance(
+                names[i], values[i], variances[i], critical_value, include_p_value=True
+            )
             for i in order
         ),
         n_candidates=first.n_candidates,
