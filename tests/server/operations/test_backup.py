@@ -1,0 +1,22 @@
+"""Restoration into a database that exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rappor_server.base.errors import StoreError
+from rappor_server.operations.backup import backup, restore
+from sqlalchemy import Engine
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_refused_restore_says_how_to_go_on(engine: Engine, tmp_path: Path) -> None:
+    """The operator must move both files of SQLite away, or name another database."""
+    address = engine.url.render_as_string()
+    backup(address, tmp_path / "counts.bak")
+    with pytest.raises(StoreError, match="name another database with --database, or move") as error:
+        restore(tmp_path / "counts.bak", address)
+    file = engine.url.database
+    assert str(error.value).endswith(f"or move {file} and {file}-inbox away")
+    assert not error.value.retryable
