@@ -218,8 +218,8 @@ class Server(uvicorn.Server):
             self.server_state.connections, seconds=self._settings.body_seconds
         )
         self._tasks.append(loop.create_task(monitor.keep_resetting()))
-        # A reload needs an open collector. A SIGHUP that arrives before this line ends the process,
-        # as is the default of Unix. systemd sends none before READY=1.
+        # A reload needs an open collector. `rappor-server serve` ignores a SIGHUP that arrives
+        # before this line (`cli/__init__.py`): it has just read the files.
         loop.add_signal_handler(signal.SIGHUP, self._reload_files)
         # systemd starts dependent services only now, when connections are accepted.
         notify_systemd("READY=1")

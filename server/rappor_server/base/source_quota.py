@@ -99,7 +99,7 @@ class SourceQuota:
         None.
 
         Returns False, and counts nothing, if the source would exceed its quota. Every success needs
-        one call of `release` with the same address and n.
+        one call of `release` with the same address and n. A trusted proxy has no limit.
         """
         source = identify_source(address)
         largest = self._limit if limit is None else min(limit, self._limit)

@@ -16,7 +16,8 @@ a client may be slow or flood the process:
 | does not read its responses      | keeps them in memory   | reset by `SlowReaderMonitor`         |
 | sends a slow or large body       | waits, reads all of it | limits of `base/request_limits.py`   |
 
-The numbers are the defaults of the settings `max_connections` and `max_source_connections`.
+The numbers are the defaults of the settings `max_connections` and `max_source_connections`. While
+more than half of all connections are taken, a source gets fewer (`limit_scarce`).
 
 How to think about a connection. It has a queue of requests whose heads are complete. uvicorn calls
 the newest request the `cycle`, and puts a request that arrives before the previous response is

@@ -153,7 +153,7 @@ async def _parse_request(
 def _get_address(scope: Scope) -> str:
     """Return the address of the client, or an empty text for a Unix socket.
 
-    Behind a trusted proxy, uvicorn has replaced the address by the one in X-Forwarded-For.
+    Behind a trusted proxy, `ForwardedHeaders` has replaced the address of the proxy.
     """
     return scope["client"][0] if scope["client"] else ""
 

@@ -1,8 +1,9 @@
 """Middleware around all endpoints: security headers, response times, admin address, CORS.
 
 Middleware: an ASGI application that calls another one and changes requests or responses. Requests
-pass through the middleware in this order (`http/application.py`):
+pass through the middleware in this order (`app/serving.py`, `http/application.py`):
 
+    ForwardedHeaders     always (`http/forwarded.py`). Finds the client behind a trusted proxy
     ResponseMiddleware   always. Adds headers, and measures times for Prometheus
     PublicPathFilter     if the setting `admin` is set. Hides paths from the public address
     DeviceCors           if the setting `origins` is set. Allows web pages to upload
