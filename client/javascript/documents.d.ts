@@ -116,7 +116,7 @@ export interface Device {
   /** Whether the clock has passed from that year into the next one. */
   lostIsOver?: boolean;
   /** Failed attempts in a row, the end of a wait that the collector asked for, and the end of the pause of all uploads. */
-  sending: { failures: number; requestedUntil: number; pausedUntil: number };
+  sending: { failures: number; waitUntil: number; pauseUntil: number };
   /** Last day of the collector's stop, by metric. */
   stopped: Record<string, string>;
 }

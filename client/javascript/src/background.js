@@ -81,11 +81,11 @@ export class Sender {
     if (readMonotonicClock() < this.#dueAt) return this.#plan(Infinity);
     this.#isNudged = false; // a report that is stored from here on needs a step of its own
     this.#dueAt = Infinity;
-    const { nextAt, uploadId } = await this.#step(this.#backlog > 0);
+    const { nextAt, id } = await this.#step(this.#backlog > 0);
     // A step without an upload means that the rest of the backlog may not leave now. It waits like other reports.
-    this.#backlog = uploadId ? this.#backlog - 1 : 0;
+    this.#backlog = id ? this.#backlog - 1 : 0;
     if (nextAt === Infinity) return;
-    const delay = uploadId ? this.#delay(this.#backlog > 0 ? BACKLOG_DELAY : Infinity) : 0;
+    const delay = id ? this.#delay(this.#backlog > 0 ? BACKLOG_DELAY : Infinity) : 0;
     this.#plan(Math.min(Math.max(nextAt - this.#settings.clock(), 0), LONGEST_SLEEP) + delay);
   }
 

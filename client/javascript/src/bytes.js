@@ -3,7 +3,8 @@
 import { ReportError } from "./errors.js";
 
 const ENCODER = new TextEncoder();
-const LONE_SURROGATE = /\p{Surrogate}/u; // with the flag u, a pair of surrogates is one character and no match
+/** Matches half of a surrogate pair without the other half, which UTF-8 cannot express. */
+export const LONE_SURROGATE = /\p{Surrogate}/u; // with the flag u, a pair is one character and no match
 
 /**
  * Return a text in UTF-8.

@@ -99,7 +99,7 @@ export class Client {
   /** @type {{ device?: Device, year?: number, names: Set<string> }} cache: metrics without budget, of a device and year */
   #withoutBudget = { names: new Set() };
   /** @type {import("../documents.js").QueuedUpload | undefined} the upload that leaves if the page ends now */
-  #pageEndUpload;
+  #endUpload;
   /** @type {string | undefined} */ #disabledReason;
   #failureCount = 0; // failures that no transaction could count
   #warnedAt = -Infinity; // time of the last log line
@@ -264,7 +264,7 @@ export class Client {
 
   /** Return the uploads that have left the device, or may have left it, with their bytes, the oldest first. */
   sentUploads() {
-    return this.#query(({ spool, log }) => sentUploads(spool, log, this.#pageEndUpload), []);
+    return this.#query(({ spool, log }) => sentUploads(spool, log, this.#endUpload), []);
   }
 
   /** Return the event counters: numbers of recorded, accepted, dropped and refused reports, and others. */
@@ -404,7 +404,7 @@ export class Client {
     const metric = this.#registry.metrics.get(event.name);
     const day = dayOf(event.timestamp);
     if (metric?.fingerprint !== event.params) return { event };
-    await preparer.deriveDecisions(device, metric, day);
+    await preparer.decide(device, metric, day);
     if (preparer.skipReason(device, metric, day)) return { event };
     return { event, admissible: { metric, value: await preparer.prepare(device, metric, event.input, day) } };
   }
@@ -430,7 +430,7 @@ export class Client {
     while (this.#consent && this.#uploader && !options.isOver) {
       const step = await this.#step(options);
       steps.push(step);
-      if (step.uploadId) tried.add(step.uploadId);
+      if (step.id) tried.add(step.id);
       // Events that could not be stored count as queued. Otherwise a full disk would look like success.
       const queued = step.queued || (await this.queuedCount()) || this.#eventsInMemory.length;
       const pause = Math.max(step.nextAt - this.#settings.clock(), 0);
@@ -451,7 +451,7 @@ export class Client {
   async #step(options) {
     const uploader = /** @type {Uploader} */ (this.#uploader);
     const busy = { nextAt: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
-    const step = () => this.#tabs.runExclusively(() => uploader.step(options), busy);
+    const step = () => this.#tabs.exclusively(() => uploader.step(options), busy);
     const failed = { nextAt: this.#settings.clock() + 3600, reason: /** @type {const} */ ("failed") };
     return this.#runSafely(step, failed, Infinity);
   }
@@ -483,15 +483,15 @@ export class Client {
    */
   #dropRefused({ device, spool, log }) {
     const { clock, limits } = this.#settings;
-    const context = { now: clock(), limits, pageEndUpload: this.#pageEndUpload };
+    const context = { now: clock(), limits, endUpload: this.#endUpload };
     dropMetrics(device, spool, log, this.#refused, context);
   }
 
   /** Defer the events in memory and send one upload, because the page ends. The request outlives the page. */
   #endPage = () => {
     this.#deferEvents();
-    const [upload, seen] = [this.#pageEndUpload, this.#lastDevice];
-    this.#pageEndUpload = undefined;
+    const [upload, seen] = [this.#endUpload, this.#lastDevice];
+    this.#endUpload = undefined;
     if (!upload || !seen || this.#refused.has(upload.metric)) return;
     this.#runSafely(async () => this.#uploader?.sendAtPageEnd(seen, upload));
   };
@@ -536,7 +536,7 @@ export class Client {
     const normalizers = new Set(metrics.map(({ params }) => params.normalize));
     await loadNormalizers(normalizers, this.#settings.normalizers);
     const preparer = new ValuePreparer(secret);
-    await Promise.all(metrics.map((metric) => preparer.deriveDecisions(device, metric, dayOf(now))));
+    await Promise.all(metrics.map((metric) => preparer.decide(device, metric, dayOf(now))));
     if (this.#identity) return this.#identity; // this attempt was given up, and a later one was quicker
     this.#page ||= newId();
     this.#eventsInMemory.unshift(...(await this.#deferred.read(secret))); // of earlier pages, hence the oldest
@@ -608,13 +608,13 @@ export class Client {
         const result = work(complete);
         // A program on Node has no page that ends, and without a background sender only flush() sends.
         const isPage = this.#sender && this.#store.channel !== undefined;
-        const upload = isPage && this.#uploader?.uploadForPageEnd(complete, this.#pageEndUpload);
+        const upload = isPage && this.#uploader?.endUploadOf(complete, this.#endUpload);
         return /** @type {const} */ ([result, complete.device, upload || undefined]);
       },
       { strict },
     );
     // A withdrawal during the transaction has forgotten the identity, and nothing of it may come back.
-    if (this.#identity) [this.#lastDevice, this.#pageEndUpload] = [device, upload];
+    if (this.#identity) [this.#lastDevice, this.#endUpload] = [device, upload];
     return result;
   }
 
@@ -662,7 +662,7 @@ export class Client {
     if (error instanceof IdentityChanged) return this.#forgetIdentity();
     this.#failureCount += 1;
     const isDamaged = error instanceof DamagedStoreError;
-    if (isDamaged) this.#identity = this.#lastDevice = this.#pageEndUpload = undefined;
+    if (isDamaged) this.#identity = this.#lastDevice = this.#endUpload = undefined;
     const name = error instanceof Error ? error.name : "error"; // not the message, which may contain a value
     if (this.#identity) this.#warn(`telemetry failed: ${name}`);
     else this.#disable(isDamaged ? "the device is damaged" : `it cannot be opened: ${name}`);
@@ -691,7 +691,7 @@ export class Client {
   /** Forget the identity and all events, and send nothing more: consent is withdrawn. */
   #forgetIdentity() {
     this.#consent = false;
-    this.#identity = this.#lastDevice = this.#pageEndUpload = this.#disabledReason = undefined;
+    this.#identity = this.#lastDevice = this.#endUpload = this.#disabledReason = undefined;
     this.#eventsInMemory = [];
     this.#stopSending();
     this.#stopListening();

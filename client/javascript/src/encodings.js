@@ -13,7 +13,7 @@
 // A value is read without the secret, when it is recorded, and encoded later in the cohort of the device. Between
 // both steps it is an encoder input: a text to hash, or a list of bits or of texts to hash.
 
-import { readIntegers } from "./bytes.js";
+import { LONE_SURROGATE, readIntegers } from "./bytes.js";
 import { ReportError, requireEntry } from "./errors.js";
 import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
@@ -23,9 +23,6 @@ import { normalize } from "./normalizers.js";
 /** @typedef {Pick<Params, "categories" | "encoding" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters without the noise */
 /** @typedef {{ input: Input, fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
-const DIGEST_BYTES = 16; // of SHA-256, which MurmurHash3 hashes; two strings with equal ones take 2^64 attempts
-
-const LONE_SURROGATE = /\p{Surrogate}/u; // half of a pair; a whole pair is one character of another category
 
 /** @type {WeakMap<Shape, Map<string, number>>} cache: bits by normalized category, for each parameter set */
 const CATEGORY_BITS = new WeakMap();
@@ -34,11 +31,11 @@ const CATEGORY_BITS = new WeakMap();
  * @typedef {object} Encoding
  * @property {(value: any, shape: Shape) => EncoderInput} read returns the input of a value; ReportError for a
  *   value of the wrong kind, whose message does not contain the value
- * @property {(up: number, down: number, shape: Shape) => number} largestLoss returns the loss of the two values
+ * @property {(up: number, down: number, shape: Shape) => number} worst returns the loss of the two values
  *   whose bits differ most, in nats; see `computeLargestLoss`
  */
 
-/** @type {Encoding["largestLoss"]} two values have different bits: one bit differs in each direction */
+/** @type {Encoding["worst"]} two values have different bits: one bit differs in each direction */
 const lossInBothDirections = (up, down) => up + down;
 
 /** @type {Record<string, Encoding>} */
@@ -49,7 +46,7 @@ const ENCODINGS = {
       // Only a normalizer can leave nothing of a text, such as the host of a text that is no address.
       return { input, fits: shape.normalize === "none" || input !== "" };
     },
-    largestLoss: (up, down, { h, k }) => {
+    worst: (up, down, { h, k }) => {
       // Filters differ most if they are disjoint, with h bits each ([EPK14] Theorem 1). For k < 2 h the larger
       // filter leaves fewer bits to the smaller one, and at least one. The larger one may be of either value.
       const more = Math.min(h, k - 1);
@@ -62,14 +59,14 @@ const ENCODINGS = {
       const bit = getCategoryBits(shape).get(readText(value, shape));
       return { input: bit === undefined ? listUnlistedBits(shape) : [bit], fits: bit !== undefined };
     },
-    largestLoss: lossInBothDirections,
+    worst: lossInBothDirections,
   },
   boolean: {
     read: (value) => {
       if (typeof value !== "boolean") refuse("true or false", value);
       return { input: value ? [0] : [], fits: true };
     },
-    largestLoss: (up, down) => Math.max(up, down), // one bit differs, and in one direction only
+    worst: (up, down) => Math.max(up, down), // one bit differs, and in one direction only
   },
   buckets: {
     read: (value, shape) => {
@@ -79,7 +76,7 @@ const ENCODINGS = {
       const bucket = shape.categories.filter((edge) => Number(edge) <= value).length;
       return { input: fits ? [bucket] : listUnlistedBits(shape), fits };
     },
-    largestLoss: lossInBothDirections,
+    worst: lossInBothDirections,
   },
   set: {
     read: (value, shape) => {
@@ -87,16 +84,15 @@ const ENCODINGS = {
       if (!Array.isArray(value) && !(value instanceof Set)) refuse("an array or a Set of texts", value);
       const items = [...new Set(/** @type {Iterable<unknown>} */ (value))];
       for (const item of items) {
-        if (typeof item !== "string") refuse("an array or a Set of texts, got an item", item);
+        if (typeof item !== "string") refuse("an array or a Set of texts", item);
       }
       // Names of files can have half of a surrogate pair, which cannot be hashed. The item is left out.
       const wellFormed = /** @type {string[]} */ (items).filter((item) => !LONE_SURROGATE.test(item));
       const normal = wellFormed.map((item) => normalize(shape.normalize, item)).filter((item) => item !== "");
       const input = [...new Set(normal)];
-      const { items: most = 1 } = shape;
-      return { input, fits: wellFormed.length === items.length && input.length <= most };
+      return { input, fits: wellFormed.length === items.length && input.length <= (shape.items ?? 1) };
     },
-    largestLoss: (up, down, { items = 1 }) => items * (up + down),
+    worst: (up, down, { items = 1 }) => items * (up + down),
   },
 };
 
@@ -147,7 +143,7 @@ export async function encode(shape, input, cohort) {
  * @param {number} down the same if it is reported as 0
  */
 export function computeLargestLoss(shape, up, down) {
-  return ENCODINGS[shape.encoding].largestLoss(up, down, shape);
+  return ENCODINGS[shape.encoding].worst(up, down, shape);
 }
 
 /**
@@ -162,7 +158,8 @@ async function hashToBits(value, cohort, { h, k, part }) {
   const n = Number(length);
   // A prefix counts characters, not UTF-16 units; n characters have at most 2 n units.
   const hashed = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
-  const words = readIntegers((await sha256(hashed)).subarray(0, DIGEST_BYTES));
+  // MurmurHash3 hashes 16 bytes of the SHA-256. To find two strings with equal ones takes 2^64 attempts.
+  const words = readIntegers((await sha256(hashed)).subarray(0, 16));
   // Hash function j of a cohort has the seed cohort * h + j. The product maps 32 bits to 0..k-1, exactly: it is
   // less than 2^53.
   return Array.from({ length: h }, (_, j) =>

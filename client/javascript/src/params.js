@@ -32,8 +32,6 @@ import { checkNormalizer } from "./normalizers.js";
 /** Threshold of probability one, and the number of values of a coin. */
 export const ONE = 2 ** 32;
 
-const FINGERPRINT_DIGITS = 16; // of hex: 64 bits are enough to tell the few parameter sets of a collector apart
-
 /**
  * Read a parameter set of a registry.
  * @param {ParamsDocument} document
@@ -70,7 +68,7 @@ export async function fingerprints(document) {
   const { p, q, segment, interval, epoch, ...permanentKeys } = hashedKeys;
   const hashOf = async (/** @type {{}} */ record) => toHex(await sha256(canonicalJson(record)));
   return {
-    fingerprint: (await hashOf(hashedKeys)).slice(0, FINGERPRINT_DIGITS),
+    fingerprint: (await hashOf(hashedKeys)).slice(0, 16), // 64 bits are enough to tell the few parameter sets of a collector apart
     permanentFingerprint: await hashOf(permanentKeys),
   };
 }

@@ -148,15 +148,12 @@ function drawBucket(bits, params, coins) {
  * @param {ArrayLike<number>} u coins, of which the first n are used
  */
 export function chooseOwnBuckets(bits, { k, items: n = 1 }, u) {
-  const all = Array.from({ length: k }, (_, i) => i);
-  const isOwn = (/** @type {number} */ i) => (bits[i >> 3] >> (i & 7)) & 1;
-  const own = all.filter(isOwn);
-  const free = all.filter((i) => !isOwn(i));
-  const isCut = own.length > n;
-  const pool = isCut ? own.slice() : free;
-  const chosen = isCut ? [] : own.slice();
-  const nDrawn = isCut ? n : n - own.length;
-  for (let i = 0; i < nDrawn; i++) chosen.push(...pool.splice(scaleCoin(u[i], pool.length), 1));
+  /** @type {number[][]} buckets that are not own, and own buckets, in ascending order */
+  const [free, own] = [[], []];
+  for (let i = 0; i < k; i++) [free, own][(bits[i >> 3] >> (i & 7)) & 1].push(i);
+  // A set with too many items is cut: n of its buckets are drawn. Otherwise free buckets are drawn as padding.
+  const [pool, chosen] = own.length > n ? [own, []] : [free, own];
+  for (let i = 0; chosen.length < n; i++) chosen.push(...pool.splice(scaleCoin(u[i], pool.length), 1));
   return chosen.sort((a, b) => a - b);
 }
 

@@ -15,8 +15,6 @@ import { chooseSegment } from "./segments.js";
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../index.js").RegistryDocument} RegistryDocument */
 
-const VERSION = 1; // of the document; a document of another version is refused
-
 /**
  * Read a registry.
  * @param {RegistryDocument} document
@@ -26,8 +24,8 @@ const VERSION = 1; // of the document; a document of another version is refused
  */
 export async function readRegistry(document, properties = {}) {
   const { seal, ...sealed } = document ?? {};
-  // JSON.stringify writes the keys in the order of the document, as the seal needs it.
-  if (seal !== toHex(await sha256(JSON.stringify(sealed))) || sealed.v !== VERSION) throw createSealError();
+  // JSON.stringify writes the keys in the order of the document, as the seal needs it. Only version 1 is known.
+  if (seal !== toHex(await sha256(JSON.stringify(sealed))) || sealed.v !== 1) throw createSealError();
   const metrics = new Map();
   for (const entry of sealed.metrics) {
     refuseRemovedKeys(entry);
@@ -60,17 +58,18 @@ export function acceptedParams({ params, parts }) {
 }
 
 /**
- * Refuse an entry with a key or value that an earlier version had, and name the replacement. Without this check
- * an old registry would be read as something else: a metric with patterns, for example, as one without.
+ * Refuse an entry with a key or value that an earlier version had. Without this check an old document would be read
+ * as something else: a metric with patterns, for example, as one without. `rappor collects`, which wrote the document,
+ * names the replacement when it reads the same TOML file.
  * @param {MetricDocument & { patterns?: unknown }} entry
  */
 function refuseRemovedKeys({ name, patterns, interval, params }) {
   const { encoding, other } = /** @type {{ encoding: string, other?: unknown }} */ (params);
   /** @type {[boolean, string][]} */
   const removed = [
-    [other !== undefined, "other is removed: list the known strings in candidates of a bloom metric"],
-    [encoding === "flags", "encoding must not be flags: use a boolean metric for each flag"],
-    [patterns !== undefined, "patterns is removed: use a shorter epoch for a value that changes"],
+    [other !== undefined, "other is removed"],
+    [encoding === "flags", "encoding must not be flags"],
+    [patterns !== undefined, "patterns is removed"],
     [!["day", "week", "epoch"].includes(interval), `interval must be day, week or epoch, got ${interval}`],
   ];
   const [sentence] = removed.filter(([isUsed]) => isUsed).map(([, text]) => text);

@@ -9,7 +9,6 @@ import { concatBytes, encodeUtf8 } from "./bytes.js";
 /** Length of the secret in bytes. It equals the output of SHA-256, so HKDF needs no extract step. */
 export const SECRET_BYTES = 32;
 
-const HASH_BYTES = 32; // output of SHA-256
 const ALGORITHM = { name: "HMAC", hash: "SHA-256" };
 
 /**
@@ -31,10 +30,10 @@ export function importSecret(bytes) {
  */
 export async function expand(secret, info, n) {
   const infoBytes = typeof info === "string" ? encodeUtf8(info) : info;
-  // T(i) = HMAC(secret, T(i - 1) + info + i), and the output is T(1) + T(2) + ...
+  // T(i) = HMAC(secret, T(i - 1) + info + i) has 32 bytes, and the output is T(1) + T(2) + ...
   let block = new Uint8Array(0);
   const blocks = [];
-  for (let counter = 1; blocks.length * HASH_BYTES < n; counter++) {
+  for (let counter = 1; blocks.length * 32 < n; counter++) {
     const message = concatBytes(block, infoBytes, Uint8Array.of(counter));
     block = new Uint8Array(await crypto.subtle.sign("HMAC", secret, /** @type {any} */ (message)));
     blocks.push(block);

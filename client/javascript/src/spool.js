@@ -21,7 +21,7 @@ import { newId, uploadJson } from "./wire.js";
 /** @typedef {import("../documents.js").FinishedReport} FinishedReport */
 /** @typedef {import("../documents.js").QueuedUpload} QueuedUpload */
 /** @typedef {import("../documents.js").Spool} Spool */
-/** @typedef {{ now: number, limits: QueueLimits, pageEndUpload?: QueuedUpload }} LogContext see `mayHaveLeft` for the upload */
+/** @typedef {{ now: number, limits: QueueLimits, endUpload?: QueuedUpload }} LogContext see `mayHaveLeft` for the upload */
 
 /**
  * Seconds after which an upload or a report is given up. The collector remembers ids for 14 days, so a retry within
@@ -61,13 +61,14 @@ export function trimSpool(device, { reports }, limits) {
  */
 export function buildUpload(spool, report) {
   spool.reports.splice(spool.reports.indexOf(report), 1);
+  const { metric, interval, leavesBefore } = report;
   const id = newId();
   const upload = {
     id,
     body: uploadJson(id, [report]),
-    metric: report.metric,
-    interval: report.interval,
-    leavesBefore: report.leavesBefore,
+    metric,
+    interval,
+    leavesBefore,
     attempts: 0,
     first: 0,
     claimed: 0,
@@ -135,12 +136,12 @@ export function limitDelay(spool, latest) {
  * @param {string} status "accepted", "refused: REASON", "given_up" or "opted_out"
  * @param {LogContext} context
  */
-export function recordResult(device, spool, log, id, status, { now, limits, pageEndUpload }) {
+export function recordResult(device, spool, log, id, status, { now, limits, endUpload }) {
   const index = spool.uploads.findIndex((upload) => upload.id === id);
   if (index < 0) return; // another tab has recorded the result, or the person has refused the metric meanwhile
   const [upload] = spool.uploads.splice(index, 1);
   addCount(device, status.split(":")[0]); // without the reason: it comes from the collector and names no counter
-  if (mayHaveLeft(upload, pageEndUpload)) log.push(toSentUpload(upload, status, now));
+  if (mayHaveLeft(upload, endUpload)) log.push(toSentUpload(upload, status, now));
   log.splice(0, log.length - limits.log);
 }
 
@@ -168,11 +169,11 @@ export function dropMetrics(device, spool, log, names, context) {
  * a result has the status "unanswered".
  * @param {Spool} spool
  * @param {SentUpload[]} log
- * @param {QueuedUpload} [pageEndUpload]
+ * @param {QueuedUpload} [endUpload]
  * @returns {SentUpload[]}
  */
-export function sentUploads(spool, log, pageEndUpload) {
-  const unanswered = spool.uploads.filter((upload) => mayHaveLeft(upload, pageEndUpload));
+export function sentUploads(spool, log, endUpload) {
+  const unanswered = spool.uploads.filter((upload) => mayHaveLeft(upload, endUpload));
   return [...log, ...unanswered.map((upload) => toSentUpload(upload, "unanswered", 0))];
 }
 
@@ -180,13 +181,13 @@ export function sentUploads(spool, log, pageEndUpload) {
  * Return whether an upload has left the device, or may have left it.
  *
  * A page sends one upload while it ends, and cannot store that it did. Such an upload is dated (`first`) in advance
- * and has no attempts. It may have left with a page that has ended. `pageEndUpload` is that upload of this page,
+ * and has no attempts. It may have left with a page that has ended. `endUpload` is that upload of this page,
  * which has not left, because the page goes on.
  * @param {QueuedUpload} upload
- * @param {QueuedUpload} [pageEndUpload]
+ * @param {QueuedUpload} [endUpload]
  */
-function mayHaveLeft({ id, attempts, first }, pageEndUpload) {
-  return attempts > 0 || (first > 0 && id !== pageEndUpload?.id);
+function mayHaveLeft({ id, attempts, first }, endUpload) {
+  return attempts > 0 || (first > 0 && id !== endUpload?.id);
 }
 
 /**

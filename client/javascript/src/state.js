@@ -42,7 +42,7 @@ export function createDevice(secretId, earlier) {
     counters: {},
     lost: earlier?.lost,
     lostIsOver: earlier?.lostIsOver,
-    sending: { failures: 0, requestedUntil: 0, pausedUntil: 0 },
+    sending: { failures: 0, waitUntil: 0, pauseUntil: 0 },
     stopped: {},
   };
 }

@@ -8,9 +8,9 @@ const LOCK_MS = 2000; // longest wait of a withdrawal for a tab that sends; part
 
 /**
  * @typedef {object} Tabs
- * @property {<T>(action: () => Promise<T>, busy: T) => Promise<T>} runExclusively runs an action while no other one
+ * @property {<T>(action: () => Promise<T>, busy: T) => Promise<T>} exclusively runs an action while no other one
  *   runs in this tab or another tab, or returns `busy`
- * @property {(action: () => Promise<unknown>) => Promise<boolean>} runAfterOthers runs an action after the action of
+ * @property {(action: () => Promise<unknown>) => Promise<boolean>} afterOthers runs an action after the action of
  *   another tab; returns false if that tab did not end in time, and the action ran beside it
  * @property {(metric?: string) => void} notify sends the name of a refused metric to the other tabs, or undefined
  *   for a withdrawal
@@ -36,7 +36,7 @@ export function tabsOf(channel, onNotice) {
   if (broadcast) broadcast.onmessage = ({ data }) => onNotice(data);
   let underWay = 0; // actions of this tab: without Web Locks, or while the lock is requested
   return {
-    async runExclusively(action, busy) {
+    async exclusively(action, busy) {
       if (underWay) return busy;
       underWay += 1;
       try {
@@ -46,7 +46,7 @@ export function tabsOf(channel, onNotice) {
         underWay -= 1;
       }
     },
-    async runAfterOthers(action) {
+    async afterOthers(action) {
       const runAction = async () => {
         await action();
         return true;

@@ -62,7 +62,7 @@ import { NAME, followStops, stoppedUntil } from "./stops.js";
  * @property {FlushReason} [reason] result of the attempt, or the reason why nothing may be sent; undefined if the
  *   reports only wait for their times
  * @property {string} [detail] HTTP status, status of the report, or name of the failure
- * @property {string} [uploadId] id of the upload that was tried
+ * @property {string} [id] id of the upload that was tried
  * @property {number} [queued] number of reports that are still queued
  */
 
@@ -165,7 +165,7 @@ export class Uploader {
    * failed, or if the upload was prepared in an earlier interval: another tab may have sent a report of this interval
    * since.
    * @param {Device} device record of the last transaction; a page that ends cannot read the store
-   * @param {QueuedUpload} upload that `uploadForPageEnd` returned
+   * @param {QueuedUpload} upload that `endUploadOf` returned
    */
   async sendAtPageEnd(device, upload) {
     const { clock, transport } = this.#context;
@@ -187,7 +187,7 @@ export class Uploader {
    * @param {QueuedUpload | undefined} before the result of the last call
    * @returns {QueuedUpload | undefined}
    */
-  uploadForPageEnd({ device, spool }, before) {
+  endUploadOf({ device, spool }, before) {
     const now = this.#context.clock();
     const untried = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
     if (untried || spool.uploads.length >= MAX_TRIED) return untried;
@@ -334,25 +334,25 @@ export class Uploader {
     const result = response && readResponse(response);
     const finish = (/** @type {string} */ status) => {
       recordResult(device, spool, log, id, status, { now, limits });
-      device.sending = { failures: 0, requestedUntil: 0, pausedUntil: 0 };
+      device.sending = { failures: 0, waitUntil: 0, pauseUntil: 0 };
     };
     if (result) {
       finish(result.status);
       followStops(device, result.stop, dayOf(now));
       const reason = result.status === "accepted" ? "sent" : "refused";
-      return { nextAt: now, reason, detail: result.status, uploadId: id };
+      return { nextAt: now, reason, detail: result.status, id };
     }
     const { status = 0 } = response ?? {};
     const detail = response ? `status ${status}` : failure;
     if (FINAL_STATUS.includes(status)) {
       finish(`refused: ${detail}`);
-      return { nextAt: now, reason: "refused", detail, uploadId: id };
+      return { nextAt: now, reason: "refused", detail, id };
     }
     // The upload may be gone: another tab has recorded a result, or the person has refused the metric.
     const stored = spool.uploads.find((upload) => upload.id === id);
     if (stored) Object.assign(stored, { claimed: 0, backoff: now });
     const nextAt = isCutShort ? now : this.#backOff(device, stored, response, now);
-    return { nextAt, reason: response ? "collector error" : "unreachable", detail, uploadId: id };
+    return { nextAt, reason: response ? "collector error" : "unreachable", detail, id };
   }
 
   /**
@@ -371,12 +371,12 @@ export class Uploader {
     const retryAfter = Number(response?.retryAfter) || 0; // a transport of the host program may return anything
     // Together with a backoff the wait is at most MAX_WAIT_SECONDS, or it would read as one of a wrong clock.
     const seconds = Math.min(Math.max(retryAfter, 0), MAX_WAIT_SECONDS - MAX_BACKOFF_SECONDS);
-    sending.requestedUntil = now + seconds;
-    if (upload) upload.backoff = sending.requestedUntil + this.#delay(upload.attempts);
+    sending.waitUntil = now + seconds;
+    if (upload) upload.backoff = sending.waitUntil + this.#delay(upload.attempts);
     sending.failures += 1;
-    if (response && sending.failures === 1) return sending.requestedUntil;
-    sending.pausedUntil = sending.requestedUntil + this.#delay(sending.failures - 1);
-    return sending.pausedUntil;
+    if (response && sending.failures === 1) return sending.waitUntil;
+    sending.pauseUntil = sending.waitUntil + this.#delay(sending.failures - 1);
+    return sending.pauseUntil;
   }
 
   /**
@@ -442,10 +442,10 @@ function findFreeReport({ reports }, latest, now, cooldowns) {
  */
 function findWait({ sending }, { claimed = 0 }, now, backoff, ignorePause) {
   if (isAhead(claimed, now, CLAIM_SECONDS)) return { nextAt: claimed, reason: "busy" };
-  if (isAhead(sending.requestedUntil, now, MAX_WAIT_SECONDS)) {
-    return { nextAt: sending.requestedUntil, reason: "asked to wait" };
+  if (isAhead(sending.waitUntil, now, MAX_WAIT_SECONDS)) {
+    return { nextAt: sending.waitUntil, reason: "asked to wait" };
   }
-  const until = Math.max(backoff, ignorePause ? 0 : sending.pausedUntil);
+  const until = Math.max(backoff, ignorePause ? 0 : sending.pauseUntil);
   return isAhead(until, now, MAX_WAIT_SECONDS) ? { nextAt: until } : undefined;
 }
 

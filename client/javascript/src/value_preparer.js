@@ -26,7 +26,7 @@ import { hasReported, memoizedPart, rulesOn } from "./scopes.js";
  * @property {Params} params parameter set of the device's part
  * @property {string} scope text that names the scope in the input of derived coins
  * @property {number} cohort
- * @property {number} samplingCoin the device takes part if it is below the metric's sampling rate
+ * @property {number} sampling the device takes part if it is below the metric's sampling rate
  * @property {number} dayCoin chooses the report day of a metric with `interval = "epoch"`, else 0
  */
 
@@ -54,7 +54,7 @@ export class ValuePreparer {
     const decisions = this.#decisions.get(keyOf(metric, day));
     // A device that has reported in this epoch stays in the sample, also if a new registry has a lower rate.
     if (!decisions || hasReported(device, metric.name, day)) return undefined;
-    if (decisions.samplingCoin >= metric.sampling_rate) return "sample";
+    if (decisions.sampling >= metric.sampling_rate) return "sample";
     if (metric.interval !== "epoch") return undefined;
     const { first, end } = rulesOn(metric, day);
     const dayNumber = (/** @type {string} */ date) => (afterDay(date) - afterDay(first)) / DAY; // from 0
@@ -70,7 +70,7 @@ export class ValuePreparer {
    * @param {string} day
    * @returns {Promise<Decisions>}
    */
-  async deriveDecisions(device, metric, day) {
+  async decide(device, metric, day) {
     const cached = this.#decisions.get(keyOf(metric, day));
     if (cached) return cached;
     const epoch = epochAt(metric.epoch, day);
@@ -84,9 +84,9 @@ export class ValuePreparer {
     const scope = encodeScope(metric.name, epoch, params);
     const cohort = await deriveCohort(this.#secret, scope, params);
     const isSampled = metric.sampling_rate < ONE;
-    const samplingCoin = isSampled ? await deriveCoin(this.#secret, "sample", baseScope) : 0;
+    const sampling = isSampled ? await deriveCoin(this.#secret, "sample", baseScope) : 0;
     const dayCoin = metric.interval === "epoch" ? await deriveCoin(this.#secret, "day", scope) : 0;
-    const decisions = { params, scope, cohort, samplingCoin, dayCoin };
+    const decisions = { params, scope, cohort, sampling, dayCoin };
     this.#decisions.set(keyOf(metric, day), decisions);
     return decisions;
   }
@@ -101,7 +101,7 @@ export class ValuePreparer {
    * @returns {Promise<Prepared>}
    */
   async prepare(device, metric, input, day) {
-    const { params, scope, cohort } = await this.deriveDecisions(device, metric, day);
+    const { params, scope, cohort } = await this.decide(device, metric, day);
     const epoch = epochAt(metric.epoch, day);
     const bits = await encode(params, input, cohort);
     return { metric: metric.name, params, epoch, cohort, scope, bits };

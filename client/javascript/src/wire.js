@@ -5,11 +5,9 @@ import { toBase64url } from "./bytes.js";
 
 /** @typedef {import("../index.js").Report} Report */
 
-const ID_BYTES = 16; // of protocol version 1; random ids of this length do not collide
-
-/** Return a new random id, as 22 characters of base64url. */
+/** Return a new random id: 16 bytes, of which no two collide, as 22 characters of base64url. */
 export function newId() {
-  return toBase64url(crypto.getRandomValues(new Uint8Array(ID_BYTES)));
+  return toBase64url(crypto.getRandomValues(new Uint8Array(16)));
 }
 
 /**

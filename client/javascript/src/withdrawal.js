@@ -35,7 +35,7 @@ export async function eraseStore(store, clock) {
   // The reservations in a damaged store cannot be read. The year counts as lost: all metrics are skipped in it.
   const eraseAnyhow = () => eraseDocuments().catch(() => store.clear({ device: recordOfLoss }));
   const eraseUnlessEmpty = async () => {
-    const isQuiet = !(await findRemaining(store)).length || (await tabs.runAfterOthers(eraseAnyhow));
+    const isQuiet = !(await findRemaining(store)).length || (await tabs.afterOthers(eraseAnyhow));
     return isQuiet ? [] : ["an upload under way"];
   };
   // A failure and a deadline are ignored here, because the check reads what has remained.

@@ -101,7 +101,7 @@ test("all uploads that are too old are given up at once, and none of them leaves
 });
 
 test("a report that a flush may not send yet does not become an upload", async () => {
-  const sending = { failures: 2, requestedUntil: NOON + 60, pausedUntil: NOON + 60 };
+  const sending = { failures: 2, waitUntil: NOON + 60, pauseUntil: NOON + 60 };
   const { uploader, documents } = uploaderOf({ reports: [finished(NOON)], sending });
   assert.equal((await uploader.step({ tried: new Set() })).nextAt, NOON + 60);
   assert.deepEqual([documents.spool.reports.length, documents.spool.uploads], [1, []]);
@@ -145,7 +145,7 @@ test("a report of a metric that the collector stopped waits until the stop is ov
   });
   const { nextAt, reason } = await uploader.step({ tried: new Set() });
   assert.deepEqual([nextAt, reason], [Date.UTC(2026, 10, 21) / 1000, "asked to wait"]);
-  assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined);
+  assert.equal(uploader.endUploadOf(documents, undefined), undefined);
   assert.deepEqual([sent, documents.spool.uploads], [[], []]);
 });
 
@@ -181,14 +181,14 @@ test("a report that did not leave within its epoch is dropped and counted", asyn
 });
 
 test("the upload for the end of a page is sent only if it may leave", async () => {
-  const sending = { failures: 1, requestedUntil: NOON + 60, pausedUntil: 0 };
+  const sending = { failures: 1, waitUntil: NOON + 60, pauseUntil: 0 };
   const stopped = { page: "2026-11-20" };
   const old = { first: NOON - 8 * DAY };
   const claimed = { claimed: NOON + 1 };
   for (const [n, device, upload] of [
     [1, {}, {}],
     [0, { sending }, {}],
-    [0, { sending: { failures: 2, requestedUntil: 0, pausedUntil: NOON + 60 } }, {}],
+    [0, { sending: { failures: 2, waitUntil: 0, pauseUntil: NOON + 60 } }, {}],
     [0, { stopped }, {}],
     [0, {}, old],
     [0, {}, claimed],
@@ -215,9 +215,9 @@ for (const [interval, seconds] of [["day", DAY], ["week", 7 * DAY]]) {
       const { spool, device } = documents;
       while (spool.reports.length + spool.uploads.length) {
         conditions.isFailing = sent.length > 1 && failures < 12;
-        const { nextAt, uploadId } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
-        if (uploadId) came.push([intervalAt(interval, conditions.now).ends, uploadId]);
-        failures += uploadId && conditions.isFailing ? 1 : 0;
+        const { nextAt, id } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
+        if (id) came.push([intervalAt(interval, conditions.now).ends, id]);
+        failures += id && conditions.isFailing ? 1 : 0;
         assert.ok(nextAt < Infinity || !spool.reports.length);
         if (nextAt < Infinity) conditions.now = Math.max(conditions.now, nextAt);
       }
@@ -237,15 +237,15 @@ test("a page that ends sends no second report in an interval", async () => {
   const reports = [finished(NOON - 8 * DAY), finished(NOON - 3), finished(NOON - 2)];
   const its = uploaderOf({ reports, interval: "day" }, conditions);
   const { uploader, documents, sent } = its;
-  const first = uploader.uploadForPageEnd(documents, undefined);
+  const first = uploader.endUploadOf(documents, undefined);
   assert.ok(first);
   assert.deepEqual(documents.device.counters, { given_up: 1 });
-  assert.equal(uploader.uploadForPageEnd(documents, first), first);
-  assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined); // another tab: this one may leave
+  assert.equal(uploader.endUploadOf(documents, first), first);
+  assert.equal(uploader.endUploadOf(documents, undefined), undefined); // another tab: this one may leave
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 1);
-  assert.equal((await uploader.step()).uploadId, first.id); // the page that ended did not see the response
-  assert.equal(uploader.uploadForPageEnd(documents, undefined), undefined);
+  assert.equal((await uploader.step()).id, first.id); // the page that ended did not see the response
+  assert.equal(uploader.endUploadOf(documents, undefined), undefined);
   conditions.now += DAY / 4;
   await uploader.sendAtPageEnd(documents.device, first); // the other tab's, which had it yesterday
   assert.equal(sent.length, 3);
@@ -253,7 +253,7 @@ test("a page that ends sends no second report in an interval", async () => {
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 3);
   conditions.now += DAY;
-  assert.ok(uploader.uploadForPageEnd(documents, undefined));
+  assert.ok(uploader.endUploadOf(documents, undefined));
 });
 
 test("reports that are stored during a delay do not extend the delay", (t) => {
@@ -267,7 +267,7 @@ test("reports that are stored during a delay do not extend the delay", (t) => {
 
 test("after the backlog the next report waits for the whole delay", async (t) => {
   let n = 0;
-  const step = async () => ({ nextAt: 0, uploadId: String((n += 1)) });
+  const step = async () => ({ nextAt: 0, id: String((n += 1)) });
   const coins = () => [2 ** 28]; // a sixteenth of a delay
   const sender = new Sender(step, { coins, clock: () => 0, maxDelay: 3600 });
   t.after(() => sender.stop());
