@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,10 +62,24 @@ def test_what_is_left_is_told_where_a_report_has_one_answer(
     Encodings with several values in a report have no sentence.
     """
     detected = np.arange(3) < n_detected
-    found: Any = SimpleNamespace(unallocated=left, unallocated_std_error=0.01, detected=detected)
-    sentences = list(format_unallocated(found))
+    estimates: Any = SimpleNamespace(
+        unallocated=left,
+        unallocated_std_error=0.01,
+        detected=detected,
+        mean_listed_items=None,
+    )
+    sentences = list(format_unallocated(estimates))
     assert len(sentences) == len(told)
     assert all(sentence.startswith(start) for sentence, start in zip(sentences, told, strict=True))
+
+
+def test_sets_have_a_mean_number_of_items() -> None:
+    """The mean number of listed items takes the place of the unallocated share."""
+    items = SimpleNamespace(estimate=4.412, std_error=0.0213)
+    estimates: Any = SimpleNamespace(unallocated=math.nan, mean_listed_items=items)
+    assert list(format_unallocated(estimates)) == [
+        "A device has 4.41 of the listed items on average (standard error 0.02)."
+    ]
 
 
 def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
