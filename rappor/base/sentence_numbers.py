@@ -1,4 +1,4 @@
-"""Numbers in sentences: a count with its noun, and a belief in per cent.
+"""Numbers in sentences: a count with its noun, a mean count, and a belief in per cent.
 
 A belief is the probability that an observer assigns to a value of a device.
 """
@@ -17,6 +17,22 @@ def format_count(n: int, noun: str) -> str:
     ('1 report', '1,000 reports')
     """
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def format_mean(mean: float) -> str:
+    """Format a mean count, rounded up to two digits, so that a sentence does not promise too much.
+
+    Examples
+    --------
+    >>> format_mean(0.3489), format_mean(3.562), format_mean(11.04), format_mean(0.0)
+    ('0.35', '3.6', '12', '0')
+    """
+    if mean <= 0:
+        return "0"
+    # The exponent of the last printed digit: 0.3489 has the digits 10^-1 and 10^-2.
+    step = 10.0 ** min(math.floor(math.log10(mean)) - 1, 0)
+    # A quotient of floats may be 35.000000000000004. Without the inner rounding it would become 36.
+    return f"{math.ceil(round(mean / step, 6)) * step:.6g}"
 
 
 def format_belief(belief: float) -> str:

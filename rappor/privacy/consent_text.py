@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rappor.base.sentence_numbers import format_count, format_mean
 from rappor.privacy.documents import Document, Section
+from rappor.privacy.named_items import CERTAINTY
 from rappor.privacy.notice import describe_certainty
 from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.protocol.loss import epsilon_1
@@ -125,6 +127,13 @@ def _describe_year(metric: Metric) -> str:
         " If your answer stays the same for a year, somebody who links all your answers can "
         f"{describe_certainty(unchanged.epsilon)}"
     )
+    if unchanged.named_items is not None:
+        # The chance of an item depends on its popularity. The mean number says it in one figure.
+        text += (
+            f". Of the {format_count(metric.params.items, 'item')} of an answer they can name "
+            f"{format_mean(unchanged.named_items)} on average, with more than "
+            f"{100 * CERTAINTY:.0f} % certainty"
+        )
     if unchanged.named is not None:
         text += (
             f". Of {unchanged.candidates:,} equally likely answers they can name yours "

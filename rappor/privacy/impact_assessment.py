@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from rappor.base.sentence_numbers import format_count, format_mean
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.registry_datasheet import (
     LEGAL,
@@ -95,6 +96,15 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
             f"{name}: linked epochs name a value that stays a year, of {unchanged.candidates:,}",
             f"{100 * unchanged.named:.0f} %",
             'another cohort and noise each epoch; epoch = "life" for values that stay',
+            _OPEN,
+        )
+    if unchanged.named_items is not None:
+        yield (
+            f"{name}: linked epochs name items of a set that stays a year",
+            f"{format_mean(unchanged.named_items)} of {format_count(metric.params.items, 'item')}, "
+            "on average",
+            "another cohort, bucket and day each epoch, and nothing in a report links epochs; "
+            'epoch = "quarter" or "year"',
             _OPEN,
         )
     if metric.segments:

@@ -15,7 +15,8 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.base.sentence_numbers import format_belief, format_count
+from rappor.base.sentence_numbers import format_belief, format_count, format_mean
+from rappor.privacy.named_items import CERTAINTY, KNOWN_ITEMS
 from rappor.privacy.report_linkage import linkability
 from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.protocol.encodings import get_encoding
@@ -198,6 +199,13 @@ def _describe_year(metric: Metric) -> Iterator[str]:
     # A year without a bound needs no sentence: the warning about all reports stands above.
     if math.isinf(unchanged.epsilon):
         return
+    if unchanged.named_items is not None:
+        yield (
+            f"A set that stays the same loses as much again each {metric.epoch}. After a year "
+            f"{describe_belief(unchanged.epsilon)}. "
+            f"{_describe_named_items(metric, unchanged.named_items)}"
+        )
+        return
     text = f"A value that stays the same for a year: {describe_belief(unchanged.epsilon)}"
     if unchanged.named is not None:
         text += (
@@ -205,6 +213,23 @@ def _describe_year(metric: Metric) -> Iterator[str]:
             f"{unchanged.candidates:,} equally likely ones {100 * unchanged.named:.0f} times in 100"
         )
     yield f"{text}."
+
+
+def _describe_named_items(metric: Metric, named_items: float) -> str:
+    """Describe how many items an observer names who links the reports of a year.
+
+    Parameters
+    ----------
+    metric : a metric of sets.
+    named_items : expected number of named items (`rappor.privacy.named_items`).
+    """
+    return (
+        f"Nothing in the reports links the {metric.epoch}s. Somebody who links the reports of a "
+        "year by other means, such as the network address, and knows how popular each of "
+        f"{KNOWN_ITEMS:,} items is, names on average {format_mean(named_items)} of the "
+        f"{format_count(metric.params.items, 'item')} of a set with more than "
+        f"{100 * CERTAINTY:.0f} % certainty."
+    )
 
 
 def _describe_all_reports(epsilon: float, span: str) -> str:

@@ -11,11 +11,12 @@ constants with the originals.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from rappor.base.sentence_numbers import format_belief
+from rappor.base.sentence_numbers import format_belief, format_count, format_mean
 from rappor.privacy.documents import Document, Section
+from rappor.privacy.named_items import CERTAINTY, EPOCH_OF_SETS, KNOWN_ITEMS
 from rappor.privacy.notice import describe_promise, describe_segments, privacy_notice
 from rappor.privacy.report_linkage import linkability
 from rappor.privacy.unchanged_values import UnchangedValueLoss, list_unchanged_losses
@@ -252,7 +253,7 @@ def _write_losses(metrics: Iterable[Metric]) -> Section:
     )
 
 
-def _write_unchanged_losses(metrics: Iterable[Metric]) -> Section:
+def _write_unchanged_losses(metrics: Collection[Metric]) -> Section:
     """Write the losses of a value that stays the same for one year and for two years."""
     return Section(
         title="A value that stays",
@@ -260,6 +261,7 @@ def _write_unchanged_losses(metrics: Iterable[Metric]) -> Section:
             "If an observer links the epochs, by address, account or because the person has one "
             "device, their losses add up. 'Named' is the share of equally likely values that the "
             "observer names.",
+            *_describe_named_items(metrics),
         ),
         columns=("metric", "it stays for", "nats", "belief", "named"),
         rows=tuple(
@@ -272,9 +274,26 @@ def _write_unchanged_losses(metrics: Iterable[Metric]) -> Section:
     )
 
 
+def _describe_named_items(metrics: Iterable[Metric]) -> Iterator[str]:
+    """Yield the meaning of the column 'named' for sets; nothing if no metric has sets."""
+    if any(get_encoding(metric.params).supports_items for metric in metrics):
+        yield (
+            "A set that stays loses as much again in each epoch. Nothing in the reports links the "
+            "epochs: cohort, bucket and day are drawn anew. For sets, 'named' is the average "
+            "number of items that an observer of linked epochs names with more than "
+            f"{100 * CERTAINTY:.0f} % certainty, if the observer knows how popular each of "
+            f"{KNOWN_ITEMS:,} items is (Zipf's law). {EPOCH_OF_SETS}"
+        )
+
+
 def _format_unchanged_loss(metric: Metric, loss: UnchangedValueLoss) -> tuple[str, ...]:
-    """Format the five columns of a row. "named" is empty if no probability is computed."""
-    named = "" if loss.named is None else f"{100 * loss.named:.0f} % of {loss.candidates:,}"
+    """Format the five columns of a row. "named" is empty if the observer names nothing."""
+    named = ""
+    if loss.named is not None:
+        named = f"{100 * loss.named:.0f} % of {loss.candidates:,}"
+    if loss.named_items is not None:
+        items = format_count(metric.params.items, "item")
+        named = f"{format_mean(loss.named_items)} of {items}"
     years = "a year" if loss.years == 1 else f"{loss.years} years"
     largest = format_largest_belief(loss.epsilon)
     return metric.name, years, format_loss(loss.epsilon), largest, named

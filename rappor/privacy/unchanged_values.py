@@ -23,6 +23,9 @@ Given x, let a = P(y < x) and b = P(y = x). The device's value is named with pro
 
 The probability is exact if no two values share a bit. `rappor.privacy.recognition` explains the
 formula, which contains the lot.
+
+A set is not one of n equally likely values. For a metric of sets the module has the expected number
+of items that the observer names instead (`rappor.privacy.named_items`).
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.privacy.named_items import count_named_items
 from rappor.privacy.recognition import binomial_probability
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_inf, posterior_bound
@@ -67,8 +71,10 @@ class UnchangedValueLoss:
     epsilon : loss in nats.
     most : largest belief after the reports if the belief before was 50 %, as a probability.
     named : probability that the observer names the value among `candidates`; None for an encoding
-        whose values share bits.
+        whose values share bits, and for sets.
     candidates : number of equally likely values.
+    named_items : expected number of items of a set that the observer names; None for an encoding
+        without sets.
     """
 
     epoch: str
@@ -77,6 +83,7 @@ class UnchangedValueLoss:
     most: float
     named: float | None
     candidates: int
+    named_items: float | None
 
 
 def list_unchanged_losses(
@@ -131,6 +138,7 @@ def _compute_row(
         most=posterior_bound(epochs * loss, 0.5)[1],
         named=naming_probability(params, epochs, n, is_single=is_single),
         candidates=n,
+        named_items=count_named_items(params, epochs) if encoding.supports_items else None,
     )
 
 
@@ -149,12 +157,13 @@ def naming_probability(
 
     Returns
     -------
-    The probability, or None for encodings whose values share bits, such as "boolean".
+    The probability, or None for encodings whose values share bits, such as "boolean", and for sets.
     """
     encoding = get_encoding(params)
     # With one value there is nothing to name. Other encodings have values that share bits, such as
     # "yes" and "no" of "boolean". The model of independent ones does not hold for such values.
-    if n < 2 or not (encoding.is_hashed or encoding.is_exclusive):
+    # A set has several items, which are not equally likely.
+    if n < 2 or encoding.supports_items or not (encoding.is_hashed or encoding.is_exclusive):
         return None
     if params.response.is_exclusive and not encoding.is_hashed:
         return _name_by_buckets(params, epochs, n)

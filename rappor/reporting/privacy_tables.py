@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_mean
 from rappor.planning.changed_params import JointError
 from rappor.privacy.assessment import Loss, PersonLoss, ShuffledLoss, Shuffling
+from rappor.privacy.named_items import CERTAINTY, EPOCH_OF_SETS, KNOWN_ITEMS
 from rappor.privacy.parameter_changes import EntryChange
 from rappor.privacy.report_linkage import Linkability
 from rappor.privacy.unchanged_values import UnchangedValueLoss
@@ -26,13 +27,27 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.tables import Column, Table, table_of_cells
 
-CHOICE_OF_EPOCH: Final = (
+_CHOICE_OF_EPOCH: Final = (
     "Losses add up over epochs that somebody links, by address, account or a person's one device. "
     'Choose the epoch by the value: one that changes often, a quarter; one that stays, "life", or '
     'one report a year (interval = "epoch", epoch = "year"). Losses add up over the devices of one '
     "person, too."
 )
 """Advice about the length of an epoch. It is printed below the table of unchanged values."""
+
+_SETS_THAT_STAY: Final = (
+    "Nothing in the reports links epochs: cohort, bucket and day are drawn anew. Losses add up "
+    "over epochs that somebody links by other means, such as the network address. 'named' is the "
+    f"average number of items that such an observer names with more than {100 * CERTAINTY:.0f} % "
+    f"certainty, if the observer knows how popular each of {KNOWN_ITEMS:,} items is. Losses add up "
+    f"over the devices of one person, too. {EPOCH_OF_SETS}"
+)
+"""Note below the table of sets that stay."""
+
+
+def choose_staying_note(rows: Sequence[UnchangedValueLoss]) -> str:
+    """Return the note below the table of unchanged values: for sets, or for other values."""
+    return _CHOICE_OF_EPOCH if rows[0].named_items is None else _SETS_THAT_STAY
 
 
 def format_params(params: Params) -> str:
@@ -73,9 +88,13 @@ def staying_table(
 
     `rows` contains two entries for each length: after one year, and after two years.
     """
-    among = f"among {rows[0].candidates:,} equally likely"
+    title = (
+        f"A value that stays, and how often it is named among {rows[0].candidates:,} equally likely"
+    )
+    if rows[0].named_items is not None:
+        title = "A set that stays, and how many of its items are named"
     return Table(
-        title=f"A value that stays, and how often it is named {among}",
+        title=title,
         columns=(
             Column("epoch", lambda years: years[0].epoch, "text"),
             Column("a year (nats)", lambda years: format_nats(years[0].epsilon)),
@@ -207,7 +226,12 @@ def _format_belief(loss: Loss, i: int) -> str:
 
 
 def _format_named(row: UnchangedValueLoss) -> str:
-    """Format the probability that an observer names the value; empty if it is not computed."""
+    """Format the probability that an observer names the value, or the number of named items.
+
+    The result is empty if neither is computed.
+    """
+    if row.named_items is not None:
+        return format_mean(row.named_items)
     return "" if row.named is None else format_percent(row.named, 0)
 
 

@@ -128,14 +128,15 @@ def _print(
     """Print the summary, repeated reports, unchanged values, other designs, and the entry."""
     from rappor.planning.repeats import describe_once
     from rappor.reporting.plan_tables import alternatives_table, plan_table, repeats_table
-    from rappor.reporting.privacy_tables import CHOICE_OF_EPOCH, staying_table
+    from rappor.reporting.privacy_tables import choose_staying_note, staying_table
 
     print_pairs(plan_table(plan))
     if pace.is_once:
         print_parts(f"\n{describe_once(pace.epoch)}")
     if repeats:
         print_table(repeats_table(repeats))
-    print_table(staying_table(list_unchanged_losses(plan.params)), CHOICE_OF_EPOCH)
+    staying = list_unchanged_losses(plan.params)
+    print_table(staying_table(staying), choose_staying_note(staying))
     print_table(alternatives_table(plan.alternatives))
     click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
 
