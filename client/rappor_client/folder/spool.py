@@ -33,6 +33,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, decode_base64url
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.spool_tables import add_count, load_params
+from rappor_client.folder.void_log import remove_void_log
 from rappor_client.periods import DAY, LAST_TIME, day_of
 from rappor_client.settings import QueueLimits
 
@@ -355,6 +356,8 @@ def find_latest_year(path: Path) -> int:
         SELECT max(first_attempt) FROM report UNION ALL SELECT max(send_after) - ? FROM report
         UNION ALL SELECT max(ends - seconds) FROM held
     """
+    # Also a read-only connection writes an index of the log, as `void_log` describes.
+    remove_void_log(path)
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
             timestamps = [timestamp for (timestamp,) in db.execute(times, (7 * DAY,))]

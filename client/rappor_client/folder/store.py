@@ -38,6 +38,7 @@ from rappor.base.threads import start_thread
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.folder.forking import Shared
 from rappor_client.folder.identity_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
+from rappor_client.folder.void_log import remove_void_log
 
 SUFFIXES: Final = ("-wal", "-shm", "-journal", "")
 """Endings of the database's files, in the order of their removal. The log and its index go first:
@@ -323,6 +324,8 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
     """
     deadline = time.monotonic() + patience
     _await_disk(path)
+    # SQLite would copy memory of this process, and maybe the secret, to the index of such a log.
+    remove_void_log(path)
     while True:
         try:
             return _connect_once(path, patience)

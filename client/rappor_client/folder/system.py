@@ -29,11 +29,16 @@ _LOCK: Final = "lock"
 """Name of the file that is locked on Windows, in place of the folder."""
 
 
-def read_file(path: str | os.PathLike[str], flags: int = 0, **where: Any) -> bytes:
-    """Return the bytes of a file, none for a pipe. Raises OSError as `os.open` does."""
+def read_file(
+    path: str | os.PathLike[str], flags: int = 0, *, n_bytes: int = -1, **where: Any
+) -> bytes:
+    """Return the first `n_bytes` bytes of a file, or all; none for a pipe.
+
+    Raises OSError as `os.open` does.
+    """
     handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY | flags, **where)
     with os.fdopen(handle, "rb") as file:
-        return file.read() or b""  # a pipe without data returns None
+        return file.read(n_bytes) or b""  # a pipe without data returns None
 
 
 class Posix:

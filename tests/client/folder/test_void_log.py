@@ -1,0 +1,233 @@
+"""Logs of SQLite without a valid frame: no memory of the process reaches the index of the log."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from devices import Home, find_spool, identity_path, read_secret
+from rappor_client.folder import copies, spool
+from rappor_client.folder.failures import DamagedError
+from rappor_client.folder.store import Store
+from rappor_client.folder.void_log import _is_void, remove_void_log
+
+HEADER_BYTES, FRAME_BYTES = 32, 24 + 4096
+INDEX_HEAD_BYTES = 136
+"""Length of the two headers and of the checkpoint's fields at the start of an index."""
+MARK = b"telltale memory "
+
+Damage = Callable[[bytearray], None]
+
+
+def flip(position: int) -> Damage:
+    """Return a function that flips a bit of a log."""
+
+    def damage(log: bytearray) -> None:
+        log[position] ^= 1
+
+    return damage
+
+
+def cut(length: int) -> Damage:
+    """Return a function that truncates a log."""
+
+    def damage(log: bytearray) -> None:
+        del log[length:]
+
+    return damage
+
+
+def begin_again(log: bytearray) -> None:
+    """Give a log the header of the next checkpoint, whose frames the disk has lost."""
+    log[16:20] = (int.from_bytes(log[16:20], "big") + 1).to_bytes(4, "big")
+    first_sum = second_sum = 0
+    order = ">" if log[3] & 1 else "<"
+    for first, second in struct.iter_unpack(f"{order}2I", log[:24]):
+        first_sum = (first_sum + first + second_sum) % 2**32
+        second_sum = (second_sum + second + first_sum) % 2**32
+    log[24:32] = struct.pack(">2I", first_sum, second_sum)
+
+
+def empty_first_page_number(log: bytearray) -> None:
+    """Let the first frame name page 0, which does not exist."""
+    log[HEADER_BYTES : HEADER_BYTES + 4] = bytes(4)
+
+
+VOID: dict[str, Damage] = {
+    "page": flip(HEADER_BYTES + 1000),
+    "frame checksum": flip(HEADER_BYTES + 23),
+    "frame salt": flip(HEADER_BYTES + 8),
+    "page number": empty_first_page_number,
+    "no complete frame": cut(HEADER_BYTES + FRAME_BYTES - 1),
+    "part of a frame": cut(HEADER_BYTES + 8),
+    "new header": begin_again,
+}
+INVALID_HEADERS: dict[str, Damage] = {
+    "part of a header": cut(HEADER_BYTES - 1),
+    "magic number": flip(0),
+    "page size": flip(9),
+    "header checksum": flip(HEADER_BYTES - 1),
+}
+
+
+def write_killed(path: Path) -> None:
+    """Write the files that a killed process leaves: a database of two rows, one in the log only."""
+    before = path.with_name("before.sqlite3")
+    connection = sqlite3.connect(before, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE row (value)")
+    connection.execute("INSERT INTO row VALUES (1)")
+    connection.execute("PRAGMA user_version = 1")  # the version of the client's schema
+    connection.execute("PRAGMA wal_checkpoint(RESTART)")
+    connection.execute("INSERT INTO row VALUES (2)")
+    for ending in ("", "-wal"):
+        shutil.copy(f"{before}{ending}", f"{path}{ending}")
+    connection.close()
+
+
+def log_of(path: Path) -> Path:
+    """Return the path of a database's log."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def damage_log(path: Path, damage: Damage) -> None:
+    """Damage the log of a database."""
+    log = bytearray(log_of(path).read_bytes())
+    damage(log)
+    log_of(path).write_bytes(log)
+
+
+def fill_heap(mark: bytes = MARK) -> None:
+    """Write a mark to the heap, and free it: SQLite gets the same memory at its next request."""
+    blocks = [mark * (size // len(mark)) for size in range(600, 60_000, 100)]
+    del blocks
+
+
+def read_index(path: Path) -> bytes:
+    """Return the bytes of a database's index behind its head."""
+    return path.with_name(f"{path.name}-shm").read_bytes()[INDEX_HEAD_BYTES:]
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database without the client, as another process does."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def count_rows(connection: sqlite3.Connection) -> int:
+    """Return the number of rows."""
+    return int(connection.execute("SELECT count(*) FROM row").fetchone()[0])
+
+
+@pytest.mark.parametrize("how", VOID)
+def test_search_finds_memory_in_the_index_of_a_void_log(tmp_path: Path, how: str) -> None:
+    """Without the client, SQLite copies memory to the index. Otherwise the next test is empty."""
+    path = tmp_path / "spool.sqlite3"
+    write_killed(path)
+    damage_log(path, VOID[how])
+    fill_heap()
+    with opened(path) as connection:
+        assert count_rows(connection) == 1
+        if not any(read_index(path)):
+            pytest.skip("this SQLite copies no memory")
+        assert MARK in read_index(path)
+
+
+@pytest.mark.parametrize("how", VOID | INVALID_HEADERS)
+def test_no_memory_is_in_the_index_of_a_void_log(tmp_path: Path, how: str) -> None:
+    """The store removes the log, so the index is empty. The rows of the database stay."""
+    path = tmp_path / "spool.sqlite3"
+    write_killed(path)
+    damage_log(path, (VOID | INVALID_HEADERS)[how])
+    assert _is_void(log_of(path))
+    fill_heap()
+    store = Store(path)
+    with store.reading() as db:
+        assert count_rows(db) == 1
+        assert not any(read_index(path))
+    store.close()
+
+
+def test_a_void_log_beside_a_damaged_database_is_removed(tmp_path: Path) -> None:
+    """The log goes before an error of the database is raised."""
+    path = tmp_path / "spool.sqlite3"
+    write_killed(path)
+    damage_log(path, VOID["page"])
+    path.write_bytes(bytes(100) + path.read_bytes()[100:])
+    remove_void_log(path)
+    assert not log_of(path).exists()
+    with pytest.raises(DamagedError), Store(path).reading():
+        pass
+
+
+def test_a_sound_log_stays(tmp_path: Path) -> None:
+    """The log of a killed process contains transactions."""
+    path = tmp_path / "spool.sqlite3"
+    write_killed(path)
+    before = log_of(path).read_bytes()
+    remove_void_log(path)
+    assert log_of(path).read_bytes() == before
+    store = Store(path)
+    with store.reading() as db:
+        assert count_rows(db) == 2
+    store.close()
+    remove_void_log(path)  # there is no log any more
+
+
+def test_a_log_in_use_stays(tmp_path: Path) -> None:
+    """A log looks void for a moment when its first frame is being written."""
+    path = tmp_path / "spool.sqlite3"
+    write_killed(path)
+    with opened(path) as user:
+        assert count_rows(user) == 2
+        user.execute("PRAGMA wal_checkpoint(RESTART)")
+        damage_log(path, begin_again)
+        assert _is_void(log_of(path))
+        remove_void_log(path)
+        assert _is_void(log_of(path))
+        user.execute("INSERT INTO row VALUES (3)")
+        assert not _is_void(log_of(path))
+        with opened(path) as other:
+            assert count_rows(other) == 3
+
+
+def test_no_memory_is_in_the_index_of_a_spool_whose_year_is_read(tmp_path: Path) -> None:
+    """A read-only connection writes an index, too."""
+    path = tmp_path / "spool.sqlite3"
+    write_killed(path)
+    damage_log(path, VOID["page"])
+    fill_heap()
+    spool.find_latest_year(path)
+    assert not any(read_index(path))
+
+
+def test_the_secret_is_in_the_state_only_after_a_loss_of_power(home: Home) -> None:
+    """The disk has the new header of the log, and not the first frame."""
+    home.open().record("page", "home")
+    home.close()  # the tables are in the database, not in the log
+    client = home.open()
+    client.record("page", "other")
+    client.queued_count()
+    assert client._writer is not None
+    path = find_spool(home.folder)
+    log = log_of(path).read_bytes()
+    client._writer.store.close()
+    log_of(path).write_bytes(log)
+    damage_log(path, begin_again)
+    secret = read_secret(home.folder).hex().encode()
+    # Each thread has a heap of its own, and the folder's thread opens the spool.
+    client._thread.run_within(lambda: fill_heap(secret), seconds=60.0)
+    client.queued_count()
+    assert "failures" not in client.event_counts()
+    assert len(read_index(path)) > 0
+    for file in identity_path(home.folder).iterdir():
+        assert file.name in copies.NAMES or secret not in file.read_bytes()
