@@ -1,7 +1,9 @@
 """Changes of the share of each string, by a regression on the rows of a contrast.
 
-The input is a `ContrastRows`: for each bit, a weighted sum of the samples, such as the second minus
-the first. The output is `Changes`: the change of each of c candidates, in shares.
+A comparison has several samples, such as two weeks. A *contrast* is a weighted sum of the samples
+whose weights sum to 0, such as the second week minus the first. The input is a `ContrastRows`: the
+contrast of the proportions of each bit of each cohort (a row). The output is `Changes`: the change
+of the share of each of c candidates.
 
 The selection and the fit are those of `decode` (`rappor.estimator.selection`, `fit`), with two
 differences:
@@ -9,19 +11,23 @@ differences:
 - A share may fall as well as rise, but the selection is non-negative. So the selection has every
   candidate twice: once with a column of 1, and once with a column of -1. Afterwards both columns
   become one signed estimate (`_merge_signs`).
-- A string that is no candidate may raise or lower a row, so the taper excludes outliers on both
-  sides (`ContrastRows.compute_excess`).
+- A changed string that is no candidate may raise or lower a row. So the taper, which gives outliers
+  a smaller weight, works above and below the fit (`ContrastRows.compute_excess`).
 
-The variance of a change has two parts (`rappor.comparison.shared_devices`):
+The *device noise* of a sample comes from the devices that happen to be in the sample, and from the
+permanent response, which a device draws once for a value. rho is the correlation of the device
+noise of two samples: 1 if they have the same devices, 0 if they have none in common. The variance
+of a change has two parts (`rappor.comparison.shared_devices`):
 
-- The variance if nothing changed. Devices in several samples cancel. This part is the variance of
-  the fit. Devices that changed between any two values draw new permanent noise for a 0 in all rows.
-  The rows include that noise. If rho, the correlation of the device noise of two samples, is
-  unknown, the noise is part of `ContrastRows.device_share`, which is estimated from the rows. If
-  rho is passed, the noise is part of tau^2, the common variance of the rows.
-- The variance of devices that changed to or from this string, and the excess of the permanent noise
-  of a 1 over that of a 0. This part is 0 if the string did not change. So it is not a part of the
-  test, and the interval is solved with it.
+- *The variance if the share of this string did not change.* It is the variance of the fit. A device
+  with one value in two samples has the same noise in both, which cancels in their difference. A
+  device whose value changed draws a new permanent response, which adds noise to all rows. If rho is
+  unknown, this noise is included in `ContrastRows.device_share`, which is estimated from the rows.
+  If the caller passed rho, this noise is included in tau^2, the common variance of the rows.
+- *The variance that a change of this string adds.* Devices changed to or from the string, and the
+  permanent response to a 1 may have a larger variance than the response to a 0. This part is 0 if
+  the string did not change, so the test of no change omits it. It depends on the size of the
+  change, so each end of an interval is the solution of an equation (`ChangeVariance.interval`).
 """
 
 from __future__ import annotations
@@ -76,8 +82,8 @@ class Changes:
         separate decodes (`SampleContrast`).
     rows_p_value : p-value of the test that no row changed, which uses no candidates; None without
         rows.
-    is_saturated : True if changed strings fill too many rows, so that some may be missed or
-        blurred.
+    is_saturated : True if the changed strings are too many for the number of rows. Some changes may
+        then be missed, and the errors of others may be too small.
     """
 
     estimate: Floats
@@ -89,7 +95,7 @@ class Changes:
     is_saturated: bool = False
 
     def scaled(self, factor: float) -> Changes:
-        """Return the changes for all weights of the contrast times a factor above 0."""
+        """Return the changes of the contrast whose weights are multiplied by a factor above 0."""
 
         def interval(error: float) -> tuple[Floats, ...]:
             return tuple(factor * end for end in self.interval(error))
@@ -137,11 +143,13 @@ def estimate_string_changes(
 
     Parameters
     ----------
-    target : the rows with `device_share` 1, the largest errors. The test that nothing changed uses
-        these errors.
+    target : the rows. If rho is unknown, `device_share` is 1, the largest possible device variance.
+        The test that nothing changed uses this variance.
     candidates : c candidates.
-    sampling : (c,) float64. Variance that the rows of one string have in common and that the noise
-        of the rows omits, with the largest device variance.
+    sampling : (c,) float64. The part of the sampling variance of each string that the fit omits.
+        The fit treats the h rows of a string in a cohort as independent, but the devices of the
+        string are the same in all h rows. If rho is unknown, the variance is the largest possible
+        one.
     progress : function that reports the progress.
     """
     # Tested before `device_share` is estimated: if many strings changed, the estimate would contain
@@ -158,20 +166,23 @@ def estimate_string_changes(
     is_saturated = full_selection is None and len(selection.selected) > SATURATED * len(target)
     selection = full_selection or selection
     p_value = _compute_p_values(target, selection)
-    changed = _compute_changed_variance(target, selection)
-    unchanged = np.sqrt(selection.std_error**2 + target.device_share * sampling[strings.first])
+    change_variance = _compute_change_variance(target, selection)
+    # The error of the estimate of a string whose share did not change.
+    null_error = np.sqrt(selection.std_error**2 + target.device_share * sampling[strings.first])
     compute_critical_values = _build_critical_values(target, selection.fit)
 
     def interval(error: float) -> tuple[Floats, Floats]:
         below_distance, above_distance = (
-            critical_value * unchanged for critical_value in compute_critical_values(error)
+            critical_value * null_error for critical_value in compute_critical_values(error)
         )
-        low, high = changed.interval(selection.estimate, below_distance, above_distance, error)
+        low, high = change_variance.interval(
+            selection.estimate, below_distance, above_distance, error
+        )
         return low[entry], high[entry]
 
     return Changes(
         estimate=selection.estimate[entry],
-        std_error=np.sqrt(unchanged**2 + changed.variance_at(selection.estimate))[entry],
+        std_error=np.sqrt(null_error**2 + change_variance.variance_at(selection.estimate))[entry],
         p_value=p_value[entry],
         interval=interval,
         how="rows",
@@ -180,45 +191,60 @@ def estimate_string_changes(
     )
 
 
-def _compute_changed_variance(target: ContrastRows, selection: Selection) -> ChangeVariance:
-    """Compute the variance from devices that changed to or from each of e entries.
+def _compute_change_variance(target: ContrastRows, selection: Selection) -> ChangeVariance:
+    """Compute the variance that a change adds to the estimate, for each of e entries.
+
+    An entry is a candidate, or a group of candidates with the same bits. A change delta adds
+
+        |delta| linear - delta^2 square
+
+    to the variance, from devices that changed to or from the string
+    (`rappor.comparison.shared_devices`).
 
     Returns
     -------
-    Coefficients, (e,) float64 each, of |delta| and of -delta^2.
+    `linear` and `square`, (e,) float64 each.
     """
-    # Correlation of the device noise: given, or the complement of the estimated share.
-    shared = (
+    # `device_share` is estimated if rho is unknown. It is 1 if the samples have no devices in
+    # common, and 0 if all device noise cancels, so 1 - `device_share` takes the role of rho.
+    rho = (
         1 - target.device_share if target.device_correlation is None else target.device_correlation
     )
     has_reports = (target.reports > 0) & (target.sampling > 0)
-    if not has_reports.any() or not shared:
+    # If rho is 0, the samples have different devices. The variance of the fit is then complete.
+    if not has_reports.any() or not rho:
         zeros = np.zeros(len(selection.estimate))
         return ChangeVariance(zeros, zeros)
-    # A device is in one cohort, whose k rows count it once.
+    # `sampling` contains the variance of each row from the devices that changed. All h rows of a
+    # string in a cohort show the same devices, so a cohort counts as one row: with the mean of
+    # 1 / variance over its k rows. The sum over all cohorts is the information about the change.
     bits = np.array([counts.params.k for counts in target.counts])[target.collection_index]
     linear, square = (
-        shared / np.sum(1 / (bits * np.maximum(variance, LEAST_NOISE))[has_reports])
+        rho / np.sum(1 / (bits * np.maximum(variance, LEAST_NOISE))[has_reports])
         for variance in (target.sampling, target.sampling_square)
     )
-    # The noise of rows becomes noise of an estimate, as all noise of the fit does.
+    # Variance of the permanent response to a 0 and to a 1, relative to the noise of a row that the
+    # fit assumes: the weighted mean over all rows. The variance of an estimate grows by the same
+    # ratio as the noise of its rows.
     noise = selection.fit.coin_variance + selection.fit.tau2
-    zero_variance, one_variance = (
+    zero_ratio, one_ratio = (
         np.average(
             (target.sampling * response / noise)[has_reports], weights=1 / noise[has_reports]
         )
         for response in target.permanent
     )
     fit_variance = np.where(np.isfinite(selection.std_error), selection.std_error, 0.0) ** 2
-    # If a string collides with other fitted strings, some of its rows have less weight. Then
-    # fewer devices determine the estimate, and the variance grows.
+    # If a string collides with other fitted strings, the fit uses fewer of its rows. Then fewer
+    # devices determine the estimate, and the variance grows. The variance inflation factor is the
+    # variance of the coefficient times the information of its column alone, which is the sum of
+    # the weights of its rows. It is 1 without collisions.
     fit, inflation = selection.fit, np.ones(len(fit_variance))
-    column_weight = fit.basis[:, len(target.counts) :].T @ fit.weight
+    column_information = fit.basis[:, len(target.counts) :].T @ fit.weight
     inflation[selection.selected] = np.maximum(
-        fit_variance[selection.selected] * fit.kappa**2 * column_weight, 1.0
+        fit_variance[selection.selected] * fit.kappa**2 * column_information, 1.0
     )
     return ChangeVariance(
-        inflation * linear + shared * max(one_variance - zero_variance, 0.0) * fit_variance,
+        inflation * linear + rho * max(one_ratio - zero_ratio, 0.0) * fit_variance,
         inflation * square,
     )
 
@@ -240,11 +266,15 @@ def _merge_signs(selection: Selection, design: Design, target: ContrastRows) -> 
         )
     # The fit contains at most one sign of a candidate. That sign has the larger score.
     is_fall = z_fall > z_rise
+    # The columns of `basis` are the backgrounds, then the selected columns. Sort the selected
+    # columns by candidate, and store the sign of each column.
     order = np.argsort(selection.selected % n_candidates, kind="stable")
     chosen = selection.selected[order]
     sign = np.concatenate([np.ones(len(target.counts)), np.where(chosen < n_candidates, 1.0, -1.0)])
     indices = np.concatenate([np.arange(len(target.counts)), len(target.counts) + order])
     fit = selection.fit
+    # All entries of `basis` are 1 or -1, so the absolute value reverses the falling columns. Their
+    # coefficients, and the covariances with other coefficients, then change the sign.
     basis = abs(fit.basis.tocsc()[:, indices]).tocsr()
     inverse = fit.inverse[np.ix_(indices, indices)] * np.outer(sign, sign)
     return Selection(
@@ -285,8 +315,9 @@ def _build_critical_values(
     """Build the function from an error probability to the critical values of both ends.
 
     A critical value is the distance between estimate and end, in standard errors: the normal
-    quantile, or the quantile of the tail of the residuals if that tail is longer. The first
-    critical value belongs to the lower end.
+    quantile, or the quantile of the distribution of the residuals if its tail is longer. The first
+    critical value belongs to the lower end: an estimate far above the true change is an event of
+    the upper tail.
     """
     upper_tail, lower_tail = (
         compute_null_tail(target, fit),

@@ -46,7 +46,8 @@ def compare_segments(
     dimension : the property by which segments are split, such as "country". Segments that differ
         in other properties only are added. By default, all properties separate segments.
     error_control : error rate of the detected strings and of the differences, and the confidence
-        level. The method "adaptive" is applied to detected strings as "bh".
+        level. The test of presence combines several samples, so its method is "bh" even if
+        "adaptive" is requested.
     complete : as for `decode`: every value is in one of the categories or buckets.
     progress : as for `decode`.
 
@@ -86,6 +87,7 @@ def compare_segments(
         [collection for collection in counts if collection.n_reports], dimension
     )
     collections = list(by_segment.values())
+    # Devices of two segments are different, so their noise has the correlation 0.
     decoded = Samples.from_collections(
         collections,
         candidates,
@@ -94,6 +96,7 @@ def compare_segments(
         complete=complete,
         progress=progress,
     )
+    # `decoded.added` has one entry for each segment: the sums of its counts by parameter set.
     described = [
         Sample.from_added(format_segment(segment), added, segment=dict(segment))
         for segment, added in zip(by_segment, decoded.added, strict=True)
@@ -145,8 +148,8 @@ def _group_by_segment(
     names = {name for collection in counts for name, _ in collection.params.segment}
     if not names:
         raise DecodeError(
-            "counts must be of segments, got none: pull them with --segments, of a metric whose "
-            "entry has some"
+            "counts must be of segments, got none: pull them with --segments, from a metric with "
+            "segments in its registry entry"
         )
     if dimension is not None and dimension not in names:
         raise DecodeError(f"dimension must be one of {', '.join(sorted(names))}, got {dimension}")

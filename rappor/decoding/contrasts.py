@@ -1,25 +1,30 @@
 """Contrasts: sums and differences of the shares of several rows, with standard errors.
 
+The decoder stores a `RowCovariance` in its table of estimates (`Estimates`). A row of the table is
+a candidate. `Estimates.contrast` and the sums of the table read the `RowCovariance`.
+
 Theory of operation
 -------------------
 A contrast is a weighted sum of shares, sum over rows i of a_i beta_i. Its standard error comes from
-the joint covariance V of the estimates b. Which estimates are used depends on how the rows were
-chosen:
+the joint covariance V of the estimates b. The estimates to use depend on how the rows were chosen:
 
 | choice of the rows | value | variance |
 |---|---|---|
-| before the counts were seen: a group of strings, two rows to compare | a' b | a' V a |
-| because they are detected: `unallocated`, `remaining` | a' E[beta given the scores] | see below |
+| before the counts were seen, such as two strings to compare | a' b | a' V a |
+| because the rows are detected | a' E(beta given the z scores) | two parts, see below |
 
 In the first case estimates and sums are unbiased. In the second case the rows were chosen because
 their estimates are high, so a' b is too large, by five standard errors in an ordinary collection.
-Posterior means under an empirical-Bayes prior (`prior.py`) are not too large: given its estimate, a
-share does not depend on the reason for the choice. The variance of a sum of posterior means has two
-parts:
+Two numbers of the table have such sums: `unallocated`, the share without any detected row, and
+`remaining`, the share of the detected rows that a short table leaves out.
 
-- the variance if all errors were independent, from the profile likelihood of the prior
-  (`Posterior.sum`). It contains the error of the fitted prior;
-- the covariance of the errors of different entries: d' V d without the diagonal of V, where d
+The posterior mean of a share under an empirical-Bayes prior (`prior.py`) is not too large. Given
+its estimate, a share does not depend on the reason for the choice. The variance of a sum of
+posterior means has two parts:
+
+- The variance that the sum would have if the errors of all estimates were independent. It includes
+  the error of the fitted prior (`Posterior.sum`).
+- The covariance of the errors of different entries: d' V d without the diagonal of V. The vector d
   contains the derivative of the sum by each estimate.
 
 The prior is fitted to the scores of the detected rows and to the histogram of all other p-values.
@@ -57,8 +62,9 @@ class Contrast:
     Attributes
     ----------
     name : description of the contrast.
-    estimate, std_error : a share or a difference of shares, unclipped, or a number. The standard
-        error is infinite if the counts contain no information about one of the rows.
+    estimate, std_error : a share or a difference of shares, unclipped. If `is_share` is False: a
+        mean or a quantile of numeric values, in the unit of the values. The standard error is
+        infinite if the counts contain no information about one of the rows.
     ci_low, ci_high : two-sided interval at the confidence of the error control.
     p_value : two-sided: probability that noise alone is at least as far from 0. None if a test
         against 0 has no meaning.
@@ -89,7 +95,8 @@ class Contrast:
         Parameters
         ----------
         name, estimate, is_share : as in the class.
-        variance : variance of the estimate. Rounding errors below 0 count as 0.
+        variance : variance of the estimate. A negative variance is a rounding error and counts as
+            0.
         critical_value : half width of the interval, in standard errors.
         include_p_value : True tests the hypothesis that the contrast is 0.
         """
@@ -110,7 +117,8 @@ class Contrast:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, ready for JSON. A number that is not finite becomes None.
 
-        The key `beyond` contains the side of an infinite number: "above" or "below" all edges.
+        A quantile of numeric values is infinite if it lies outside the outer edges of the buckets.
+        The key `beyond` then contains the side, by field: "above" or "below" all edges.
         """
         fields = dataclasses.asdict(self)
         infinite = {
@@ -180,12 +188,13 @@ class DetectedEntries:
         entries = entries[np.isfinite(std_error[entries])]
         scale = np.maximum(std_error[entries], NO_NOISE)
         z = estimate[entries] / scale
-        detected_scores, score_bins, n_detected = round_scores(z)
-        other_scores, n_others = _compute_other_scores(p_values, entries)
-        # Detected entries and other candidates never share a bin, because the coefficients of a
-        # contrast belong to bins. Two bins may therefore have equal scores.
+        detected_scores, score_bins, detected_counts = round_scores(z)
+        other_scores, other_counts = _compute_other_scores(p_values, entries)
+        # A contrast has one coefficient for each bin, and only detected entries have coefficients
+        # other than 0. So detected entries and other candidates get different bins, even if the
+        # scores of two bins are equal.
         scores = np.concatenate([detected_scores, other_scores])
-        bin_counts = np.concatenate([n_detected, n_others])
+        bin_counts = np.concatenate([detected_counts, other_counts])
         prior = fit_prior(scores, bin_counts)
         error_covariance = covariance(entries)
         error_covariance[np.diag_indices_from(error_covariance)] = 0.0
@@ -213,12 +222,14 @@ class DetectedEntries:
         # The moments divide by the standard error of the sum, which would be 0 here.
         if not weights.any():
             return 0.0, 0.0
-        # The posterior has scores of bins, in standard errors. All entries of a bin get the mean of
-        # their coefficients, weight times standard error.
+        # The posterior contains shares in standard errors, so the coefficient of an entry is its
+        # weight times its standard error. Every entry of a bin gets the mean coefficient of the
+        # bin.
         coefficients = np.bincount(self.score_bins, weights * self.std_error, len(self.bin_counts))
         moments = self.posterior.sum(coefficients / self.bin_counts, self.bin_counts)
-        # For two normal errors with covariance C, functions g and h of them have the covariance
-        # C E[g'] E[h'], to first order in C (Price, IRE Transactions 1958).
+        # Let x and y be normal errors with covariance C. The covariance of g(x) and h(y) is
+        # C E[g'] E[h'], to first order in C (Price, IRE Transactions 1958). `influence` is the
+        # derivative of the sum by each estimate, d of the module docstring.
         influence = moments.influence[self.score_bins] / self.std_error
         variance = moments.variance + float(influence @ self.error_covariance @ influence)
         return float(weights @ self.mean), max(variance, 0.0)
@@ -290,10 +301,10 @@ class RowCovariance:
         Raises
         ------
         DecodeError
-            As `contrasts`, and also if a row is not detected.
+            As in `compute_contrasts`, and also if a row is not detected.
         """
         detected = self.detected
-        # A row outside the posterior has no mean that corrects its selection.
+        # A row that is not detected has no posterior mean.
         if detected is None or not np.isin(self.entry[rows], detected.entries).all():
             raise DecodeError("rows must all be detected, got one that is not")
         return detected.contrast(self._weigh_entries(rows, weights[None], detected.entries)[0])
@@ -314,9 +325,13 @@ class RowCovariance:
         columns = np.searchsorted(entries, self.entry[rows])
         entry_weights = np.zeros((len(weights), len(entries)))
         entry_weights[:, columns] = weights
-        is_complete = np.isin(self.entry, self.entry[rows]).sum() == len(rows)
-        # A contrast of some members of a group would need shares that the counts do not contain.
-        if not is_complete or not np.array_equal(entry_weights[:, columns], weights):
+        # Case: the rows contain some members of an identifiability group, but not all. The contrast
+        # would need the share of each member, and the counts contain only the total.
+        n_members = np.isin(self.entry, self.entry[rows]).sum()
+        is_complete = n_members == len(rows)
+        # Case: two members have different weights. The later weight replaced the earlier weight.
+        has_equal_weights = np.array_equal(entry_weights[:, columns], weights)
+        if not is_complete or not has_equal_weights:
             raise DecodeError(
                 "rows must have all members of a group, each with the same weight, or none: the "
                 "members cannot be distinguished"
@@ -333,8 +348,8 @@ def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats,
     """
     counts = p_values.counts - count_p_values(p_values.in_memory[entries])
     bins = np.flatnonzero(counts)
-    # The first bin begins at 0, whose score is infinite. The geometric middle of a bin stands for
-    # its p-values.
+    # The geometric mean of the two edges of a bin represents its p-values. The first bin begins at
+    # 0, which would give an infinite score, so its upper edge represents it.
     middle = np.sqrt(np.maximum(EDGES[bins], EDGES[1]) * EDGES[bins + 1])
     return -special.ndtri(middle), counts[bins]
 
@@ -342,16 +357,18 @@ def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats,
 def add_sampling(covariance: Floats, estimate: Floats, per_device: Floats) -> Floats:
     """Add the covariance of a multinomial sample to the covariance of estimates.
 
-    A device has one value. Devices with value i are missing at value l, so the shares have the
-    sampling covariance -beta_i beta_l / D for D devices. The diagonal of `covariance` already
-    contains the sampling variance of each share.
+    The devices are a random sample of a population, and a device has one value. If the sample has
+    more devices with value i by chance, it has fewer devices with value l. So two shares have the
+    sampling covariance -beta_i beta_l / D, with D the number of devices. The diagonal of
+    `covariance` already contains the sampling variance of each share.
 
     Parameters
     ----------
     covariance : (r, r) float64, in squared shares.
     estimate : (r,) float64. Estimates of beta, clipped to [0, 1] here.
-    per_device : (r, r) float64, or a number for all pairs. 1 / D: one divided by the number of
-        devices that could report either of two values, weighted like the estimates.
+    per_device : (r, r) float64, or a number for all pairs. 1 / D. For a pair of values, D is the
+        number of devices that could report either value. Collections count in D with their weights
+        in the estimates.
 
     Returns
     -------

@@ -35,8 +35,9 @@ class CandidateSuggestions:
     estimates : decode of known and listed strings together.
     chosen : (s,) int64. Rows of `estimates` of the suggested strings: detected, in the list, and
         not known.
-    n_candidates : number of strings for which the p-values are corrected: the strings of the list,
-        and known strings without a row.
+    n_candidates : number of tests for which the error rate is corrected. Every string of the list
+        is a test. If the list is so long that it was decoded as a stream, only the best candidates
+        have rows, and known strings without a row are counted, too.
     unexplained_bits : bits that no known candidate explains, as in `Estimates.diagnostics`.
     """
 
@@ -51,7 +52,7 @@ class CandidateSuggestions:
         return tuple(self.estimates.candidates[i] for i in self.chosen)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each string. Counts and their errors are in reports."""
+        """Return a dictionary for each string. `count` and `std_error` are numbers of reports."""
         rows = (self.estimates.row(int(i)) for i in self.chosen)
         names = ("count", "std_error", "share", "p_value")
         return [{"string": row["candidate"], **{name: row[name] for name in names}} for row in rows]
@@ -121,16 +122,18 @@ def suggest_candidates(
     )
     # Compare with the normalised known strings: decoding normalises its candidates.
     is_known = np.isin(estimates.candidates, known_estimates.candidates)
-    # A string that cannot be distinguished from a known string is not evidence of another string.
+    # A listed string may have the same bits as a known string in every cohort. Its p-value is then
+    # the p-value of the known string, which is no evidence that devices have the listed string. A
+    # group number above 0 marks strings with the same bits.
     is_indistinguishable = np.isin(
         estimates.group, estimates.group[is_known & (estimates.group > 0)]
     )
     is_other = ~is_known & ~is_indistinguishable
     p_values = _select_listed_p_values(estimates, is_other)
-    largest = Thresholds(estimates.error_control, p_values).largest
+    largest_detected = Thresholds(estimates.error_control, p_values).largest
     return CandidateSuggestions(
         estimates=estimates,
-        chosen=np.flatnonzero(is_other & (estimates.p_value <= largest)),
+        chosen=np.flatnonzero(is_other & (estimates.p_value <= largest_detected)),
         n_candidates=p_values.n,
         unexplained_bits=known_estimates.diagnostics["unexplained_bits"],
     )
@@ -139,17 +142,24 @@ def suggest_candidates(
 def _select_listed_p_values(estimates: Estimates, listed: Booleans) -> PValues:
     """Return the p-values of the listed strings.
 
-    A group of listed strings has one p-value. A known string without a row counts as listed: one
-    more p-value makes the test stricter.
+    An identifiability group of listed strings has one p-value.
+
+    Parameters
+    ----------
+    estimates : decode of known and listed strings together.
+    listed : (c,) bool. True for the rows of listed strings that are not known.
     """
-    rows = estimates.p_value[listed & estimates.distinct]
-    # A list has an exact p-value for every candidate. A stream has a histogram for most.
+    row_p_values = estimates.p_value[listed & estimates.distinct]
+    # Case: the candidates were decoded as a list, so every candidate has a row.
     if estimates.n_candidates == len(estimates):
-        return PValues(in_memory=rows)
-    others = estimates.p_value_counts - count_p_values(estimates.p_value[estimates.distinct])
-    possible_p_values = EDGES[:-1][others > 0]
+        return PValues(in_memory=row_p_values)
+    # Case: the candidates were decoded as a stream. The candidates without a row are only in a
+    # histogram, which does not show whether a candidate is known or listed. All of them count as
+    # listed, because more p-values make the test stricter.
+    other_counts = estimates.p_value_counts - count_p_values(estimates.p_value[estimates.distinct])
+    lower_edges = EDGES[:-1][other_counts > 0]
     return PValues(
-        in_memory=rows,
-        other_counts=others,
-        least_other=float(possible_p_values[0]) if len(possible_p_values) else 1.0,
+        in_memory=row_p_values,
+        other_counts=other_counts,
+        least_other=float(lower_edges[0]) if len(lower_edges) else 1.0,
     )

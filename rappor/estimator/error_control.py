@@ -18,9 +18,13 @@ CORRECTIONS: Final[tuple[str, ...]] = get_args(Correction)
 
 _FEW_ONES: Final = 9.0
 """Variance of the number of ones at the bits of an absent string, in all cohorts together, below
-which the method "adaptive" is replaced by "bh": 36 devices of fair coins. With fewer ones, p-values
-above lambda do not count the absent candidates: at .5 all candidates counted as present. At 1 to 30
-the false discovery rate was .01 to .07, as with Benjamini-Hochberg."""
+which the method "adaptive" is replaced by "bh". If every bit is a fair coin, 36 devices have the
+variance 9, because each device adds 1/4.
+
+The method "adaptive" counts the absent candidates by the p-values above a limit (lambda, 1/2). With
+few ones this count is too small. Measured at a variance of .5: all candidates counted as present.
+Measured at variances of 1 to 30: the false discovery rate was .01 to .07, as with
+Benjamini-Hochberg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +68,15 @@ class ErrorControl:
         ----------
         ones : variance of the number of ones at the bits of an absent string.
         """
-        # P-values of few ones take few values, many of them 1. "adaptive" then underestimates the
-        # number of absent strings and exceeds its error rate.
+        # Case: few reports. A number of ones then takes few values, so most absent candidates have
+        # the same p-value. In a collection of 30 reports this p-value was .44, below lambda, so
+        # nearly all absent candidates counted as present, and "adaptive" exceeded its error rate.
         return self.for_several_tests() if ones < _FEW_ONES else self
 
     def for_several_tests(self) -> ErrorControl:
         """Return the error control for p-values that combine several tests.
 
-        The method "adaptive" becomes "bh". Combined p-values are larger than uniform ones, so
-        "adaptive" would overestimate the number of absent candidates.
+        The method "adaptive" becomes "bh". The combined p-values of absent candidates are larger
+        than uniform p-values, so "adaptive" would overestimate the number of absent candidates.
         """
         return replace(self, method="bh") if self.method == "adaptive" else self

@@ -1,26 +1,43 @@
 """Fit all candidates if the present strings fill a large part of the rows.
 
-The input is the `Selection` of `rappor.estimator.selection`. The output is the same selection, or
-another one whose fit contains all candidates.
+The decoder calls this module after the selection. The input is the `Selection` of
+`rappor.estimator.selection`. The output is the same selection, or another one whose fit contains
+all candidates.
+
+A *row* of the regression is one bit of one cohort. With m cohorts and h hash functions, a string
+sets at most m h rows: h bits in each cohort.
 
 Theory of operation
 -------------------
 A selection omits the candidates that it cannot detect. This is right if most of these candidates
-are absent. It is wrong if hundreds of strings share hundreds of rows: the omitted strings collide
-with all selected strings, and the search for the selection uses the degrees of freedom. A fit of
-all candidates has no search and no collisions among the candidates, but each candidate costs one
-row. A selection is *saturated* if the selected strings fill a sixth of the rows (`SATURATED`).
+are absent. It is wrong if hundreds of strings share hundreds of rows, for two reasons:
+
+- The omitted strings collide with the selected strings: they set some of the same rows.
+- The search for the selection chooses the candidates that follow the noise. The residuals become
+  too small, as if the fit had more coefficients.
+
+A fit of all candidates searches nothing and has no collisions among the candidates, but each
+candidate uses one degree of freedom, as many as one row supplies. A selection is *saturated* if the
+number of selected strings is at least a sixth of the number of rows (`SATURATED`).
 
 | case | fit |
 |---|---|
 | not saturated, few collisions | the selection |
 | saturated; the candidates fill at most three quarters of the rows | least squares of all |
-| saturated, or half as many candidates as rows and many collisions | shrunken fit of all |
-| ... but most collisions come from strings that are no candidates | the selection |
+| saturated; more candidates than that | shrunken fit of all |
+| many collisions; at least half as many candidates as rows | shrunken fit of all |
+| last two cases, if strings that are no candidates cause most collisions | the selection |
 
-Two numbers measure the size of a collection. With i_r the information of row r (inverse variance),
-the *effective number of rows* is (sum of i)^2 / sum of i^2: rows of a large cohort count for most.
-The *rows per candidate* is the same number over the rows that one candidate sets: at most m h.
+The shrunken fit (`rappor.estimator.shrinkage`) treats the shares of the candidates as random
+effects of one variance. It is possible with more candidates than rows.
+
+Two numbers measure the size of a collection. Let i_r be the information of row r, which is the
+inverse of its variance.
+
+- The *effective number of rows* is (sum of i_r)^2 / sum of i_r^2. It is the number of rows if all
+  rows have the same variance. Rows of a small cohort have a large variance and add little.
+- The *rows per candidate* is the same formula over the rows that one candidate sets. It is at most
+  m h.
 """
 
 from __future__ import annotations
@@ -36,9 +53,10 @@ from rappor.estimator.fit import LEAST_NOISE, Fit, fit_rows
 from rappor.estimator.selection import Selection
 from rappor.estimator.shrinkage import ShrunkenFit, fit_shrunken
 
-_FULL: Final = 0.75
+_MOST_CANDIDATES_BY_LEAST_SQUARES: Final = 0.75
 """Largest number of candidates, as a share of the rows, for a least-squares fit of all candidates.
-At three quarters, standard errors are twice those without other candidates, 1 / sqrt(1 - 3/4)."""
+A fit of c candidates on n rows has standard errors 1 / sqrt(1 - c/n) times as large as a fit of one
+candidate: twice as large at three quarters."""
 
 _MOST_FITTED: Final = 6000
 """Largest number of candidates for a least-squares fit of all. The inverse takes 300 MB and about
@@ -46,54 +64,62 @@ ten seconds."""
 
 _MOST_TESTED: Final = 4000
 """Largest number of candidates that are fitted to test the goodness of their fit. The fit takes 1.5
-seconds of CPU time for 2,500 candidates, and grows with the third power."""
+seconds of CPU time for 2,500 candidates. The time grows with the third power of the number."""
 
 SATURATED: Final = 1 / 6
-"""Number of selected strings, as a share of the rows, above which all candidates are fitted. At a
-seventh the intervals of a selection still cover 94.4 %, at a third 92 %."""
+"""Number of selected strings, as a share of the rows, from which all candidates are fitted. At a
+seventh, 94.4 % of the 95 % intervals of a selection still contain the true share, at a third 92 %.
+"""
 
 _COLLIDING: Final = 0.5
-"""Share of collisions in the noise of a row above which the collisions may come from candidates
-that were not selected. The shrunken fit decides whether they do."""
+"""Share of the variance of a row that collisions cause, above which the collisions may come from
+candidates that were not selected. The shrunken fit decides whether they do."""
 
 _MOST_ROWS: Final = 1024
 """Largest number of rows for the shrunken fit, which inverts a matrix of this size about thirty
 times."""
 
-_MOST_CANDIDATES: Final = 4
+_MOST_CANDIDATES_PER_ROW: Final = 4
 """Largest number of candidates per row for the shrunken fit. More candidates cost time."""
 
-_LEAST_DRAWS: Final = 2
-"""Smallest number of rows per candidate for the shrunken fit. With one row, a share and a collision
-cannot be distinguished."""
+_FEWEST_ROWS_FOR_SHRUNKEN_FIT: Final = 2
+"""Smallest number of rows per candidate for the shrunken fit. If a candidate has only one row, a
+large proportion of the row may be its share or a collision, and no other row tells which."""
 
-_FEWEST_COLLIDING: Final = 6.0
-"""Number of rows per candidate below which its collisions with strings outside the fit do not
-average out. With 4 rows, adjusted intervals of low noise cover 86 to 91 %, with 8 rows 94 %."""
+_FEWEST_ROWS_TO_AVERAGE: Final = 6.0
+"""Number of rows per candidate below which the collisions of a candidate with strings outside the
+fit do not average out over its rows. In collections with little noise, adjusted intervals (the
+wider 95 % intervals of detected candidates) contain the true share in 86 to 91 % of the cases with
+4 rows, and in 94 % with 8 rows."""
 
-_OTHERS: Final = 0.5
+_MOST_FOREIGN_COLLISIONS: Final = 0.5
 """Variance of collisions with strings that are not candidates, relative to the variance of
-collisions among candidates, above which the errors of a shrunken fit may be too small. The ratio is
-.75 or more without the most frequent of 300 Zipf strings on 512 rows, where intervals cover 91 to
-94 %. It is at most .001 with complete lists."""
+collisions among candidates, above which the errors of a shrunken fit may be too small. Measured
+with 300 strings on 512 rows, whose shares follow Zipf's law: if the most frequent string is not a
+candidate, the ratio is .75 or more, and 91 to 94 % of the 95 % intervals contain the true share. If
+all present strings are candidates, the ratio is at most .001."""
 
-_FEWEST_SHRUNKEN: Final = 3.0
-"""Number of rows per candidate below which the shrunken fit treats no candidate as strong. With 2
-cohorts the intervals of the 20 most frequent strings cover 92 % with strong candidates, and 96 %
-without."""
+_FEWEST_ROWS_FOR_STRONG: Final = 3.0
+"""Number of rows per candidate below which the shrunken fit has no strong candidates. A *strong*
+candidate is a fixed effect with a column of its own, because its share exceeds many standard
+errors. With 2 cohorts, 92 % of the intervals of the 20 most frequent strings contain the true share
+if strong candidates are allowed, and 96 % if not."""
 
 _SATURATED_FEW_ROWS: Final = 1 / 8
-"""Replacement for `SATURATED` if a candidate has fewer than `_FEWEST_SHRUNKEN` rows. With two rows,
-one string in 16 collides on both."""
+"""Replacement for `SATURATED` if there are fewer than `_FEWEST_ROWS_FOR_STRONG` rows per candidate.
+With two rows for each string, selected strings of this number set a quarter of all rows. Another
+string then collides in both of its rows with probability 1/16."""
 
 _MOST_OVERLAP: Final = 8.0
-"""Excess of shared rows among selected candidates, in standard deviations, above which a fit with a
-misfit is overfull. With 16 cohorts of 32 bits, the excess is 17 to 27 for candidates that were
-chosen for the bits of a string of 60 %, and at most 3 for other lists."""
+"""Excess of shared rows among selected candidates (`compute_overlap_excess`), in standard
+deviations, above which the collection is reported as overfull if its fit is bad, too. Measured with
+16 cohorts of 32 bits: the excess is 17 to 27 if all candidates were chosen because they share bits
+with one string that 60 % of the devices have, and at most 3 for other lists."""
 
-_MANY: Final = 0.5
-"""Number of candidates per row above which collisions may come from strings that the selection
-missed."""
+_FEWEST_CANDIDATES_PER_ROW: Final = 0.5
+"""Number of candidates per row from which collisions may come from present candidates that the
+selection missed. With fewer candidates, the collisions are taken for strings that are not
+candidates."""
 
 
 def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -> Selection:
@@ -109,32 +135,35 @@ def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -
     """
     if (complete_fit := fit_all_by_least_squares(target, design, selection)) is not None:
         return complete_fit
-    n_rows, draws = (
-        count_effective_rows(selection.fit),
-        count_effective_rows_per_candidate(target, selection.fit),
-    )
-    n_candidates, is_filled = design.n_candidates, _is_saturated(target, selection)
+    n_rows = count_effective_rows(selection.fit)
+    rows_per_candidate = count_effective_rows_per_candidate(target, selection.fit)
+    n_candidates = design.n_candidates
     may_collide = (
-        n_candidates >= _MANY * n_rows and compute_collision_share(selection.fit) > _COLLIDING
+        n_candidates >= _FEWEST_CANDIDATES_PER_ROW * n_rows
+        and compute_collision_share(selection.fit) > _COLLIDING
     )
-    # The selection is better in three cases: strings fill few rows and cause few collisions; some
-    # rows have no noise; or a candidate has only one row.
+    # The selection is better in three cases:
+    # - The present strings fill few rows and cause few collisions.
+    # - Some rows have one-sided noise: a true 0 is never sent as 1, or a true 1 never as 0. Such a
+    #   row may have no noise at all, but the shrunken fit treats all noise as normal.
+    # - A candidate has only one row.
     if (
-        not (is_filled or may_collide)
+        not (_is_saturated(target, selection) or may_collide)
         or target.has_one_sided_noise.any()
-        or round(draws) < _LEAST_DRAWS
+        or round(rows_per_candidate) < _FEWEST_ROWS_FOR_SHRUNKEN_FIT
     ):
         return selection
     # The shrunken fit inverts a matrix of all rows many times, which is too slow for this size.
-    if len(target) > _MOST_ROWS or n_candidates > _MOST_CANDIDATES * len(target):
+    if len(target) > _MOST_ROWS or n_candidates > _MOST_CANDIDATES_PER_ROW * len(target):
         return selection
     columns = design.columns(np.arange(n_candidates))
-    shrunken = fit_shrunken(
-        target, columns, selection.fit, has_fixed_effects=draws >= _FEWEST_SHRUNKEN
-    )
-    # Strings that are not candidates cause most collisions. Shrinkage of the candidates cannot
-    # explain them, and would take a heavy string that is no candidate for noise: for 300 Zipf
-    # strings on 512 rows without the heaviest as a candidate, 18 % of the detections were false.
+    has_fixed_effects = rows_per_candidate >= _FEWEST_ROWS_FOR_STRONG
+    shrunken = fit_shrunken(target, columns, selection.fit, has_fixed_effects=has_fixed_effects)
+    # `collisions` is the mean variance of a row from collisions among candidates, and `tau2` from
+    # collisions with strings that are not candidates. Case: `tau2` is larger. The shrunken fit
+    # cannot explain these collisions, and treats a frequent string that is no candidate as noise.
+    # With 300 strings on 512 rows, whose shares follow Zipf's law, and without the most frequent
+    # string as a candidate, 18 % of the detections were false.
     if shrunken.collisions < shrunken.tau2:
         return selection
     return Selection(
@@ -148,14 +177,16 @@ def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -
 def fit_all_by_least_squares(
     target: Target, design: Design, selection: Selection
 ) -> Selection | None:
-    """Return the least-squares fit of all candidates, or None if it does not apply.
+    """Return the least-squares fit of all candidates, or None if the selection is better.
 
-    The fit applies if selected strings fill the rows, and all candidates leave enough rows.
+    The fit is computed if the selection is saturated, and all candidates together leave enough
+    degrees of freedom (`_MOST_CANDIDATES_BY_LEAST_SQUARES`).
     """
     n = design.n_candidates
     if not _is_saturated(target, selection):
         return None
-    if n > min(_FULL * count_effective_rows(selection.fit), _MOST_FITTED):
+    most = _MOST_CANDIDATES_BY_LEAST_SQUARES * count_effective_rows(selection.fit)
+    if n > min(most, _MOST_FITTED):
         return None
     fit = fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
     estimate, std_error = fit.compute_selected_estimates()
@@ -165,30 +196,37 @@ def fit_all_by_least_squares(
 def fit_all_for_test(target: Target, design: Columns, selection: Selection) -> Fit | None:
     """Fit all candidates by least squares, only to test the goodness of their fit.
 
-    Candidates that are present but too rare to be selected collide with other strings, so that the
-    fit of the selected candidates is bad although the list is complete. The fit of all candidates
-    has no such collisions.
+    Case: all present strings are candidates, but some are too rare to be selected. They collide
+    with the selected candidates, so the fit of the selected candidates is bad. The fit of all
+    candidates has no such collisions, and is good.
 
     Returns
     -------
-    The fit, or None if the candidates are too many, or not all of them are in memory.
+    The fit, or None if the candidates are too many, or were read from a stream. Of a stream, only
+    the best candidates are in memory.
     """
     n = design.n_candidates
-    most = min(_FULL * count_effective_rows(selection.fit), _MOST_TESTED)
-    if selection.other_counts is not None or n > most:
+    most = _MOST_CANDIDATES_BY_LEAST_SQUARES * count_effective_rows(selection.fit)
+    # `other_counts` is the histogram of the p-values of the candidates that are not in memory.
+    if selection.other_counts is not None or n > min(most, _MOST_TESTED):
         return None
     return fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
 
 
 def _is_saturated(target: Target, selection: Selection) -> bool:
-    """Return whether selected strings fill the rows: a sixth, or an eighth with few rows each."""
-    has_few_rows = count_effective_rows_per_candidate(target, selection.fit) < _FEWEST_SHRUNKEN
+    """Return whether the selected strings are at least a sixth of the number of rows.
+
+    The limit is an eighth if each string has few rows.
+    """
+    rows_per_candidate = count_effective_rows_per_candidate(target, selection.fit)
+    has_few_rows = rows_per_candidate < _FEWEST_ROWS_FOR_STRONG
     limit = _SATURATED_FEW_ROWS if has_few_rows else SATURATED
     return len(selection.selected) >= limit * count_effective_rows(selection.fit)
 
 
 def compute_collision_share(fit: Fit) -> float:
-    """Compute the share of collisions in the mean variance of a row, in [0, 1]."""
+    """Compute the share of the variance of a mean row that collisions cause, in [0, 1]."""
+    # Rows of cohorts without reports have infinite noise.
     noise = fit.coin_variance[np.isfinite(fit.coin_variance)]
     return float(fit.tau2 / (fit.tau2 + noise.mean()))
 
@@ -196,22 +234,25 @@ def compute_collision_share(fit: Fit) -> float:
 def count_effective_rows_per_candidate(target: Target, fit: Fit) -> float:
     """Compute the effective number of rows that a random candidate sets, at most m h.
 
-    Rows are weighted by information, as in `count_effective_rows`: with one large cohort it is
-    about h.
+    The number is (sum of i_r)^2 / sum of i_r^2 over the rows r of a candidate, with i_r the mean
+    information of a row of the cohort. If one cohort is much larger than the others, only its rows
+    have much information, and the number is about h.
     """
     information = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
+    # One entry for each cohort of each collection: number of bits k, number of hash functions h.
     m = [counts.params.m for counts in target.counts]
     n_bits = np.repeat([counts.params.k for counts in target.counts], m)
-    n_draws = np.repeat([counts.params.h for counts in target.counts], m)
+    n_hashes = np.repeat([counts.params.h for counts in target.counts], m)
     cohort = np.repeat(np.arange(len(n_bits)), n_bits)
-    per_draw = np.bincount(cohort, information) / n_bits
-    return float((n_draws * per_draw).sum() ** 2 / (n_draws * per_draw**2).sum())
+    mean_information = np.bincount(cohort, information) / n_bits
+    return float((n_hashes * mean_information).sum() ** 2 / (n_hashes * mean_information**2).sum())
 
 
 def count_effective_rows(fit: Fit) -> float:
-    """Compute the effective number of rows, (sum of i)^2 / sum of i^2 with i the information.
+    """Compute the effective number of rows, (sum of i_r)^2 / sum of i_r^2, i_r the information.
 
-    If one cohort is much larger than the others, it dominates, and the number is about k.
+    If one cohort is much larger than the others, only its rows have much information. The number is
+    then about k, the number of bits of that cohort.
     """
     information = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
     return float(information.sum() ** 2 / (information**2).sum())
@@ -220,10 +261,10 @@ def count_effective_rows(fit: Fit) -> float:
 def compute_overlap_excess(target: Target, columns: sparse.csc_array) -> float:
     """Compute the excess of shared rows among the selected candidates, in standard deviations.
 
-    Two strings share a bit of a cohort with probability h^2 / k about, because bits are hashes. The
-    events of different pairs of strings are uncorrelated. So the number of shared rows, summed over
-    all pairs of s selected candidates, has a variance of at most its mean. Candidates that were
-    chosen for the bits of one frequent string share many more rows.
+    Two strings share h^2 / k bits of a cohort on average, because bits are hashes. The numbers of
+    different pairs of strings are uncorrelated. So the number of shared rows, summed over all pairs
+    of s selected candidates, has a variance of at most its mean. Candidates that somebody chose
+    because they share bits with one frequent string also share many more rows with each other.
 
     Parameters
     ----------
@@ -248,46 +289,50 @@ def compute_overlap_excess(target: Target, columns: sparse.csc_array) -> float:
 def describe_capacity(
     target: Target, selection: Selection, columns: sparse.csc_array, *, misfit: bool
 ) -> dict[str, Any]:
-    """Describe the number of rows, the kind of the fit, and whether it is overfull.
+    """Describe the number of rows, the kind of the fit, and whether the collection is overfull.
 
-    The strings are too many (`overfull`) in four cases, and intervals may then cover less than
-    their confidence level:
+    *Overfull* means that more strings are present than the rows can separate. Intervals may then
+    contain the true share less often than their confidence level states. The four cases are:
 
-    - the selection fills the rows, but not all candidates could be fitted;
-    - a candidate has so few rows that collisions with strings outside the fit do not average out.
-      Such strings appear in the variance of the rows, or in a misfit (`misfit`);
-    - the selected candidates share more rows than strings do by chance, and the fit is bad. This
-      happens if candidates were chosen for sharing rows with a frequent string that is no
-      candidate: together they explain its rows, and each seems to be present;
-    - a shrunken fit finds many collisions with strings that are not candidates.
+    - The selection is saturated, but neither fit of all candidates was possible.
+    - A candidate has so few rows that collisions with strings outside the fit do not average out,
+      and there are such strings. They are present if collisions cause much of the variance of the
+      rows, if the fit is bad, or if the fit is shrunken.
+    - The selected candidates share more rows than strings do by chance, and the fit is bad. This
+      happens if somebody chose the candidates because they share rows with a frequent string that
+      is no candidate. Together they explain the rows of that string, and each seems to be present.
+    - A shrunken fit finds many collisions with strings that are not candidates.
 
     Parameters
     ----------
     target : n rows.
     selection : the final fit.
     columns : (n, s) sparse. Columns of the selected candidates.
-    misfit : True if the goodness of the fit is bad.
+    misfit : True if the test of the goodness of the fit failed.
+
+    Returns
+    -------
+    A dictionary for the diagnostics: `rows`, the effective number of rows; `rows_per_candidate`;
+    `fitted`, which candidates have a column ("selected", "all" or "shrunken"); and `overfull`.
     """
-    n_rows, draws = (
-        count_effective_rows(selection.fit),
-        count_effective_rows_per_candidate(target, selection.fit),
-    )
+    n_rows = count_effective_rows(selection.fit)
+    rows_per_candidate = count_effective_rows_per_candidate(target, selection.fit)
+    has_few_rows = rows_per_candidate < _FEWEST_ROWS_TO_AVERAGE
     all_fitted = len(selection.selected) == len(selection.estimate)
     if isinstance(selection.fit, ShrunkenFit):
-        has_foreign_collisions = selection.fit.tau2 > _OTHERS * selection.fit.collisions
-        fitted, is_overfull = "shrunken", draws < _FEWEST_COLLIDING or has_foreign_collisions
+        limit = _MOST_FOREIGN_COLLISIONS * selection.fit.collisions
+        has_foreign_collisions = selection.fit.tau2 > limit
+        fitted, is_overfull = "shrunken", has_few_rows or has_foreign_collisions
     elif all_fitted and len(selection.selected) >= SATURATED * n_rows:
         fitted, is_overfull = "all", False
     else:
         may_collide = misfit or compute_collision_share(selection.fit) > _COLLIDING
         fitted = "selected"
-        is_overfull = _is_saturated(target, selection) or (
-            may_collide and draws < _FEWEST_COLLIDING
-        )
+        is_overfull = _is_saturated(target, selection) or (may_collide and has_few_rows)
     is_overfull |= misfit and compute_overlap_excess(target, columns) > _MOST_OVERLAP
     return {
         "rows": round(n_rows),
-        "rows_per_candidate": round(draws, 1),
+        "rows_per_candidate": round(rows_per_candidate, 1),
         "fitted": fitted,
         "overfull": bool(is_overfull),
     }
