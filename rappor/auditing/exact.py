@@ -14,7 +14,8 @@ missed.
 Under generalized randomized response a report names one of k buckets. All of its coins follow from
 the secret, so the fresh coins of these inputs have no effect. The inputs are sets with fewer, as
 many and more items than are reported, and values outside all categories. They show how an encoder
-pads, cuts and draws. No black-box audit tests these reports (`check_separate_bits`).
+pads, cuts and draws. The black-box audits of this package test separate bits, so they refuse
+metrics with such reports (`check_separate_bits`). The white-box audit is the only audit of them.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ _NOT_EXAMINED: Final = (
     "Normalizers: domain was not tested, because it depends on a list of public suffixes.",
     "Clients: epochs, consent, the ledger of losses and uploads are not part of an encoder.",
 )
-"""Limits of the audit, one sentence each. They are `Audit.not_examined`."""
+"""Limits of the audit, one sentence each, for `Audit.not_examined`.
+
+A part is the piece of a string that a device reports, such as the first three characters. The
+ledger of losses is the record of the privacy loss that a device has spent.
+"""
 
 
 def audit_exactly(
@@ -171,7 +176,11 @@ def _first_difference(inputs: DeviceInputs, output: DeviceOutputs) -> tuple[int,
 
 
 def _draw_any_inputs(rng: np.random.Generator) -> DeviceInputs:
-    """Draw inputs with a random metric name and random parameters, some with a part."""
+    """Draw inputs with a random metric name and random parameters.
+
+    Some inputs have a *part*: the piece of the value that the device reports. It is a prefix, such
+    as the first seven characters ("prefix:7"), or the whole value ("whole").
+    """
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
     is_bucket = rng.random() < _BUCKET_SHARE
     params = _draw_bucket_params(rng) if is_bucket else draw_random_params(rng)
@@ -221,8 +230,9 @@ def draw_random_params(rng: np.random.Generator) -> Params:
             normalize=str(rng.choice(_NORMALIZERS)),
             **noise,
         )
-    # Numbers are names of categories as well as edges.
+    # Texts such as "1" and "2" are valid categories of one-hot and valid edges of buckets.
     names = tuple(str(number) for number in range(1, k + 1)) if kind.categories_key else ()
+    # `count_bits` returns None for an encoding whose number of bits is free.
     k = kind.count_bits(names) or k
     return Params(k=k, encoding=kind.name, categories=names, **noise)
 
@@ -247,7 +257,7 @@ def _draw_bucket_params(rng: np.random.Generator) -> Params:
             keep=keep,
             normalize=str(rng.choice(_NORMALIZERS)),
         )
-    # Numbers are names of categories as well as edges.
+    # Texts such as "1" and "2" are valid categories of one-hot and valid edges of buckets.
     names = tuple(str(number) for number in range(1, int(rng.integers(3, 64))))
     k = kind.count_bits(names)
     assert k is not None
@@ -271,7 +281,9 @@ def _draw_value(rng: np.random.Generator, params: Params) -> str:
         return _draw_set(rng, params)
     if encoding.is_hashed:
         return draw_random_values(params, 1, rng)[0]
-    # Categories are values. The edges of buckets are numbers, hence values too.
+    # `params.categories` contains the categories of one-hot or the edges of buckets. A category is
+    # a value, and an edge is a number, which is a value of a bucket. Unlisted values are outside
+    # all categories or buckets. They are drawn only if the parameters have a bucket for them.
     texts = [text for pair in encoding.most_different_pairs for text in pair]
     unlisted = encoding.unlisted_values if params.has_other_bucket else ()
     return str(rng.choice([*texts, *params.categories, *unlisted]))

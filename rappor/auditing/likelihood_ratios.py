@@ -4,6 +4,9 @@ Used by the audit of a client (`rappor.auditing.device`), which sees reports but
 responses. For each fault of a list, the audit computes one number, the log ratio, and converts the
 number to a p-value.
 
+A *run* is one call of the client for one device: the client opens the folder of the device and
+records values. The audit makes one run of each device a day (`rappor.auditing.device_histories`).
+
 Model of a correct client. A bit's permanent response is 1 with probability f1 if its true bit is 0,
 and with probability 1 - f0 if its true bit is 1. All reports of one epoch share the permanent
 response. Each report shows 1 with probability q if the permanent response is 1, else with
@@ -64,7 +67,7 @@ report among the faulty reports would hide the fault. At 1 there would be no fau
 
 
 class OnesOf(NamedTuple):
-    """Number of reports of a group of days in which each bit is 1.
+    """Number of reports with a 1 at each bit, among the reports of some days (a group of reports).
 
     `ones` is (n, k) int64: by device and bit. `n_reports` is the number of reports of each device
     in the group: one number, or (n, 1) if devices have different numbers.
@@ -88,11 +91,12 @@ def compute_log_likelihood(group: OnesOf, truth: Booleans, params: Params) -> Fl
     """
     # With f = 0, p = 0 or q = 1 an event has probability 0 and the logarithm -inf.
     with np.errstate(divide="ignore"):
-        permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
-        no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
+        # Logarithms of the probabilities that the permanent bit is 1, and 0, given the true bit.
+        log_permanent_1 = np.log(np.where(truth, 1 - params.f0, params.f1))
+        log_permanent_0 = np.log(np.where(truth, params.f0, 1 - params.f1))
     logs: Floats = np.logaddexp(
-        permanent + _compute_log_power(group, params.q),
-        no_permanent + _compute_log_power(group, params.p),
+        log_permanent_1 + _compute_log_power(group, params.q),
+        log_permanent_0 + _compute_log_power(group, params.p),
     )
     return logs
 
@@ -103,7 +107,9 @@ def compute_second_response_ratio(
     """Compare a second permanent response of the later reports with one response of all reports.
 
     Returns the log ratios by device and bit, (n, k). `truths` contains the true bits of the first
-    response, which all reports of a correct client share, and of the second response.
+    response, which all reports of a correct client share, and of the second response. The true bits
+    differ if the device records another value before the later reports. A correct client still
+    repeats the response of the first value until the epoch ends.
     """
     both = OnesOf(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
     fault = compute_log_likelihood(earlier, truths[0], params)
@@ -180,13 +186,13 @@ def compute_noiseless_ratio(
     """
     both = OnesOf(others.ones + noiseless.ones, others.n_reports + noiseless.n_reports)
     with np.errstate(divide="ignore"):
-        permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
-        no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
+        log_permanent_1 = np.log(np.where(truth, 1 - params.f0, params.f1))
+        log_permanent_0 = np.log(np.where(truth, params.f0, 1 - params.f1))
     fault = np.logaddexp(
-        permanent
+        log_permanent_1
         + _compute_log_power(others, params.q)
         + _compute_log_power(noiseless, 1 - _REMAINING_NOISE * (1 - params.q)),
-        no_permanent
+        log_permanent_0
         + _compute_log_power(others, params.p)
         + _compute_log_power(noiseless, _REMAINING_NOISE * params.p),
     )
@@ -221,10 +227,10 @@ def compute_repeated_coins_ratio(
                 + _times_log(neither, neither_log)
                 + _times_log(differing, differing_log)
             )
-        permanent = np.log(np.where(truth, 1 - params.f0, params.f1))
-        no_permanent = np.log(np.where(truth, params.f0, 1 - params.f1))
+        log_permanent_1 = np.log(np.where(truth, 1 - params.f0, params.f1))
+        log_permanent_0 = np.log(np.where(truth, params.f0, 1 - params.f1))
     fault = np.logaddexp(
-        permanent + logs_by_permanent_bit[1], no_permanent + logs_by_permanent_bit[0]
+        log_permanent_1 + logs_by_permanent_bit[1], log_permanent_0 + logs_by_permanent_bit[0]
     )
     group = OnesOf(2 * both + differing, 2 * n_pairs)
     return _subtract(fault, compute_log_likelihood(group, truth, params))

@@ -29,10 +29,12 @@ def set_hashed_bits(
 ) -> None:
     """Set the Bloom filter of each device's value in its cohort.
 
-    `words` are from `rappor.candidates.uncompiled_hashing.hash_texts`, (n_values, 4). `values` and
-    `cohorts` are (n,): the index of each device's value, and its cohort. `packed` is
-    (n, ceil(k/8)) and contains zeros. The bit of hash function l in cohort j is
-    floor(hash k / 2^32), with the 32-bit hash of seed j h + l, as in the protocol.
+    `words` are from `rappor.candidates.uncompiled_hashing.hash_texts`, (n_values, 4): the four
+    words of each value that the hash reads. `values` and `cohorts` are (n,): the index of each
+    device's value, and its cohort. `packed` is (n, ceil(k/8)) and contains zeros.
+
+    Hash function l of cohort j has the seed j h + l. Its 32-bit hash x sets the bit
+    floor(x k / 2^32), as in the protocol.
     """
     for row in range(len(values)):
         string = words[values[row]]
@@ -40,6 +42,7 @@ def set_hashed_bits(
             seed = np.uint32(cohorts[row] * h + hash_index)
             hash_value = np.uint64(hash_words(seed, string[0], string[1], string[2], string[3]))
             bit = hash_value * np.uint64(k) >> np.uint64(32)
+            # Byte bit // 8, binary digit bit % 8.
             packed[row, bit >> np.uint64(3)] |= np.uint8(1 << (bit & np.uint64(7)))
 
 
@@ -68,15 +71,21 @@ def pick_values(
     steps: NDArray[np.float64],
     values: NDArray[np.int64],
 ) -> None:
-    """Select a value for each random word: the first whose cumulated weight exceeds a fraction.
+    """Select a value by weight for each random word.
 
-    The fraction is the highest 53 bits of the word, divided by 2^53. `steps`, (n_values,), are the
-    cumulated weights. `guide`, (2^bits,), contains the index at which the search begins, by the
-    highest `bits` bits of the word. The selected indices are written into `values`.
+    The highest 53 bits of a word are a uniform number in [0, 1), in units of 2^-53. The selected
+    value is the first value whose cumulated weight exceeds the uniform number. A search from the
+    first value would be slow, so a guide table tells where to begin.
+
+    `words` is (n,). `steps` is (n_values,): the cumulated weights, of which the last is 1. `guide`
+    is (2^bits,). Its index is the number that the highest `bits` bits of the word form, and its
+    entry is the first value that can be selected. The selected indices are written into `values`,
+    (n,).
     """
     shift = np.uint64(64 - bits)
     for row in range(len(words)):
-        # 53 bits fit a float exactly. `steps` ends with 1, which no fraction reaches.
+        # A float contains 53 bits exactly. `steps` ends with 1, which no uniform number reaches, so
+        # the search ends inside the array.
         uniform = np.float64(words[row] >> np.uint64(11)) * 2.0**-53
         value = guide[words[row] >> shift]
         while steps[value] <= uniform:
@@ -94,24 +103,37 @@ def compare_high_bytes(
 ) -> int:
     """Compare the highest bytes of all coins with those of their thresholds, and count the ties.
 
-    A word has one binary digit for each of 64 coins. `truth`, (n,), contains the true bits.
-    `planes`, (8, n), contains binary digit 0 to 7 of the highest bytes of the coins. `thresholds`
-    is from `rappor.simulation.channels.build_threshold_words`.
+    A coin is a uniform 64-bit number that decides one bit of a report. The bit is 1 if the coin is
+    below its threshold, which depends on the true bit. A *tie* is a coin whose highest byte equals
+    the highest byte of its threshold, so that the lower 56 bits decide (`break_ties`).
 
-    `response` gets a 1 for each coin below its threshold, `tied` a 1 for each tie. The bits of the
-    bytes are compared from the lowest to the highest. A byte is below another byte if it has a 0 at
-    the highest bit in which the two differ. The update of `below` is therefore the majority of
-    three: the coin's bit is 0, the threshold's bit is 1, the lower bits are below.
+    A word has one binary digit for each of 64 coins, so one operation on words compares a digit of
+    64 coins. All arrays are of words:
+
+        truth       (n,)    true bits
+        planes      (8, n)  [b, i]: binary digit b of the highest bytes of 64 coins
+        thresholds  (3, 8)  [0, b]: digit b of the highest byte of the threshold of a true 0, in
+                            all 64 places
+                            [1, b]: 64 ones if the threshold of a true 1 differs in digit b, else 0
+                            [2, 0], [2, 1]: low 56 bits of the thresholds of a true 0, a true 1
+                            [2, 2]: 64 ones if a true 1 is sent as 1 for every coin, else 0
+        response    (n,)    output: 1 for each coin whose highest byte is below
+        tied        (n,)    output: 1 for each tie
+
+    The digits are compared from the lowest to the highest. A byte is below another byte if it has a
+    0 at the highest digit in which both differ. Therefore a coin is below after digit b in two
+    cases: its digit is 0 and the digit of the threshold is 1, or both digits are equal and the coin
+    was below in the lower digits.
     """
     for index in range(len(truth)):
         below, equal = np.uint64(0), ~np.uint64(0)
         for bit in range(8):
             coin_is_zero = ~planes[bit, index]
-            # Row 1 has the digits in which the threshold of a true 1 differs.
+            # For a true 1, the digits in which its threshold differs are reversed.
             threshold = thresholds[0, bit] ^ (thresholds[1, bit] & truth[index])
             below = (threshold & coin_is_zero) | (below & (threshold | coin_is_zero))
             equal &= threshold ^ coin_is_zero
-        # thresholds[2, 2] is all ones if a true 1 stays a 1 for every coin.
+        # A threshold of 2^64, above every coin, does not fit a word.
         response[index] = below | (truth[index] & thresholds[2, 2])
         tied[index] = equal
     n_tied = 0
@@ -134,8 +156,9 @@ def break_ties(
 ) -> None:
     """Decide each tied coin by its low 56 bits: the highest 56 bits of a word of `low_bits`.
 
-    `tied` and `response` are the output of `compare_high_bytes`. The words of `low_bits` are used
-    in the order of the tied bits. A decided 1 is written into `response`.
+    `tied` and `response` are the output of `compare_high_bytes`, which also explains `thresholds`.
+    `low_bits`, (n_tied,), contains one word for each tie, in the order of the ties. A decided 1 is
+    written into `response`.
     """
     n_decided = 0
     for index in range(len(truth)):
@@ -143,7 +166,7 @@ def break_ties(
         while word:
             # The lowest 1 of the word, by two's complement.
             lowest = word & (~word + np.uint64(1))
-            # Compare the low 56 bits: the high bytes are equal.
+            # Low 56 bits of the threshold of a true 1, or of a true 0.
             low = thresholds[2, 1] if truth[index] & lowest else thresholds[2, 0]
             if low_bits[n_decided] >> np.uint64(8) < low:
                 response[index] |= lowest

@@ -1,7 +1,12 @@
 """Trials of the trust models: repeated estimates for the same devices, by simulation.
 
+The question is: how many of n devices have a property, such as a certain setting? A *trust model*
+(`rappor.trust.models`) names who adds the noise to the answers: each device, or a trusted party
+after the answers were mixed or added. Each model has a formula for the standard error of the
+estimated number of devices. A simulation of many trials checks the formula.
+
 Only the noise is random. The devices and their true answers are the same in all trials, so the root
-mean square error of the estimates should equal the closed form of the standard error.
+mean square error of the estimates should equal the standard error of the formula.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ class Trial:
 
     Attributes
     ----------
-    std_error : standard error by the closed form, in devices.
+    std_error : standard error by the formula of the model, in devices.
     observed : root of the mean square error of the trials, in devices.
     """
 
@@ -54,7 +59,8 @@ def try_model(
     Examples
     --------
     >>> from rappor.trust.models import trust_models
-    >>> laplace = trust_models(1.0, 100_000)[4]
+    >>> models = {model.name: model for model in trust_models(epsilon=1.0, n=100_000)}
+    >>> laplace = models["Laplace"]
     >>> trial = try_model(laplace, n_true=30_000, n=100_000, runs=10_000, seed=1)
     >>> round(trial.std_error, 2), abs(trial.observed - trial.std_error) < 0.1
     (1.41, True)

@@ -1,4 +1,8 @@
-"""The lasso that starts the selection, and the threads that it runs on."""
+"""The selection of candidates: its lasso, its threads, and the estimates of all other candidates.
+
+A decode selects the candidates that enter the regression. It starts with a non-negative lasso over
+the screened candidates (`rappor.estimator.selection`).
+"""
 
 from __future__ import annotations
 
@@ -22,23 +26,27 @@ from rappor.estimator.selection import LASSO_PENALTY, SCREENED, select_by_lasso
 from rappor.estimator.sparse_products import weighted_products
 
 PARAMS = Params(k=16, h=2, m=8, f=0.2, p=0.3, q=0.7)
-"""Few bits: columns overlap, so that strings hide others and are hidden."""
+"""Few bits, so that two strings often share bits, and a frequent string hides a rare string."""
 
 
-def first_fit(seed: int, sharper: float) -> tuple[Design, Fit]:
-    """Return a collection's columns, and the fit of its background with raised weights."""
+def fit_background(seed: int, weight_factor: float) -> tuple[Design, Fit]:
+    """Return the columns of 150 candidates, and a fit without any candidate.
+
+    One string has 60 % of the reports and 40 strings have 1 % each. All weights of the fit are
+    multiplied by a factor. With larger weights, more columns exceed the penalty of the lasso.
+    """
     names = [f"{seed}/{i}" for i in range(150)]
     population = Population(names[:41], [0.6, *[0.01] * 40])
     counts = simulate_counts(population, PARAMS, n_reports=10_000_000, seed=seed)
     design = Design(Candidates.from_list(names), [PARAMS])
     none = design.columns(np.array([], dtype=np.int64))
     fit = fit_rows(debias(*add_collections([counts])), none, allow_zero_weights=False)
-    weight = fit.weight * sharper
+    weight = fit.weight * weight_factor
     return design, replace(fit, weight=weight, equations=NormalEquations(fit.basis, weight))
 
 
-def whole_lasso(design: Design, fit: Fit) -> NDArray[np.bool_]:
-    """Solve the lasso over all columns at once."""
+def select_by_one_lasso(design: Design, fit: Fit) -> NDArray[np.bool_]:
+    """Return the candidates of the lasso over all columns at once, without active columns."""
     columns = design.columns(np.arange(design.n_candidates))
     score, information = fit.scores(columns)
     cross = weighted_products(columns, fit.weight, fit.basis)
@@ -58,31 +66,40 @@ def whole_lasso(design: Design, fit: Fit) -> NDArray[np.bool_]:
     return np.asarray(coefficients > 0)
 
 
-@pytest.mark.parametrize(("sharper", "some", "late"), [(1, 1, 0), (1e2, 1, 0), (1e4, 40, 10)])
+@pytest.mark.parametrize(
+    ("weight_factor", "least_selected", "least_late"), [(1, 1, 0), (1e2, 1, 0), (1e4, 40, 10)]
+)
 @pytest.mark.parametrize("seed", range(5))
 def test_lasso_over_few_columns_is_the_lasso_over_all(
-    seed: int, sharper: float, some: int, late: int
+    seed: int, weight_factor: float, least_selected: int, least_late: int
 ) -> None:
     """The lasso over active columns selects the columns of the lasso over all columns.
 
-    In one case a heavy string keeps other columns below the penalty until it is explained.
+    The active columns are those whose score exceeds the penalty. A frequent string lowers the
+    scores of other strings. In the last case at least 10 selected columns (`least_late`) become
+    active only after the lasso has explained the frequent string.
     """
-    design, fit = first_fit(seed, sharper)
+    design, fit = fit_background(seed, weight_factor)
     columns = design.columns(np.arange(design.n_candidates))
-    expected = whole_lasso(design, fit)
+    expected = select_by_one_lasso(design, fit)
     assert np.array_equal(select_by_lasso(columns, fit, np.zeros(design.n_candidates)), expected)
     score, information = fit.scores(columns)
-    assert expected.sum() >= some
-    assert (expected & (score <= LASSO_PENALTY * np.sqrt(information))).sum() >= late
+    assert expected.sum() >= least_selected
+    # A column becomes active late if its score on the first residual is below the penalty.
+    is_late = expected & (score <= LASSO_PENALTY * np.sqrt(information))
+    assert is_late.sum() >= least_late
 
 
-def threads() -> set[int]:
+def count_threads() -> set[int]:
     """Return the numbers of threads of the matrix libraries."""
     return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
 
 
 def test_decoding_limits_the_matrix_library_to_one_thread() -> None:
-    """Decodes limit the matrix library to one thread. The last of several decodes restores it."""
+    """Decodes limit the matrix library to one thread.
+
+    If several decodes run at the same time, the last one to end restores the former number.
+    """
     during: list[set[int]] = []
     population = Population(["a", "b"], [1, 1])
     counts = simulate_counts(population, PARAMS, n_reports=1000, seed=1)
@@ -91,19 +108,20 @@ def test_decoding_limits_the_matrix_library_to_one_thread() -> None:
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)
-        assert threads() == {1}
+        assert count_threads() == {1}
         second.__exit__(None, None, None)
-        assert threads() == {2}
-        decode(counts, ["a", "b"], progress=lambda *_: during.append(threads()))
+        assert count_threads() == {2}
+        decode(counts, ["a", "b"], progress=lambda *_: during.append(count_threads()))
         assert during
         assert all(number == {1} for number in during)
-        assert threads() == {2}
+        assert count_threads() == {2}
 
 
 def test_candidates_that_were_not_screened_are_estimated_on_the_last_fit() -> None:
-    """Candidates that were never screened have the errors of all other candidates.
+    """Candidates that were never screened have about the same errors as screened candidates.
 
-    On the first fit collisions made their errors larger.
+    Case: the estimates of candidates that were not screened come from the first fit. That fit has
+    no candidates, so the present strings count as collisions, and the errors are too large.
     """
     params = Params(k=64, m=32, f=0.0, p=0.225, q=0.775)
     population = Population([f"true {i}" for i in range(5)], [5, 4, 3, 2, 1])
