@@ -38,6 +38,7 @@ from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet_csv import csv_text
 from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.error_control import ErrorControl
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
 FORMAT: Final = 1
@@ -194,6 +195,13 @@ class Comparison(DisplayedRecord):
     def reports(self) -> int:
         """Number of reports of all samples."""
         return sum(sample.reports for sample in self.samples)
+
+    @property
+    def share_unit(self) -> str:
+        """Noun of the things of which a share is a proportion: "devices" for sets, or "reports"."""
+        # All samples have one encoding, and some sample has reports.
+        used = [params for sample in self.samples for params in sample.params]
+        return get_encoding(used[0]).share_unit
 
     @property
     def missing(self) -> tuple[Sample, ...]:

@@ -252,6 +252,11 @@ class Estimates(DisplayedRecord):
         return get_encoding(self.collections[0].params).supports_items
 
     @property
+    def share_unit(self) -> str:
+        """Noun of the things of which a share is a proportion: "devices" for sets, or "reports"."""
+        return get_encoding(self.collections[0].params).share_unit
+
+    @property
     def mean_listed_items(self) -> Contrast | None:
         """Mean number of listed items in the set of a device: the sum of their shares.
 

@@ -109,8 +109,8 @@ def _format_legend(comparison: Comparison) -> str:
     """Describe the marks of the charts of shares."""
     by = comparison.by
     parts = [
-        f"Dots are the share of the reports of each {by}, full where the string is detected in "
-        f"that {by}. Bars over them are "
+        f"Dots are the share of the {comparison.share_unit} of each {by}, full where the string "
+        f"is detected in that {by}. Bars over them are "
         f"{format_short_percent(comparison.error_control.confidence)} intervals, adjusted so that "
         "they hold for all strings that were found."
     ]

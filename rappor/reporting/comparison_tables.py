@@ -129,7 +129,7 @@ def shares_table(comparison: Comparison, rows: Sequence[Row]) -> Table[Row]:
     """Return the table of the share of each candidate in each sample."""
     interval = f"adjusted {format_short_percent(comparison.error_control.confidence)} interval"
     return Table(
-        title=f"Shares of the reports by {comparison.by}",
+        title=f"Shares of the {comparison.share_unit} by {comparison.by}",
         columns=(
             Column("candidate", format_candidate, "name"),
             Column(

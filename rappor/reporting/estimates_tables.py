@@ -70,7 +70,7 @@ def estimate_columns(
         "interval": Column(
             interval_title, lambda row: format_interval(*select_interval(row), error(row))
         ),
-        "reports": Column("reports", lambda row: f"{row['count']:,.0f}"),
+        "reports": Column(estimates.share_unit, lambda row: f"{row['count']:,.0f}"),
         "std_error": Column("std error", lambda row: _format_number(row["std_error"], "unknown")),
         "p_value": Column("p-value", lambda row: format_p_value(row["p_value"])),
         "forged_to_make": _forged_column("forged make", "forged_to_make"),

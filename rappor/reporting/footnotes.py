@@ -152,7 +152,15 @@ def format_detections(estimates: Estimates) -> str:
 
 
 def format_unallocated(estimates: Estimates) -> Iterator[str]:
-    """Yield a sentence about the unallocated share, if each report has one value."""
+    """Yield a sentence about the unallocated share, or sentences about the shares of sets."""
+    if estimates.has_sets:
+        # A set that is cut looks like any other set in the reports, so no estimate can correct it.
+        most_items = max(collection.params.items for collection in estimates.collections)
+        yield (
+            "Shares are of devices: a device may have several items, so shares do not add up to "
+            f"100 %. A device with more than {format_count(most_items, 'item')} cuts its set at "
+            "random, and counts the cut. Cuts lower every share, and the reports do not show them."
+        )
     if (items := estimates.mean_listed_items) is not None:
         yield (
             f"A device has {items.estimate:.2f} of the listed items on average (standard error "

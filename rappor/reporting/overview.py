@@ -94,7 +94,11 @@ def describe_leader(overview: Overview) -> Markup:
     if not detected:
         return join("No listed string is common enough to be detected yet.")
     first = max(detected, key=lambda row: row.share)
-    parts = [format_string(first.name), f" leads with {_format_share(first)} of the reports"]
+    share, unit = _format_share(first), overview.estimates.share_unit
+    parts = [format_string(first.name), f" leads with {share} of the {unit}"]
+    if overview.estimates.has_sets:
+        # Items of a set do not compete: a device may have all of them.
+        parts = [f"{share} of the {unit} have ", format_string(first.name)]
     if not comparison.primary:
         # One period has no changes.
         return join(*parts, ".")
@@ -116,6 +120,8 @@ def describe_basis(overview: Overview) -> str:
     ]
     if share and share < 1:
         parts.append(f"shares from {format_percent(share)} are usually found")
+    if (items := estimates.mean_listed_items) is not None:
+        parts.append(f"a device has {items.estimate:.2f} of the listed items on average")
     parts += [*_list_other_shares(estimates), f"epsilon of one report: {epsilon:.3g}"]
     return "; ".join(parts) + "."
 
@@ -221,7 +227,8 @@ def _build_drawing(text: str, parts: Sequence[Markup], *, class_: str, width: in
 def _format_legend(overview: Overview) -> str:
     """Describe the bars and the courses."""
     confidence = format_short_percent(overview.estimates.error_control.confidence)
-    parts = [f"Bars: shares of the reports in {overview.latest}, with {confidence} intervals."]
+    unit = overview.estimates.share_unit
+    parts = [f"Bars: shares of the {unit} in {overview.latest}, with {confidence} intervals."]
     n = len(overview.comparison.samples)
     if n > 1:
         parts.append(

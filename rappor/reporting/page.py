@@ -139,10 +139,10 @@ def _describe_largest(result: EstimatesReport) -> Markup:
     if not rows:
         return join("")
     row = max(rows, key=lambda row: row["share"])
-    error = error_of_share(row, result.estimates.reports)
+    error, unit = error_of_share(row, result.estimates.reports), result.estimates.share_unit
     return join(
         "The largest is \u201c", tag("bdi", shorten(row["candidate"], 60)),
-        f"\u201d with {format_share(min(row['share'], 1.0), error)} of the reports "
+        f"\u201d with {format_share(min(row['share'], 1.0), error)} of the {unit} "
         f"({format_interval(*select_interval(row), error)}).",
     )  # fmt: skip
 
@@ -161,8 +161,8 @@ def _draw_estimates(result: EstimatesReport) -> Markup:
     """Return the figure of the first candidates, with a description."""
     estimates, charted = result.estimates, result.charted
     confidence = format_short_percent(estimates.error_control.confidence)
-    title = "How large a share of the reports each candidate has."
-    chart = draw_estimates(title, charted, estimates.reports)
+    title = f"How large a share of the {estimates.share_unit} each candidate has."
+    chart = draw_estimates(title, charted, estimates.reports, unit=estimates.share_unit)
     sentences = [
         f"Bars over the dots are {confidence} intervals, adjusted so that they hold for all "
         "detected candidates together."

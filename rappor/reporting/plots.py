@@ -75,14 +75,19 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
     title = "Nothing is detected; the candidates nearest to it"
     if detected:
         n_drawn = sum(row["detected"] for row in detected)
-        title = f"Shares of the reports: {n_drawn} of {n} detected candidates"
+        title = f"Shares of the {estimates.share_unit}: {n_drawn} of {n} detected candidates"
     # The first of the masses is the share of all detected rows. The chart shows them one by one.
     others = list(masses(estimates, after=top))[1:] if rest else ()
-    return draw_estimates(title, rows, estimates.reports, others)
+    return draw_estimates(title, rows, estimates.reports, others, unit=estimates.share_unit)
 
 
 def draw_estimates(
-    title: str, rows: Sequence[Mapping[str, Any]], reports: int, others: Sequence[Contrast] = ()
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    reports: int,
+    others: Sequence[Contrast] = (),
+    *,
+    unit: str = "reports",
 ) -> Chart:
     """Draw rows of estimates, listed and detected rows first, and shares of several candidates.
 
@@ -92,6 +97,7 @@ def draw_estimates(
     rows : rows as `Estimates.rows` yields them.
     reports : number of reports of the estimates.
     others : shares of several candidates together.
+    unit : noun of the things of which a share is a proportion (`Estimates.share_unit`).
     """
     parts: dict[str, list[Row]] = {"In the list": [], "": [], "Not detected": [], "Together": []}
     for row in rows:
@@ -102,7 +108,7 @@ def draw_estimates(
         parts["Together"].append(
             Row(mass.name, format_share(mass.estimate, mass.std_error), (dot,))
         )
-    return draw_dots(title, parts)
+    return draw_dots(title, parts, axis=f"share of the {unit}")
 
 
 def _build_row(row: Mapping[str, Any], reports: int) -> Row:
@@ -133,7 +139,9 @@ def comparison_plot(comparison: Comparison, *, top: int = 6) -> Chart | ChartGri
         return draw_changes(comparison, top=_CHANGES)
     rows = comparison.shown_rows[:top].tolist()
     return ChartGrid(
-        title=f"Shares of the reports by {comparison.by}" if rows else "No candidate is detected",
+        title=f"Shares of the {comparison.share_unit} by {comparison.by}"
+        if rows
+        else "No candidate is detected",
         charts=[draw_shares(comparison, i) for i in rows],
     )
 
@@ -220,7 +228,7 @@ def _draw_segments(comparison: Comparison, i: int, title: str) -> Chart:
         dot = Dot(row["estimate"], low, high, row["detected"])
         tooltip = f"{share}, {format_interval(low, high, row['std_error'])}"
         rows.append(Row(sample.label, share, (dot,), tooltip))
-    return draw_dots(title, {"": rows})
+    return draw_dots(title, {"": rows}, axis=f"share of the {comparison.share_unit}")
 
 
 def plan_plot(plan: Plan) -> Chart:

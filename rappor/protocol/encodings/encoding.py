@@ -119,6 +119,10 @@ class Encoding(ABC):
     supports_items: ClassVar[bool] = False
     """Whether a value is a set of items, so that the number of own buckets is a free choice."""
 
+    share_unit: ClassVar[str] = "reports"
+    """Noun of the things of which an estimated share is a proportion, for texts. A report has one
+    value, except for sets: whether a device has an item is a question about devices."""
+
     supports_normalizer: ClassVar[bool] = False
     """Whether values are texts, which a normalizer may rewrite."""
 

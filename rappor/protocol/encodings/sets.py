@@ -47,6 +47,7 @@ class Sets(Encoding):
     supports_rappor = False
     supports_grr = True
     supports_items = True
+    share_unit = "devices"
     supports_normalizer = True
     min_bits = 2
 

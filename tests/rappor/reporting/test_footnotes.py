@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rappor import Params
 from rappor.reporting.footnotes import (
     format_overall_test,
     format_unallocated,
@@ -67,6 +68,7 @@ def test_what_is_left_is_told_where_a_report_has_one_answer(
         unallocated_std_error=0.01,
         detected=detected,
         mean_listed_items=None,
+        has_sets=False,
     )
     sentences = list(format_unallocated(estimates))
     assert len(sentences) == len(told)
@@ -76,10 +78,13 @@ def test_what_is_left_is_told_where_a_report_has_one_answer(
 def test_sets_have_a_mean_number_of_items() -> None:
     """The mean number of listed items takes the place of the unallocated share."""
     items = SimpleNamespace(estimate=4.412, std_error=0.0213)
-    estimates: Any = SimpleNamespace(unallocated=math.nan, mean_listed_items=items)
-    assert list(format_unallocated(estimates)) == [
-        "A device has 4.41 of the listed items on average (standard error 0.02)."
-    ]
+    collections = [SimpleNamespace(params=Params.profile("once", encoding="set", items=12))]
+    estimates: Any = SimpleNamespace(
+        unallocated=math.nan, mean_listed_items=items, has_sets=True, collections=collections
+    )
+    shares, mean = format_unallocated(estimates)
+    assert "do not add up to 100 %. A device with more than 12 items cuts its set" in shares
+    assert mean == "A device has 4.41 of the listed items on average (standard error 0.02)."
 
 
 def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
