@@ -1,8 +1,9 @@
 """Pace of a collection: how often each device reports, and how many permanent responses it draws.
 
 A device reports once in each interval (a day, a week or an epoch). An epoch (a month, a quarter, a
-year or the device's life) is the time for which a device repeats one permanent response. Two
-numbers of a plan follow from the pace:
+year or the device's life) is the time for which a device repeats one permanent response: the bits
+of its value with noise that the device draws once. By default each report adds new noise, the
+instantaneous response. Two numbers of a plan follow from the pace:
 
 - The mean number of reports of a device. Over 30 days with a daily interval it is 30. If the
   interval is an epoch, the secret of a device determines the day of its report. After 30 of the 91
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rappor.base.errors import ParamsError
-from rappor.planning.repeats import count_epochs, count_reports, count_responses
+from rappor.planning.repeats import count_epochs, count_reports, count_reports_once_per_epoch
 from rappor.registry.metric import Metric
 
 
@@ -29,7 +30,8 @@ class CollectionPace:
     epoch : time for which a device repeats a permanent response: "month", "quarter", "year" or
         "life".
     mean_reports : mean number of reports of a device, below 1 if some devices have not reported.
-    epochs : largest number of permanent responses behind the reports of a device.
+    epochs : number of epochs in which a device reports, at most. The device draws one permanent
+        response in each of them.
     """
 
     interval: str
@@ -39,7 +41,7 @@ class CollectionPace:
 
     @property
     def is_once(self) -> bool:
-        """Whether a device reports once in an epoch, on a day that its secret draws."""
+        """Whether a device reports once in an epoch, on a day that it derives from its secret."""
         return self.interval == "epoch"
 
     @property
@@ -50,14 +52,16 @@ class CollectionPace:
     @property
     def reports_per_device(self) -> float:
         """Mean number of reports of a device that has reported."""
-        # max with the integer 1 keeps a whole number an integer. JSON then has no fraction.
+        # The mean is below 1 if some devices have not reported. Each of the others sent 1 report.
+        # The int 1 is the first argument, because max(1, 1.0) is 1 and max(1.0, 1) is 1.0. JSON
+        # output must contain 1.
         return max(1, self.mean_reports)
 
 
 def choose_pace(
     metric: Metric | None,
     *,
-    is_bare: bool,
+    has_instantaneous_noise: bool,
     interval: str | None = None,
     epoch: str | None = None,
     days: int | None = None,
@@ -68,9 +72,10 @@ def choose_pace(
     Parameters
     ----------
     metric : the metric whose interval and epoch are used, or None for a new metric.
-    is_bare : True if a report is the permanent response itself, because both losses are equal.
+    has_instantaneous_noise : False if a report is the permanent response itself. This is the case
+        if one report may cost as much privacy as all reports of a value (epsilon_1 = epsilon_inf).
     interval : interval in place of the metric's interval. A new metric has "day" by default, or
-        "epoch" if `is_bare`.
+        "epoch" without instantaneous noise.
     epoch : epoch in place of the metric's epoch. A new metric has "quarter" by default.
     days : days of the collection, from the first day of an epoch on.
     reports_per_device : reports of each device, in place of `days`.
@@ -80,12 +85,12 @@ def choose_pace(
     ParamsError
         The interval, the epoch and the number of reports contradict each other.
     """
-    usual_interval = "epoch" if is_bare else "day"
-    interval = interval or (metric.interval if metric else usual_interval)
+    default_interval = "day" if has_instantaneous_noise else "epoch"
+    interval = interval or (metric.interval if metric else default_interval)
     epoch = epoch or (metric.epoch if metric else "quarter")
-    if is_bare and interval != "epoch":
-        # Case: both losses are equal, so p = 0 and q = 1. A second report would repeat the first
-        # report bit by bit, and contain no information.
+    if interval != "epoch" and not has_instantaneous_noise:
+        # Case: p = 0 and q = 1, so a permanent 0 is reported as 0 and a permanent 1 as 1. A second
+        # report of the epoch would be equal to the first report, and contain no new information.
         raise ParamsError(
             f"interval must be epoch where both losses are equal, got {interval}: each report "
             "would be the permanent response itself"
@@ -99,11 +104,15 @@ def choose_pace(
                 "give the days of several epochs"
             )
     if days is None:
+        # Case: the length of the collection is unknown. All reports are assumed to be in one epoch.
         return CollectionPace(interval=interval, epoch=epoch, mean_reports=reports_per_device or 1)
-    once = interval == "epoch"
+    if interval == "epoch":
+        mean_reports = count_reports_once_per_epoch(days, epoch)
+    else:
+        mean_reports = count_reports(days, interval)
     return CollectionPace(
         interval=interval,
         epoch=epoch,
-        mean_reports=count_responses(days, epoch) if once else count_reports(days, interval),
+        mean_reports=mean_reports,
         epochs=count_epochs(days, epoch),
     )

@@ -123,10 +123,10 @@ def count_reports(days: int, interval: str) -> int:
     return math.ceil(days * _REPORTS_PER_DAY[interval])
 
 
-def count_responses(days: int, epoch: str) -> float:
+def count_reports_once_per_epoch(days: int, epoch: str) -> float:
     """Return the mean number of reports of a device that reports once in each epoch.
 
-    The days begin with an epoch. The secret of a device determines its day in an epoch, so after a
+    The days begin with an epoch. A device derives its day in an epoch from its secret, so after a
     third of an epoch a third of the devices has reported.
     """
     n_epochs = days / _EPOCH_DAYS[epoch]
@@ -136,12 +136,12 @@ def count_responses(days: int, epoch: str) -> float:
 
 def count_epochs(days: int, epoch: str) -> int:
     """Return the largest number of permanent responses that a device uses in a number of days."""
-    return math.ceil(count_responses(days, epoch)) if epoch in _EPOCH_DAYS else 1
+    return math.ceil(count_reports_once_per_epoch(days, epoch)) if epoch in _EPOCH_DAYS else 1
 
 
 def describe_once(epoch: str) -> str:
     """Return a sentence about the use of one report in an epoch."""
-    share = count_responses(7, epoch)
+    share = count_reports_once_per_epoch(7, epoch)
     return (
         f"Each device reports once in a {epoch}, on a day that its secret draws. This is better "
         f"for results of a {epoch}, not of a week, after which only {100 * share:.0f} % of the "

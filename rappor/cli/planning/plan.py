@@ -80,7 +80,7 @@ def plan(
     from rappor.planning.repeats import compare_repeats
 
     metric = planned.metric
-    pace = pace_options.choose(metric, is_bare=budget.is_bare)
+    pace = pace_options.choose(metric, has_instantaneous_noise=budget.has_instantaneous_noise)
     reports_per_device = pace.reports_per_device
     question = strings.read_target(
         planned.n_categories, detection, power=power, reports_per_device=reports_per_device

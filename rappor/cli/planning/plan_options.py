@@ -158,11 +158,14 @@ class BudgetOptions:
     )
 
     @property
-    def is_bare(self) -> bool:
-        """Whether a report is the permanent response itself, because both losses are equal."""
+    def has_instantaneous_noise(self) -> bool:
+        """Whether each report adds new noise to the permanent response.
+
+        With equal --epsilon-1 and --epsilon-inf, a report is the permanent response itself.
+        """
         if self.profile is not None:
-            return not Params.profile(self.profile).has_instantaneous_noise
-        return self.epsilon_1 is not None and self.epsilon_1 == self.epsilon_inf
+            return Params.profile(self.profile).has_instantaneous_noise
+        return self.epsilon_1 is None or self.epsilon_1 != self.epsilon_inf
 
     def plan(
         self,
@@ -244,13 +247,15 @@ class PaceOptions:
         metavar="EPOCH",
     )
 
-    def choose(self, metric: Metric | None, *, is_bare: bool) -> CollectionPace:
+    def choose(self, metric: Metric | None, *, has_instantaneous_noise: bool) -> CollectionPace:
         """Return the pace of the collection, from the options or from the metric."""
         from rappor.planning.collection_pace import choose_pace
 
         if self.days is not None and self.reports_per_device is not None:
             raise click.UsageError("give either --reports-per-device or --days")
-        return choose_pace(metric, is_bare=is_bare, **dataclasses.asdict(self))
+        return choose_pace(
+            metric, has_instantaneous_noise=has_instantaneous_noise, **dataclasses.asdict(self)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from rappor.planning.detection_limit import compute_rare_variance, compute_stand
 from rappor.planning.entry import replace_numbers
 from rappor.planning.noise import compute_optimal_variance
 from rappor.planning.plans import Plan
-from rappor.planning.repeats import count_epochs, count_reports, count_responses
+from rappor.planning.repeats import count_epochs, count_reports, count_reports_once_per_epoch
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
@@ -227,7 +227,7 @@ def test_epochs_add_their_losses() -> None:
 
 @pytest.mark.parametrize(("days", "interval", "reports"), [(30, "day", 30), (30, "week", 5)])
 def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: int) -> None:
-    """A device reports once in each interval. `count_responses` counts the reports of an epoch."""
+    """A device reports once in each interval. "epoch" is no interval of `count_reports`."""
     assert count_reports(days, interval) == reports
     with pytest.raises(ParamsError, match="interval must be one of day, week, got 'epoch'"):
         count_reports(days, "epoch")
@@ -244,9 +244,14 @@ def test_days_tell_the_epochs(
 
     Otherwise the mean and the largest number differ.
     """
-    assert {count_responses(n, epoch) for n in lengths} == {1}
+    assert {count_reports_once_per_epoch(n, epoch) for n in lengths} == {1}
     assert {count_epochs(n, epoch) for n in (1, *lengths)} == {1}
-    assert touched - 1 < count_responses(days, epoch) < touched == count_epochs(days, epoch)
+    assert (
+        touched - 1
+        < count_reports_once_per_epoch(days, epoch)
+        < touched
+        == count_epochs(days, epoch)
+    )
     assert count_epochs(days, "life") == 1
 
 

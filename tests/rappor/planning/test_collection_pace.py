@@ -1,4 +1,4 @@
-"""The pace of a collection: reports of each device, and permanent responses behind them."""
+"""The pace of a collection: reports of each device, and epochs with a permanent response each."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ METRIC = Registry.loads(toml_of("page", epoch='"month"', interval='"week"'))["pa
 
 def test_a_new_metric_reports_daily_in_a_quarter() -> None:
     """Without an option each device reports once."""
-    assert choose_pace(None, is_bare=False) == CollectionPace(interval="day", epoch="quarter")
+    assert choose_pace(None, has_instantaneous_noise=True) == CollectionPace(
+        interval="day", epoch="quarter"
+    )
 
 
 def test_a_metric_has_its_own_pace_and_options_replace_it() -> None:
     """The interval and the epoch are replaced one by one."""
-    assert choose_pace(METRIC, is_bare=False).interval == "week"
-    pace = choose_pace(METRIC, is_bare=False, interval="day", days=60)
+    assert choose_pace(METRIC, has_instantaneous_noise=True).interval == "week"
+    pace = choose_pace(METRIC, has_instantaneous_noise=True, interval="day", days=60)
     assert (pace.epoch, pace.mean_reports, pace.epochs) == ("month", 60, 2)
 
 
 def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None:
     """A device that reports once in an epoch draws its day."""
-    pace = choose_pace(None, is_bare=True, epoch="quarter", days=30)
+    pace = choose_pace(None, has_instantaneous_noise=False, epoch="quarter", days=30)
     assert pace.is_once
     assert pace.share_of_devices == pytest.approx(30 / 91.3125)
     assert pace.reports_per_device == 1
@@ -35,11 +37,17 @@ def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None
     ("options", "said"),
     [
         (
-            {"is_bare": True, "interval": "day"},
+            {"has_instantaneous_noise": False, "interval": "day"},
             "interval must be epoch where both losses are equal",
         ),
-        ({"is_bare": True, "epoch": "life"}, "epoch must be year, quarter or month"),
-        ({"is_bare": True, "reports_per_device": 2}, "reports_per_device must be 1"),
+        (
+            {"has_instantaneous_noise": False, "epoch": "life"},
+            "epoch must be year, quarter or month",
+        ),
+        (
+            {"has_instantaneous_noise": False, "reports_per_device": 2},
+            "reports_per_device must be 1",
+        ),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, object], said: str) -> None:
@@ -51,5 +59,5 @@ def test_contradictions_are_refused(options: dict[str, object], said: str) -> No
 @pytest.mark.parametrize(("days", "reports"), [(None, None), (None, 30), (30, None)])
 def test_a_whole_number_of_reports_is_an_integer(days: int | None, reports: int | None) -> None:
     """JSON has 30 and not 30.0."""
-    pace = choose_pace(None, is_bare=False, days=days, reports_per_device=reports)
+    pace = choose_pace(None, has_instantaneous_noise=True, days=days, reports_per_device=reports)
     assert isinstance(pace.reports_per_device, int)
