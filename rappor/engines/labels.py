@@ -17,8 +17,8 @@ from rappor.base.text_lines import read_whole_number
 Labels = Mapping[str, str | None]
 """Text of each column that folders give, or None for null."""
 
-NUMBERS: Final = ("format", "cohort")
-"""Columns that contain whole numbers."""
+INTEGER_COLUMNS: Final = ("format", "cohort")
+"""Names of the columns that contain whole numbers. All other columns contain text."""
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """Text by which engines write null in the name of a folder."""
@@ -51,14 +51,17 @@ def with_labels(batch: Any, labels: Labels, wanted: Sequence[str]) -> Any:
     for name in wanted:
         if name in labels and name not in batch.schema.names:
             column = pa.repeat(pa.scalar(labels[name], pa.string()), batch.num_rows)
-            batch = batch.append_column(name, read_numbers(column) if name in NUMBERS else column)
+            batch = batch.append_column(
+                name, read_numbers(column) if name in INTEGER_COLUMNS else column
+            )
     return batch
 
 
 def read_numbers(column: Any) -> Any:
     """Convert a column of text to int64. Text that is not a whole number becomes null.
 
-    Any spelling of a whole number is read, such as 1e+05. A null is refused later by its reason.
+    Any spelling of a whole number is read, such as 1e+05. The check of reports later refuses a row
+    whose number is null.
     """
     import pyarrow as pa  # noqa: PLC0415  # an extra
 

@@ -26,8 +26,8 @@ import pyarrow.csv
 from rappor.base.arrow import open_parquet
 from rappor.base.errors import FileError, ReportError
 from rappor.engines.files import ReportFile, is_packed, open_text
-from rappor.engines.json_rows import fill, json_rows
-from rappor.engines.labels import NUMBERS, read_numbers, with_labels
+from rappor.engines.json_rows import json_rows, replace_nulls_by_labels
+from rappor.engines.labels import INTEGER_COLUMNS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
 
 _ROWS: Final = 1 << 18
@@ -283,7 +283,7 @@ def _split_fields(line: str) -> list[str]:
 
 def _convert_text(name: str, column: Any) -> Any:
     """Convert a column of bytes into whole numbers, labels or bits, by its name."""
-    if name in NUMBERS:
+    if name in INTEGER_COLUMNS:
         return read_numbers(column)
     if name == "bits":
         return _view_as_text(column)
@@ -312,7 +312,7 @@ def _read_json(
             refuse("malformed", n_malformed)
         for name in set(wanted) & set(part.file.labels):
             label = pa.scalar(part.file.labels[name], pa.string())
-            table = fill(table, name, pa.repeat(label, len(table)))
+            table = replace_nulls_by_labels(table, name, pa.repeat(label, len(table)))
         yield from table.to_batches()
 
 
