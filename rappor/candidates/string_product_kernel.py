@@ -32,9 +32,12 @@ def continue_prefixes(
     length : number of characters after the prefix.
     """
     n = stop - start
-    widest = int((characters.ends - characters.starts).max(initial=0))
-    longest = int((prefixes.ends - prefixes.starts).max(initial=0)) + length * widest
-    data = np.empty(n * longest, dtype=np.uint8)
+    # Lengths in bytes of UTF-8. The array `data` has room for n strings of the largest possible
+    # length. The compiled loop fills the first bytes, up to the end of the last string.
+    max_character_bytes = int((characters.ends - characters.starts).max(initial=0))
+    max_prefix_bytes = int((prefixes.ends - prefixes.starts).max(initial=0))
+    max_string_bytes = max_prefix_bytes + length * max_character_bytes
+    data = np.empty(n * max_string_bytes, dtype=np.uint8)
     starts, ends = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     _write_strings(
         (prefixes.data, prefixes.starts, prefixes.ends),

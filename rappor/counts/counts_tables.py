@@ -38,8 +38,9 @@ row."""
 
 _FORMAT_KEY: Final = b"rappor.format"
 _FORMAT: Final = b"1"
-"""Number of the format, equal to the number in the first line of a counts file. A new meaning of
-the bits needs a new number."""
+"""Number of the format, equal to the number in the first line of a counts file. The format gets a
+new number if the protocol changes which bits a value sets, because counts of different rules must
+not be added or decoded together."""
 
 _SHOWN_COLUMNS: Final = 8
 """Largest number of headings that an error message lists, so that the message fits a terminal. A
@@ -105,12 +106,14 @@ def read_csv(
     try:
         headings = [heading.strip(WHITE_SPACE).lower() for heading in next(rows, [])]
         has_squares = _SQUARES_COLUMN in headings
-        columns += [_SQUARES_COLUMN] * has_squares
+        if has_squares:
+            columns.append(_SQUARES_COLUMN)
         indices = _find_columns(headings, columns)
         for row in rows:
-            j, n, *bits = _parse_row(row, columns, indices, params)
+            # Numbers of the row: the cohort, its reports, k bit counts, and perhaps the squares.
+            j, n, *row_bit_counts = _parse_row(row, columns, indices, params)
             if has_squares:
-                row_squares = bits.pop()
+                row_squares = row_bit_counts.pop()
                 if squares not in (None, row_squares):
                     raise ReportError(
                         f"{_SQUARES_COLUMN} must be the same in every row, got {row_squares}"
@@ -118,7 +121,7 @@ def read_csv(
                 squares = row_squares
             if cohort_reports[j] >= 0:
                 raise ReportError(f"cohort must come once, got {j} twice")
-            bit_counts[j], cohort_reports[j] = bits, n
+            bit_counts[j], cohort_reports[j] = row_bit_counts, n
     except (ReportError, csv.Error) as error:
         raise FileError(path, str(error), line=max(rows.line_num, 1)) from None
     missing = np.flatnonzero(cohort_reports < 0)
@@ -164,14 +167,14 @@ def _parse_row(row: list[str], columns: list[str], indices: list[int], params: P
         remedy = "" if row else ": the line is blank, remove it"
         raise ReportError(f"fields must number {len(columns)}, got {len(row)}{remedy}")
     numbers = [_parse_cell(name, row[index]) for name, index in zip(columns, indices, strict=True)]
-    cohort, n, *bits = numbers
+    cohort, n = numbers[:2]
     if cohort >= params.m:
         raise ReportError(f"cohort must be in [0, {params.m - 1}], got {cohort}")
-    # A column "squares" comes after the k bits.
-    bits = bits[: params.k]
-    if max(bits) > n:
-        i = next(i for i, count in enumerate(bits) if count > n)
-        raise ReportError(f"bit_{i} must be at most the reports, got {bits[i]} ones of {n}")
+    # The row may contain the squares after the k bit counts.
+    bit_counts = numbers[2 : 2 + params.k]
+    if max(bit_counts) > n:
+        i = next(i for i, count in enumerate(bit_counts) if count > n)
+        raise ReportError(f"bit_{i} must be at most the reports, got {bit_counts[i]} ones of {n}")
     return numbers
 
 
@@ -228,7 +231,7 @@ def parse_arrow_table(
     if (number := metadata.get(_FORMAT_KEY, b"none")) != _FORMAT:
         raise ReportError(
             f"the schema's metadata must name format {_FORMAT.decode()}, got "
-            f"{number.decode(errors='replace')}: counts of other formats mean other bits"
+            f"{number.decode(errors='replace')}: the bits of another format stand for other values"
         )
     params = Params.from_json(metadata[_PARAMS_KEY].decode(errors="replace"))
     table = _drop_fingerprints(table, params)

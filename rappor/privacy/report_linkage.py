@@ -29,8 +29,9 @@ from rappor.privacy.recognition import (
 from rappor.protocol.params import Params
 
 REPORTS: Final = (1, 2, 5, 20)
-"""Numbers of reports in each of two sets for which `linkability` computes a probability. A
-convention: one report, the first days of a daily metric, and most of a month."""
+"""Default numbers of reports in a set. The observer compares two sets of the same size, and
+`linkability` computes a probability for each size. A convention: one report, the first days of a
+daily metric, and most of a month."""
 
 _MOST_IN_A_SET: Final = 1000
 """Largest number of reports in a set, almost three years of daily reports. The limit bounds the
@@ -64,8 +65,9 @@ class Linkability:
     """Measures of how well reports of one device can be linked within one scope.
 
     A report names its cohort, so an observer compares a device only with the devices of its cohort.
-    Strings of two devices are assumed to differ. Under other encodings all devices are assumed to
-    have the same value.
+    If values are strings, all devices are assumed to have different strings. If values are
+    categories, numbers or booleans, all devices are assumed to have the same value, so only the
+    permanent noise distinguishes them.
 
     Attributes
     ----------
@@ -132,15 +134,19 @@ def linkability(
         Recognition(reports=None, probability=recognition_limit(params, cohort_devices))
     )
     if params.response.is_exclusive:
-        # The response is one bucket, of `items` own buckets and k - items other buckets.
+        # Case: generalized randomized response. The permanent response names one of k buckets. Each
+        # of the n buckets of the device's value is named with probability q*, and each of the other
+        # k - n buckets with probability p*. The entropy of the named bucket is the sum of
+        # -P log2 P over all buckets.
         n = params.items
         permanent_bits = -n * params.q_star * math.log2(params.q_star)
         permanent_bits -= (params.k - n) * params.p_star * math.log2(params.p_star)
     else:
-        # Given the value, the permanent bits are independent, so their entropies add: k - n_true
-        # true zeros and n_true true ones.
-        zeros = (params.k - n_true) * _entropy(params.f1)
-        permanent_bits = zeros + n_true * _entropy(params.f0)
+        # Given the value, the permanent bits are independent, so their entropies add. n_true bits
+        # of the value are 1, and each becomes a permanent 0 with probability f0. The other bits are
+        # 0, and each becomes a permanent 1 with probability f1.
+        entropy_of_zeros = (params.k - n_true) * _entropy(params.f1)
+        permanent_bits = entropy_of_zeros + n_true * _entropy(params.f0)
     return Linkability(
         devices=devices,
         cohort_devices=cohort_devices,
@@ -167,7 +173,8 @@ def reports_to_recover(params: Params) -> int | None:
 
     The observer guesses every permanent bit from its number of ones in n reports. Before the
     reports, 0 and 1 are equally likely. The result is the smallest n for which all k guesses are
-    right with probability 0.99. The loss of the value stays at most epsilon_inf.
+    right with probability 0.99. The permanent response is itself noisy. So even an observer who
+    recovers all its bits learns about the value at most the privacy loss epsilon_inf.
 
     Returns
     -------

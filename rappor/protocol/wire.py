@@ -17,8 +17,9 @@ The parser trusts nothing:
 - Two byte strings never parse to the same upload, except by the order of keys and by white space.
   Lenient parsers would accept a second spelling, such as base64 with spare bits.
 
-An error message depends on the parameters and never on the received bytes. Messages therefore enter
-logs safely, and a collector can count refusals by them.
+An error message depends on the parameters and contains no received text, except the three names of
+constants that Python reads and JSON lacks: NaN, Infinity and -Infinity. Messages therefore enter
+logs safely, and a collector can count refusals by their messages.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class Report:
     metric : name of the metric.
     params : fingerprint of the parameter set, 16 hex digits.
     cohort : cohort of the device, in [0, m).
-    bits : packed noisy bits, ceil(k/8) bytes. They are hidden from `repr`, because a log of many
-        reports of a device would undo the instantaneous noise.
+    bits : packed noisy bits, ceil(k/8) bytes. `repr` omits them, so that logs do not contain them.
+        Each report adds new noise to the permanent response of its device. From a log of many
+        reports of one device, a reader could average this noise away.
 
     Examples
     --------
@@ -74,7 +76,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    r"""An upload: the reports of one request. A device sends one report in each upload.
+    r"""An upload: the reports of one request.
+
+    A device sends one report in each upload, because several reports in one upload would be known
+    to come from one device. Tools that act for many devices may send more.
 
     Attributes
     ----------
@@ -116,7 +121,7 @@ def parse_upload(data: bytes, lookup: ParamsLookup) -> tuple[str, list[Report | 
 
     Parameters
     ----------
-    data : the received bytes, without content coding.
+    data : the received bytes, uncompressed. The collector has already undone gzip.
     lookup : returns the parameter set of a metric and a fingerprint, or None.
 
     Returns
@@ -258,8 +263,9 @@ def parse_report(entry: Any, lookup: ParamsLookup) -> Report:
     ------
     ReportError
         The entry is not a report. `code` is the kind of fault: "malformed", "unknown" parameters,
-        "cohort" outside [0, m), wrong "length" of the bits, non-zero "padding", or a "popcount"
-        that no device sends under the parameters.
+        "cohort" outside [0, m), wrong "length" of the bits, non-zero "padding" after the last bit,
+        or a "popcount" (number of ones) that no device sends under the parameters. Example: a
+        report of generalized randomized response must have exactly one 1.
     """
     _check_keys("a report", entry, _REPORT_KEYS)
     metric, fingerprint, cohort = entry["metric"], entry["params"], entry["cohort"]

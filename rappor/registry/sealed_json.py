@@ -1,9 +1,14 @@
 """The registry as JSON with a seal, for devices in other languages.
 
-All numbers except the total are integers, so that every language reads the same numbers: shares and
-probabilities are thresholds of 32-bit coins. The seal is the SHA-256 of the text without the seal.
-A reader that verifies the seal knows that this program wrote the file, and needs no second set of
-checks. The seal is no signature: it detects changes by mistake.
+The registry contains the metrics and the total, the privacy budget of a device for a calendar year.
+All numbers except the total are integers, so that every language reads the same numbers. A
+probability is therefore written as its threshold, the integer nearest to 2^32 times the
+probability. A device draws a coin (a uniform 32-bit integer), and the event happens if the coin is
+less than the threshold. Example: the probability 0.25 is written as 1073741824.
+
+The seal is the SHA-256 of the text without the seal. If the seal is right, this program has checked
+the metrics and written the file, so a device need not repeat the checks of the metrics. The seal is
+no signature: it detects changes by mistake, but anybody can compute a new seal.
 """
 
 from __future__ import annotations
@@ -27,14 +32,15 @@ def format_sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
 
     Parameters
     ----------
-    registry : the metrics and the total.
+    registry : the metrics and the total, in nats.
     notices : the privacy notice of each metric, by name.
 
     Returns
     -------
-    JSON without a line end. The total is a text, as ECMAScript writes numbers, or "Infinity"
-    because JSON has no infinite number.
+    JSON without a line end. The total is a text in the form in which ECMAScript writes numbers. An
+    infinite total is the text "Infinity", because JSON has no infinite number.
     """
+    # `format_edge` writes the edges of buckets in the form of ECMAScript, and here the total.
     document = {
         "v": 1,
         "total": "Infinity" if math.isinf(registry.total) else format_edge(registry.total),
@@ -53,7 +59,8 @@ def _format_metric(metric: Metric, notice: str) -> _Document:
         "epoch": metric.epoch,
         "interval": metric.interval,
         "durable": metric.durable,
-        # JavaScript compares 32-bit coins with this integer, so both devices decide alike.
+        # The threshold of the coin by which a device decides whether it takes part in the metric.
+        # Devices in Python and in JavaScript with the same secret thus decide in the same way.
         "sampling_rate": compute_threshold(metric.sampling_rate),
         "params": json.loads(metric.params.to_json()),
         "fingerprint": metric.fingerprint,
@@ -65,7 +72,12 @@ def _format_metric(metric: Metric, notice: str) -> _Document:
 
 
 def _format_parts(metric: Metric) -> list[_Document]:
-    """Format each part with its fingerprint. The last part takes the rest and has no threshold."""
+    """Format each part with its fingerprint.
+
+    A part is the piece of a string that a device reports, such as its first two letters. A coin of
+    the device chooses the part. The last part has no threshold, because all devices that have
+    chosen no earlier part report the last part.
+    """
     return [
         {"name": part.name}
         | ({} if part.share is None else {"threshold": part.threshold})

@@ -2,9 +2,16 @@
 
 A comparison contains the shares of the same strings in several samples: periods, segments (groups
 of devices with the same public properties) or collections. A row of a comparison is one string in
-one contrast, such as "the second sample minus the first". Examples of the sentence: "duckduckgo
-rose from 12.1 % to 14.3 % and qwant is gone: 3.1 % in the first weeks." and "No share changed
-significantly."
+one contrast, such as "the second sample minus the first". A row contains two shares, "before" and
+"after":
+
+    samples                  before                            after
+    two samples              share in the baseline             share in the sample
+    periods of a trend       mean share of the first third     mean share of the last third
+    segments                 share in all other segments       share in the segment
+
+Examples of the sentence: "duckduckgo rose from 12.1 % to 14.3 % and qwant is gone: 3.1 % in the
+first weeks." and "No share changed significantly." Pages contain the sentence as HTML.
 """
 
 from __future__ import annotations
@@ -17,19 +24,19 @@ from rappor.reporting.markup import Markup, breakable, join, shorten, tag
 from rappor.reporting.numbers import format_share
 from rappor.reporting.plots import sort_changes
 
-_NAMED: Final = 3
+_MAX_NAMED_CHANGES: Final = 3
 """Largest number of changes that a sentence names. Further changes are counted, so that the
 sentence stays readable."""
 
-_THIRDS: Final = 3
+_TREND_PARTS: Final = 3
 """Number of equal parts into which the periods of a trend are divided. The mean of the first part
 and the mean of the last part are the shares before and after."""
 
 _VERBS: Final = {
     "rise": "rose from {before} to {after}",
     "fall": "fell from {before} to {after}",
-    "newcomer": "is new: {after}{late}",
-    "leaver": "is gone: {before}{early}",
+    "newcomer": "is new: {after}{time_after}",
+    "leaver": "is gone: {before}{time_before}",
     "more": "is more common in {name} ({after}) than elsewhere ({before})",
     "less": "is less common in {name} ({after}) than elsewhere ({before})",
 }
@@ -39,7 +46,8 @@ _VERBS: Final = {
 def format_string(text: str) -> Markup:
     """Return a string of a device as a part of a sentence.
 
-    The element `bdi` isolates the direction of its script from the sentence.
+    The string may be written from right to left, as in Arabic. The element `bdi` prevents that a
+    browser then also reorders the words of the sentence around the string.
     """
     return tag("bdi", breakable(shorten(text, 60)))
 
@@ -52,14 +60,20 @@ def describe_changes(comparison: Comparison) -> Markup:
         # sentence names each string once.
         rows = [row for row in rows if row["direction"] == "more"]
     if not rows:
-        is_over_time = comparison.primary and comparison.by != "segment"
-        return join("No share changed significantly." if is_over_time else "")
-    # The contrast of a segment has the name "... against the rest". The sentence needs the segment.
+        # Case: one sample only, or one period with reports. Nothing was compared, so the sentence
+        # is empty. It is also empty for segments, which do not change.
+        has_compared = comparison.primary and comparison.by != "segment"
+        return join("No share changed significantly." if has_compared else "")
+    # The contrast of a segment has the name "... against the rest", but the sentence needs the name
+    # of the segment.
     names = {
         f"{sample.name} against the rest": _name_segment(sample) for sample in comparison.samples
     }
     rows = [row | {"name": names.get(row["name"], row["name"])} for row in rows]
-    return join(name_changes(rows, comparison, include_names=len(comparison.primary) > 1), ".")
+    # `primary` contains the contrasts that answer the question of the comparison. With one of them,
+    # every change belongs to it, and the sentence need not name it.
+    has_several_contrasts = len(comparison.primary) > 1
+    return join(name_changes(rows, comparison, include_names=has_several_contrasts), ".")
 
 
 def name_changes(
@@ -73,9 +87,12 @@ def name_changes(
     comparison : the comparison of the rows.
     include_names : True to add the name of the contrast to each change.
     """
-    parts = [_describe_change(row, comparison, include_name=include_names) for row in rows[:_NAMED]]
-    if len(rows) > _NAMED:
-        parts.append(join(f"{len(rows) - _NAMED:,} more changed"))
+    parts = [
+        _describe_change(row, comparison, include_name=include_names)
+        for row in rows[:_MAX_NAMED_CHANGES]
+    ]
+    if len(rows) > _MAX_NAMED_CHANGES:
+        parts.append(join(f"{len(rows) - _MAX_NAMED_CHANGES:,} more changed"))
     pieces = [piece for part in parts for piece in (part, ", ")][:-1]
     if len(parts) > 1:
         pieces[-2] = join(" and ")
@@ -92,23 +109,25 @@ def _describe_change(
 ) -> Markup:
     """Return a clause about the change of one string."""
     error, direction, name = row["std_error"], row["direction"], row["name"]
-    early, late = _name_ends(comparison)
+    time_before, time_after = _name_times(comparison)
     words = _VERBS[direction].format(
         before=format_share(row["before"], error),
         after=format_share(row["after"], error), name=name,
-        early=early, late=late,
+        time_before=time_before, time_after=time_after,
     )  # fmt: skip
     contrast = f" ({name})" if include_name and direction not in ("more", "less") else ""
     return join(format_string(row["candidate"]), f" {words}{contrast}".replace(" %", "\u00a0%"))
 
 
-def _name_ends(comparison: Comparison) -> tuple[str, str]:
-    """Return the times of the shares before and after, as ends of clauses.
+def _name_times(comparison: Comparison) -> tuple[str, str]:
+    """Return the times of the shares "before" and "after" in words, each with a leading space.
 
-    The first text follows the share of a string that is gone, the second the share of a new string.
+    Example: " in the first weeks" and " in the last weeks". The first text follows the share of a
+    string that is gone, and the second text follows the share of a new string.
     """
     if comparison.by == "sample":
         return " before", ""
-    has_several = sum(sample.reports > 0 for sample in comparison.samples) >= 2 * _THIRDS
-    periods = f"{comparison.by}s" if has_several else comparison.by
+    # From six periods with reports on, a third contains two or more periods: a plural.
+    n_periods = sum(sample.reports > 0 for sample in comparison.samples)
+    periods = f"{comparison.by}s" if n_periods >= 2 * _TREND_PARTS else comparison.by
     return f" in the first {periods}", f" in the last {periods}"

@@ -32,27 +32,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SampleInputs(CountInputs):
-    """Options for files of counts that are compared. A sample is one column of the comparison."""
+    """Options for files of counts that are compared.
+
+    A sample is a group of counts whose shares are compared with those of other groups: a period, a
+    segment (devices with the same public properties) or a metric. The collections of a sample are
+    its `Counts`: one for each parameter set.
+    """
 
     def read_samples(self) -> tuple[dict[str, list[Counts]], Candidates | None]:
-        """Read the samples by their names, and the candidates if the encoding hashes strings."""
+        """Read the samples by their names, and the candidates.
+
+        The candidates are None if the encoding has one bit for each category, because the
+        categories are then the candidates.
+        """
         samples = self._read_periods() if len(self.paths) == 1 else self._read_files()
-        checked = list(samples.values())
-        metrics = {counts.metric for sample in checked for counts in sample} - {""}
+        # `self.candidates` refuses a sample with fewer reports than its metric demands.
+        checked_samples = list(samples.values())
+        # Counts without a metric's name, such as CSV tables, belong to any metric.
+        metrics = {counts.metric for sample in checked_samples for counts in sample} - {""}
         if len(metrics) > 1:
-            # Case: samples of two metrics, which have two minimums of reports and two lists of
-            # candidates. The metric of the first sample, the baseline, is used.
-            checked = checked[:1]
-        return samples, self.candidates(*checked)
+            # Case: samples of two metrics. Each metric has its own minimum of reports and its own
+            # list of candidates. Only the first sample is checked against its metric, and the
+            # candidates of that metric are used for all samples.
+            checked_samples = checked_samples[:1]
+        return samples, self.candidates(*checked_samples)
 
     def read_segments(self) -> tuple[list[Counts], Candidates | None]:
-        """Read the counts of segments. Each segment must have the metric's minimum of reports."""
+        """Read the counts of segments, and the candidates as for `read_samples`."""
         counts = [collection for collection in self.read() if collection.n_reports]
         if not counts:
             raise DecodeError("counts must have at least 1 report, got 0")
         samples: dict[Segment, list[Counts]] = {}
         for collection in counts:
             samples.setdefault(collection.params.segment, []).append(collection)
+        # Each segment is checked separately, so a segment below the metric's minimum number of
+        # reports is refused even if all segments together have enough reports.
         return counts, self.candidates(*samples.values())
 
     def _read_files(self) -> dict[str, list[Counts]]:
@@ -97,8 +111,9 @@ def compare(
     device_correlation: float | None = option_field(
         "SHARE",
         "Correlation of the device noise of two samples: 0 if no device reports in both, 1 if the "
-        "same devices report equally often in both. Default: unknown; the standard errors then "
-        "come from the variance of the bits.",
+        "same devices report equally often in both. Device noise is the error that comes from the "
+        "values and the permanent responses of the devices. Default: the correlation is unknown, "
+        "and the standard errors are estimated from the variance of the bits.",
     ),
     baseline: str = option_field(
         ["first", "previous"],
@@ -124,9 +139,9 @@ def compare(
     that was pulled by day, week or month contains one sample for each.
 
     Differences are estimated bit by bit, so strings that did not change cancel out, even if they
-    are not candidates. Each difference has an interval, and --level limits false changes. A
-    newcomer is detected in a sample but not in the baseline, and a leaver in the baseline but not
-    in the sample.
+    are not candidates. Each difference has an interval. --level limits how many strings without a
+    change are shown as changed. A newcomer is detected in a sample but not in the baseline, and a
+    leaver in the baseline but not in the sample.
 
     With --by, COUNTS are files of `rappor pull --segments`, for a metric with public properties.
     Each segment is decoded separately and compared with all others together. The command refuses
@@ -135,8 +150,8 @@ def compare(
     from rappor.comparison.compare_samples import compare_samples
     from rappor.comparison.compare_segments import compare_segments
 
-    with Slow() as slow:
-        shared: dict[str, Any] = {"error_control": detection, "progress": slow}
+    with Slow() as progress:
+        shared_args: dict[str, Any] = {"error_control": detection, "progress": progress}
         if by is not None:
             refuse_options("--by", "device_correlation", "baseline")
             counts, candidates = inputs.read_segments()
@@ -144,8 +159,9 @@ def compare(
                 counts,
                 candidates,
                 dimension=None if by == "all" else by,
+                # complete: the registry states that every value is in one of the categories.
                 complete=inputs.is_complete(counts),
-                **shared,
+                **shared_args,
             )
         else:
             samples, candidates = inputs.read_samples()
@@ -155,6 +171,6 @@ def compare(
                 device_correlation=device_correlation,
                 baseline=baseline,
                 complete=all(inputs.is_complete(sample) for sample in samples.values()),
-                **shared,
+                **shared_args,
             )
     write_outputs(comparison, output, include_all=show_all)

@@ -21,8 +21,12 @@ from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import extract_part
 
 DEFAULT_LAYOUT: Final = "rappor-1"
-"""Name of the hash layout of protocol version 1, which `hash_to_bits` computes. The name of any
-other layout is part of the fingerprint."""
+"""Name of the hash layout of protocol version 1, which `hash_to_bits` computes.
+
+A hash layout is the rule from a string and a cohort to bits. Devices support this layout only.
+Counts of other software, such as google/rappor, have other layouts. The name of any other layout is
+part of the fingerprint, so counts of two layouts never mix.
+"""
 
 DIGEST_BYTES: Final = 16
 """Length of the SHA-256 prefix that MurmurHash3 hashes, in bytes. Two strings with equal prefixes
@@ -56,7 +60,11 @@ class Bloom(Encoding):
         return extract_part(self.params.part, normalize(self.params.normalize, value))
 
     def is_representable(self, value: object) -> bool:
-        """Return whether normalizing keeps any text; without a normalizer every text fits."""
+        """Return whether the normalized text contains at least one character.
+
+        Example: a normalizer of host names reduces a text without a host to the empty text. Without
+        a normalizer every text is representable, also the empty text.
+        """
         return self.params.normalize == "none" or normalize(self.params.normalize, value) != ""
 
     @property
@@ -65,17 +73,23 @@ class Bloom(Encoding):
         return range(1, min(self.params.h, self.params.k) + 1)
 
     def compute_largest_loss(self, up: float, down: float) -> float:
-        """Return the privacy loss between two Bloom filters of 1 to h bits each, in nats.
+        """Return the privacy loss between two Bloom filters of 1 to h set bits each, in nats.
 
-        Two filters differ most if they are disjoint: h bits in each direction, loss h (up + down)
-        ([EPK14] Theorem 1). Disjoint filters of h bits exist if k >= 2 h. The paper does not treat
-        fewer bits. Then the larger filter has min(h, k - 1) bits, and the other filter has the
-        remaining bits, at least one.
+        Two filters differ most if no bit is set in both. If k >= 2 h, both can have h set bits, and
+        the loss is h (up + down) ([EPK14] Theorem 1). The paper does not treat k < 2 h. In this
+        case the larger filter has min(h, k - 1) set bits, and the smaller filter has the remaining
+        bits, at least one.
+
+        Parameters
+        ----------
+        up : largest loss of one bit that only the first value sets, in nats.
+        down : largest loss of one bit that only the second value sets, in nats.
         """
-        # k = 3, h = 2: one filter may have 2 bits and the other the remaining 1.
-        more = min(self.params.h, self.params.k - 1)
-        fewer = min(self.params.h, self.params.k - more)
-        return max(more * up + fewer * down, fewer * up + more * down)
+        # Example: k = 3 and h = 2. One filter has 2 set bits, and the other filter has 1.
+        n_larger = min(self.params.h, self.params.k - 1)
+        n_smaller = min(self.params.h, self.params.k - n_larger)
+        # Either value may have the larger filter.
+        return max(n_larger * up + n_smaller * down, n_smaller * up + n_larger * down)
 
     @property
     def description(self) -> str:
@@ -96,10 +110,12 @@ def check_can_hash(params: EncodingParams) -> None:
 def hash_to_bits(value: bytes, cohort: int, params: EncodingParams) -> list[int]:
     """Return the bit index of each hash function. Some indices may be equal.
 
-    SHA-256 decides which strings are equal. MurmurHash3_x86_32 spreads them over cohorts: hash
-    function j of cohort c has the seed c h + j.
+    Two hashes run one after the other. SHA-256 gives a digest of the string. MurmurHash3_x86_32
+    hashes the digest to a bit: hash function number i = 0 ... h - 1 of cohort j has the seed
+    j h + i.
     """
-    # MurmurHash3 alone can be inverted: anybody could write a string with the bits of another.
+    # MurmurHash3 alone can be inverted, so anybody could construct a string that has the bits of a
+    # chosen string in all cohorts. SHA-256 prevents this.
     digest = hashlib.sha256(value).digest()[:DIGEST_BYTES]
     seeds = range(cohort * params.h, (cohort + 1) * params.h)
     # The product maps a uniform 32-bit integer to 0..k-1 without the bias of a modulo.

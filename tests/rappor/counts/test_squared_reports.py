@@ -1,4 +1,9 @@
-"""Sums of squared reports: exact or upper bounds, for added counts and for known intervals."""
+"""Sums of squared reports, S: the sum over devices of the squared number of a device's reports.
+
+Example: two devices with 3 and 4 reports have S = 9 + 16 = 25. The estimator needs S for the errors
+of repeated reports. A collector does not know devices, so S is often an upper bound. The tests
+compare bounds of added counts, and bounds from the interval of a metric, with exact sums.
+"""
 
 from __future__ import annotations
 
@@ -77,14 +82,21 @@ def test_an_unknown_sum_stays_unknown() -> None:
 
 
 def test_subtracting_keeps_the_bound() -> None:
-    """The difference has at most the old sum, and at most the sum of one device."""
+    """S of a difference has two bounds, and the smaller bound is stored.
+
+    S of the difference is at most S of the counts before the subtraction. If n reports are left,
+    S is also at most n^2, the sum if one device sent all n reports.
+    """
     assert (make_counts(100, 400) - make_counts(40, 40)).sum_squared_reports == 400
     assert (make_counts(100, 400) - make_counts(95, 95)).sum_squared_reports == 25
     assert (make_counts(100, 400) - make_counts(100)).sum_squared_reports == 0
 
 
-def test_devices_are_set_by_either_number() -> None:
-    """A number of devices and of reports per device agree; the sum is rounded up."""
+def test_number_of_devices_or_reports_per_device_gives_the_sum() -> None:
+    """300 reports of 10 devices, and 300 reports with 30 per device, have the same S = 10 * 30^2.
+
+    Ten reports of three devices have S = 10 * (10 / 3), which is rounded up to 34.
+    """
     assert make_counts(300).with_devices(10).sum_squared_reports == 9000
     assert make_counts(300).with_devices(reports_per_device=30).sum_squared_reports == 9000
     assert make_counts(10).with_devices(3).sum_squared_reports == 34
@@ -112,7 +124,7 @@ def test_impossible_devices_are_refused(
 
 @pytest.mark.parametrize("squares", [9, 101, 10.0, True, "10"])
 def test_impossible_squares_are_refused(squares: int) -> None:
-    """The sum of ten reports is an integer from 10 to 100."""
+    """S of ten reports is an integer from 10 (ten devices) to 100 (one device)."""
     with pytest.raises(ReportError, match="squares must be"):
         make_counts(10, squares)
 
@@ -134,12 +146,17 @@ def test_files_store_the_sum_of_squares(tmp_path: Path) -> None:
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
 def test_days_bound_the_squares(days: list[list[bool]]) -> None:
-    """The bound of one report a day holds, and devices that stay reach the bound."""
-    n_days = np.array(days).sum(axis=0)
+    """If a device sends at most one report a day, S is at most the bound of the days.
+
+    S is equal to the bound if the devices of each day are among the devices of every busier day.
+    `days` has an entry for each day and device: whether the device reports on the day.
+    """
+    n_reports = np.array(days).sum(axis=0)
     bound = compute_max_squares_of_days(sum(day) for day in days)
-    assert int((n_days**2).sum()) <= bound
-    nested = np.array([[i < sum(day) for i in range(5)] for day in days]).sum(axis=0)
-    assert int((nested**2).sum()) == bound
+    assert int((n_reports**2).sum()) <= bound
+    # On a day with n reports, devices 0 to n - 1 report.
+    n_nested_reports = np.array([[i < sum(day) for i in range(5)] for day in days]).sum(axis=0)
+    assert int((n_nested_reports**2).sum()) == bound
 
 
 @given(
@@ -152,22 +169,22 @@ def test_interval_and_days_bound_the_squares(
     interval: str, epoch: str, devices: list[set[int]], ends: set[int]
 ) -> None:
     """The bound holds for any days of reports and any division into periods."""
-    start = START
     starts = sorted({0, *ends})
     periods = []
     for first, end in itertools.pairwise([*starts, 31]):
         n = sum(
             first <= day < end for days in devices for day in _choose_days(interval, epoch, days)
         )
-        last = start + datetime.timedelta(days=end - 1)
-        periods.append((start + datetime.timedelta(days=first), last, n))
+        last = START + datetime.timedelta(days=end - 1)
+        periods.append((START + datetime.timedelta(days=first), last, n))
     squares = sum(len(_choose_days(interval, epoch, days)) ** 2 for days in devices)
     assert squares <= compute_max_squares_by_pace(interval, epoch, periods)
 
 
 START = datetime.date(2026, 12, 18)
-"""A Friday, so that weeks begin within the following days. The next year begins on a Friday as
-well."""
+"""First of 31 days. It is a Friday, so that weeks begin within the days. January 1 is the only day
+on which a month, a quarter or a year begins within the days. It is also a Friday, so that an epoch
+begins in the middle of a week."""
 
 
 def _choose_days(interval: str, epoch: str, days: set[int]) -> set[int]:
@@ -175,9 +192,10 @@ def _choose_days(interval: str, epoch: str, days: set[int]) -> set[int]:
     first: dict[tuple[int, ...], int] = {}
     for day in sorted(days):
         date = START + datetime.timedelta(days=day)
+        # Day 1 of `toordinal` is a Monday.
         number = date.toordinal() if interval == "day" else (date.toordinal() - 1) // 7
-        is_new_year = date.year > START.year and epoch != "life"
-        first.setdefault((number, is_new_year), day)
+        is_next_epoch = date.year > START.year and epoch != "life"
+        first.setdefault((number, is_next_epoch), day)
     return set(first.values())
 
 
@@ -210,7 +228,7 @@ def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
     assert compute_max_squares_by_pace("day", "life", [(days[0], days[-1], 3000)]) == 3000 * 30
     weeks = [(day, day, 100) for day in days if day.weekday() == 6]
     assert compute_max_squares_by_pace("week", "life", weeks) == 500 * 5
-    # Other devices report in one of the weeks, on Monday or Tuesday before its Sunday.
+    # 100 other devices report once, on November 2 or 3: Monday and Tuesday of the second week.
     assert (
         compute_max_squares_by_pace("week", "life", [*weeks, (days[1], days[2], 100)])
         == 500 * 5 + 100
@@ -223,17 +241,28 @@ def test_large_squares_are_added_exactly(first: int, second: int) -> None:
     """The result is (sqrt(a) + sqrt(b))^2, rounded up, without rounding errors."""
     total = add_squares(first, second, same_devices=True)
     assert total is not None
+    # cross is the smallest integer that is at least 2 sqrt(a b).
     cross = total - first - second
-    assert (cross - 1) ** 2 < 4 * first * second <= cross**2 or cross == first * second == 0
+    squared_root = 4 * first * second
+    assert squared_root <= cross**2
+    if squared_root:
+        assert (cross - 1) ** 2 < squared_root
+    else:
+        assert cross == 0
 
 
 @pytest.mark.slow
-def test_intervals_cover_if_only_days_and_interval_are_known() -> None:
-    """With 5 % of the devices replaced each day, intervals cover and are 1.23 times as wide."""
+def test_confidence_intervals_cover_shares_if_only_days_and_interval_are_known() -> None:
+    """S is bounded from the days and the reporting interval; 5 % of the devices change each day.
+
+    The confidence intervals contain the true shares. They are 1.23 times as wide as intervals from
+    the true S.
+    """
     names = tuple(f"c{i}" for i in range(20))
     params = Params.profile("balanced", encoding="onehot", categories=names)
     shares = np.array([0.5, 0.3, 0.2] + [0.0] * 17)
     n_runs, n_days, n_covered, ratios = 10, 30, 0, []
+    # Expected S / N. A device that reports on day i reports on day j with probability 0.95^|i - j|.
     true_r = sum(0.95 ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days
     today = datetime.date(2026, 11, 1)
     for seed in range(n_runs):
@@ -251,6 +280,7 @@ def test_intervals_cover_if_only_days_and_interval_are_known() -> None:
         is_covered = (estimates.ci_low <= shares) & (shares <= estimates.ci_high)
         n_covered += int(is_covered.sum())
         ratios += ((estimates.ci_high - estimates.ci_low) / (exact.ci_high - exact.ci_low)).tolist()
-    # The bits of a report are nearly independent, and so are the 200 intervals.
+    # The bits of a report are nearly independent, so the 200 intervals are, too. If each
+    # contains its share with probability 0.94, the test fails with probability 1e-9.
     assert n_covered >= stats.binom.ppf(1e-9, 20 * n_runs, 0.94)
     assert max(ratios) < 1.25

@@ -30,7 +30,10 @@ def seal_registry(*metrics: Metric, total: float = 100.0) -> str:
     ("total", "text"), [(100.0, "100"), (24.5, "24.5"), (1e21, "1e+21"), (math.inf, "Infinity")]
 )
 def test_the_total_is_written_as_in_ecmascript(total: float, text: str) -> None:
-    """The total is a text without a point if it is whole. JSON has no infinite number."""
+    """The total, a device's privacy budget, is a text without a point if it is a whole number.
+
+    An infinite total is the text "Infinity", because JSON has no infinite number.
+    """
     assert json.loads(seal_registry(METRIC, total=total))["total"] == text
 
 
@@ -78,8 +81,8 @@ def test_each_metric_has_its_own_notice() -> None:
     assert notices == [("page", "about page"), ("age", "about age")]
 
 
-def test_the_last_part_takes_the_rest() -> None:
-    """The last part has a fingerprint and no threshold."""
+def test_the_last_part_has_no_threshold() -> None:
+    """All devices that have chosen no earlier part report the last part."""
     metric = dataclasses.replace(METRIC, parts=(Part("prefix:2", 0.25), Part("whole")))
     (entry,) = json.loads(seal_registry(metric))["metrics"]
     fingerprints = [params.fingerprint for params in metric.part_sets]
