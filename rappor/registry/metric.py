@@ -76,7 +76,8 @@ _LONGEST_EPOCH_DAYS: Final[Mapping[str, int]] = {"month": 31, "quarter": 92, "ye
 """Longest length of each epoch that ends, in days."""
 _MIN_RETENTION_DAYS: Final = 14
 """Smallest retention, in days. A device retries an upload for 7 days, and the collector keeps the
-keys of uploads for 14. A smaller value would delete a day whose reports still arrive."""
+deduplication keys of uploads for 14 days. A smaller value would delete a day whose reports still
+arrive."""
 
 _LARGEST: Final = 2**53 - 1
 """Largest integer that every reader of JSON and every database stores exactly."""

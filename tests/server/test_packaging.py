@@ -217,4 +217,4 @@ def test_commands_create_no_database(tmp_path: Path) -> None:
         assert not absent.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.toml", "server.toml"]
     assert run_command("migrate", **named).returncode == 0
-    assert "deleted 0 upload keys" in run_command("prune", **named).stdout
+    assert "deleted 0 deduplication keys" in run_command("prune", **named).stdout

@@ -132,10 +132,10 @@ def close_days(engine: Engine, metric: Metric, today: datetime.date) -> None:
     close_all(engine, rules_of(metric), today)
 
 
-def there(found: T | None) -> T:
-    """Return a value that must not be None."""
-    assert found is not None
-    return found
+def require_found(value: T | None) -> T:
+    """Return the result of a search, and fail if the result is None."""
+    assert value is not None
+    return value
 
 
 def total(engine: Engine, name: str = "page") -> int:

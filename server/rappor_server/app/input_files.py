@@ -1,5 +1,8 @@
 """Input files of a collector: registries, upload keys, stops, TLS certificate.
 
+A stop is the last day until which all devices skip a metric (`ingest/stops.py`). An older registry
+is a registry under which devices that were not updated still report.
+
 The settings name the files, and `serve` reads them at its start and on SIGHUP. `InputFiles` holds
 their texts and parses them. All files are read and checked together. A reload puts all of them in
 force or none, so a collector never runs with a new registry and old keys:
@@ -38,7 +41,7 @@ class InputFiles:
     registry : TOML of the current registry
     older : TOML of each earlier registry whose parameters are still accepted
     keys : upload keys, one `NAME KEY LAST-DAY` a line
-    stops : TOML of stopped metrics, `NAME = DAY`
+    stops : TOML of the last day of each stop, `METRIC = DAY`
     certificate : certificate chain for TLS, in PEM
     private_key : private key of the certificate, in PEM
 
@@ -59,7 +62,8 @@ class InputFiles:
         Parameters
         ----------
         settings : settings with the paths of the files
-        today : day (UTC) by which stops are checked, and metrics are expired or not
+        today : present day (UTC). A stop must end soon after it, and a metric whose last day is
+            before it has expired.
 
         Raises
         ------
@@ -92,7 +96,7 @@ class InputFiles:
         return hashlib.sha256(self.registry.encode()).hexdigest()[:16]
 
     def parse_accepted_params(self, settings: Settings, *, today: datetime.date) -> AcceptedParams:
-        """Return the registry in force, and the parameter sets under which reports are accepted.
+        """Return the current registry, and the parameter sets under which reports are accepted.
 
         Raises
         ------
@@ -179,8 +183,10 @@ def _parse_registries(
         for path, text in zip(paths, texts, strict=True)
     )
     for path, registry in zip(settings.older, older, strict=True):
-        # Every conflict refuses the registry here, also those that `check` calls a warning. The
-        # message names the first conflict.
+        # The first conflict of any level is an error. The command `rappor-server check` shows some
+        # conflicts as warnings only, because they do no harm after reports of the older registry
+        # are no longer accepted. Here the settings name the older registry, so its reports are
+        # still accepted.
         for conflict in find_conflicts(registry, current):
             raise ConfigError(f"{settings.registry}, after {path}: {conflict.text}")
     return [current, *older]

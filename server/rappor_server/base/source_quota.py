@@ -9,12 +9,17 @@ three resources, each with a `SourceQuota` of its own:
 | TLS handshakes           | handshake  | `max_source_connections`  | `http/handshakes.py`       |
 | memory of request bodies | byte       | a quarter of `max_bodies` | `base/request_limits.py`   |
 
-Without a quota, 4,100 idle sockets of one address kept every device out for 15 seconds. With a
-fixed quota, 16 addresses with 256 connections each kept every device out. So a source gets less
-while connections are scarce: if more than half of them are taken, at most an eighth of the free
-ones (`limit_scarce`). 16 such addresses then take 2 of 3 connections, and 1 of 3 stays free:
+Why the quota of connections is not a fixed number. A process accepts 4,000 connections
+(`max_connections`), at most 256 of one source (`max_source_connections`).
 
-    taken = 16 * free / 8 = 2 * free
+- In a test without a quota, one address opened 4,100 connections and sent nothing. No device could
+  connect for the 15 seconds until the collector closed the idle connections.
+- With the fixed quota of 256, 16 addresses could still take all connections: 16 * 256 = 4,096.
+- The quota therefore shrinks while connections are scarce, which means that more than half of them
+  are taken. A source then gets at most an eighth of the free connections (`limit_scarce`). If 16
+  addresses take as many connections as they get, a third of all connections stays free:
+
+      taken = 16 * free / 8 = 2 * free
 
 An attacker with thousands of addresses still takes all connections. A firewall or a proxy has to
 limit such an attack.
@@ -37,7 +42,8 @@ network, whose devices share one address, earlier. The number is a convention.""
 def limit_scarce(n_taken: int, n_max: int) -> int | None:
     """Return the most connections of one source while connections are scarce; None otherwise.
 
-    The limit is at least 1, so a device of a new source is never refused while one is free.
+    The limit is at least 1. A device of a new source is therefore never refused while a connection
+    is free.
 
     Parameters
     ----------
@@ -61,7 +67,7 @@ def identify_source(address: str) -> str:
 
     Parameters
     ----------
-    address : text of an address, or a name by which a proxy calls its client
+    address : text of an address, or a name that a proxy gives to its client to hide the address
     """
     try:
         ip = ipaddress.IPv6Address(address)
@@ -95,11 +101,15 @@ class SourceQuota:
     def acquire(self, address: str, n: int = 1, *, limit: int | None = None) -> bool:
         """Count n more units for the source of an address.
 
-        `limit` is a number of units of one source that is smaller than the quota at present, or
-        None.
-
         Returns False, and counts nothing, if the source would exceed its quota. Every success needs
         one call of `release` with the same address and n. A trusted proxy has no limit.
+
+        Parameters
+        ----------
+        address : address of the client
+        n : number of units
+        limit : largest number of units of the source at present, for example the result of
+            `limit_scarce`. It replaces the quota if it is smaller. None if the quota applies.
         """
         source = identify_source(address)
         largest = self._limit if limit is None else min(limit, self._limit)

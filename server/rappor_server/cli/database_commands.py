@@ -109,7 +109,7 @@ def restore(path: Path, **options: Any) -> None:
 @flag("--yes", "Delete even if the clock looks wrong.")
 @add_closing_options
 def prune(*, yes: bool, **options: Any) -> None:
-    """Delete the keys of uploads after 14 days, and sums after the retention of their metric.
+    """Delete deduplication keys after 14 days, and sums after the retention of their metric.
 
     The command also closes the blocks of past days. Run it once a day. It deletes nothing if the
     clock looks wrong: today is more than two days after the last day on which a collector ran,
@@ -131,8 +131,8 @@ def prune(*, yes: bool, **options: Any) -> None:
         if not yes:
             retention.check_clock(engine, utc_today())
         merge_all(engine)
-        keys = retention.prune(engine, today=utc_today())
-    click.echo(f"deleted {format_count(keys, 'upload key')}")
+        n_keys = retention.prune(engine, today=utc_today())
+    click.echo(f"deleted {format_count(n_keys, 'deduplication key')}")
     # The registries are read last. If one is invalid, the keys have been deleted nevertheless.
     registries = read_registries(settings, today=utc_today())
     rules = rules_in_force(registries)

@@ -11,9 +11,11 @@ the client is the last address that is no trusted proxy. An example:
     X-Forwarded-For: 192.0.2.60, [2001:db8::17]:4711
     X-Forwarded-Proto: https
 
-A proxy that sets one of the headers may pass on the other one as the client sent it. A client could
-then choose its address, and evade the limits of its source. If both headers name different clients,
-nobody knows which header the proxy has set, and the request gets 400.
+A proxy that sets only one of the two headers `Forwarded` and `X-Forwarded-For` may pass on the
+other header as the client sent it. A client could then choose its address, and evade the limits
+that the collector applies to each source of requests. (Source: an IPv4 address, or the first 64
+bits of an IPv6 address.) If the two headers name clients of different sources, nobody knows which
+header the proxy has set, and the request gets 400.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from rappor_server.base.source_quota import identify_source
 _PAIR: Final = re.compile(
     r"""[ \t]*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]+)[ \t]*([;,]|$)"""
 )
-"""Pattern of NAME=VALUE and of the separator after it. A value with other characters is quoted."""
+"""Pattern of one pair NAME=VALUE and of the separator after the pair. A value with a space, comma,
+semicolon or quotation mark must stand in quotation marks. A semicolon separates the pairs of one
+element, and a comma separates the elements. Each proxy appends one element."""
 _FOR: Final = b"x-forwarded-for"
 _PROTO: Final = b"x-forwarded-proto"
 
@@ -40,8 +44,10 @@ class _Forwarded(NamedTuple):
 
     Attributes
     ----------
-    addresses : addresses of the client and of the proxies, in the order of the way
-    scheme : scheme by which the last proxy was reached that names one; empty if none does
+    addresses : address of the client, then the addresses of the proxies in the order in which they
+        passed on the request; the text "unknown" for a missing address
+    scheme : "https" or "http", by which the request reached a proxy. If several proxies name a
+        scheme, it is the scheme of the last of them. It is empty if no proxy names a scheme.
     """
 
     addresses: list[str]
@@ -49,7 +55,7 @@ class _Forwarded(NamedTuple):
 
 
 class ForwardedHeaders(ProxyHeadersMiddleware):
-    """Sets the client of a request by the headers of a trusted proxy."""
+    """Middleware that sets the client of a request by the headers of a trusted proxy."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Call the application with the client that the headers name."""
@@ -69,17 +75,21 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
     def _translate(
         self, headers: list[tuple[bytes, bytes]], text: str
     ) -> list[tuple[bytes, bytes]]:
-        """Return headers with the two that uvicorn reads.
+        """Return the headers of a request, with the two headers that uvicorn reads.
 
-        Raises ValueError if `Forwarded` is malformed or names another client.
+        `text` is the content of the header `Forwarded`. A header of uvicorn that the request has
+        already is not changed.
+
+        Raises ValueError if `Forwarded` is malformed, or names a client of another source than
+        `X-Forwarded-For`.
         """
         forwarded = parse_forwarded(text)
         addresses = ", ".join(forwarded.addresses)
-        named = b", ".join(value for name, value in headers if name == _FOR).decode("latin1")
-        if named and self._find_source(named) != self._find_source(addresses):
+        x_addresses = b", ".join(value for name, value in headers if name == _FOR).decode("latin1")
+        if x_addresses and self._find_source(x_addresses) != self._find_source(addresses):
             raise ValueError("Forwarded and X-Forwarded-For must name the same client")
         translated = [*headers]
-        if not named:
+        if not x_addresses:
             translated.append((_FOR, addresses.encode("latin1")))
         if forwarded.scheme and not any(name == _PROTO for name, _ in headers):
             translated.append((_PROTO, forwarded.scheme.encode("latin1")))
@@ -112,7 +122,9 @@ def parse_forwarded(text: str) -> _Forwarded:
         elif name.lower() == "proto":
             scheme = value.lower()
         if separator != ";":
-            # A proxy that does not know or hide its predecessor leaves its address out.
+            # The end of an element. A proxy that does not know the address of its client, or hides
+            # it, may leave `for` out. "unknown" takes the place of the address. Without it, the
+            # last address in the list would be the address of an earlier client.
             addresses.append(address or "unknown")
             address = ""
         position = match.end()

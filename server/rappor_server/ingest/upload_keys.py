@@ -24,8 +24,8 @@ from rappor.base.errors import FileError
 from rappor.base.text_lines import split_lines
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-"""Pattern of the name of a key, which is also the pattern of the name of a metric. Prometheus shows
-the name as a label."""
+"""Pattern of the name of a key, which is also the pattern of the name of a metric. The name is the
+value of a label in the Prometheus counter of uploads, `rappor_key_uploads`."""
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 """Pattern of a day. `date.fromisoformat` also parses weeks such as 2026-W48-1."""
 
@@ -36,7 +36,7 @@ class UploadKey:
 
     Attributes
     ----------
-    name : name of the key in counters. It is not secret.
+    name : name of the key in the Prometheus counter of uploads. It is not secret.
     key : the secret
     last_day : last day (UTC) on which the key is valid, or None if the key has no last day
     """
@@ -97,7 +97,7 @@ class UploadKeys:
 
 def _parse_key(words: list[str]) -> UploadKey | None:
     """Return the key in the words of a line, or None if the line is malformed."""
-    # A file with one key needs no name. Counters show the key as "key".
+    # A file with one key needs no name. The Prometheus counter of uploads shows the name "key".
     if len(words) == 1:
         return UploadKey(name="key", key=words[0].encode())
     name, key, *days = words

@@ -100,7 +100,7 @@ class Metrics:
         )
         self._overdue_key_days = gauge(
             "rappor_overdue_key_days",
-            "Days for which the oldest keys of uploads are due to be deleted by prune",
+            "Days for which deduplication keys are stored too long, because prune has not run",
         )
         self._merged = counter("rappor_merged_uploads", "Uploads that were merged into counters")
         self._duplicates = counter("rappor_duplicate_uploads", "Uploads that were counted before")

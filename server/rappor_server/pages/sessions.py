@@ -62,7 +62,8 @@ _VISIT: Final = "visit"
 """Name of the entry of the session that contains the secret of the visit."""
 _MAX_ATTEMPTS: Final = 10
 """Largest number of failed attempts to sign in from one address in a minute. It is a convention:
-people mistype a token a few times. A larger value lets a stranger use more of the database."""
+people mistype a token a few times. Each attempt is a query to the database. A larger value lets a
+stranger delay the queries of other people for longer."""
 _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked."
 """Sentence for every token that is not valid. It does not reveal whether the token ever was."""
 _OUT_OF_DATE: Final = "This form belongs to another visit. Load the page again."
@@ -85,7 +86,7 @@ class Analyst:
 
     Attributes
     ----------
-    collector : the collector
+    collector : the running server, which has the database, the registry and the results
     token : the read token with which the person signed in
     visit : secret of the visit
     form_token : text that the forms of the page must repeat
@@ -98,7 +99,7 @@ class Analyst:
 
     @property
     def metrics(self) -> list[Metric]:
-        """The metrics of the registry in force that the token allows."""
+        """The metrics of the present registry that the token allows."""
         registry = self.collector.accepted_params.registry
         return [metric for metric in registry.values() if self.token.allows(metric.name)]
 
@@ -151,7 +152,8 @@ def require_form(
     Parameters
     ----------
     handle : does the work of the form, and returns the response
-    max_bytes : largest size of a form with a file
+    max_bytes : largest size of the form in bytes. A form that uploads a file needs a larger value
+        than the default.
     """
 
     async def respond(request: Request) -> Response:
@@ -159,6 +161,7 @@ def require_form(
         analyst = await _find_analyst(request)
         if analyst is None:
             return redirect(SIGN_IN)
+        # `allocation` counts the bytes of the form in the memory that all requests share.
         with analyst.collector.allocate_for_analyst() as allocation:
             form = await read_form(request, allocation, max_bytes=max_bytes)
             if not _has_form_token(request, form):
@@ -195,7 +198,8 @@ async def sign_in(request: Request) -> Response:
     if token is None:
         return _render_sign_in(request, _REFUSED, HTTPStatus.UNAUTHORIZED)
     attempts.take_back(_get_address(request))
-    # A person who signs in again, perhaps with another token, leaves no earlier visit behind.
+    # A person may sign in again without signing out, perhaps with another token. The earlier visit
+    # ends. (`look_up` calls a short function with the database in a thread, here a deletion.)
     await collector.look_up(visits.end, request.session.get(_VISIT, ""))
     return await _begin_visit(request, token.id)
 

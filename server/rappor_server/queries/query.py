@@ -6,23 +6,25 @@
 | `OverviewQuery`, `RankingQuery`, `TrendQuery`,         | a page, and files to download with |
 | `CompareQuery`, `SegmentsQuery` (pages)                | its tables and charts              |
 
-All of them derive from `Query` and contain a `Subject`, so days and candidates are checked in one
-way, and a range without results has one sentence. A query is a frozen record. It is pickled and
-runs in a worker process.
+All of them derive from `Query` and contain a `Subject`. So all queries check days and candidates in
+the same way, and show the same sentence for a range without results. A query is a frozen dataclass.
+It is pickled and runs in a worker process.
 
 Key of a query
 --------------
 A result is computed once and stored under the key of its query (`results`, `result_files`). The key
 is a digest of everything on which the result depends:
 
-    program       another version of the library may compute other numbers
+    library       another version of `rappor` may compute other numbers
     repr(query)   metric, days, error rates and options
     candidates    an operator may edit the file of candidates
-    counts        further release windows may form
+    counts        more reports may be released, or released reports may be deleted
 
-The range of a page's query has days whose counters were moved into blocks. The release windows
-(groups of closed blocks) that are dated on these days never change. The days in the repr therefore
-identify the counts. A query with other days overrides `counts_key`.
+Analysts read counts in release windows (`storage/release_windows.py`). A release window is a sum of
+many reports, has a date, and never changes. Windows with the date D are formed in the night after
+day D, and never later. The query of a page contains only days whose windows were formed. So the
+days in the repr identify the counts, unless windows were deleted (`counts_key`). The query of an
+API request (`EstimatesQuery`) may also contain today or later days. It overrides `counts_key`.
 
 Example: two analysts open the ranking of the same weeks. Both queries have the same key, and the
 result is computed once. An operator edits the file of candidates: the key changes, and the next
@@ -144,11 +146,12 @@ class Subject:
     def select_whole_strings(self, collections: Iterable[Counts]) -> list[Counts]:
         """Return the counts of whole strings, without the counts of prefixes.
 
-        Candidates are whole strings. The counts of a prefix would be decoded as if devices had
-        reported strings of three letters.
+        A metric may have parts: a device then reports a prefix of its string, for example the first
+        three letters, or the whole string. Candidates are whole strings, and no candidate would
+        explain the counts of a prefix.
         """
-        # The whole string is the last part of a metric with parts. A metric without parts has
-        # counts with an empty name of the part.
+        # The whole string is the last part of a metric with parts. The counts of a metric without
+        # parts have an empty text as the name of the part.
         whole = {"", *(part.name for part in self.metric.parts[-1:])}
         return [counts for counts in collections if counts.params.part in whole]
 
@@ -164,8 +167,8 @@ class QueryResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    page : a `ResultPage` as MessagePack; empty for the result of a program
-    files : content of each file, by name for a page, by media type for a program
+    page : a `ResultPage` as MessagePack; empty for a query of the API
+    files : content of each file, by file name for a page, by media type for a query of the API
     """
 
     page: bytes
@@ -198,20 +201,23 @@ class Query(ABC):
         source = self.subject.source
         contents = b"" if source is None else source.read_contents()
         return hash_parts(
-            [_digest_installed_program(), repr(self).encode(), contents, self.counts_key(engine)]
+            [_digest_installed_library(), repr(self).encode(), contents, self.counts_key(engine)]
         )
 
     def counts_key(self, engine: Engine) -> bytes:
         """Return bytes that change with the counts of the query's days.
 
-        The days of a page were moved into blocks, and the windows that are dated on them never
-        change, so the days in the repr identify the counts, and no further bytes are needed. A
-        metric without a minimum (`min_reports = 0`, a trial) has no windows. The number of its
-        reports identifies its counts, because reports are only added.
+        metric with a minimum        the date of its oldest release window
+        metric with min_reports = 0  the number of its reports
+
+        With a minimum, no window is added to the days of a page (see the docstring of the module).
+        Windows are deleted by `forget` and `retention`, always the oldest ones. The date of the
+        oldest window then changes, and a stored result with deleted reports is not shown again.
+
+        A metric with `min_reports` = 0 (a trial) has no windows, and its reports are read as they
+        arrive. Each new report changes the number.
         """
         if self.metric.min_reports:
-            # `forget` and `retention` delete the oldest windows. A stored result would still show
-            # them.
             return f"{find_oldest_window(engine, self.metric.name)}".encode()
         return f"{count_arrived(engine, self.metric.name)}".encode()
 
@@ -239,18 +245,19 @@ def hash_parts(parts: Iterable[bytes]) -> bytes:
 
 
 @functools.cache
-def _digest_installed_program() -> bytes:
-    """Return the digest of the installed library, computed once in a process."""
+def _digest_installed_library() -> bytes:
+    """Return the digest of the installed package `rappor`, computed once in a process."""
     return digest_program(Path(rappor.__file__).parent)
 
 
 def digest_program(folder: Path) -> bytes:
-    """Return a digest of the version and the files of a program.
+    """Return a digest of the version of `rappor` and of the source files in a folder.
 
     The version alone would not be enough. A developer edits files without a new version, and the
     pages would show results of the code before the edit.
     """
-    files = sorted(path for kind in ("*.py", "*.css", "*.js") for path in folder.rglob(kind))
+    patterns = ("*.py", "*.css", "*.js")
+    files = sorted(path for pattern in patterns for path in folder.rglob(pattern))
     return hash_parts([version("rappor").encode(), *(path.read_bytes() for path in files)])
 
 

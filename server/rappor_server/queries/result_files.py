@@ -2,12 +2,15 @@
 
 A result is two files in the folder `results` of the setting `analysis_folder`:
 
-    KEY.files   SHA-256 of the rest, 32 bytes; then MessagePack: contents of files by name
-    KEY.page    SHA-256 of the rest, 32 bytes; then the page as MessagePack, or nothing
+    KEY.files   SHA-256 of the content, 32 bytes; then the content: MessagePack of the files to
+                download, a dict from name to bytes
+    KEY.page    SHA-256 of the content, 32 bytes; then the content: the page as MessagePack. The
+                content is empty for a query of the API, whose result has no page
 
 KEY is the key in hexadecimal digits. The page is written last, so a result with a page is complete.
-A file whose digest differs was damaged, or was written by another version. The file is deleted, and
-its result is computed again. The folder is a cache: an operator may delete it at any time.
+A file whose SHA-256 is wrong was damaged on the disk, or another version of the server wrote it in
+another format. The file is deleted, and its result is computed again. The folder is a cache: an
+operator may delete it at any time.
 
 The time of modification of a file is the time of its last use. The least recently used results are
 deleted first.
@@ -29,8 +32,9 @@ from rappor_server.queries.query import QueryResult
 
 MOST_BYTES: Final = 256_000_000
 """Largest total size of the stored results, in bytes. Beyond it, the least recently used results
-are deleted. With a year of data, the results of one page have up to 0.8 MB. A smaller value makes
-more pages wait for results that were computed before."""
+are deleted. The result of one page with a year of data has up to 0.8 MB, so about 300 of the
+largest results are stored. With a smaller value, an analyst waits more often for a result that was
+computed before and deleted."""
 
 _DIGEST_BYTES: Final = 32
 """Size of a SHA-256 digest in bytes, with which each file begins."""
@@ -49,9 +53,9 @@ class ResultFiles:
         self._n_bytes = n_bytes
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the page of a result; None if the result is not stored.
+        """Return the page of a result as MessagePack; None if the result is not stored.
 
-        The page of a program's result is empty.
+        The result of a query of the API has no page. The method returns empty bytes for it.
         """
         return self._read(self._path(key, _PAGE))
 

@@ -1,12 +1,19 @@
 """Export of released counts to a data lake, as Parquet files.
 
-The files are in partitions: folders named column=value, which engines read as columns.
+Programs such as DuckDB and Spark read all files below a folder as one table. The folders are
+partitions: the name column=value of a folder adds a column to the rows of its files.
 
-    counts/metric=M/first=DAY/last=DAY/FINGERPRINT.parquet    params, cohort, reports, ones
+    folder and file        counts/metric=M/first=DAY/last=DAY/FINGERPRINT.parquet
+    columns of the file    params     fingerprint of the parameter set, which names the file too
+                           cohort     from 0
+                           reports    number of reports of the cohort
+                           ones       number of reports with a 1, for each bit
 
-An export contains the counts that analysts may read, and nothing more: sums of the release windows
-that are dated on the days of the export. Days of two exports must not overlap, because a sum over
-the folder would count them twice. Exports of consecutive days leave out no window.
+An export contains the counts that analysts may read, and nothing more. Analysts read sums of
+release windows only (`storage/release_windows.py`). A release window is a sum of many reports, of
+one or more days, and is dated by the last of these days. An export contains the windows that are
+dated inside its range of days. So exports of consecutive ranges contain each window once. Ranges of
+two exports must not overlap, because a sum over the folder would count windows twice.
 """
 
 from __future__ import annotations
@@ -29,17 +36,18 @@ _DAY: Final = datetime.timedelta(days=1)
 def export_counts(
     engine: Engine, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
 ) -> list[Path]:
-    """Write the released counts of some days, and return the path of each parameter set's file.
+    """Write the released counts of a range of days, one file for each parameter set.
 
-    An export of the same days replaces the files.
+    An export of the same days replaces the files. Returns the paths of the files.
 
     Raises
     ------
     FileError
-        The folder has an export of other days that overlap with these.
+        The folder has an export of another range, and the two ranges overlap.
     RapporError
-        Blocks of these days are not closed yet. Their windows would be in no export, because the
-        next export begins after their dates.
+        Some windows of these days may still be formed: the last day has not ended, or
+        `rappor-server prune` has not run since. A window that is formed later would be in no
+        export, because the next export begins after its date.
     MissingExtraError
         The extra `arrow` is not installed.
     StoreError
@@ -47,10 +55,13 @@ def export_counts(
     """
     base = folder / "counts" / f"metric={metric.name}"
     _check_overlap(base, first, last)
+    # In the night after a day its reports are moved from counters into blocks, and windows are
+    # formed of blocks. `count_due_days` finds counters of days before `today` that were not moved
+    # yet. A metric without a minimum has no windows.
     if metric.min_reports and count_due_days(engine, [metric.name], today=last + _DAY):
         raise RapporError(
-            f"blocks of {metric.name} up to {last} are not closed yet: when the day has ended, "
-            "rappor-server prune closes them"
+            f"reports of {metric.name} up to {last} are not in blocks yet: when {last} has ended "
+            "(UTC), run rappor-server prune"
         )
     written = []
     for counts in read_release(engine, metric, first, last).collections:
@@ -64,9 +75,20 @@ def export_counts(
 
 
 def _check_overlap(base: Path, first: datetime.date, last: datetime.date) -> None:
-    """Raise FileError if a folder has an export of other days that overlap with these."""
+    """Raise FileError if a folder has an export of a different range that overlaps with this one.
+
+    Parameters
+    ----------
+    base : folder of the metric's exports
+    first, last : first and last day of the new export
+    """
     for path in base.glob("first=*/last=*"):
-        exported = [datetime.date.fromisoformat(part.partition("=")[2]) for part in path.parts[-2:]]
-        is_same = exported == [first, last]
-        if not is_same and exported[0] <= last and first <= exported[1]:
-            raise FileError(path, f"it overlaps with {first} to {last}: a day must be there once")
+        names = path.parts[-2:]  # such as ("first=2026-11-01", "last=2026-11-07")
+        other_first, other_last = (
+            datetime.date.fromisoformat(name.partition("=")[2]) for name in names
+        )
+        is_same = (other_first, other_last) == (first, last)
+        if not is_same and other_first <= last and first <= other_last:
+            raise FileError(
+                path, f"the export overlaps with {first} to {last}: a day must be in one export"
+            )

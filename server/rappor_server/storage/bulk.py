@@ -1,8 +1,12 @@
-"""Insertion of many rows at once, the inner loop of a merge.
+"""Bulk insert: many rows of one table by one call.
+
+A merge (`merge.py`) adds the reports of uploads to the counters, and spends most of its time on
+inserts of counters. Blocks and release windows are inserted by the same function.
 
 PostgreSQL gets one statement with an array for each column, because every statement costs a round
-trip. SQLite runs in this process: a prepared statement for each row is faster there than one
-statement with the values of many rows.
+trip to the server. SQLite runs inside this process, where a statement costs no round trip. One
+prepared statement that is executed for each row is faster there than one statement with the values
+of many rows.
 """
 
 from __future__ import annotations
@@ -23,8 +27,11 @@ def insert_rows(
     ----------
     db : a write transaction
     table : the table
-    rows : values in the order of the columns. All values of a column have one type.
-    update : SQL assignments for rows whose primary key exists; by default such rows are skipped
+    rows : values of each row in the order of the table's columns. All values of a column have one
+        type.
+    update : SQL assignments that change the stored row if the table already has a row with the same
+        primary key, such as "reports = excluded.reports", where `excluded` is the new row. With
+        an empty text the stored row stays and the new row is skipped.
     """
     if not rows:
         return
@@ -33,17 +40,22 @@ def insert_rows(
     tail = f"ON CONFLICT ({keys}) DO " + (f"UPDATE SET {update}" if update else "NOTHING")
     columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
     if db.dialect.name == "postgresql":
-        # The arrays need their types: an array of a driver's integers may have another one than the
-        # column.
-        kinds = [column.type.compile(db.dialect) for column in table.columns]
-        arrays = ", ".join(f"%b::{kind}[]" for kind in kinds)  # binary: nothing to escape
-        rows_of = f"SELECT * FROM unnest({arrays})"  # noqa: S608 - our own schema
-        db.exec_driver_sql(f"{head} {rows_of} {tail}", tuple(columns))
+        # Each array is cast to the type of its column. The driver (psycopg) chooses the type of an
+        # array of integers by their size, for example smallint[] for a column of type bigint.
+        types = [column.type.compile(db.dialect) for column in table.columns]
+        # `%b` is psycopg's placeholder for a value in PostgreSQL's binary format. The driver then
+        # does not write a sum of bits (bytes) as a text of escaped bytes.
+        arrays = ", ".join(f"%b::{sql_type}[]" for sql_type in types)
+        select_rows = f"SELECT * FROM unnest({arrays})"  # noqa: S608 - our own schema
+        db.exec_driver_sql(f"{head} {select_rows} {tail}", tuple(columns))
     else:
-        # The statement goes to the driver directly, so the types of SQLAlchemy do not convert days.
+        # The statement goes to the driver (sqlite3) directly. SQLAlchemy does not convert the
+        # values, so a day is converted here to the text that SQLAlchemy's type `Date` stores.
         columns = [
             [day.isoformat() for day in column] if isinstance(column[0], datetime.date) else column
             for column in columns
         ]
-        places = ", ".join("?" * len(columns))
-        db.exec_driver_sql(f"{head} VALUES ({places}) {tail}", list(zip(*columns, strict=True)))
+        placeholders = ", ".join("?" * len(columns))
+        db.exec_driver_sql(
+            f"{head} VALUES ({placeholders}) {tail}", list(zip(*columns, strict=True))
+        )

@@ -1,4 +1,4 @@
-"""The tables of the database: counters, keys of uploads, blocks, release windows, tokens, sessions.
+"""The tables of the database: counters, deduplication keys, blocks, windows, tokens, sessions.
 
 No table contains anything about a single device. Times of receipt are days (UTC). The way of a
 report through the tables:
@@ -11,8 +11,8 @@ report through the tables:
       |               together they have enough reports (`release_windows`)
     release_window    closed blocks that analysts may read. A window never changes
 
-The way of an upload's key: it is stored in a table of the day of receipt (`day_tables`). The table
-is dropped as a whole when its keys expire.
+The deduplication key of an upload, by which a retry is recognised, is stored in a table of the day
+of receipt (`day_tables`). The table is dropped as a whole when its keys expire.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def test_database_commands(tmp_path: Path, database: str) -> None:
     path.write_text(REGISTRY)
     options = ["--registry", str(path), "--database", database]
     assert "has the schema of this version" in run_command("migrate", *options).stdout
-    assert "deleted 0 upload keys" in run_command("prune", *options).stdout
+    assert "deleted 0 deduplication keys" in run_command("prune", *options).stdout
     _, name, _ = run_command("token", "create", *options).stdout.split(".")
     assert name in run_command("token", "list", *options).stdout
     assert run_command("token", "revoke", "nothing", *options).returncode == 1

@@ -1,4 +1,4 @@
-"""Retention: deletion of the keys of uploads after 14 days."""
+"""Retention: deletion of the deduplication keys of uploads after 14 days."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from collectors import (
     free_port,
     make_token,
     report_of,
+    require_found,
     serving_file,
-    there,
     upload_of,
 )
 from dashboards import NAMES, Visitor, form_token
@@ -143,7 +143,7 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
         assert lists.find("page", odd) is None
     with pytest.raises(ParamsError, match="1 to 2 candidates, got 3"):
         lists.save("page", b"a\nb\nc", most=2)
-    path = there(lists.find("page", first))
+    path = require_found(lists.find("page", first))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert re.fullmatch(rf"{first}\.2\.2\.0\.0\.txt", path.name)
@@ -158,7 +158,7 @@ def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
     names = [lists.save("page", f"{i}".encode(), most=1, now=0.0) for i in range(2)]
     (tmp_path / "page" / "left.part").touch()
     os.utime(tmp_path / "page" / "left.part", (0, 0))
-    used = there(lists.find("page", names[0])).stat().st_mtime
+    used = require_found(lists.find("page", names[0])).stat().st_mtime
     lists.delete_unused(now=used + 1.9 * DAY_SECONDS)
     assert [row.digest for row in lists.list_all("page")] == [names[0]]
     assert len(list((tmp_path / "page").iterdir())) == 1

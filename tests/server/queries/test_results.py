@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
-from collectors import metric_of, there
+from collectors import metric_of, require_found
 from programs import become
 from rappor_server.base.errors import LimitError, StoreError
 from rappor_server.queries.query import Query, QueryResult
@@ -118,17 +118,17 @@ async def test_a_query_runs_once(tmp_path: Path) -> None:
     """Later requests, in this process or another one, get the stored result."""
     async with process(tmp_path) as (one, pool), process(tmp_path) as (other, idle):
         pool.may_finish.clear()
-        first = there(await one.find_or_start(query(), owner="a", address="/there"))
+        first = require_found(await one.find_or_start(query(), owner="a", address="/there"))
         assert (first.state, one.list_addresses("a"), one.list_addresses("b")) == (
             "running",
             ["/there"],
             [],
         )
-        again = there(await one.find_or_start(query(), owner="b"))
+        again = require_found(await one.find_or_start(query(), owner="b"))
         assert (again.state, again.step) == ("running", "decoding")
         pool.may_finish.set()
         await one.prepare([query()])
-        result = there(await other.find_or_start(query(), owner="b"))
+        result = require_found(await other.find_or_start(query(), owner="b"))
         assert (result.state, result.page) == ("done", RESULT.page)
         assert await other.read_files(result) == RESULT.files
         assert await other.compute(query(), owner="c") == RESULT.files
@@ -142,9 +142,10 @@ async def test_results_are_prepared_one_after_another(tmp_path: Path) -> None:
         assert pool.names == [b"bad", b"a", b"b"]
         await results.prepare([query(b"bad", fail)])
         assert pool.names == [b"bad", b"a", b"b"]
-        bad = there(await results.find(query(b"bad")))
+        bad = require_found(await results.find(query(b"bad")))
         assert (bad.state, bad.step, bad.status) == ("failed", "from must be a day", 422)
-        assert there(await results.find_or_start(query(b"b"), owner=BACKGROUND)).state == "done"
+        good = require_found(await results.find_or_start(query(b"b"), owner=BACKGROUND))
+        assert good.state == "done"
 
 
 async def test_a_result_of_other_candidates_is_not_stored(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ async def test_a_result_that_cannot_be_stored_is_a_failure_of_its_page(tmp_path:
     """
     (tmp_path / "file").touch()  # a file in place of the folder: nothing can be written
     async with process(tmp_path / "file") as (results, pool):
-        result = there(await results.find_or_start(query(), owner="a", wait=10))
+        result = require_found(await results.find_or_start(query(), owner="a", wait=10))
         assert (result.state, result.status) == ("failed", 503)
         assert await results.compute(query(), owner="a") == RESULT.files
         assert pool.names == [b"k", b"k"]

@@ -22,7 +22,7 @@ def test_an_export_contains_released_counts_only(engine: Engine, tmp_path: Path)
     metric = METRICS["small"]
     for offset, n in ((0, 7), (1, 1)):
         commit(engine, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
-    with pytest.raises(RapporError, match=f"blocks of small up to {day(1)} are not closed yet"):
+    with pytest.raises(RapporError, match=f"reports of small up to {day(1)} are not in blocks"):
         export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
     close_days(engine, metric, day(3))
     (path,) = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
@@ -47,7 +47,7 @@ def test_days_are_in_a_folder_once(engine: Engine, tmp_path: Path) -> None:
     first = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
     assert export_counts(engine, tmp_path, metric, first=day(0), last=day(1)) == first
     for start, end in ((0, 0), (1, 2), (-1, 5)):
-        with pytest.raises(FileError, match="a day must be there once"):
+        with pytest.raises(FileError, match="a day must be in one export"):
             export_counts(engine, tmp_path, metric, first=day(start), last=day(end))
     assert export_counts(engine, tmp_path, metric, first=day(2), last=day(3)) == []
 

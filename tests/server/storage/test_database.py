@@ -40,23 +40,26 @@ from sqlalchemy import Engine, MetaData, inspect, select, text
 
 
 def test_migrations_end_at_the_schema(database: str) -> None:
-    """Tables, columns and keys are those of the schema, with comments; nothing is left to generate.
+    """Alembic finds no difference between a migrated database and the tables of `schema`.
 
-    On PostgreSQL the comments are in the database itself.
+    Every table and column has a comment. PostgreSQL stores the comments in the database.
     """
     migrate(database)
-    known = {"include_name": lambda name, *_: name != "inbox_1"}  # it is there until it is folded
+    # The first inbox of PostgreSQL is not in `schema`, because inboxes are created and dropped
+    # while the collector runs.
+    options = {"include_name": lambda name, *_: name != "inbox_1"}
     with open_database(database) as engine:
         check_schema(engine)
         with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts=known)
+            context = MigrationContext.configure(connection, opts=options)
             assert compare_metadata(context, schema.metadata) == []
         for table in schema.metadata.tables.values():
             assert table.comment
             assert all(column.comment for column in table.columns), table.name
             if engine.dialect.name == "postgresql":
-                found = {c["name"]: c["comment"] for c in inspect(engine).get_columns(table.name)}
-                assert found == {column.name: column.comment for column in table.columns}
+                stored_columns = inspect(engine).get_columns(table.name)
+                comments = {column["name"]: column["comment"] for column in stored_columns}
+                assert comments == {column.name: column.comment for column in table.columns}
                 assert inspect(engine).get_table_comment(table.name)["text"] == table.comment
 
 
@@ -141,7 +144,10 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -
 
 
 def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
-    """During an upgrade collectors of both versions run. The older version changes nothing."""
+    """A collector of the older version goes on counting after the first one was upgraded.
+
+    It does not change the schema, which is newer by one step.
+    """
     with engine.begin() as connection:
         (now,) = connection.execute(text("SELECT version_num FROM alembic_version")).scalars()
         later = {"later": f"{int(now) + 1:04}"}
@@ -153,9 +159,10 @@ def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
 
 
 def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_path: Path) -> None:
-    """A restored database has the counts, ids and tokens of the backup, and goes on counting.
+    """A restored database has the counts, deduplication keys and tokens of the backup.
 
-    Whoever was signed in signs in again, and the key of cookies is a new one.
+    It has no visits of signed-in people, who must sign in again. Its secret that signs cookies is
+    new.
     """
     body = upload_of(report_of(), report_of("sound", bits=1))
     commit(engine, body, upload_of())
@@ -166,16 +173,18 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     with open_database(sqlite_url(copy)) as copied:
         assert visits.find(copied, visit) is None
         assert visits.cookie_key(copied) != key
-        visits.begin(copied, "token")  # as in a backup of an earlier version
+        # Backups of an earlier version contain visits. The restoration must leave them out.
+        visits.begin(copied, "token")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
-    commit(engine, upload_of())
+    commit(engine, upload_of())  # after the backup, so the restored database does not have it
     with pytest.raises(StoreError, match="must be empty"):
         restore(copy, database)
-    everything = MetaData()
-    everything.reflect(engine)
-    everything.drop_all(engine)
+    # Empty the database.
+    all_tables = MetaData()
+    all_tables.reflect(engine)
+    all_tables.drop_all(engine)
     with engine.begin() as db:
         if db.dialect.name == "postgresql":
             db.execute(text("DROP FUNCTION append_batch"))
@@ -186,6 +195,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     if database.startswith("sqlite"):
         assert stat.S_IMODE(Path(str(parse_url(database).database)).stat().st_mode) == 0o600
     assert total(engine) == 2
+    # A retry of an upload of the backup is not counted again. A new upload is counted.
     assert commit(engine, body) == [submission_of(body).response]
     commit(engine, upload_of())
     assert total(engine) == 3
@@ -199,16 +209,23 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
 def test_failed_backup_leaves_no_file(engine: Engine, database: str, tmp_path: Path) -> None:
     """A backup gets its name when it is complete. The next run succeeds."""
     copy = tmp_path / "copy.sqlite3"
-    name = "unreadable_batch" if engine.dialect.name == "sqlite" else "token"
-    for old, new in ((name, "away"), ("away", name)):
-        with engine.begin() as db:
-            db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
-        if new == "away":
-            with pytest.raises(StoreError):
-                backup(database, copy)
-            assert not list(tmp_path.glob("copy*"))
+    # A missing table makes the backup fail after it has begun to write. A backup of SQLite copies
+    # the whole file, and then deletes the unreadable batches of the copy. A backup of PostgreSQL
+    # reads every table.
+    table = "unreadable_batch" if engine.dialect.name == "sqlite" else "token"
+    _rename_table(engine, table, "away")
+    with pytest.raises(StoreError):
+        backup(database, copy)
+    assert not list(tmp_path.glob("copy*"))
+    _rename_table(engine, "away", table)
     backup(database, copy)
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy.sqlite3"]
+
+
+def _rename_table(engine: Engine, old: str, new: str) -> None:
+    """Rename a table of a database, so that a table is missing or is there again."""
+    with write_transaction(engine) as db:
+        db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
 
 
 def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) -> None:
@@ -218,14 +235,15 @@ def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) 
     with open_database(source) as engine:
         commit(engine, upload_of())
     backup(source, copy)
-    for old, new in (("tally", "away"), ("away", "tally")):
-        with open_database(sqlite_url(copy)) as engine, write_transaction(engine) as db:
-            db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
-        if new == "away":
-            with pytest.raises(StoreError, match="OperationalError"):
-                restore(copy, database)
-            with open_database(database) as engine:
-                assert is_empty(engine)
+    # The backup has no counters, so the restoration fails.
+    with open_database(sqlite_url(copy)) as engine:
+        _rename_table(engine, "tally", "away")
+    with pytest.raises(StoreError, match="OperationalError"):
+        restore(copy, database)
+    with open_database(database) as engine:
+        assert is_empty(engine)
+    with open_database(sqlite_url(copy)) as engine:
+        _rename_table(engine, "away", "tally")
     restore(copy, database)
     with open_database(database) as engine:
         assert total(engine) == 1
@@ -251,9 +269,10 @@ def test_invalid_database_urls_are_refused(url: str) -> None:
 
 
 def test_missing_database_raises_store_error() -> None:
-    """The error does not repeat the message of the driver."""
-    absent, told = "postgresql://127.0.0.1:1/nothing?connect_timeout=1", "OperationalError"
-    with open_database(absent) as engine, pytest.raises(StoreError, match=f"cannot answer: {told}"):
+    """The error contains the name of the driver's exception, and not its message."""
+    absent = "postgresql://127.0.0.1:1/nothing?connect_timeout=1"
+    message = "cannot answer: OperationalError"
+    with open_database(absent) as engine, pytest.raises(StoreError, match=message):
         is_empty(engine)
 
 
@@ -266,7 +285,7 @@ def test_missing_database_raises_store_error() -> None:
     ],
 )
 def test_damaged_file_raises_store_error(tmp_path: Path, damage: str) -> None:
-    """The damage may also be a text or a day that cannot be decoded."""
+    """A damaged schema, a malformed day, or bytes in place of a day raise StoreError."""
     address = sqlite_url(tmp_path / "counts.sqlite3")
     migrate(address)
     with contextlib.closing(sqlite3.connect(tmp_path / "counts.sqlite3")) as db:
@@ -281,7 +300,10 @@ def test_damaged_file_raises_store_error(tmp_path: Path, damage: str) -> None:
 
 
 def test_no_column_stores_a_time(engine: Engine) -> None:
-    """Keys of uploads are in tables of their day of receipt."""
+    """The database stores days only. A time would show when a device sent its upload.
+
+    The tables of deduplication keys are not in `schema`: each day of receipt has its own table.
+    """
     commit(engine, upload_of(report_of(), report_of("sound")))
     for table in schema.metadata.tables.values():
         for column in table.columns:

@@ -230,7 +230,7 @@ def test_merge_uses_the_day_of_the_database(engine: Engine) -> None:
         assert list(db.execute(select(schema.heartbeat.c.day)).scalars()) == [now]
     check_clock(engine, now + 2 * DAY)
     for days in (-16, -3, 3, 100):
-        with pytest.raises(StoreError, match="give --yes") as caught:
+        with pytest.raises(StoreError, match="run prune --yes") as caught:
             check_clock(engine, now + days * DAY)
         assert not caught.value.retryable
 
@@ -239,12 +239,12 @@ def test_prune_refuses_the_day_of_a_wrong_clock(engine: Engine) -> None:
     """A second run on the wrong day is refused, too. The next correct day is accepted."""
     commit(engine, upload_of())
     commit(engine, upload_of(), today=TODAY + 100 * DAY)
-    with pytest.raises(StoreError, match="give --yes"):
+    with pytest.raises(StoreError, match="run prune --yes"):
         check_clock(engine, TODAY + 100 * DAY)
     commit(engine, upload_of(), today=TODAY + DAY)
     check_clock(engine, TODAY + DAY)
     commit(engine, upload_of(), today=TODAY + 9 * DAY)
-    with pytest.raises(StoreError, match="give --yes"):
+    with pytest.raises(StoreError, match="run prune --yes"):
         check_clock(engine, TODAY + 9 * DAY)
     commit(engine, upload_of(), today=TODAY + 10 * DAY)
     check_clock(engine, TODAY + 10 * DAY)

@@ -1,20 +1,20 @@
-"""Read tokens: stored as hashes, and invalid after they end."""
+"""Read tokens: stored as hashes, and invalid after their last day or their revocation."""
 
 from __future__ import annotations
 
 import datetime
 
 import pytest
-from collectors import TODAY, there
+from collectors import TODAY, require_found
 from rappor_server.storage import schema, tokens
 from rappor_server.storage.database import write_transaction
 from sqlalchemy import Engine, select, update
 
 
 def test_database_stores_a_hash_of_the_token(engine: Engine) -> None:
-    """The hash is no valid token."""
+    """The stored row does not contain the secret, and the hash in it is no valid token."""
     token = tokens.create(engine, metrics=None, expires=None, today=TODAY)
-    found = there(tokens.verify(engine, token, today=TODAY))
+    found = require_found(tokens.verify(engine, token, today=TODAY))
     assert found.allows("anything")
     with engine.connect() as db:
         row = db.execute(select(schema.token)).mappings().one()
@@ -30,7 +30,7 @@ def test_expired_and_revoked_tokens_are_invalid(engine: Engine) -> None:
     assert tokens.verify(engine, token, today=TODAY) is not None
     assert tokens.verify(engine, token, today=TODAY + datetime.timedelta(days=1)) is None
     other = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
-    found = there(tokens.verify(engine, other, today=TODAY + datetime.timedelta(days=1000)))
+    found = require_found(tokens.verify(engine, other, today=TODAY + datetime.timedelta(days=1000)))
     assert found.allows("page")
     assert not found.allows("sound")
     assert tokens.revoke(engine, found.id, today=TODAY)
@@ -43,7 +43,10 @@ def test_expired_and_revoked_tokens_are_invalid(engine: Engine) -> None:
 
 @pytest.mark.parametrize("metrics", ["[x", "5", '{"page": 1}', '"page"', "[1]", ""])
 def test_a_damaged_token_allows_nothing(metrics: str, engine: Engine) -> None:
-    """A damaged row hides no other token from the list."""
+    """A token whose stored list of metrics is damaged allows no metric.
+
+    The list of all tokens still contains this token and every other token.
+    """
     token = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
     with write_transaction(engine) as db:
         db.execute(update(schema.token).values(metrics=metrics))
