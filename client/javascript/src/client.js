@@ -34,7 +34,7 @@ import { boundClock, dayOf, yearOf } from "./periods.js";
 import { privacySpent } from "./privacy_spent.js";
 import { drawSystemCoins } from "./randomizer.js";
 import { metricOf, readRegistry } from "./registry.js";
-import { dateLoss, isReserved, metricsWithoutBudget } from "./reservation.js";
+import { isReserved, metricsWithoutBudget, updateLostYear } from "./reservation.js";
 import { storeParams } from "./scopes.js";
 import { SECRET_BYTES, importSecret } from "./secret.js";
 import { dropMetrics, queuedCount, sentUploads } from "./spool.js";
@@ -526,7 +526,7 @@ export class Client {
         if (!documents.identity || !isConsistent(documents)) throw new DamagedStoreError();
         const complete = withDefaults(documents);
         this.#dropRefused(complete);
-        dateLoss(complete.device, yearOf(now));
+        updateLostYear(complete.device, yearOf(now));
         storeParams(complete.device, metrics);
         return complete;
       },

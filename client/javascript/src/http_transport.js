@@ -6,7 +6,7 @@
 import { ParamsError } from "./errors.js";
 
 const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"];
-const MAX_RESPONSE_BYTES = 1_000_000; // that are read; a response to one report has some hundred bytes
+const MAX_RESPONSE_BYTES = 1_000_000; // limits the memory; a response to one report has some hundred bytes
 
 /**
  * Return a transport to a collector.
@@ -51,7 +51,8 @@ async function readText({ body }) {
   for (let n = 0; n < MAX_RESPONSE_BYTES; ) {
     const { value } = (await reader?.read()) ?? {};
     if (!value) break;
-    n += read[read.push(value) - 1].length;
+    read.push(value);
+    n += value.length;
   }
   reader?.cancel();
   return new Blob(read).text();

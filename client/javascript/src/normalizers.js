@@ -7,8 +7,10 @@
 //     nfc         Unicode's composed form
 //     casefold    full case folding, then nfc
 //     strip       without Python's white space around the text
-//     host        the host of a web address      both need tables of 40 kB, which are loaded
-//     domain      its registrable domain         only if a metric needs them
+//     host        the host of a web address
+//     domain      the registrable domain of a web address: example.co.uk for www.example.co.uk
+//
+// `host` and `domain` need tables of 40 kB, which are loaded only if a metric needs them.
 //
 // A text that is too long for a normalizer becomes the empty text.
 
@@ -31,8 +33,9 @@ const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff]
 const REWRITES = {
   none: (text) => text,
   nfc: (text) => text.normalize(),
-  // Decomposed first, as definition D145 of Unicode says: folding makes a letter of the mark U+0345, and other
-  // marks must not change places with it.
+  // The text is decomposed before the folding (Unicode, definition D145). The reason is U+0345, a mark below a
+  // letter, which folds to the letter iota. The decomposition moves this mark behind all other marks of its letter.
+  // Otherwise the marks behind U+0345 would become marks of the iota.
   casefold: (text) => Array.from(text.normalize("NFD"), foldCase).join("").normalize(),
   strip: (text) => INNER.exec(text)?.[0] ?? "",
   host: refuseWithoutTables,
@@ -49,8 +52,8 @@ export function checkNormalizer(name) {
 }
 
 /**
- * Load the tables of the normalizers that metrics need, unless the program has functions of its own. Both hold
- * for the whole page, because a module exists once in it.
+ * Load the tables of the normalizers `host` and `domain` if a metric needs them, unless the program passes functions
+ * of its own. Tables and functions are used by all clients of the page, because the page loads this module once.
  * @param {Set<string>} names normalizers of all metrics
  * @param {{ host?: Rewrite, domain?: Rewrite }} [functions] functions of the program
  * @returns {Promise<void>} rejects if a table cannot be loaded
@@ -70,7 +73,7 @@ export async function loadNormalizers(names, functions = {}) {
 
 /** @returns {never} */
 function refuseWithoutTables() {
-  throw new ParamsError("the tables must be loaded first");
+  throw new ParamsError("the tables must be loaded first"); // by `loadNormalizers`, which `Client.open` calls
 }
 
 /**
@@ -83,7 +86,8 @@ export function normalize(name, text) {
   const size = encodeUtf8(text).length; // before anything else, because it refuses lone surrogates
   if (name === "none") return text;
   const normal = size <= MAX_TEXT_BYTES ? REWRITES[name](text) : "";
-  // A normal spelling can be longer than its text: nfc decomposes some characters for good.
+  // A normal spelling can be longer than its text. Some characters, such as U+0958, are excluded from composition
+  // (Unicode's CompositionExclusions), so their nfc is the longer decomposed form.
   return encodeUtf8(normal).length <= MAX_TEXT_BYTES ? normal : "";
 }
 

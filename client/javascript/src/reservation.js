@@ -1,8 +1,13 @@
 // The budget of a device: the nats that metrics reserve of a calendar year, before anything is recorded.
 //
 // The registry has a total, the privacy loss that a device may have in a calendar year. A metric reserves the cost
-// of all its scopes that touch the year. (A scope is one metric in one epoch under one permanent response; its cost
-// is an upper bound on its loss.) Example: a metric of quarters costs 4 nats a scope, so it reserves 16 nats.
+// of all its scopes of which at least one day is in the year. Example: a metric with `epoch = "quarter"` and a cost
+// of 4 nats has four scopes in a year, so it reserves 16 nats.
+//
+//     scope                   one metric in one epoch under one permanent fingerprint, on one device
+//     permanent fingerprint   hash of the parameters that determine the permanent response
+//     permanent response      the noisy value that a device draws once for a scope, and repeats in all its reports
+//     cost                    upper bound on the privacy loss of all reports of a scope, in nats
 //
 // The command that writes the registry refuses metrics that exceed the total. On a device a metric can lack budget
 // for two reasons: the host program has set a lower cap, or an earlier registry has reserved budget in the same
@@ -11,8 +16,12 @@
 // So only registry, calendar and cap decide that a metric is skipped, and never a value or an event. If values
 // decided, a missing report would reveal something about them.
 //
-// A reservation is a row of `device.reserved`: [year, metric, scopes, nats]. `scopes` is a text that names the
-// epoch length and the permanent fingerprints; an entry of the same metric with another text costs anew.
+// A reservation is a row of `device.reserved`: [year, metric, scopes, nats]. `scopes` is a text with the length of
+// the epoch and the permanent fingerprints. If a change of the registry changes the text, the device draws other
+// permanent responses, so the metric needs another reservation.
+//
+// If the state of the device was lost, nobody knows what was reserved. `device.lost` is the year of the loss, and
+// `device.lostIsOver` is true once the clock has shown the following year. Until then all metrics are skipped.
 
 import { sum } from "./collections.js";
 import { computeYearCost } from "./loss.js";
@@ -21,18 +30,18 @@ import { acceptedParams } from "./registry.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../documents.js").Device} Device */
-/** @typedef {[name: string, reserved: number, missing: number]} MetricNeed a metric, its reserved nats, and the nats that it needs beside them */
+/** @typedef {[name: string, reserved: number, missing: number]} MetricNeed a metric, its reserved nats, and the nats that it needs in addition */
 /** @typedef {{ year: number, life: number }} NatLimits largest nats of a year, and of all years together */
 
 /**
  * Nats by which a sum of costs may exceed a limit. Costs are thousandths, which binary numbers do not contain
- * exactly: three times 0.1 is more than 0.3. A thousandth more would still be noticed.
+ * exactly: three times 0.1 is more than 0.3. A tolerance above a thousandth would hide a real excess.
  */
 const ROUNDING = 1e-9;
 
 /**
- * Return the names of the metrics without budget in a year. Metrics that have reserved before come first, then the
- * others in the order of the registry.
+ * Return the names of the metrics without budget in a year. First the metrics that have reserved before keep their
+ * reservations. Then missing nats are given out in the order of the registry.
  * @param {Device} device
  * @param {Registry} registry
  * @param {NatLimits} limits
@@ -40,12 +49,14 @@ const ROUNDING = 1e-9;
  * @returns {Set<string>}
  */
 export function metricsWithoutBudget(device, registry, limits, year) {
-  const { lost = 0, lostIsOver } = device;
-  // The device was lost in the year `lost`, and nobody knows what it had reserved. All metrics are skipped until
-  // the clock has passed from the lost year into the next one. A clock that jumps over a year, or back, was wrong
-  // before or is wrong now, and does not end the loss.
-  const isLossOver = lostIsOver ? year > lost : year === lost + 1;
-  if (lost && !isLossOver) return new Set(registry.metrics.keys());
+  const { lost, lostIsOver } = device;
+  if (lost !== undefined) {
+    // Only the year that follows the lost one ends the loss. A clock that shows a still later year was wrong when the
+    // state was lost, or is wrong now. Once the loss has ended, all later years are in order, and the lost year and
+    // the years before are still skipped.
+    const isLossOver = lostIsOver ? year > lost : year === lost + 1;
+    if (!isLossOver) return new Set(registry.metrics.keys());
+  }
   const inYear = reservedByScopes(device.reserved.filter(([reservedYear]) => reservedYear === year));
   const inAllYears = reservedByScopes(device.reserved);
   const findUnder = (/** @type {number} */ total, /** @type {Map<string, number>} */ reserved) => {
@@ -54,7 +65,7 @@ export function metricsWithoutBudget(device, registry, limits, year) {
     const needs = [...registry.metrics.values()].map((metric) => {
       const key = `${metric.name} ${scopesKey(metric)}`;
       const nats = reserved.get(key) ?? 0;
-      // A scope for life is the same scope in every year, so an earlier year has paid for it.
+      // A scope for life is the same scope in every year, so the reservation of an earlier year pays for this year.
       const paid = metric.epoch === "life" ? nats : (inYear.get(key) ?? 0);
       return [metric.name, nats, excess(computeYearCost(metric, year), paid)];
     });
@@ -64,22 +75,23 @@ export function metricsWithoutBudget(device, registry, limits, year) {
 }
 
 /**
- * Date a loss of the device anew, if the clock was wrong when the loss was dated.
+ * Update the lost year of a device after the clock has shown a year.
  *
- * - The clock shows the year after the lost one: the lost year has passed, and the loss is over.
- * - The clock shows a still later year: no time can have passed in this way. The clock was wrong when the loss was
- *   dated, such as one that starts in 1970, and the loss moves to the year that the clock shows now.
+ * - The clock shows the lost year or an earlier one, or the loss is over: no change.
+ * - The clock shows the following year: the loss is over.
+ * - The clock shows a still later year: it was wrong when the state was lost, for example because it starts in 1970.
+ *   The reservations were made in the year that the clock shows now, so that year becomes the lost year.
  * @param {Device} device
  * @param {number} year
  */
-export function dateLoss(device, year) {
+export function updateLostYear(device, year) {
   const { lost = Infinity } = device;
   if (year === lost + 1) device.lostIsOver = true;
   if (year > lost && !device.lostIsOver) device.lost = year;
 }
 
 /**
- * Reserve the cost of a metric for a year. A reservation only grows.
+ * Reserve the cost of a metric for a year. A reservation only grows, because reports may have used the larger one.
  * @param {Device} device
  * @param {Metric} metric
  * @param {number} year
@@ -98,7 +110,8 @@ export function reserveCost(device, metric, year) {
  * @param {number} year
  */
 export function isReserved(device, metric, year) {
-  return (rowOf(device, metric, year)?.[3] ?? -1) >= computeYearCost(metric, year);
+  const reserved = rowOf(device, metric, year)?.[3] ?? -1; // below every cost: the cost 0 needs a row, too
+  return reserved >= computeYearCost(metric, year);
 }
 
 /**
@@ -144,23 +157,24 @@ function reservedByScopes(rows) {
 }
 
 /**
- * Return the names of the metrics for which a total has no room.
+ * Return the names of the metrics that do not fit under a limit.
  * @param {MetricNeed[]} needs in the order of the registry
- * @param {number} total
+ * @param {number} total the limit, in nats
  * @param {Map<string, number>} reserved nats by metric and scopes, also of metrics that the registry has no longer
  */
 function namesWithoutRoom(needs, total, reserved) {
   /** @type {Set<string>} */
   const names = new Set();
   const unreserved = total - sum(reserved.values()); // negative if the host program has lowered its cap
-  // First the metrics that have reserved before: they continue if their reservations fit. Reservations that are no
-  // metric's any more keep their nats.
+  // Round 1: metrics that have reserved before continue if their reservations fit. They share the nats that nobody
+  // else has reserved. Reservations of other registries and of earlier identities cannot be undone.
   let room = unreserved + sum(needs.map(([, nats]) => nats));
   for (const [name, nats] of needs) {
     if (nats <= room + ROUNDING) room -= nats;
     else names.add(name);
   }
-  // Then the nats that a metric needs beyond its reservation. A later metric may still fit.
+  // Round 2: metrics that need more than their reservation. All reservations are subtracted, also those of the metrics
+  // that did not fit in round 1, because reports may have used their nats. A later metric may still fit.
   room = unreserved;
   for (const [name, , missing] of needs) {
     const fits = missing === 0 || missing <= room + ROUNDING;
@@ -171,7 +185,8 @@ function namesWithoutRoom(needs, total, reserved) {
 }
 
 /**
- * Return the nats needed beyond the reserved ones. Both may be infinite, and their difference would be NaN.
+ * Return the nats needed beyond the reserved nats. If both are infinite, nothing more is needed; their difference
+ * would be NaN.
  * @param {number} needed
  * @param {number} reserved
  */
@@ -180,11 +195,11 @@ function excess(needed, reserved) {
 }
 
 /**
- * Return a text that is equal for two entries of a metric if their scopes are the same. An entry with other scopes
- * costs the device anew.
+ * Return the text of a reservation's scopes. It is equal for two registry entries of a metric if their scopes are the
+ * same.
  * @param {Metric} metric
  */
 function scopesKey(metric) {
-  const responses = acceptedParams(metric).map((params) => params.permanentFingerprint);
-  return `${metric.epoch} ${responses.join(" ")}`;
+  const fingerprints = acceptedParams(metric).map((params) => params.permanentFingerprint);
+  return `${metric.epoch} ${fingerprints.join(" ")}`;
 }

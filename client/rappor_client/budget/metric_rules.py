@@ -2,7 +2,9 @@
 
 A device reads the rules from the registry when an event happens. A report may wait for days until
 its interval ends, and the program may have another registry by then. So the rules are stored beside
-the pending report, and a scope that begins with the report follows them.
+the pending report. If the report begins a scope, the scope keeps the stored rules and ignores the
+new registry. (A scope is one metric in one epoch under one permanent fingerprint, on one device.
+The permanent fingerprint is a hash of the parameters that determine the permanent response.)
 
 Example: a metric with `profile = "balanced"`, `epoch = "quarter"` and `interval = "day"`, on
 2026-11-18:
@@ -10,9 +12,10 @@ Example: a metric with `profile = "balanced"`, `epoch = "quarter"` and `interval
     day                2026-11-18
     first_day          2026-10-01
     last_day           2026-12-31
-    parts              ("",)         the metric has no parts
+    parts              ("",)         the metric reports whole strings
     cost               4.0           nats
-    has_report_limit   False         92 reports can cost as much as any number of reports
+    has_report_limit   False         92 reports, one for each day of the quarter, cost 4.0 nats. Any
+                                     larger number also costs 4.0 nats, so no limit is necessary
     segments           ()
 """
 
@@ -43,7 +46,8 @@ class MetricRules(NamedTuple):
         First and last day of the epoch that contains the day, in ISO form. For a metric for life,
         the first and the last day of the calendar.
     parts
-        Names of the metric's parts; one empty name for a metric without parts.
+        Names of the metric's parts. A part is the piece of a string that a device reports, such as
+        "prefix:3", its first three letters. A metric without parts has one empty name.
     cost
         Upper bound on the privacy loss of a scope that begins under these rules, in nats.
     has_report_limit
@@ -67,17 +71,21 @@ class MetricRules(NamedTuple):
         """Return the rules of a registry's metric on a day."""
         first_day, last_day = _format_epoch_days(metric, day)
         cost = scope_cost(metric)
-        # With `interval = "epoch"` a device sends one report in an epoch, also under the profile
-        # `once`, where epsilon_1 = epsilon_inf and a second report would cost nothing.
-        is_once = metric.interval == "epoch"
+        # A limit on the number of reports matters if more reports would cost more. With `interval =
+        # "epoch"` it always holds: the registry promises one report in an epoch. The parameters of
+        # the profile `once` show why the cost alone cannot decide. There one report costs as much
+        # as many (epsilon_1 = epsilon_inf), and the device must not send a second one all the same.
+        is_one_report_an_epoch = metric.interval == "epoch"
+        is_cost_below_limit = cost < _compute_unlimited_cost(metric.params)
         return MetricRules(
             day=day.isoformat(),
             first_day=first_day,
             last_day=last_day,
             parts=tuple(part.name for part in metric.parts) or ("",),
             cost=cost,
+            # A metric for life has no largest number of reports (None).
             has_report_limit=most_reports(metric) is not None
-            and (is_once or cost < _compute_unlimited_cost(metric.params)),
+            and (is_one_report_an_epoch or is_cost_below_limit),
             segments=metric.segments,
         )
 
@@ -90,19 +98,21 @@ class MetricRules(NamedTuple):
     def from_json(cls, text: str) -> Self:
         """Read rules that `to_json` has written.
 
-        Raises ValueError, TypeError or LookupError for another text, which only a damaged spool
-        contains.
+        Raises ValueError, TypeError or LookupError for any other text. Only a damaged database of
+        the device contains such a text.
         """
         fields = dict(zip(cls._fields, json.loads(text), strict=True))
         dimensions = fields.pop("segments")
         segments = tuple(Dimension(name, tuple(values)) for name, values in dimensions)
-        return cls(**fields | {"parts": tuple(fields["parts"])}, segments=segments)
+        parts = tuple(fields.pop("parts"))  # JSON has lists only
+        return cls(**fields, parts=parts, segments=segments)
 
 
 def _compute_unlimited_cost(params: Params) -> float:
     """Compute the cost of a scope with any number of reports, in nats.
 
-    The loss is rounded up to a thousandth, as `scope_cost` does, so that the two can be compared.
+    The loss is rounded up to a thousandth, because `scope_cost` rounds in this way, too. Without
+    the rounding the comparison of the two costs would find a difference where there is none.
     """
     loss = epsilon_inf(params)
     return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf

@@ -1,30 +1,41 @@
 """Reservations: the parts of a year's privacy budget that the metrics of a device may use.
 
 The budget is a number of nats (the unit of privacy loss) for a calendar year. With its first report
-of the year, a metric reserves the costs of all its scopes that touch the year. (A scope is one
-metric in one epoch under one permanent fingerprint.) So a metric never runs out of budget in the
-middle of a year. Registry and calendar alone determine how many nats a metric reserves. A metric
-that does not fit is skipped for the whole year, and being skipped reveals nothing about its values.
+of the year, a metric reserves the costs of all its scopes of which at least one day is in the year.
+So a metric never runs out of budget in the middle of a year.
+
+Scope: one metric in one epoch under one permanent fingerprint, on one device. The permanent
+fingerprint is a hash of the parameters that determine the permanent response, which is the noisy
+value that a device draws once for a scope and repeats in all its reports.
+
+Example: a metric with `epoch = "quarter"` and a cost of 4 nats has four scopes in a year, so it
+reserves 16 nats.
+
+Registry and calendar alone determine how many nats a metric reserves. A metric that does not fit is
+skipped for the whole year. The skip reveals nothing about values, because no value has decided it.
 
 Which metrics fit is decided in two rounds over the registry, in its order:
 
-    1. Metrics that have reserved before keep their room. A metric whose reservation does not fit
-       any more is skipped, for example because the host has lowered the budget cap.
-    2. Metrics that need more nats than they have reserved get what is left, in the same order. A
-       later metric may still fit where an earlier one did not.
+    1. Each metric that has reserved before keeps its reservation if the reservation still fits.
+       Otherwise the metric is skipped, for example because the host has lowered the budget cap.
+    2. Each metric that needs more nats than it has reserved gets the missing nats if they still
+       fit. A later metric may fit where an earlier metric did not.
 
-Nats that were reserved stay reserved until the year is over. They count first, also the nats of
+Nats that were reserved stay reserved until the year is over. Before the first round, these
+reservations are subtracted from the limit, because no metric of the registry can use them again:
 
-- other registries that share the folder;
-- metrics whose scopes were different, because the registry has changed;
-- earlier identities in the folder: consent was withdrawn and given again, or the state was lost.
+- reservations of other registries that share the folder;
+- reservations of the same metrics under another epoch or fingerprint, if the registry has changed;
+- reservations of earlier identities in the folder. A new identity begins after consent was
+  withdrawn and given again, or after the state of the device was lost.
 
 Example: the registry has `total = 40` and the metrics A (16 nats), B (16) and C (8). The host has
-lowered the total by `BudgetCap(total=24)`. A fits. B does not fit into the 8 nats that are left, so
-B is skipped. C fits.
+lowered the total to 24 nats with `BudgetCap(total=24)`. A fits. B does not fit into the 8 nats that
+are left, so B is skipped. C fits.
 
 If the state is lost, the number of reserved nats is unknown. `LostYear` describes this case: all
-metrics are skipped until the year is over, and metrics for life for good.
+metrics are skipped until the year is over, and metrics for life (`epoch = "life"`) are skipped for
+good.
 """
 
 from __future__ import annotations
@@ -43,15 +54,18 @@ from rappor_client.settings import BudgetCap
 _EARLIER_IDENTITY: Final = ""
 """Stands in place of a metric's name for the nats that an earlier identity has reserved."""
 _LIFE: Final = "life"
+"""Value of `epoch` and of `BudgetCap.per` that stands for all years of a device."""
 _TOLERANCE: Final = 1e-9
-"""Nats by which a reservation may exceed the room for it. Costs are thousandths, which floats do
-not contain exactly. A sum of costs is wrong by far less than this number."""
+"""Nats by which a reservation may exceed the nats that are left. Costs are multiples of 0.001,
+which floats do not represent exactly (3 * 0.1 > 0.3). The rounding error of a sum of costs is far
+smaller than this number. A number above 0.001 would hide a real excess."""
 
 ReservationKey = tuple[int, str, str]
 """Calendar year, name of the metric, and a text that identifies the metric's scopes.
 
-The text (`scope_identity`) contains the length of an epoch and the permanent fingerprints. A
-changed registry entry with another text needs a reservation of its own."""
+The text (`scope_identity`) begins with the length of an epoch and continues with the permanent
+fingerprints, such as "quarter 5d1f...". If a change of the registry changes the text, the device
+draws other permanent responses, so the metric needs another reservation."""
 ScopesOfMetric = tuple[str, str]
 """Name of a metric, and the text that identifies its scopes."""
 
@@ -86,13 +100,15 @@ class LostYear(NamedTuple):
     Attributes
     ----------
     year
-        The calendar year. At first it is the latest year that clock and spool name.
+        The calendar year. When the loss is noticed, it is the year of the clock, or the year of the
+        latest time in the lost device's database if that year is later.
     is_for_life
         Whether metrics for life are skipped for good. They are skipped if a state was lost under
-        consent: it may have contained their permanent response, which must stay the only one for
-        life. They are not skipped if consent was withdrawn and only the reserved nats are unknown.
+        consent. The state may have contained their permanent response, and a second permanent
+        response would reveal more than the budget allows. They are not skipped if consent was
+        withdrawn and only the number of reserved nats is unknown.
     is_over
-        Whether the clock has reached the following year. Then the year is final.
+        Whether the clock has ever shown the following year. Then `year` changes no more.
     """
 
     year: int
@@ -106,9 +122,9 @@ class LostYear(NamedTuple):
 
         - The clock shows the same year or an earlier one, or the lost year is over: no change.
         - The clock shows the next year: the lost year is over.
-        - The clock has skipped a year: it was wrong when the state was lost, for example a clock
-          that starts in 1970. The reservations were made in the year that the clock shows now, so
-          this is the lost year.
+        - The clock shows a still later year: it was wrong when the state was lost, for example
+          because it starts in 1970 without a battery. The reservations were made in the year that
+          the clock shows now, so that year becomes the lost year.
         """
         if year <= self.year or self.is_over:
             return self
@@ -126,7 +142,7 @@ class Reservations:
     nats
         Reserved nats by year, metric and scopes.
     lost
-        The year whose reservations are lost, if any.
+        The year whose reservations are lost, None if no state was lost.
     """
 
     nats: Mapping[ReservationKey, float] = field(default_factory=dict)
@@ -149,7 +165,8 @@ class Reservations:
             if 0 < reserved < math.inf
         }
         unknown_years = [year for year, reserved in years.items() if reserved == math.inf]
-        # All metrics are skipped until the latest unknown year is over, and so in the earlier ones.
+        # One lost year is enough. All metrics are skipped until the latest unknown year is over,
+        # so they are skipped in the earlier unknown years, too.
         lost = LostYear(max(unknown_years), is_for_life) if unknown_years else None
         return cls(nats, lost)
 
@@ -171,36 +188,42 @@ class Reservations:
     def find_unaffordable(
         self, registry: Registry, limits: BudgetLimits, year: int
     ) -> frozenset[str]:
-        """Return the names of the metrics that do not fit into the budget of a calendar year."""
-        by_scopes_in_year, by_scopes_in_life = self._sum_by_scopes(year), self._sum_by_scopes(None)
-        unaffordable = self._find_forgotten(registry.values(), year)
-        for limit, by_scopes in (
-            (limits.in_year, by_scopes_in_year),
-            (limits.in_life, by_scopes_in_life),
+        """Return the names of the metrics that do not fit into the budget of a calendar year.
+
+        A metric must fit under both limits: that of the year and that of all years together.
+        """
+        reserved_in_year, reserved_in_life = self._sum_by_scopes(year), self._sum_by_scopes(None)
+        unaffordable = self._find_skipped_after_loss(registry.values(), year)
+        for limit, reserved_nats, is_limit_for_life in (
+            (limits.in_year, reserved_in_year, False),
+            (limits.in_life, reserved_in_life, True),
         ):
             reserved, missing = dict[str, float](), dict[str, float]()
             for name, metric in registry.items():
                 scopes = (name, _identify_scopes(metric))
-                # A metric for life has one scope in all years. Under the limit of all years, a
-                # reservation of an earlier year covers this year too.
-                is_one_scope = by_scopes is by_scopes_in_life and metric.epoch == _LIFE
-                covered = by_scopes_in_life if is_one_scope else by_scopes_in_year
-                reserved[name] = by_scopes.get(scopes, 0.0)
+                # A metric for life has the same scope in all years. So under the limit of all
+                # years, the reservation of an earlier year pays for this year, too. Any other
+                # metric has new scopes, for which only a reservation of this year pays.
+                is_paid_once = is_limit_for_life and metric.epoch == _LIFE
+                paid = reserved_in_life if is_paid_once else reserved_in_year
+                reserved[name] = reserved_nats.get(scopes, 0.0)
                 missing[name] = _subtract(
-                    _compute_cost_of_year(metric, year), covered.get(scopes, 0.0)
+                    _compute_cost_of_year(metric, year), paid.get(scopes, 0.0)
                 )
             unaffordable |= _find_without_room(
-                reserved, missing, limit=limit, total_reserved=sum(by_scopes.values())
+                reserved, missing, limit=limit, total_reserved=sum(reserved_nats.values())
             )
         return frozenset(unaffordable)
 
     def with_metric(self, metric: Metric, year: int) -> Reservations:
         """Return the reservations after a metric has reserved its nats of a year.
 
-        A smaller cost never replaces a larger reservation: the larger one may be used already.
+        A smaller cost never replaces a larger reservation, because reports may have used the larger
+        one already.
         """
         key = (year, metric.name, _identify_scopes(metric))
         cost = _compute_cost_of_year(metric, year)
+        # -1 is below every cost. So a metric with the cost 0 gets an entry, too.
         if self.nats.get(key, -1.0) >= cost:
             return self
         return Reservations({**self.nats, key: cost}, self.lost)
@@ -214,12 +237,13 @@ class Reservations:
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Read reservations that `to_plain` has written.
 
-        Raises LookupError, TypeError or ValueError for another object.
+        Raises LookupError, TypeError or ValueError for an object of any other form.
         """
         nats = {
             (int(year), str(name), str(scopes)): float(reserved)
             for year, name, scopes, reserved in plain["reserved"]
         }
+        # The comparison is also false for NaN.
         if not all(reserved >= 0 for reserved in nats.values()):
             raise ValueError("reserved")
         if (lost := plain["lost"]) is None:
@@ -227,17 +251,18 @@ class Reservations:
         year, is_for_life, is_over = lost
         return cls(nats, LostYear(int(year), bool(is_for_life), bool(is_over)))
 
-    def _find_forgotten(self, metrics: Iterable[Metric], year: int) -> set[str]:
+    def _find_skipped_after_loss(self, metrics: Iterable[Metric], year: int) -> set[str]:
         """Return the names of the metrics that are skipped because reservations are lost."""
         if self.lost is None:
             return set()
         lost = self.lost.advance_to(year)
-        is_over = year > lost.year
-        return {
-            metric.name
-            for metric in metrics
-            if not is_over or (lost.is_for_life and metric.epoch == _LIFE)
-        }
+        # Not `lost.is_over`, which stays true for good. A clock that is set back may ask about the
+        # lost year again, and the reservations of that year are still unknown.
+        if year <= lost.year:
+            return {metric.name for metric in metrics}
+        if not lost.is_for_life:
+            return set()
+        return {metric.name for metric in metrics if metric.epoch == _LIFE}
 
     def _sum_by_scopes(self, wanted_year: int | None) -> dict[ScopesOfMetric, float]:
         """Return the reserved nats by metric and scopes, of one year or (None) of all years."""
@@ -245,8 +270,8 @@ class Reservations:
         for (year, name, scopes), nats in self.nats.items():
             if wanted_year in (None, year):
                 before = sums.get((name, scopes), 0.0)
-                # A metric for life reserves the cost of its one scope in every year anew, so the
-                # sum over years would count the scope several times.
+                # A metric for life has one scope, and reserves the cost of this scope again in
+                # every year. The sum over years would count the scope several times.
                 is_for_life = scopes.startswith(f"{_LIFE} ")
                 sums[name, scopes] = max(before, nats) if is_for_life else before + nats
         return sums
@@ -259,7 +284,11 @@ def _find_without_room(
     limit: float,
     total_reserved: float,
 ) -> set[str]:
-    """Return the names of the metrics that do not fit under a limit.
+    """Return the names of the metrics that do not fit under a limit, by the two rounds.
+
+    Nats may be infinite: a metric without noise has an infinite cost. Infinity minus infinity is
+    NaN, and each comparison with NaN is false. The conditions below are written so that a metric
+    does not fit if a comparison is false.
 
     Parameters
     ----------
@@ -275,19 +304,23 @@ def _find_without_room(
     if limit == math.inf:
         return set()
     without_room = set()
-    # Round 1: reservations of other registries and identities cannot be undone, so the metrics of
-    # this registry share the rest.
-    room = limit - (total_reserved - sum(reserved.values()))
+    # Round 1: the metrics of this registry share the nats that nobody else has reserved.
+    # Reservations of other registries and of earlier identities cannot be undone.
+    reserved_by_others = total_reserved - sum(reserved.values())
+    room = limit - reserved_by_others
     for name, nats in reserved.items():
-        if not nats <= room + _TOLERANCE:
-            without_room.add(name)
-        else:
+        if nats <= room + _TOLERANCE:
             room -= nats
-    # Round 2: all reservations count here, also those of metrics without room. Their nats may be
-    # used already.
+        else:
+            without_room.add(name)
+    # Round 2: all reservations are subtracted, also those of the metrics that did not fit in round
+    # 1, because reports may have used their nats already.
     room = limit - total_reserved
     for name, nats in missing.items():
-        if not (nats == 0 or nats <= room + _TOLERANCE):
+        # A metric that needs nothing more continues, even if `room` is negative after the host has
+        # lowered the limit.
+        is_fitting = nats == 0 or nats <= room + _TOLERANCE
+        if not is_fitting:
             without_room.add(name)
         elif name not in without_room:
             room -= nats
@@ -297,14 +330,14 @@ def _find_without_room(
 def _subtract(needed: float, reserved: float) -> float:
     """Return the nats that are needed beyond the reserved nats, at least 0.
 
-    Both may be infinite, and infinity minus infinity is no number.
+    If both numbers are infinite, nothing more is needed. Their difference would be NaN.
     """
     return needed - reserved if needed > reserved else 0.0
 
 
 @functools.lru_cache(maxsize=256)
 def _compute_cost_of_year(metric: Metric, year: int) -> float:
-    """Return the costs of all scopes of a metric that touch a calendar year, in nats."""
+    """Return the sum of the costs of a metric's scopes in a calendar year, in nats."""
     return reserve(metric, year=year).total
 
 

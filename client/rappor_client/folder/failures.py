@@ -8,11 +8,13 @@ The module also decides what an exception of SQLite or of a row means:
 
     is_busy      another process holds a lock: try again
     is_damage    the file does not contain what this library wrote: remove it and begin anew
-    is_refusal   SQLite does not open or write the file: the header of the file decides
+    is_refusal   SQLite refuses to open or write the file. The caller (`folder/store.py`) reads the
+                 header of the file. A wrong header is damage. With a sound header the system has
+                 refused the access, so the file is kept
     otherwise    the disk failed, or the exception comes from elsewhere: keep the file
 
-The last line matters most. A database that is taken for damaged loses all queued reports. A
-ValueError from a signal's handler in the middle of a transaction once cost a device its spool.
+The last line matters most. A database that is taken for damaged is removed with all queued reports.
+That happened once after a ValueError from a signal's handler in the middle of a transaction.
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ from rappor.base.errors import FileError, MetricError, RapporError
 from rappor_client.folder.forking import Shared, block_forks
 
 _QUIET_SECONDS: Final = 60.0
-"""Time between two log lines of one kind, in seconds. A shorter time fills the log of a host beside
-a disk that fails."""
+"""Shortest time between two log lines of one kind, in seconds. While a disk fails, each call fails.
+A shorter time would fill the log of the host with equal lines."""
 _MAX_NAMES: Final = 5
-"""Largest number of names in one log line."""
+"""Largest number of names in one log line. More names would hide the rest of the log."""
 _MAX_LETTERS: Final = 64
-"""Largest number of letters of a name in a log line. A host may pass anything as a name."""
+"""Largest number of characters of a name in a log line. A host may pass any text as a name."""
 _PRIMARY: Final = 0xFF
-"""Mask that selects the primary result code in an extended result code of SQLite."""
+"""Mask of the primary result code. SQLite returns extended result codes: the lowest eight bits are
+the primary code, and the higher bits describe the case."""
 _SYSTEM_CODES: Final = frozenset(
     {
         sqlite3.SQLITE_AUTH,
@@ -55,13 +58,13 @@ _SYSTEM_CODES: Final = frozenset(
 )
 """Result codes of SQLite for failures of disks and locks. All other codes describe the file."""
 _ROW_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Exceptions that parsing a damaged row raises. Other code raises them, too."""
+"""Exceptions that the parser of a damaged row raises. Other code raises them, too."""
 
 
 class DamagedError(Exception):
     """A file of the folder does not contain what this library wrote.
 
-    The message is a short name of the failure.
+    The message is a short name of the damaged part, such as "counters", for the log.
     """
 
 
@@ -86,15 +89,18 @@ class Failures(Shared):
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
         kind = name_failure(error)
-        with self._turn.lock:  # reentrant: the handler of a signal may fail in the middle of it
+        # The lock is reentrant. A signal may arrive while this thread holds the lock, and the
+        # handler of the signal may note a failure, too.
+        with self._turn.lock:
             self.n += 1
         self._warn(kind, "telemetry failed in %s: %s", self._folder, kind)
 
     def log_mistake(self, error: RapporError, *, metric: str) -> None:
         """Log a mistake of the host program, once a minute for each metric.
 
-        A host has many calls of `record`, and the name of the metric identifies the wrong one. A
-        MetricError, such as that of an unknown metric, needs no name: the name may be a value.
+        A host has many calls of `record`, and the name of the metric helps to find the wrong call.
+        The line of a MetricError (an unknown metric) contains no name. In a call with swapped
+        arguments, `record(value, name)`, the supposed name is a value, and no value may be logged.
         """
         kind = type(error).__name__
         if isinstance(error, MetricError):
@@ -103,7 +109,10 @@ class Failures(Shared):
             self._warn(f"{kind} {metric}", "telemetry is wrong: metric %s: %s", metric, error)
 
     def log_unknown_names(self, names: Iterable[str]) -> None:
-        """Log refused names that no metric has: with a misspelt name, the refusal has no effect."""
+        """Log the names in the argument `opted_out` that are no names of metrics.
+
+        A person refuses metrics by `opted_out`. With a misspelt name the metric is still reported.
+        """
         text = ", ".join(ascii(name[:_MAX_LETTERS]) for name in sorted(names)[:_MAX_NAMES])
         if text:
             self._warn("opted_out", "telemetry: opted_out has names that no metric has: %s", text)
@@ -119,18 +128,23 @@ class Failures(Shared):
 
 
 def warn(text: str, *parts: object) -> None:
-    """Log a line if that is possible.
+    """Log a line if that is possible, and lose the line otherwise.
 
-    A device that never fails does not import `logging`. The import is impossible while another
-    thread forks, while the interpreter ends, without free file handles, and in a signal's handler
-    in the middle of the same import. Log handlers of the host may raise anything. In all these
-    cases the line is lost.
+    The module `logging` is imported here, so that a device without failures does not import it. The
+    import is impossible
+
+    - while another thread forks;
+    - while the interpreter ends;
+    - if no file handle is free;
+    - in the handler of a signal that has interrupted the same import.
+
+    A log handler of the host may raise any exception. The exception is suppressed.
     """
     with contextlib.suppress(Exception):
         with block_forks() as may_import:
             if not (may_import or "logging" in sys.modules):
                 return
-            import logging  # noqa: PLC0415 - 4 ms
+            import logging  # noqa: PLC0415 - takes 4 ms
 
             log = logging.getLogger("rappor_client")
         log.warning(text, *parts)
@@ -162,7 +176,8 @@ def is_damage(error: Exception) -> bool:
 def is_refusal(error: Exception) -> bool:
     """Return whether SQLite refuses to open or write a file.
 
-    Either the system refuses, or the header of the file forbids it.
+    There are two causes: the system denies the access, or the header of the file has a format that
+    this SQLite must not write or read. The result codes do not tell the causes apart.
     """
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & _PRIMARY in (
@@ -172,15 +187,20 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_busy(error: Exception) -> bool:
-    """Return whether another process holds a lock, also while that process recovers the log."""
+    """Return whether another process holds a lock of the database.
+
+    It may hold the lock for a transaction, or while it recovers the write-ahead log of SQLite after
+    a kill (SQLITE_BUSY_RECOVERY).
+    """
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & _PRIMARY == sqlite3.SQLITE_BUSY
 
 
 def name_failure(error: Exception) -> str:
-    """Return a short name of a failure.
+    """Return a short name of a failure, such as "ENOSPC" or "SQLITE_FULL", for the log.
 
-    The message of a library may contain data, so it is not used.
+    The message of an exception may contain a path or a value, so the name does not contain it. The
+    message of a DamagedError is a fixed text of this library.
     """
     match error:
         case DamagedError():

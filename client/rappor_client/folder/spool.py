@@ -1,5 +1,8 @@
 """The spool: finished reports of a device, from the end of their interval to the log of uploads.
 
+The spool is a table of the device's SQLite database, whose other tables are in `spool_tables.py`
+and in `budget/admission.py`. Each function takes an open transaction (`db`) and commits nothing.
+
 A report becomes an upload of its own, because an upload with two reports would link them. The bytes
 of the upload are written once, when the report is queued. All attempts send the same bytes under
 the same id, so the collector counts the report once.
@@ -12,8 +15,9 @@ A row of the table `report` is in one of these states:
     finished    a text   any        `record_result`: accepted, refused: REASON, given_up, opted_out,
                                     dropped_old
 
-"Queued" means untried or tried. A finished row stays as the log of the person, until newer rows
-push it out. An untried report that is dropped was never sent, so its row is deleted at once.
+"Queued" means untried or tried. A finished row stays as an entry of the upload log. The log shows
+the person whose device this is everything that has left the device. `trim_log` deletes the oldest
+entries. An untried report that is dropped has never left the device, so its row is deleted at once.
 
 Example: `queue_limits.reports = 1000`, and a device without network. The 1,001st untried report
 drops the oldest one, which is counted as `dropped_full`.
@@ -38,9 +42,10 @@ from rappor_client.periods import DAY, LAST_TIME, day_of
 from rappor_client.settings import QueueLimits
 
 CLAIM_SECONDS: Final = 2.0
-"""Duration of a claim, in seconds. Other processes leave a claimed upload alone. If the claiming
-process is killed, the upload waits for the rest of the claim; a longer claim makes it wait
-longer. An exchange that outlasts its claim may be sent twice, and is counted once."""
+"""Duration of a claim, in seconds. A process claims an upload before it sends the upload, and no
+other process sends a claimed upload. If the claiming process is killed, the upload waits for the
+end of the claim, so a longer claim delays the upload longer. If an exchange takes longer than the
+claim, another process may send the same upload again. The collector counts it once."""
 GIVE_UP_SECONDS: Final = 7 * DAY
 """Time after which an upload is given up, in seconds. The collector remembers ids for 14 days. The
 other 7 days are left for wrong clocks and slow networks; a larger value risks that a report is
@@ -50,9 +55,10 @@ ACCEPTED: Final = "accepted"
 _UNANSWERED: Final = "unanswered"
 """Shown in the log for an upload that was tried and has no status yet."""
 _DROPPED_OLD: Final = "dropped_old"
-"""Status of a report that an older copy of the spool contains."""
+"""Status of a tried report in a spool that was restored from a backup. Such a spool is older than
+the state of the device, and its reports may have left the device already."""
 _GIVEN_UP: Final = "given_up"
-"""Status of a report that was too late to be sent."""
+"""Status of a tried report whose time to leave has passed."""
 _UNTRIED: Final = "status IS NULL AND attempts = 0"
 _TRIED: Final = "status IS NULL AND attempts > 0"
 
@@ -163,11 +169,14 @@ def add_report(
     report
         The report.
     upload_id
-        Id of its upload, which was drawn with the bits.
+        Id of its upload. The id and the noisy bits were drawn together, and both are on the disk
+        before this call. So a call that is repeated after a kill queues the same bytes under the
+        same id.
     send_after
         Time from which the background sender may send it, in seconds since 1970.
     leaves_before
-        Time at which the report is given up, in seconds since 1970.
+        Time at which the report is given up, in seconds since 1970; infinity for a report that
+        may leave at any time.
     """
     body = Upload(id=upload_id, reports=(report,)).to_json()
     query = (
@@ -215,7 +224,10 @@ def list_tried_uploads(db: sqlite3.Connection) -> list[QueuedUpload]:
 def find_untried(
     db: sqlite3.Connection, *, send_after: float, except_for: Collection[str] = ()
 ) -> QueuedUpload | None:
-    """Return the oldest untried upload with an earlier send_after; `except_for` names metrics."""
+    """Return the oldest untried upload whose send_after is not later than a time.
+
+    Uploads of the metrics in `except_for` are ignored. Returns None without such an upload.
+    """
     names = f"metric NOT IN ({', '.join('?' * len(except_for))})"
     query = f"{_SELECT_QUEUED} {_UNTRIED} AND send_after <= ? AND {names} ORDER BY seq LIMIT 1"
     row = db.execute(query, (send_after, *except_for)).fetchone()
@@ -229,10 +241,11 @@ def read_send_after(db: sqlite3.Connection) -> dict[str, float]:
 
 
 def drop_late(db: sqlite3.Connection, metric: str, *, since: float, before: float) -> None:
-    """Drop and count the untried reports of a metric with a send_after in [since, before).
+    """Drop and count the late untried reports of a metric: those with since <= send_after < before.
 
-    The newest report of the metric stays: a program that starts once a month has no other report,
-    and would otherwise never send any.
+    A send_after before `since` was set by a wrong clock, so the report is not late and stays. The
+    newest report of the metric stays, too: a program that starts once a month has one report at
+    each start, which is always late, and would otherwise never send any.
     """
     last = f"SELECT MAX(seq) FROM report WHERE {_UNTRIED} AND metric = ?"  # noqa: S608 - our own words
     late = f"{_UNTRIED} AND metric = ? AND send_after >= ? AND send_after < ? AND seq < ({last})"
@@ -242,7 +255,7 @@ def drop_late(db: sqlite3.Connection, metric: str, *, since: float, before: floa
 
 
 def drop_expired(db: sqlite3.Connection, *, now: float) -> None:
-    """Drop and count the queued reports whose last time to leave has passed."""
+    """Drop and count the queued reports that had to leave before the present time."""
     _drop(db, _GIVEN_UP, "AND leaves_before <= ?", now)
 
 
@@ -262,7 +275,10 @@ def limit_send_after(db: sqlite3.Connection, *, latest: float) -> None:
 def claim(
     db: sqlite3.Connection, upload: QueuedUpload, *, first_attempt: float, until: float
 ) -> None:
-    """Record an attempt before it is made. Other processes leave the upload alone for a while."""
+    """Record an attempt before it is made, and keep other processes from sending the upload.
+
+    The claim ends at the time `until`, or when `postpone` or `record_result` ends it.
+    """
     db.execute(
         "UPDATE report SET attempts = attempts + 1, claimed_until = ?, first_attempt = ? "
         "WHERE id = ? AND status IS NULL",
@@ -281,10 +297,11 @@ def postpone(db: sqlite3.Connection, upload: QueuedUpload, *, until: float) -> N
 def record_result(db: sqlite3.Connection, upload_id: str, status: str) -> None:
     """Store the final status of an upload and count it; do nothing if the upload has a status.
 
-    The counter has the first word of the status only. Reasons come from the collector, so counters
-    with reasons in their names once grew without bound.
+    The name of the counter is the status up to the colon, such as "refused". Reasons come from the
+    collector. When names of counters contained them, the number of counters grew without bound.
     """
-    # Another process may have sent the same upload after the claim had ended. Its result counts.
+    # Another process may have sent the same upload after the claim had ended. The first result
+    # stays.
     query = "UPDATE report SET status = ? WHERE id = ? AND status IS NULL"
     if n_finished := db.execute(query, (status, upload_id)).rowcount:
         add_count(db, status.partition(":")[0], n_finished)
@@ -297,9 +314,10 @@ def drop_metrics(db: sqlite3.Connection, names: Collection[str]) -> None:
 
 
 def drop_all(db: sqlite3.Connection) -> None:
-    """Drop and count all queued reports of an older copy of the spool.
+    """Drop and count all queued reports of a spool that was restored from a backup.
 
-    Some of them may have been sent already, in intervals that the older copy does not know.
+    Some of them may have left the device after the backup was made. The restored spool does not
+    contain these attempts, so the reports would leave again, as second reports of their intervals.
     """
     _drop(db, _DROPPED_OLD, "")
 
@@ -336,7 +354,8 @@ def read_report(body: bytes) -> Report:
 def _drop(db: sqlite3.Connection, status: str, condition: str, *values: object) -> None:
     """Delete the untried reports that fulfil a condition, and give the tried reports a status.
 
-    Tried reports stay as the log of the person, because they may have left the device.
+    Tried reports stay as entries of the upload log, because they may have left the device.
+    `condition` continues the WHERE clause of SQL, and `values` replace its question marks.
     """
     query = f"DELETE FROM report WHERE {_UNTRIED} {condition}"  # noqa: S608 - our own words
     n_dropped = db.execute(query, values).rowcount
@@ -349,8 +368,13 @@ def _drop(db: sqlite3.Connection, status: str, condition: str, *values: object) 
 def find_latest_year(path: Path) -> int:
     """Return the latest calendar year in which a spool was certainly used, 0 if unknown.
 
-    Attempts and open intervals contain times. A finished report leaves within a week after its
-    interval, so `send_after` is a week too late at most.
+    Three columns of the spool contain times:
+
+        first_attempt     time of an attempt
+        send_after        at most a week after the end of the report's interval, so a week is
+                          subtracted
+        ends - seconds    start of an interval that may still take an event (the table `held`, see
+                          `budget/admission.py`)
     """
     times = """
         SELECT max(first_attempt) FROM report UNION ALL SELECT max(send_after) - ? FROM report
@@ -363,7 +387,7 @@ def find_latest_year(path: Path) -> int:
             timestamps = [timestamp for (timestamp,) in db.execute(times, (7 * DAY,))]
     except sqlite3.Error:  # a damaged spool, or no database at all
         return 0
-    # A damaged spool may contain a text, or a number that no calendar contains.
+    # A column of a damaged spool may contain a text, or a number outside of Python's calendar.
     plausible = [time for time in timestamps if isinstance(time, float) and 0 <= time < LAST_TIME]
     return max((day_of(time).year for time in plausible), default=0)
 
@@ -371,7 +395,10 @@ def find_latest_year(path: Path) -> int:
 def _make_sent_upload(
     db: sqlite3.Connection, upload_id: str, body: bytes, *columns: Any
 ) -> SentUpload:
-    """Return the upload of a row; DamagedError for a row with columns of other types."""
+    """Return the upload of a row; DamagedError for a row with columns of other types.
+
+    `columns` are attempts, first_attempt and status.
+    """
     attempts, first_attempt, status = columns
     if not (isinstance(upload_id, str) and type(attempts) is int):
         raise DamagedError("upload")

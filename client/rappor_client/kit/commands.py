@@ -1,4 +1,10 @@
-"""The command `telemetry` of a program with the kit, for the users and the authors of the program.
+"""The command `PROGRAM telemetry`, for the users and the authors of a program with telemetry.
+
+The kit (`rappor_client.kit`) adds this command to a program. Example for a program `prog`:
+
+    $ prog telemetry status
+    Telemetry of prog is on: you said yes on 2026-11-18.
+    0 reports sent, 0 waiting, 1 kept until the day is over.
 
 Each subcommand is a function that yields the lines of its output.
 """
@@ -21,7 +27,7 @@ from rappor_client.kit.host import Host
 from rappor_client.person.contents import read_contents
 
 _FIRST_DAY = datetime.date(1970, 1, 1)
-"""Day 0 of the days in the file of the consent."""
+"""Day 0. The file with the consent counts days from this day."""
 
 
 def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
@@ -34,7 +40,8 @@ def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
     words : sequence of str
         Words of the command line after `telemetry`.
     uses : sequence of str
-        Names of commands and flags, which `telemetry init` writes into the registry.
+        Names of the commands and flags whose use the program may report. `telemetry init` writes
+        them into the registry.
 
     Returns
     -------
@@ -54,10 +61,10 @@ def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
 
 
 def _escape(text: str) -> str:
-    """Return a text with the characters escaped that the standard output cannot encode.
+    """Escape the characters of a text that the standard output cannot encode.
 
-    The stream belongs to the host program, so its encoding is not changed. Without the escape, a
-    character that the encoding lacks raised UnicodeEncodeError.
+    Without the escape such a character raises UnicodeEncodeError. The encoding of the standard
+    output is not changed, because the stream belongs to the host program.
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
@@ -77,15 +84,20 @@ def _build_parser(host: Host) -> argparse.ArgumentParser:
         ("preview", _preview, "Print the bytes that would be sent, and what they reveal."),
         ("view", _view, "Open a page of what is kept, was sent and would be sent."),
         ("log", _print_log, "Print every upload that left, and the privacy loss."),
-        ("reset", _reset, "Erase the device and begin as a new one; the answer stays."),
-        ("send", _send, "Send what waits now, and say what became of it."),
+        (
+            "reset",
+            _reset,
+            "Erase the secret and all reports, and begin anew; your yes or no stays.",
+        ),
+        ("send", _send, "Send the waiting reports now, and print the result."),
         (
             "init",
             init_command.run_init,
             "For makers: write the registry, and the text for the README.",
         ),
     ):
-        # People agree and refuse on the pages of a site, each in an account.
+        # Each account of a web site is a device of its own, and its user agrees or refuses on the
+        # pages of the site. So the command line has no commands for one device.
         if host.is_site and name not in ("preview", "send", "init"):
             continue
         command = commands.add_parser(name, help=summary, description=summary)
@@ -101,7 +113,8 @@ _Lines = Iterator[str]
 
 
 def _turn_on(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
-    # Before the consent is stored: a registry that cannot be read raises here.
+    # The descriptions come before the consent is stored. If the registry cannot be read, this line
+    # raises, and nobody has agreed to metrics without a description.
     yield from (privacy_notice(metric) for metric in Registry.load(host.registry).values())
     host.agree()
     yield from _describe_state(host)
@@ -118,6 +131,7 @@ def _reset(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Line
 
 
 def _describe_erasure(left: Sequence[str]) -> str:
+    """Return a sentence about an erasure. `left` names the files that could not be erased."""
     kept = "Only the privacy loss that is reserved for each year is kept."
     return f"Not everything could be erased: {', '.join(left)}." if left else f"Erased. {kept}"
 
@@ -128,8 +142,8 @@ def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -
         with host.open() as client:
             if client.disabled_reason:
                 yield f"It cannot work now: {client.disabled_reason}."
-            # A report of today is pending, not queued. Without this part the status said that
-            # nothing waits, on the day on which the only report of the month was recorded.
+            # A report of today is pending and not yet queued. When the status showed only queued
+            # reports, it said that nothing waits on the day of the month's only report.
             n_pending = len(read_contents(host.folder).pending_reports)
             pending = f", {n_pending} kept until the day is over" if n_pending else ""
             sent = len(client.sent_uploads())
@@ -139,10 +153,16 @@ def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -
 
 
 def _describe_state(host: Host) -> _Lines:
-    """Yield whether telemetry is on, and whether environment, program or person decided."""
+    """Yield sentences that say whether telemetry is on, and why.
+
+    The reason is an environment variable, an obstacle of the program, or the person's response.
+    """
     consent = host.read_consent()
-    # The file of a question without a response has a day for each time that it was shown.
+    # The last day. After a response there is one day. Without a response there is a day for each
+    # time that the question was shown.
     day = _FIRST_DAY + datetime.timedelta(days=consent.days[-1]) if consent.days else None
+    # Only the operator of a server agrees to all metrics, by an environment variable. A person
+    # agrees to the metrics of the registry by their names.
     if ALL_METRICS in consent.metrics:
         agreement = f"the environment has {host.consents}=yes"
     else:
@@ -158,6 +178,7 @@ def _describe_state(host: Host) -> _Lines:
         yield f"Telemetry of {host.name} is off: {obstacle}. Apart from that, {decision}."
         return
     yield f"Telemetry of {host.name} is {'on' if consent.word == 'yes' else 'off'}: {decision}."
+    # After a yes, the metrics without consent are those of a later version of the program.
     new_metrics = consent.refused_metrics(Registry.load(host.registry))
     if consent.word == "yes" and new_metrics:
         yield (
@@ -193,4 +214,7 @@ def _print_log(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _
 
 def _send(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     result = host.send()
-    yield from _describe_state(host) if result is None else [str(result)]
+    if result is None:  # telemetry is off
+        yield from _describe_state(host)
+    else:
+        yield str(result)

@@ -1,4 +1,7 @@
-"""A local HTML page of a device: its stored state, sent uploads, and uploads that may follow."""
+"""A local HTML page of a device: its stored state, sent uploads, and uploads that may follow.
+
+The command `telemetry view` shows the page to the person whose device this is.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +48,23 @@ def render_page(name: str, state: str, registry: Registry, folder: Path) -> str:
 
 
 def _list_sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yield title and text of each section. The device stores no value, only noisy bits."""
+    """Yield title and text of each section.
+
+    The section "Recorded" shows no values, because the device stores noisy bits only.
+    """
     pending = [
         f"{report.metric}: one report, kept until its day is over"
         for report in contents.pending_reports
     ]
-    answered = [f"{scope.metric}: answered for {scope.epoch}" for scope in contents.scopes]
-    yield "Recorded", "\n".join([*pending, *answered]) or "Nothing."
+    # Every report of a metric in an epoch repeats this permanent response.
+    permanent = [
+        f"{scope.metric}: noisy response drawn for {scope.epoch or 'life'}"
+        for scope in contents.scopes
+    ]
+    yield "Recorded", "\n".join([*pending, *permanent]) or "Nothing."
     sent = [f"{upload.day} {upload.body.decode()}" for upload in contents.sent_uploads]
     yield "Sent", "\n".join(sent) or "Nothing."
-    yield "Would be sent", "\n".join(payload.describe_payload(registry, contents.bodies, None))
+    would_send = payload.describe_payload(registry, contents.bodies, collector=None)
+    yield "Would be sent", "\n".join(would_send)
     yield "Privacy loss", str(contents.spent)
     yield "What is collected", "\n\n".join(privacy_notice(metric) for metric in registry.values())

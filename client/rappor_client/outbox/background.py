@@ -1,19 +1,25 @@
 """The background sender: a thread that sleeps until an upload may leave, and then sends it.
 
+A step of the uploader (`Uploader.step`) sends one upload if one may leave, and returns the time of
+the next step. The sender runs these steps at their times, and adds random delays. The delays hide
+the time of an event from an observer of the network.
+
 The thread has three states:
 
-    asleep    waits for the time of the next step. Without a time it waits for a nudge
+    asleep    waits for the time of the next step. Without a time it waits for a call of `nudge`
     stepping  runs one step of the uploader
     ended     after `stop`, or because it could not start
 
-    nudge(now)      a report was queued: next step after a random delay of up to `max_delay`
-    catch_up        an earlier run left reports: next step now, then one each second at most
+These calls and results plan the next step:
+
+    nudge           a report was queued: next step after a random delay of up to `max_delay`
+    catch_up        an earlier run left reports: next step now, and then pauses of a second at most
     step succeeded  next step at the time that the uploader returned, plus a random delay
     step failed     the client counts the failure, and the next step comes an hour later
     stop            the thread ends
 
-Of several times the earliest one counts. A nudge starts the thread again if it could not start, or
-has died.
+If several calls have planned a step, the earliest time counts. `nudge` and `catch_up` start the
+thread again if it could not start, or has died.
 
 Example with `max_delay = 900`: two reports become sendable at 00:00. The nudge at 00:00:01 draws a
 delay of 412 s, so the first report leaves at 00:06:53. After it the thread draws 130 s, and the
@@ -38,16 +44,18 @@ from rappor_client.outbox.uploader import Uploader
 from rappor_client.periods import HOUR, Clock
 
 _END_SECONDS: Final = 0.05
-"""Longest time that the end of the program waits for the thread. An exchange under way takes longer
-and is left alone: the next run sends the upload again, under the same id."""
+"""Longest time, in seconds, that the end of the program waits for the thread. A request to the
+collector may take longer. The request is then cut off, and the next run sends the upload again
+under the same id. A larger value delays the end of such a program."""
 _BUSY_SECONDS: Final = 5.0
-"""Time until the next step if another process held a lock, or the disk did not answer."""
+"""Time until the next step, in seconds, if another process held a lock or the disk did not answer
+in time. A smaller value asks a busy disk more often; a larger value sends later."""
 _BACKLOG_SECONDS: Final = 1.0
-"""Limits the random delay, in seconds, between two reports of an earlier run. A larger value leaves
-more reports unsent when the program ends soon."""
+"""Largest random delay, in seconds, between two reports of the backlog, the reports that an earlier
+run left. A larger value leaves more of them unsent when the program ends soon."""
 _MAX_SLEEP_SECONDS: Final = HOUR
-"""Longest sleep of the thread. The machine may be suspended, or its clock be set, while the thread
-sleeps: so the thread compares the clock with the time of the next step every hour."""
+"""Longest sleep of the thread, in seconds. While the thread sleeps, the machine may be suspended or
+its clock may be set. So the thread compares the clock with the time of the next step every hour."""
 
 
 class Sender:
@@ -75,9 +83,9 @@ class Sender:
         self._on_failure = on_failure
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._is_nudged = False
+        self._has_planned_step = False  # since the last step, by `nudge` or `catch_up`
         self._is_stopped = False
-        self._n_backlog = 0
+        self._n_backlog = 0  # reports of an earlier run that are still to be sent
         _ALL.add(self)
         self._next_at: float | None = None  # by the monotonic clock
 
@@ -86,35 +94,41 @@ class Sender:
         with self._wake:
             # A second nudge before the step would draw another delay. The earliest of many delays
             # is short, and a short delay reveals the time of the event.
-            if self._is_stopped or (self._is_nudged and self._is_alive()):
+            if self._is_stopped or (self._has_planned_step and self._is_alive()):
                 return
-            self._wake_at(time.monotonic() + self.uploader.draw_delay())
+            self._plan_step(time.monotonic() + self.uploader.draw_delay())
 
     def catch_up(self, n_reports: int) -> None:
         """Send the reports that an earlier run left: the first at once, the others soon after it.
 
-        Short delays reveal nothing here, because the events are long past. They matter, because the
-        process may end soon.
+        Delays are short here, because the process may end soon. The short delays reveal nothing,
+        because the events are long past.
         """
         with self._wake:
             if not self._is_stopped:
                 self._n_backlog = n_reports
-                self._wake_at(time.monotonic())
+                self._plan_step(time.monotonic())
 
     def stop(self, *, seconds: float) -> None:
-        """End the thread, and wait for its end for some seconds at most.
+        """End the thread, and wait up to `seconds` for its end.
 
-        A request under way may outlast the call. `Uploader.close` severs it.
+        A request to the collector may last longer than the call. `Uploader.close` severs the
+        request.
         """
         with self._wake:
             self._is_stopped = True
             self._wake.notify()
         thread = self._thread
+        # Code that the thread runs, such as a log handler of the host, may close the client. The
+        # thread cannot wait for its own end.
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(seconds, 0.0))
 
-    def _wake_at(self, timestamp: float) -> None:
-        """Set the time of a step unless an earlier step is planned, and start the thread."""
+    def _plan_step(self, timestamp: float) -> None:
+        """Start the thread if necessary, and plan a step unless an earlier step is planned.
+
+        `timestamp` is the time of the step by the monotonic clock. The caller holds `_wake`.
+        """
         if not self._is_alive():
             thread = threading.Thread(target=self._run, name="rappor-sender", daemon=True)
             try:
@@ -123,8 +137,8 @@ class Sender:
                 self._on_failure(error)
                 return
             self._thread = thread
-        self._is_nudged = True
-        self._next_at = timestamp if self._next_at is None else min(self._next_at, timestamp)
+        self._has_planned_step = True
+        self._set_earlier_time(timestamp)
         self._wake.notify()
 
     def _is_alive(self) -> bool:
@@ -140,16 +154,20 @@ class Sender:
             except Exception as error:  # noqa: BLE001 - the sender outlives whatever fails
                 self._on_failure(error)
                 seconds = HOUR
-            with self._wake:
-                self._plan(seconds)
+            if seconds is not None:
+                with self._wake:
+                    self._set_earlier_time(time.monotonic() + seconds)
 
     def _step(self) -> float | None:
         """Run a step and return the seconds until the next step, None if no report is queued."""
+        # After a cooldown the uploader spreads late reports over the next interval. It does not
+        # wait for this spread with a backlog, because the program may end before.
         step = self.uploader.step(is_backlog=self._n_backlog > 0)
         if not step.is_attempt:
+            # Nothing of the backlog may leave now. Later reports have ordinary delays.
             self._n_backlog = 0
             return None if step.next_at is None else limit_sleep(step.next_at - self._clock())
-        assert step.next_at is not None
+        assert step.next_at is not None  # after an attempt the uploader always plans a step
         self._n_backlog -= 1
         longest = _BACKLOG_SECONDS if self._n_backlog > 0 else math.inf
         delay = self.uploader.draw_delay(at_most=longest)
@@ -164,17 +182,16 @@ class Sender:
                 elif (seconds := self._next_at - time.monotonic()) > 0:
                     self._wake.wait(min(seconds, _MAX_SLEEP_SECONDS))
                 else:
-                    self._is_nudged = False  # a report that is queued from here on nudges again
+                    # The step below may be too early for a report that is queued from now on, so
+                    # the next nudge must plan another step.
+                    self._has_planned_step = False
                     self._next_at = None
                     return True
         return False
 
-    def _plan(self, seconds: float | None) -> None:
-        """Set the time of the next step, unless a nudge during the step has set an earlier time."""
-        if seconds is None:
-            return
-        planned = time.monotonic() + seconds
-        self._next_at = planned if self._next_at is None else min(self._next_at, planned)
+    def _set_earlier_time(self, timestamp: float) -> None:
+        """Set the time of the next step, unless an earlier time is set."""
+        self._next_at = timestamp if self._next_at is None else min(self._next_at, timestamp)
 
 
 _ALL: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()
@@ -184,8 +201,8 @@ _ALL: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()
 @atexit.register
 def _end_all() -> None:
     """End all threads before the interpreter ends."""
-    # A daemon thread that wakes while the interpreter ends is killed by `pthread_exit`, which
-    # aborts the process if no handle is free for the library that it loads.
+    # While the interpreter ends, it kills a daemon thread that wakes with `pthread_exit`. That
+    # function loads a library, and aborts the process if no file handle is free for the library.
     for sender in list(_ALL):
         sender.stop(seconds=_END_SECONDS)
 
@@ -193,7 +210,7 @@ def _end_all() -> None:
 def limit_sleep(seconds: float, *, delay: float = 0.0) -> float:
     """Return the seconds to sleep: at most an hour, because a clock may be set, plus the delay.
 
-    The limit never cuts the delay. The hour once cut the delays too, and all uploads but the first
-    left exactly an hour after the step before.
+    The limit does not apply to the delay. When it did, long delays became an hour, and all uploads
+    but the first left exactly an hour after the step before.
     """
     return min(max(seconds, 0.0), _MAX_SLEEP_SECONDS) + delay

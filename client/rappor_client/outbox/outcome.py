@@ -21,7 +21,7 @@ class SkipReason(enum.Enum):
     EXPIRED = "the last day of the metric's collection is over"
     NO_BUDGET = "the year's budget has no room for the metric"
     NOT_IN_SAMPLE = "the device is not in the metric's sample"
-    EARLY = "the day that the device draws in the epoch has not come"
+    EARLY = "the report day, which the device has drawn at random from the epoch, has not come"
     LATE = "the epoch ends before a report could leave"
     ANSWERED = "the epoch has had its report"
     STOPPED = "the collector has asked everybody to stop"
@@ -38,17 +38,26 @@ class Outcome:
     """Outcome of recording a value; true if the value is recorded.
 
     The outcome is for the host program only and is never sent. It depends on registry, calendar and
-    folder; of the value it depends on the kind only. Outcomes with the same word are equal,
-    whatever their reason is.
+    folder. It does not depend on the value, except on its kind (such as text or number). Outcomes
+    with the same word are equal, whatever their reason is.
 
     Attributes
     ----------
     word : str
-        "recorded": the noisy report of the value, or the report that it repeats, will be sent.
-        "skipped": the metric is skipped on this device whatever its values are, or the person has
-        refused it. "failed": the event is lost, or not on the disk yet if the metric is durable.
+        "recorded", "skipped" or "failed".
+
+        "recorded": the event takes part in its interval. One report of the interval will be sent.
+        It is drawn from the value of one event, or from the permanent response that the device has
+        drawn earlier in the epoch and repeats whatever the value is.
+
+        "skipped": the metric is skipped on this device whatever its values are, the person has
+        refused the metric, or the host has passed a wrong name or kind.
+
+        "failed": the event is lost. The events of a durable metric must be on the disk before
+        `record` returns. So for such a metric "failed" can also mean that the event is not on the
+        disk yet: it waits in memory for the lock of another process (`LOCKED`).
     reason : SkipReason, optional
-        Reason of "skipped" and "failed".
+        Reason of "skipped" and "failed". None for "recorded".
 
     Examples
     --------
@@ -77,6 +86,7 @@ Outcome.SKIPPED = Outcome("skipped")
 Outcome.FAILED = Outcome("failed")
 
 SKIPPED: Final = {reason: Outcome("skipped", reason) for reason in SkipReason}
-"""Outcomes "skipped" by reason. `record` returns these objects: creating one takes time."""
+"""The outcome "skipped" by reason. `record` takes a few microseconds, so it returns these objects
+and creates none."""
 FAILED: Final = {reason: Outcome("failed", reason) for reason in SkipReason}
 """The outcome "failed" by reason. `record` returns these objects and creates none."""

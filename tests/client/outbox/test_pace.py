@@ -1,4 +1,14 @@
-"""Pace of the uploads: late reports leave one by one, one in each interval."""
+"""Pace of the uploads: late reports leave one by one, one in each interval.
+
+A report of an interval gets a random time of the next interval, from which it may be sent. A device
+that was offline for days has several such reports. To the collector they must not look like several
+reports of one day. So an attempt to send begins a cooldown of its metric: until the end of the
+interval, the metric sends no other report. Reports that are a week late are given up.
+
+Uploads leave in two ways, and most tests run for both: the steps of the background sender, and a
+flush. The thread of the background sender does not run here. The tests call its steps and move the
+clock.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +24,10 @@ from rappor_client.periods import HOUR, WEEK, day_of, find_interval_end, get_int
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
 
 INTERVALS = pytest.mark.parametrize(("interval", "n"), [("day", 9), ("week", 3)])
-"""Number of intervals for which the device is offline."""
+"""Length of an interval, and the number of intervals for which the device is offline. After 9 days
+the first reports are a week late."""
 PATHS = pytest.mark.parametrize("is_flush", [False, True], ids=["background", "flush"])
+"""Way in which uploads leave."""
 
 
 def record_offline(open_client: Opener, clock: FixedClock, interval: str, n: int) -> None:
@@ -28,13 +40,15 @@ def record_offline(open_client: Opener, clock: FixedClock, interval: str, n: int
 
 
 def send(client: Client, *, is_flush: bool) -> float | None:
-    """Send all uploads that may leave now, and return the time of the next one."""
+    """Send all uploads that may leave now, and return the time of the next upload."""
     if is_flush:
         return client.flush(timeout=2.0).retry_at
     sender = client._get_sender()
     assert sender is not None
-    steps = iter(sender.uploader.step, None)
-    return next(step.next_at for step in steps if not step.upload_id)
+    while True:
+        step = sender.uploader.step()
+        if not step.upload_id:  # nothing more may leave now
+            return step.next_at
 
 
 def send_until_empty(
@@ -42,10 +56,13 @@ def send_until_empty(
 ) -> dict[float, dict[str, float]]:
     """Send at all times at which an upload may leave, until no report is queued.
 
-    Returns the time at which each upload first arrived: id to time, by the end of the interval.
+    Returns, for the end of each interval, the ids of the uploads that arrived in the interval, each
+    with the time of its first arrival.
     """
     arrivals: dict[float, dict[str, float]] = defaultdict(dict)
-    for _ in itertools.takewhile(lambda _: client.queued_count(), range(1000)):
+    for _ in range(1000):  # a limit for an uploader that never empties the queue
+        if not client.queued_count():
+            break
         n_seen = len(transport.bodies)
         due = send(client, is_flush=is_flush)
         for body in transport.bodies[n_seen:]:
@@ -68,15 +85,18 @@ def test_late_reports_leave_one_by_one(
     record_offline(home.open, clock, interval, n)
     transport = MemoryTransport()
     client = home.open(metric_of(interval=interval), collector=transport, coins=FixedCoins(seed=2))
-    assert client.queued_count() == n - 1  # the last interval is decided by the next commit
+    # The report of the last interval is still pending. The next step queues it.
+    assert client.queued_count() == n - 1
     send_times = [due for due in peek(tmp_path / "device").send_after if due is not None]
     late = sum(due < clock() - WEEK for due in send_times)
     arrivals = send_until_empty(client, transport, clock, interval, is_flush=is_flush)
     assert {len(ids) for ids in arrivals.values()} == {1}
     counts = {"recorded": n, "accepted": n - late, "given_up": late}
     assert client.event_counts() == counts
-    offsets = {end - moment for end, ids in arrivals.items() for moment in ids.values()}
-    assert is_flush or len(offsets) == n - late  # each has a random time
+    # The background sender waits for a random time of each interval, so no two offsets are equal. A
+    # flush sends as soon as the cooldown has ended.
+    offsets = {end - arrival for end, ids in arrivals.items() for arrival in ids.values()}
+    assert is_flush or len(offsets) == n - late
 
 
 @PATHS
@@ -96,8 +116,8 @@ def test_program_that_seldom_runs_reports_each_time(
 
 def test_first_report_has_no_cooldown(home: Home, clock: FixedClock) -> None:
     """The first report of a metric waits for its random time, and for no cooldown."""
-    late = constant_coins(2**32 - 1)
-    client = home.open(metric_of(interval="day"), collector=MemoryTransport(), coins=late)
+    largest_coins = constant_coins(2**32 - 1)  # the latest random time of the next day
+    client = home.open(metric_of(interval="day"), collector=MemoryTransport(), coins=largest_coins)
     client.record("page", "x")
     clock.advance(days=1)
     assert client.queued_count() == 0
@@ -131,8 +151,12 @@ def test_month_has_one_report_with_interval_epoch(
     assert len(set(months)) == len(months)
     counts = client.event_counts()
     assert counts["recorded"] == len(months) + counts.get("given_up", 0) + client.queued_count()
-    # A device that comes every 40 days never comes again in the month of an event.
-    assert len(months) >= {2: 4, 9: 1, 40: 0}[days_between_runs]
+    # The 240 days touch 9 months. A month has a report if the program runs on or after the random
+    # report day of the month, and runs again later in the month to send the report. A program that
+    # runs every 40 days never runs twice in a month, so its reports are given up. The other bounds
+    # leave room for report days late in the month.
+    fewest_reports = {2: 4, 9: 1, 40: 0}
+    assert len(months) >= fewest_reports[days_between_runs]
     assert counts.get("given_up", 0) or days_between_runs < 40
 
 
@@ -153,7 +177,8 @@ def test_program_of_few_hours_a_day_loses_no_report(
         assert sender is not None
         sender._n_backlog = client.queued_count()
         while clock() < (end := start + (day * 24 + hours) * HOUR):
-            clock.now = min(end, clock() + (sender._step() or end))
+            seconds = sender._step()
+            clock.now = end if seconds is None else min(end, clock() + seconds)
         counts = client.event_counts()
         client.close()
     assert counts["recorded"] == 59  # the report of the last day is pending
@@ -166,7 +191,7 @@ def test_failing_uploads_hold_up_no_other_metric(home: Home, clock: FixedClock) 
 
     class Refusing(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-            """Send all uploads that may leave now, and return the time of the next one."""
+            """Refuse the uploads of the metrics `bad0` to `bad4`, and accept all others."""
             if b'"bad' in body:
                 raise UploadError("refused", retryable=True, status=403)
             return super().send(body, timeout=timeout)
@@ -188,13 +213,16 @@ def test_each_day_tries_one_upload_while_the_collector_fails(
 ) -> None:
     """While the collector fails for days, each day has attempts for one upload only."""
     record_offline(home.open, clock, "day", 6)
-    transport = MemoryTransport([None] * 14)
+    network_fails = None
+    transport = MemoryTransport([network_fails] * 14)
     client = home.open(metric_of(interval="day"), collector=transport, coins=FixedCoins(seed=2))
     arrivals = send_until_empty(client, transport, clock, "day", is_flush=is_flush)
     assert {len(ids) for ids in arrivals.values()} == {1}
     assert len({name for ids in arrivals.values() for name in ids}) == 6
-    first = [next(iter(ids)) for _, ids in sorted(arrivals.items())]
-    assert first == sorted(first, key=first.index)  # no upload is tried again after another one
+    # The upload of each interval, in order of time. Attempts of one upload follow one another: no
+    # upload is tried again after another upload was tried.
+    upload_ids = [next(iter(ids)) for _, ids in sorted(arrivals.items())]
+    assert len(list(itertools.groupby(upload_ids))) == 6
     assert client.event_counts() == {"recorded": 6, "accepted": 6}
 
 
@@ -223,7 +251,11 @@ def test_reports_of_two_metrics_do_not_wait_for_each_other(home: Home, clock: Fi
 def test_clock_that_is_set_back_ends_no_cooldown(
     is_flush: bool, home: Home, clock: FixedClock
 ) -> None:
-    """A retry by a clock that was set back does not end the cooldown of the first attempt."""
+    """A retry by a clock that was set back does not end the cooldown of the first attempt.
+
+    The first attempt fails. The clock is set back by 8 days, and the same upload is sent again.
+    One day after the first attempt, in the same week, no other upload may leave.
+    """
     clock.set("2026-10-28")
     record_offline(home.open, clock, "week", 3)
     transport = MemoryTransport([None])
@@ -238,7 +270,8 @@ def test_clock_that_is_set_back_ends_no_cooldown(
 def test_clock_that_was_ahead_begins_no_cooldown(home: Home, clock: FixedClock) -> None:
     """An attempt by a clock that was years ahead begins no cooldown.
 
-    A report that is years late by this clock is not given up.
+    The clock is 3 years ahead, then right, then 2 years ahead. By the clock that is 2 years ahead,
+    the report of the right time is 2 years late, and still it is not given up.
     """
     transport = MemoryTransport()
     client = home.open(
