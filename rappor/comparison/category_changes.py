@@ -1,26 +1,42 @@
 """Changes of the share of each category, where every bit is a category.
 
-Categories are the values of one-hot, boolean and buckets. The input is T samples and their weights,
-the output the change of each of k categories.
+Categories are the values of the encodings one-hot, boolean and buckets. The input is T samples,
+such as weeks, and their weights, which sum to 0. The output is the change of each of k categories.
+`change_regression.py` does the same for strings, whose bits belong to several strings.
 
-Theory of operation ------------------- With w_t the weight and beta_t the estimate of sample t, the
-estimate of the change is sum over t of w_t beta_t. Each sample has an exact interval [l_t, u_t] of
-a share (`rappor.estimator.proportion_tests`). The interval of a weighted sum of shares adds the
-squared distances between the estimates and the ends (Newcombe, Statistics in Medicine 1998, method
-10, with exact intervals in place of Wilson's; Zou and Donner, Statistics in Medicine 2008, for any
-weights and correlated estimates). The lower end of the sum combines the lower ends of shares with
-positive weight and the upper ends of shares with negative weight.
+Theory of operation
+-------------------
+| symbol | meaning |
+|---|---|
+| w_t | weight of sample t |
+| beta_t | estimated share of a category in sample t |
+| l_t, u_t | ends of the exact interval of the share (`rappor.estimator.proportion_tests`) |
+| rho | correlation of the device noise of two samples: 1 if they have the same devices |
 
-    lower end = estimate - sqrt(sum over t of (w_t (beta_t - l_t))^2)        w_t > 0, else u_t
+The estimate of the change is the sum of w_t beta_t. The lower end of its interval combines the
+lower ends of the shares with positive weight and the upper ends of the shares with negative weight.
+Their distances from the estimates are squared and added:
 
-The part of each squared distance that comes from devices has the correlation rho between samples,
-because samples may have devices in common. If the change is as large as an end of the interval,
-devices must have changed their value. The variance of these devices is added at the end, and is 0
-at 0 (`rappor.comparison.shared_devices`). If rho is unknown, the largest variance is assumed, which
-includes these devices. If a metric is complete, shares and intervals are those that sum to one.
+    e_t = l_t if w_t > 0, u_t if w_t < 0
+    lower end = estimate - sqrt(sum over t of (w_t (beta_t - e_t))^2)
+
+The upper end exchanges l_t and u_t. This is method 10 of Newcombe (Statistics in Medicine 1998),
+with exact intervals in place of Wilson's. Zou and Donner (Statistics in Medicine 2008) extend it to
+any weights and to correlated estimates.
+
+Samples may have devices in common. So one part of each squared distance, which comes from the
+devices, has the correlation rho between samples, and the other part, which comes from the coins of
+each report, is independent.
+
+If the change is as large as an end of the interval, some devices changed their value. An end
+therefore includes the variance of these devices, which is 0 if the end is 0
+(`rappor.comparison.shared_devices`). If rho is unknown, the largest possible variance is assumed.
+That variance includes the devices that changed.
+
+In a complete metric every value is in a category. Its shares sum to 1, and so do the estimates.
 
 The p-value is the error probability at which the interval begins to include 0. So test and interval
-never contradict each other. Few reports make intervals wide, not wrong.
+never contradict each other. With few reports the intervals are wide, and still valid.
 """
 
 from __future__ import annotations
@@ -65,7 +81,8 @@ class _Sample:
     Attributes
     ----------
     categories : estimates and exact intervals of the categories.
-    device_share : (k,) float64. Share of each variance that comes from the devices.
+    device_share : (k,) float64. The part of the variance of each estimate that comes from the
+        devices, divided by the whole variance.
     per_device : (k,) float64. 1 / effective number of devices.
     permanent : (2, k) float64. Variance of the permanent response of one device to a 0 and to a 1,
         in units of a share.
@@ -78,7 +95,17 @@ class _Sample:
 
 
 class CategoryContrast:
-    """Weighted sums of the shares of several samples, with intervals and p-values."""
+    """Weighted sums of the shares of several samples, with intervals and p-values.
+
+    Attributes
+    ----------
+    categories : estimates of each of the t samples.
+    device_share : (t, k) float64. As in `_Sample`.
+    weights : (t, 1) float64. Weights of the samples.
+    device_correlation : rho; None if unknown.
+    estimate : (k,) float64. The weighted sum of each category.
+    changed : variance from devices that changed to or from each category.
+    """
 
     def __init__(
         self,
@@ -88,7 +115,13 @@ class CategoryContrast:
         *,
         complete: bool,
     ) -> None:
-        """Read all samples; raise DecodeError if they have different categories."""
+        """Compute the estimates of all samples, and the variance of devices that changed.
+
+        Raises
+        ------
+        DecodeError
+            The samples have different categories.
+        """
         counts = [collection for sample in samples for collection in sample.counts]
         repetitions = [collection for sample in samples for collection in sample.repetitions]
         # Raises DecodeError for samples with different categories, before any computation.
@@ -100,11 +133,14 @@ class CategoryContrast:
         self.estimate = np.asarray(
             weights @ np.array([categories.estimate for categories in self.categories])
         )
-        self._unchanged = self._combine(
-            np.array([collection.std_error for collection in self.categories])
+        # Standard error of each sum if no share changed.
+        self._null_error = self._combine(
+            np.array([categories.std_error for categories in self.categories])
         )
         zeros = np.zeros(len(self.estimate))
-        self.changed, self._other_devices = ChangeVariance(zeros, zeros), zeros
+        # Variance from devices that changed to or from the category, and from devices that changed
+        # between two other categories. Without common devices (rho = 0) both are 0.
+        self.changed, self._other_devices_variance = ChangeVariance(zeros, zeros), zeros
         if device_correlation:
             self._add_changed_devices(read_samples, device_correlation)
 
@@ -115,6 +151,7 @@ class CategoryContrast:
         a new device in the row, so its noise does not cancel.
         """
         noise = np.maximum([sample.std_error**2 for sample in self.categories], LEAST_NOISE)
+        # (t, k): difference between the share in each sample and the mean, if the sum is 1.
         slope = self.weights * noise / (self.weights**2 * noise).sum(axis=0)
         per_device = np.array([sample.per_device for sample in samples])
         weights = np.broadcast_to(self.weights, per_device.shape)
@@ -124,8 +161,10 @@ class CategoryContrast:
         )
         zero_variance, one_variance = np.mean([sample.permanent for sample in samples], axis=0)
         self.changed = ChangeVariance(linear * (1 + zero_variance + one_variance), square)
-        z = np.abs(self.estimate) / np.maximum(self._unchanged, 1e-300)
-        self._other_devices = (
+        # A device that changes between two other categories draws a new permanent response to the 0
+        # of this category in both samples.
+        z = np.abs(self.estimate) / np.maximum(self._null_error, 1e-300)
+        self._other_devices_variance = (
             2 * zero_variance * linear * estimate_other_changes(self.estimate, 2 * special.ndtr(-z))
         )
 
@@ -133,7 +172,9 @@ class CategoryContrast:
     def std_error(self) -> Floats:
         """The standard error of each sum, (k,), at a change as large as the estimate."""
         return np.sqrt(
-            self._unchanged**2 + self._other_devices + self.changed.variance_at(self.estimate)
+            self._null_error**2
+            + self._other_devices_variance
+            + self.changed.variance_at(self.estimate)
         )
 
     @property
@@ -160,8 +201,9 @@ class CategoryContrast:
         rises = self.weights > 0
         down = self._combine(np.where(rises, below, above))
         up = self._combine(np.where(rises, above, below))
-        others_variance = special.ndtri(np.asarray(error) / 2) ** 2 * self._other_devices
-        down, up = (np.sqrt(distance**2 + others_variance) for distance in (down, up))
+        # The squared half width that the devices with other changes add.
+        others_square = special.ndtri(np.asarray(error) / 2) ** 2 * self._other_devices_variance
+        down, up = (np.sqrt(distance**2 + others_square) for distance in (down, up))
         return self.changed.interval(self.estimate, down, up, error)
 
     def _combine(self, distances: Floats) -> Floats:
@@ -215,7 +257,7 @@ def estimate_category_changes(
 
 
 def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
-    """Estimate the categories of a sample, and split their variance."""
+    """Estimate the categories of a sample, and the part of their variance from devices."""
     target = debias(sample.counts, sample.repetitions)
     categories = estimate_categories(target, sample.counts[0].params)
     shape = (len(sample.counts), len(categories.estimate))

@@ -177,19 +177,19 @@ class ContrastRows(Target):
     Attributes
     ----------
     samples : for each shape, the pooled rows of T samples.
-    weights : (T, n) float64. In each row with reports, the weights sum to 0, and the weights of
-        each sign sum to the same number as in all other rows. A sample without reports in the
-        cohort has weight 0.
+    weights : (T, n) float64. Weight of each sample in each row. A sample without reports in the
+        cohort of the row has weight 0, and the other samples of the same sign take over its weight
+        (`spread_weights`). So the weights of every row with reports sum to 0.
     device_correlation : rho; None if unknown.
-    device_share : device variance relative to the largest possible device variance; 1 if rho is
-        given.
+    device_share : device variance of the contrast, divided by the largest possible device variance.
+        It is 1 if rho was passed, because the device variance is then computed at rho.
     mean : (n,) float64. Smoothed mean of all samples, which determines the noise of a row. Its own
         noise is independent of the noise of the contrast.
     slope : (T, n) float64. Difference between the level of each sample and `mean` if the contrast
         is 1.
-    sampling : (n,) float64. Variance of the sampling of devices whose value changed, for a change
-        of 1, if all samples have the same devices; 0 for empty cohorts.
-    sampling_square : (n,) float64. The same variance for the negative square of a change of 1.
+    sampling, sampling_square : (n,) float64 each. Coefficients of the variance that devices with a
+        changed value add to a row, if all samples have the same devices. A change delta of the row
+        adds |delta| `sampling` - delta^2 `sampling_square`. Both are 0 for empty cohorts.
     permanent : (2, n) float64. Variance of the permanent response of one device to a 0 and to a 1,
         in units of a share.
     """
@@ -308,7 +308,7 @@ def build_contrast_rows(
     *,
     device_correlation: float | None,
 ) -> ContrastRows:
-    """Stack the rows of a contrast; `device_share` is 1, the largest value.
+    """Stack the rows of a contrast over all shapes. `device_share` is 1, the largest value.
 
     Parameters
     ----------
@@ -339,7 +339,8 @@ def build_contrast_rows(
     noise = of_samples(lambda rows: rows.compute_noise_variance(rows.targets[0].density))
     counted = of_samples(lambda rows: rows.targets[0].reports)
     used = spread_weights(weights, has_reports)
-    # Only samples with reports in the row's cohort take part in means and minima.
+    # A row may lack samples, because a sample has no reports in the cohort. Only samples with a
+    # weight take part in the means and the minimum below.
     is_used = used != 0
     is_complete = is_used.any(axis=0)
     precision = np.where(is_used, 1 / np.maximum(noise, LEAST_NOISE), 0.0)
@@ -378,10 +379,12 @@ def build_contrast_rows(
 
 
 def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:
-    """Return the weights of each row, (T, n); samples without reports pass their weight to others.
+    """Return the weight of each sample in each row, (T, n).
 
-    Each sign keeps its sum, so unchanged strings still cancel. A row is all 0 if one sign lacks
-    more than `_MAX_LOST_WEIGHT` of its weights.
+    A sample without reports in the cohort of a row has weight 0 there. Its weight is divided among
+    the samples of the same sign, in proportion to their weights. So the sum of each sign stays the
+    same, and unchanged strings still cancel. If more than `_MAX_LOST_WEIGHT` of the weights of one
+    sign belong to samples without reports, all weights of the row are 0.
 
     Parameters
     ----------
@@ -402,13 +405,13 @@ def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:
 def _shrink(rows: Floats, variance: Floats, collection_index: Integers) -> Floats:
     """Shrink rows, (n,), to the mean of their collection (James and Stein).
 
-    Assumption: within a collection, the true rows have mean `level` and variance `spread`, so the
-    shrinkage factor is spread / (spread + variance). Rows of rare strings shrink completely, rows
-    of heavy strings that are no candidates hardly.
+    Assumption: within a collection, the true rows have mean `level` and variance `spread`. So the
+    distance of a row from the mean is multiplied by spread / (spread + variance). If all strings
+    are rare, `spread` is about 0 and all rows become the mean. If a frequent string lifts some
+    rows, `spread` is large and the rows hardly change.
 
-    Without shrinkage, weights would depend on noise: with few reports, a row with more ones by
-    chance would have a larger variance and a smaller weight, and every change would be estimated
-    too small.
+    Case without shrinkage: with few reports, a row has more ones by chance. Its computed variance
+    is larger, so its weight is smaller. Every change would be estimated too small.
     """
     weight = 1 / variance
     total = np.maximum(np.bincount(collection_index, weight), np.finfo(float).tiny)

@@ -1,6 +1,9 @@
-"""Variance of a weighted sum of samples from devices that the samples have in common.
+"""Variance of a weighted sum of samples, if the samples have devices in common.
 
-`contrast_rows.py` uses it for strings, `category_changes.py` for categories.
+A comparison has several samples, such as weeks. A *contrast* is a weighted sum of the samples whose
+weights sum to 0, such as the second week minus the first. `contrast_rows.py` uses this module for
+strings (a row is one bit of one cohort), `category_changes.py` for categories (a row is one
+category).
 
 Theory of operation
 -------------------
@@ -31,26 +34,30 @@ weights of one sign have the same devices, and samples of the other sign have ot
 
     at most  (sum of the d_t > 0)^2 + (sum of the d_t < 0)^2
 
-*Devices that changed their value.* Devices in two samples cancel if their value is the same. If a
-share changed by delta, at least a share |delta| of the devices changed. Each of these devices has a
-new permanent response in the row, so it counts as a new device. The difference of two samples of
-the same D devices has the variance
+*Devices that changed their value.* A device with the same value in two samples has the same noise
+in both, which cancels in their difference. If a share changed by delta, at least a share |delta| of
+the devices changed to or from this value. Each of these devices has a new permanent response in the
+row, so its noise does not cancel. The difference of two samples of the same D devices has the
+variance
 
     (|delta| (1 + (v_0 + v_1) / g^2) - delta^2 + (phi - |delta|) 2 v_0 / g^2) / D
 
-Devices that changed between two other values draw new permanent noise for the 0 of this row. Rows
-of strings include that noise in their own variance (`rappor.comparison.change_regression`).
-Categories have no further rows, so the noise is added explicitly. Without this variance, intervals
-of changed strings covered only 65 % of the true changes at rho = 1.
+The last term comes from devices that changed between two other values: they have a 0 in this row in
+both samples, and draw a new permanent response to the 0. For strings, the fit estimates this noise
+from the many rows without a change (`rappor.comparison.change_regression`). Categories have no
+such rows, so the term is added explicitly. Without this variance, intervals of changed strings
+covered only 65 % of the true changes at rho = 1.
 
-*Several samples.* With u_t = w_t / sqrt(D_t), the covariance of two samples loses
-half of the variance that their difference gains. So the variance of the sum gains
+*Several samples.* Let u_t = w_t / sqrt(D_t). The formula above is the variance that the difference
+of two samples gains, so the covariance of the two samples loses half of it. In a weighted sum of
+several samples, two expressions therefore replace those of the formula:
 
-    -1/2 sum over s, t of u_s u_t |theta_s - theta_t|        in place of |delta| / D
-    (sum of u_t theta_t)^2 - (sum of u_t) (sum of u_t theta_t^2)     of delta^2 / D
+    instead of |delta| / D    -1/2 sum over s, t of u_s u_t |theta_s - theta_t|
+    instead of delta^2 / D    (sum of u_t theta_t)^2 - (sum of u_t) (sum of u_t theta_t^2)
 
-The first term is a sum over the gaps between sorted levels: gap_i U_i (U_i - U), where U_i is the
-sum of the u_t below gap i and U the sum of all.
+To compute the first expression, sort the samples by their levels theta_t. With gap_i the difference
+of two neighbouring levels, U_i the sum of the u_t below the gap, and U the sum of all u_t, it is
+the sum of gap_i U_i (U_i - U) over all gaps.
 """
 
 from __future__ import annotations
@@ -64,7 +71,7 @@ from rappor.counts.arrays import Floats
 
 _SIGNIFICANT: Final = 0.05
 """Error probability at which a change counts in `estimate_other_changes`, over all values
-(Bonferroni). With a larger one, noise would count as devices that changed."""
+(Bonferroni). With a larger probability, noise would count as devices that changed."""
 
 
 def compute_device_variance(devices: Floats, device_correlation: float | None) -> Floats:
@@ -170,6 +177,7 @@ class ChangeVariance(NamedTuple):
         is_finite = np.isfinite(distance) & np.isfinite(estimate)
         center, width = np.where(is_finite, estimate, 0.0), np.where(is_finite, distance, 0.0)
         # |x| is x above 0 and -x below 0. The end is above 0 exactly if `center` exceeds `width`.
+        # Both cases are a quadratic equation, and the lower end is its smaller root.
         signed = np.where(center > width, self.linear, -self.linear)
         middle = 2 * center + signed
         factor = 4 * (1 + self.square)

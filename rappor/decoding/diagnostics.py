@@ -98,8 +98,9 @@ EVEN_FROM: Final = 200
 1.7 % of collections, and up to .1 % in .6 %. From this number on it is 1.4 % and .15 % at most."""
 
 FEW_PATTERNS: Final = 1e-3
-"""Smallest possible p-value (`least_p_value`) above which a table warns of too few cohorts.
-With a larger one, a list of 50 candidates could detect nothing at 5 % by Bonferroni."""
+"""Smallest possible p-value (`least_p_value`) above which a table warns of too few cohorts. The
+Bonferroni threshold of 50 candidates at 5 % is equal to this number, so with a larger smallest
+p-value the table could detect nothing."""
 
 FAR_ABOVE_ZERO: Final = 8.0
 """Number of standard errors above which an estimate is far above 0. A candidate with such an
@@ -241,8 +242,8 @@ def describe_fit(
     noise = float(np.mean(fit.coin_variance[has_reports]))
     devices = float(np.mean(target.compute_device_variance(fit.fitted)[has_reports]))
     finite_errors = std_error[np.isfinite(std_error)]
-    # A share is detected with probability `_POWER` if it exceeds the threshold by the `_POWER`
-    # quantile of the noise.
+    # A candidate is detected if its z score exceeds the normal quantile of the threshold. Noise
+    # lowers the z score by less than the `_POWER` quantile with probability `_POWER`.
     detectable_z = float(special.ndtri(_POWER) - special.ndtri(threshold))
     detectable_share = None
     if len(finite_errors):

@@ -186,9 +186,10 @@ def _compute_remaining(
 
 
 _FARTHEST: Final = 1e6
-"""Critical value, in standard errors, above which the lower end of an interval is only a number
-below 0. The critical value is infinite if all candidates set all bits, so that no row distinguishes
-a candidate from other strings. A larger limit would let its square overflow."""
+"""Critical value, in standard errors, above which the lower end of an interval is
+min(estimate, 0) - 1, which is below all possible shares. Case: all candidates set all bits, so no
+row distinguishes a candidate from other strings, and the critical value is infinite. A finite
+critical value far above this limit would overflow when it is squared."""
 
 
 def build_normal_interval(
@@ -204,7 +205,8 @@ def build_normal_interval(
         (e - b)^2 = z^2 (V + e (1 - e) / D)
 
     If the noise has a longer upper tail than the normal distribution, the lower end follows that
-    tail: frequent strings that are not candidates lift estimates more often than they lower them.
+    tail. The reason is that frequent strings that are not candidates lift estimates more often than
+    they lower estimates.
 
     Parameters
     ----------

@@ -5,21 +5,26 @@ and the z score of every candidate. The output is one p-value for each candidate
 
 Theory of operation
 -------------------
-A candidate outside the fit has a score. The score is compared with a sum of residuals that are
-drawn at random from each cohort (`score_tests`). A candidate inside the fit has explained its own
-rows: the residuals of its rows are small because of its column, and rows that another string lifts
-have regained their weight. The test of such a candidate therefore computes the rows as if the
-candidate were absent: it adds the candidate's share to the residuals of its rows.
+A *row* is one bit of one cohort. A candidate sets some rows, which are its own rows. Its *score* is
+the weighted sum of the residuals of its own rows. An absent candidate sets random rows. So the
+score of a candidate outside the fit is compared with a sum of residuals that are drawn at random
+from each cohort (`score_tests`).
 
-- The weights are the weights of the lifted rows. If the share lifts a row by less than two standard
-  deviations, the weight is that of the fit's own taper. Beyond, the weight is Huber's, which never
-  falls to 0. With the taper a frequent string would set its own rows aside.
-- The residuals to draw from include the lifted rows of the candidate. With few cohorts these rows
-  limit the p-value: in one cohort of k bits with one hash, an absent string sets the same bit with
-  probability 1/k.
+This is wrong for a candidate inside the fit, because the fit has explained its own rows: their
+residuals are small. The test of such a candidate therefore uses *lifted* residuals. It adds the
+share of the candidate to the residuals of its own rows, as if the candidate were not in the fit.
+Two things follow from the lifted residuals:
 
-A p-value is never below the probability that each draw of an absent candidate is as high as the
-candidate's own row.
+- The weights of these rows. The fit gives outliers a smaller weight (the taper), and sets rows
+  aside that are far above the fit. If the share lifts a row by less than two standard deviations,
+  the weight is that of the taper. For a larger share the weight is Huber's, which never falls to 0.
+  With the taper a frequent string would set its own rows aside.
+- The residuals to draw from. They include the lifted rows of the candidate. With few cohorts these
+  rows limit the p-value: in one cohort of k bits with one hash function, an absent string sets the
+  same bit with probability 1/k.
+
+A p-value is never below the probability that an absent candidate draws, in every cohort, a residual
+that is at least as high as that of the candidate's own row.
 """
 
 from __future__ import annotations
@@ -46,26 +51,28 @@ Psi = Callable[[Floats], tuple[Floats, Floats]]
 psi function (`rappor.estimator.fit`)."""
 
 _MANY_ROWS: Final = 50.0
-"""Effective number of rows of a candidate above which its own rows need no correction. A z score of
-4 then lifts each row by .6 standard deviations, and no single row decides."""
+"""Effective number of rows of a candidate from which its residuals are not lifted for the test. A
+share of 4 standard errors then lifts each of 50 rows by 4 / sqrt(50) = .6 standard deviations, so
+no single row decides."""
 
 _LIFTED: Final = 2.0
 """Lift of the rows by the candidate's share, in standard deviations, above which Huber's weights
 are used."""
 
-_COUNTED: Final = 2
-"""Largest number of draws (bits that a candidate sets) for which all outcomes are counted. The
-saddlepoint formula is for sums of more draws."""
+_MOST_DRAWS_COUNTED: Final = 2
+"""Largest number of draws (bits that a candidate sets in all cohorts) for which the test counts all
+outcomes. For more draws it uses the saddlepoint formula, which is inaccurate for a sum of two."""
 
 
 def build_absent_test(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
     """Build the function from z scores to p-values of candidates outside the fit."""
-    # Two approximations of the same tail: the complete distribution is exact for few cohorts, and
-    # the saddlepoint formula uses the scale of the residuals. The larger p-value is valid in both
-    # cases.
+    # Two computations of the same tail: the complete distribution, which is exact for few cohorts,
+    # and the saddlepoint formula, which assumes that the residuals have the scale of the model. The
+    # larger p-value is used, so the test remains valid if one of them is too small.
     complete, smooth = compute_null_tail(target, fit), compute_null_tail(target, fit, most_values=0)
-    # With p* = 0 or q* = 1 a row without false bits has no residuals to draw from. The number of
-    # patterns of bits bounds the p-value instead.
+    # With p* = 0 (no false ones) or q* = 1 (no false zeros) a row may have no noise, so there are
+    # no residuals to draw from. An absent string may still have all bits of a present string. The
+    # probability of this event is a lower bound on the p-value.
     floor = least_p_value(target) if target.has_one_sided_noise.any() else 0.0
 
     def p_values(z: Floats) -> Floats:
@@ -95,21 +102,20 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
     has_few_rows = np.flatnonzero(n_rows < _MANY_ROWS)
     if len(has_few_rows):
         unlifted_weight = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
-        clipped = (
-            compute_huber_weights(fit.residual * np.sqrt(unlifted_weight))[0]
-            * unlifted_weight
-            * fit.residual
+        huber_weight = (
+            compute_huber_weights(fit.residual * np.sqrt(unlifted_weight))[0] * unlifted_weight
         )
         draws_by_psi: dict[Psi, ResidualDraws] = {
             compute_redescending_weights: ResidualDraws(target, fit.weight * fit.residual),
-            compute_huber_weights: ResidualDraws(target, clipped),
+            compute_huber_weights: ResidualDraws(target, huber_weight * fit.residual),
         }
         for index in has_few_rows.tolist():
             ends = slice(*columns.indptr[index : index + 2])
             rows = columns.indices[ends].astype(np.int64)
-            position = len(target.counts) + index
+            # The first columns of the basis are the backgrounds, one for each collection.
+            basis_index = len(target.counts) + index
             p_values[chosen[index]] = _test_selected_candidate(
-                target, fit, draws_by_psi, unlifted_weight, rows, position
+                target, fit, draws_by_psi, unlifted_weight, rows, basis_index
             )
     return p_values
 
@@ -141,7 +147,9 @@ def _test_selected_candidate(
     is_small_lift = share * np.sqrt(row_weight / len(rows)) < _LIFTED
     psi = compute_redescending_weights if is_small_lift else compute_huber_weights
     draws = draws_by_psi[psi]
-    # Residuals, weights and scores of the rows if the candidate's share were not in the fit.
+    # Residuals, weights and weighted residuals of the own rows if the candidate were not in the
+    # fit, then the weighted residuals in the fit. The difference is added to the residuals to draw
+    # from.
     lifted = fit.residual[rows] + share
     absent = fit.fitted.copy()
     absent[rows] -= share
@@ -151,8 +159,10 @@ def _test_selected_candidate(
     fitted_residual, fitted_weight = fit.residual[rows], unlifted_weight[rows]
     unlifted = psi(fitted_residual * np.sqrt(fitted_weight))[0] * fitted_weight * fitted_residual
     lifts = (weighted - unlifted) / draws.scale
-    # The other selected columns reduce the information of this column, and the weight of each of
-    # its rows.
+    # z = share sqrt(information), where the information is `remaining` times `usual_weight` and the
+    # share is the sum of the weighted residuals divided by `usual_weight`. `remaining` is the part
+    # of the column that the other selected columns do not explain. `usual_weight` is the sum of the
+    # weights of the own rows, if the taper reduces them like the mean row.
     remaining = min(1 / max(fit.inverse[basis_index, basis_index] * row_weight, 1.0), 1.0)
     usual_weight = absent_weight.sum() * fit.weight.sum() / unlifted_weight.sum()
     scale_ratio = np.sqrt(remaining / usual_weight)
@@ -161,9 +171,10 @@ def _test_selected_candidate(
     values = draws.values.copy()
     values[rows] += lifts
     lower_bound = _bound_p_value(draws, values, rows)
-    if draws.n_draws.sum() <= _COUNTED:
-        # The columns of the fit reduced the residuals to draw from. The score is reduced in the
-        # same ratio, or two draws could never reach it.
+    if draws.n_draws.sum() <= _MOST_DRAWS_COUNTED:
+        # An absent candidate that draws exactly the own rows must reach the tested score, so their
+        # sum and z must agree. Other selected columns may explain a part of the column, so that z
+        # is smaller than the sum. The values of the own rows are then reduced in the same ratio.
         if (score := values[rows].sum()) > z > 0:
             values[rows] *= z / score
         counted = _count_outcomes(draws, values, min(score, z))
@@ -175,7 +186,8 @@ def _test_selected_candidate(
 def _count_outcomes(draws: ResidualDraws, values: Floats, score: float) -> float:
     """Compute the probability that one draw, or the sum of two draws, reaches the score.
 
-    The function counts all outcomes: pairs of rows that an absent candidate may set.
+    The function counts all outcomes, which are the rows, or pairs of rows, that an absent candidate
+    may set.
 
     Parameters
     ----------
@@ -195,7 +207,7 @@ def _count_outcomes(draws: ResidualDraws, values: Floats, score: float) -> float
 def _bound_p_value(draws: ResidualDraws, values: Floats, rows: Integers) -> float:
     """Compute the probability that every draw is as high as the candidate's row of the same cohort.
 
-    No p-value may be smaller, because an absent string may share all rows with a present one.
+    No p-value may be smaller, because an absent string may set the same rows as a present string.
 
     Parameters
     ----------

@@ -1,7 +1,9 @@
 """P-values of the scores of absent candidates.
 
-The decoder compares the z score of each candidate with the tail that `compute_null_tail` returns.
-`rappor.estimator.presence_tests` changes the residuals for candidates inside the fit.
+The score of a candidate is the weighted sum of the residuals of its rows (a row is one bit of one
+cohort). The decoder compares the score with the distribution of the score of an absent candidate,
+whose tail `compute_null_tail` returns. `rappor.estimator.presence_tests` changes the residuals for
+candidates inside the fit.
 
 Theory of operation
 -------------------
@@ -18,16 +20,15 @@ An absent candidate sets random bits, so its score is a sum of residuals that ar
 from each cohort. The residuals are known, and therefore the distribution of the sum is known. This
 holds for every cause of the residuals: noise, rare strings, or frequent strings that are not
 candidates. The tail of the sum is computed from its exact cumulant generating function by the
-saddlepoint formula of Lugannani and Rice (Advances in Applied Probability 1980): at each tilt t it
-gives P(S >= K'(t)). The formula is
-accurate for skewed residuals. A normal tail would be too small for them, and collisions would be
-detected as strings.
+saddlepoint formula of Lugannani and Rice (Advances in Applied Probability 1980), which gives
+P(S >= K'(t)) at each tilt t. The formula is accurate for skewed residuals. A normal tail would be
+too small for them, and collisions would be detected as strings.
 
 With few cohorts or few reports the sum has few values, and no smooth formula approximates its
 distribution: with one cohort of k bits no valid p-value is below 1/k. The distribution is then
-computed completely, by convolution of the cohorts on a fine grid. A p-value includes all sums
-within the error of the grid below the score. If the model's noise is smaller than the residuals,
-the scale of the residuals is used.
+computed completely, by convolution of the cohorts on a fine grid. The grid rounds every sum. So a
+p-value counts all sums that could reach the score without the rounding. The standard deviation of
+the distribution is that of the residuals, and at least that of the noise of the model.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ tilts. Three times as many tilts detect the same strings (measured). No tilt is 
 formula divides zero by zero."""
 
 MOST_VALUES: Final = 1024
-"""Largest number of distinct residuals, summed over the draws, for the complete distribution: 8
-cohorts of 128 bits, or all cohorts if reports are few. The computation takes 10 ms."""
+"""Largest number of distinct residuals for the complete distribution, added over all draws (h in
+each cohort). 8 cohorts of 128 bits reach it. With few reports many residuals are equal, so more
+cohorts stay below it. The computation takes 10 ms."""
 
 _GRID: Final = 8192
 """Number of points of the grid on which complete distributions are convolved. A standard deviation
@@ -62,8 +64,9 @@ _FAR: Final = 38.0
 """
 
 _SPREAD: Final = 2.0
-"""Ratio of two standard deviations, of the null distribution with and without lifted rows, above
-which the moments are computed again. Beyond this ratio the tilts do not cover the distribution."""
+"""Standard deviation of the score after some rows are lifted, divided by the standard deviation
+before, above which the values are scaled and all moments computed again. Otherwise the tilts, which
+are for a standard deviation of 1, would not cover the distribution."""
 
 _DECIMALS: Final = 9
 """Number of decimals, in standard deviations of the sum, to which residuals are rounded before they

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TIGHT: Final = 1e-12
-"""Relative width of the interval at which the search for sigma ends: far below printed digits."""
+"""Width of the interval around sigma, divided by its upper end, at which the bisection ends. The
+error is far below the printed digits."""
 
 
 class CountNoise(Protocol):
