@@ -17,6 +17,7 @@ import math
 import os
 import shutil
 import tempfile
+import threading
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,12 @@ from devices import (
     identity_path,
     metric_of,
     open_device,
-    peek,
     read_device_state,
     read_secret,
     remove_spool,
     response_of,
 )
-from forks import in_child
+from forks import end_folder_threads, in_child
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -40,7 +40,7 @@ from rappor_client import Client, FlushReason, Outcome, TransportResponse
 from rappor_client.budget.identity import read_state
 from rappor_client.folder import copies
 from rappor_client.folder.spool import read_report
-from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 from registries import registry_of
 
 from rappor import Params
@@ -147,6 +147,27 @@ def responses_of(secret: bytes, name: str, epoch: str) -> dict[bytes, str]:
     return {response_of(secret, value, **where): value for value in VALUES}
 
 
+def wait_for_threads() -> None:
+    """Wait until no thread of a client uses a folder.
+
+    On a busy machine a caller times out and goes on, and its job is still running. The connection
+    of a dropped client is closed in a thread of its own.
+    """
+    end_folder_threads()
+    for thread in threading.enumerate():
+        if thread.name == "rappor-closer":
+            thread.join()
+
+
+def list_open_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a folder that this process has open, where the system lists them."""
+    opened = list[Path]()
+    for handle in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # the handle of the listing itself
+            opened.append(handle.readlink())
+    return [path for path in folder.glob(pattern) if path in opened]
+
+
 class Lives(RuleBasedStateMachine):
     """The state machine: one folder and two programs."""
 
@@ -183,12 +204,22 @@ class Lives(RuleBasedStateMachine):
         assert client.disabled_reason == ""
         return client
 
-    def write_and_close(self) -> None:
-        """Let both programs write their events and close their spool, before the folder changes."""
+    def write_and_close(self) -> dict[Path, bytes]:
+        """Let both programs write their events and close their spool, before the folder changes.
+
+        Returns the files of the spool before the last close, as killed programs leave them.
+        """
         for client in self.programs:
             client.queued_count()
+        wait_for_threads()
+        left = {path: path.read_bytes() for path in identity_path(self.folder).glob("spool-*")}
+        for client in self.programs:
             assert client._writer is not None
             client._writer.store.close()
+        # SQLite has mapped the index into memory as long as a connection is open. No disk damages
+        # this memory, but a test that overwrote the file would.
+        assert list_open_files(identity_path(self.folder), "spool-*") == []
+        return left
 
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
     def record(self, n: int, name: str, value: str) -> None:
@@ -219,6 +250,8 @@ class Lives(RuleBasedStateMachine):
         self.write_and_close()
         self.programs[n].opt_out(name)
         assert self.programs[n].record(name, VALUES[0]) == Outcome.SKIPPED
+        for client in self.programs:
+            client.queued_count()
         with contextlib.suppress(FileError):  # the folder may be damaged
             contents = peek(self.folder)
             assert name not in {report.metric for report in contents.queued_reports}
@@ -278,6 +311,10 @@ class Lives(RuleBasedStateMachine):
         writer = self.programs[n]._writer
         assert writer is not None
         writer.clear()
+        # The system closes the files of a killed process. Here the writer and its thread refer to
+        # each other, so the connection would be open until the next collection of garbage.
+        wait_for_threads()
+        writer.store.close()
         self.programs[n] = self.open()
 
     @precondition(lambda _: hasattr(os, "fork"))
@@ -352,13 +389,15 @@ class Lives(RuleBasedStateMachine):
         self.collector.left.clear()  # nor does it know what has left
         assert read_device_state(self.folder) == before
 
-    @rule(part=st.floats(0, 1))
-    def damage_the_spool(self, part: float) -> None:
-        """Damage the spool. Budget and memoized responses stay."""
-        self.write_and_close()
+    @rule(part=st.floats(0, 1), is_killed=st.booleans())
+    def damage_the_spool(self, part: float, *, is_killed: bool) -> None:
+        """Damage the spool, perhaps with the log of killed programs. Budget and responses stay."""
+        left = self.write_and_close()
         before = read_device_state(self.folder)
-        for path in identity_path(self.folder).glob("spool-*"):
-            data = bytearray(path.read_bytes())
+        if not is_killed:
+            left = {path: path.read_bytes() for path in left if path.exists()}
+        for path, content in left.items():
+            data = bytearray(content)
             start = int(part * len(data))
             data[start : start + 200] = bytes(200)
             path.write_bytes(data)
@@ -468,6 +507,7 @@ class Lives(RuleBasedStateMachine):
             self.log.text
             + f"{client!r} {client.privacy_spent()} {client.sent_uploads()} {client.event_counts()}"
         )
+        wait_for_threads()  # a draft of the state contains the secret until it is renamed
         files = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
         written = b"".join(files.values()) + texts.encode()
         assert not [value for value in VALUES if value.encode() in written]
