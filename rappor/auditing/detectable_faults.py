@@ -4,9 +4,13 @@ Input: the parameters of a metric and the values of the audit. Output: the numbe
 audit (`choose_sizes`), and the list of faults that these devices find too rarely
 (`list_missed_faults`).
 
-The evidence of a device depends on its bits and its noise. A string of 128 bits under `balanced`
-shows a second permanent response with a dozen devices; a category of three under `strict` needs
-hundreds. So the number of devices follows from the parameters, up to a limit of time.
+The evidence of a device depends on its bits and its noise. With reports of 128 bits under the
+profile `balanced`, a dozen devices show a second permanent response. With three categories under
+the profile `strict`, hundreds of devices are needed. So the audit chooses the number of devices by
+the parameters, up to a limit of time.
+
+A simulated device records two values of a pair: the first value, and later the other value, whose
+bits differ as much as possible. A *run* is one call of the client for one device.
 
 Theory. The log ratio of a fault (`rappor.auditing.likelihood_ratios`) is a sum over independent
 bits and devices. Let `mean` and `variance` be the mean and the variance of the log ratio of one
@@ -141,12 +145,13 @@ def list_missed_faults(metric: Metric, truth: TrueBits, sizes: AuditSizes) -> li
 
 
 def _count_truths(metric: Metric, truth: TrueBits) -> list[TruthShare]:
-    """Count the bits of a device by their true bits for its two values: a mean over all values.
+    """Compute how many of the k bits are 0 or 1 for the first and for the other value of a device.
 
-    The bits of a string change with the cohort, so the mean is also over the first four cohorts.
-    More cohorts would change the mean little.
+    The number is a mean over all values. The bits of a string change with the cohort, so the mean
+    is also over the first four cohorts. More cohorts would change the mean little.
     """
     n_values = len(truth.values)
+    # The values 2i and 2i + 1 are a pair, so `values ^ 1` contains the other value of each pair.
     values = np.arange(n_values)
     # Row: true bit of the first value. Column: true bit of the other value.
     totals = np.zeros((2, 2))
@@ -172,6 +177,8 @@ def _yield_history_powers(
     such a function returns two arrays over all outcomes of the reports of one bit: the logarithm of
     the outcome's probability under the fault, and the log ratio that the audit would compute.
     """
+    # Numbers of days, with one report each: in the first epoch, in the first epoch after the clock
+    # was set back, and in the next epoch.
     n_same, n_back, n_later = len(calendar.same), len(calendar.back), len(calendar.later)
     n_pairs = len(calendar.list_run_pairs())
 
@@ -180,8 +187,9 @@ def _yield_history_powers(
     ) -> Callable[[Booleans, Booleans], tuple[Floats, Floats]]:
         """Model a client that draws a second permanent response after `n_earlier` reports.
 
-        The second response is of the second value, after the value has changed. With
-        `is_same_value` both responses are of the second value: the clock was set back.
+        The first response is of the first value. The device then records the second value, and the
+        second response is of the second value. With `is_same_value` both responses are of the
+        second value, because the clock was set back after the second value was recorded.
         """
         earlier, after, ways = _list_outcomes(n_earlier, n_after)
 
@@ -222,7 +230,8 @@ def _yield_history_powers(
     # The checks of the first epoch need reports before and after the value changes.
     if n_same > RESTART_DAY + 1:
         n_before = RESTART_DAY + 1
-        # Only the second twins, half of the devices, record another value.
+        # Devices come in pairs (twins). Only the second twin, half of the devices, records another
+        # value in the first epoch.
         yield (
             "a second permanent response after the value has changed",
             _predict_power(shares, devices / 2, model_second_response(n_before, n_same - n_before)),

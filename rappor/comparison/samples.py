@@ -44,8 +44,8 @@ from rappor.estimator.error_control import ErrorControl
 _ASSUMPTION_SOURCES: Final = {
     "counts": "the most that the counts allow",
     "days": "estimated from the variance of the counts that were added",
-    "unknown": "nothing is known of the devices; if they reported again within one, the errors are "
-    "larger",
+    "unknown": "nothing is known of the devices; if one reported again within a sample, the errors "
+    "are larger",
 }
 """Sentence parts that explain where the assumed number of reports per device comes from."""
 
@@ -132,10 +132,10 @@ class Samples:
 
     @property
     def precision(self) -> Floats:
-        """(T,) float64. Weight of each sample in a line through all samples.
+        """(T,) float64. Weight of each sample in a trend line through all samples.
 
-        A weight is 1 / variance, where the variance is that of the candidate with the median
-        standard error. Samples without reports have weight 0.
+        The weight is 1 / s^2, with s the median of the standard errors of all candidates. Samples
+        without reports have weight 0.
         """
         return np.array(
             [
@@ -285,12 +285,13 @@ def _add_sample(collections: Sequence[Counts]) -> AddedCollections | None:
 
 
 def _compute_explained_rows(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
-    """Compute the sum of the detected strings' shares in each row of the design, (n,)."""
+    """Compute the sum of the shares of the detected strings that set each row, (n,)."""
     order = estimates.indices_of(candidates.strings)
     detected = estimates.detected[order]
     chosen = np.flatnonzero(detected)
     # Indistinguishable candidates share one estimate. Only the first candidate of a group is added.
     group = estimates.group[order][chosen]
+    # Candidates outside any group have the number 0. They get different negative numbers here.
     first = np.unique(np.where(group > 0, group, -1 - np.arange(len(group))), return_index=True)[1]
     chosen = np.sort(chosen[first])
     return np.asarray(design.columns(chosen) @ estimates.share[order][chosen])

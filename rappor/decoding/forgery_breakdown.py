@@ -1,9 +1,14 @@
 """Breakdown numbers: how many forged reports would create or hide a detected row.
 
+The decoder stores the numbers in the columns `forged_to_make` and `forged_to_hide` of its table, so
+that an analyst sees how few forgers could explain a result. A row of the table is a candidate. A
+row of the regression is one bit of one cohort.
+
 Theory of operation
 -------------------
-The forger passes the collector's check of popcounts (numbers of ones in a report), and knows the
-candidates and the table. Forged reports are spread over the cohorts like honest reports.
+The forger knows the candidates and the table. The collector refuses reports with too few or too
+many ones (its check of popcounts), so a forged report has a number of ones that passes. Forged
+reports are spread over the cohorts like honest reports.
 
 | symbol | meaning | unit |
 |---|---|---|
@@ -16,11 +21,12 @@ candidates and the table. Forged reports are spread over the cohorts like honest
 
 beta is linear in the proportions of all rows of the fit, beta = sum_i e_i y_i
 (`Fit.compute_row_influence`). A report adds (1 - p*) / g to row i of its cohort if its bit is 1,
-and -p* / g if it is 0. The report that lifts the string most therefore sets the bits with the
-largest e_i: all positive ones, within the smallest and the largest number that the check admits.
-The mean over cohorts is L. With the signs of all e_i changed it is D. Because strings collide, L
-and D are larger than (1 - w) / g and w / g, the effects of a forger who spreads a share w of ones
-over all bits that the string does not set.
+and -p* / g if it is 0. The report that lifts the string most therefore sets all bits with e_i > 0,
+the largest first, within the smallest and the largest number of ones that the check admits. The
+mean rise over all cohorts is L. The same computation with the signs of all e_i changed gives D.
+Because strings collide, a forger can use the bits of other strings, too. So L and D are larger than
+(1 - w) / g and w / g, the effects of a forger who spreads a share w of ones over all bits that the
+string does not set.
 
 *Make.* If x of the N reports are forged and no other report contains the string,
 
@@ -31,15 +37,21 @@ becomes
 
     beta(r) = r beta - (1 - r) D
 
-The variance of the coins of a row, mu (1 - mu) / (N g^2) with mu its share of ones, becomes r^2 mu
-(1 - r mu) / (N g^2), and the variance of collisions r^2 tau^2. The forged reports of a cohort are
-equal. With a share a of ones, the largest that passes, they add (1 - r)^2 a (1 - a) / g^2. All
-terms are averaged over the string's rows by weight. The row is hidden if beta(r) is less than its
-threshold, a z score times the standard error at r. Bisection finds this r, between 1 and the r at
-which beta(r) is 0.
+The forged reports also change the variance of a row of the regression. With mu the share of ones in
+the row, and a the largest share of ones that passes the check:
 
-If each bit is a category, the bit is the only row, and the other bits do not matter. With (mu - p*)
-/ g the row,
+| cause | variance before | variance at r |
+|---|---|---|
+| coins | mu (1 - mu) / (N g^2) | r^2 mu (1 - r mu) / (N g^2) |
+| collisions | tau^2 | r^2 tau^2 |
+| forged reports, which are equal in a cohort | 0 | (1 - r)^2 a (1 - a) / g^2 |
+
+All terms are averaged over the rows of the string, weighted as in the fit. The string is hidden if
+beta(r) is less than its threshold, which is a z score times the standard error at r. Bisection
+finds this r, between 1 and the r at which beta(r) is 0.
+
+If each bit is a category, only the bit of the category matters. A forger who creates the category
+sets this bit in every forged report, so L = (1 - mu) / g + beta and
 
     x = N beta / ((1 - mu) / g + beta)
 
@@ -78,9 +90,9 @@ _CHUNK: Final = 64
 """Number of detected strings whose influences are computed at a time. An array of influences takes
 8 MB under a profile. A larger number costs memory."""
 
-_NOTHING: Final = 1e-9
-"""Loss per report below which reports without the bit hide nothing. With p* = 0 the loss is 0,
-except for rounding."""
+_LEAST_LOSS: Final = 1e-9
+"""Loss D (largest fall of the share) up to which forged reports cannot hide a string. With p* = 0 a
+bit of 0 subtracts nothing, so D is 0 except for rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -297,10 +309,10 @@ def _find_z_score(tail: NullTail, p_value: float, high: float) -> float:
 def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
     """Compute y / N, the number of forged reports per honest report that hides each row, (d,)."""
     loss = effects.full_fall - effects.share
-    # At this r the share is 0. A smaller r would only search among negative shares.
+    # The share beta(r) is 0 at this r, and negative at every smaller r, so the row is hidden there.
     low = np.where(
-        loss > _NOTHING,
-        np.maximum(1 - effects.share / np.maximum(effects.full_fall, _NOTHING), 0.0),
+        loss > _LEAST_LOSS,
+        np.maximum(1 - effects.share / np.maximum(effects.full_fall, _LEAST_LOSS), 0.0),
         0.0,
     )
     high = np.ones_like(low)
@@ -310,4 +322,4 @@ def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
         low, high = np.where(is_hidden, r, low), np.where(is_hidden, high, r)
     # If the loss per report is 0, no number of reports hides the row.
     with np.errstate(divide="ignore"):
-        return np.where(loss > _NOTHING, 1 / low - 1, np.inf)
+        return np.where(loss > _LEAST_LOSS, 1 / low - 1, np.inf)

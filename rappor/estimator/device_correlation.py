@@ -25,14 +25,15 @@ around their common mean,
 
     Q = sum over t of (c_t - N_t C / N)^2 / N_t,
 
-therefore has the expectation (T - 1) within + between (sum of S_t / N_t - S / N). Days of the same
-devices agree better than days of different devices. Solving for S / N gives
+therefore has the expectation (T - 1) within + between (sum of S_t / N_t - S / N). If the same
+devices report on all days, S is large and Q is small: the days agree better than days of different
+devices. Solving for S / N gives
 
     R = r - (sum of Q - (T - 1) within) / (sum of between)
 
 The sums are over all bits and cohorts. These are thousands of terms, so their variation gives the
-standard error. Strings that are not candidates change all days alike and do not change R. No device
-is distinguished from another.
+standard error. Strings that are not candidates have the same share on all days, so they do not
+change R. The estimate uses sums over all devices, and reveals nothing about a single device.
 
 A share that changes from day to day looks like different devices. Two kinds of bits are therefore
 left out:
@@ -65,8 +66,9 @@ HEAVY: Final = 3.0
 string. Noise alone leaves out one bit in 700."""
 
 _OUTLIER: Final = 1e-4
-"""Probability that noise alone leaves out a bit. It raises R by at most .2 % of Q, which is less
-than the error of any collection whose days fit the memory of a computer."""
+"""Probability that noise alone leaves out a bit. The bits that noise leaves out are those with the
+largest Q, so the sum of Q falls by at most .2 % and R rises a little. The rise is less than the
+standard error of R in every collection that fits the memory of a computer."""
 
 _ROUNDS: Final = 4
 """Number of rounds in which R and the set of used bits converge. The third round changes R by less
