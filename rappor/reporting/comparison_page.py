@@ -108,12 +108,20 @@ def _draw_changes(comparison: Comparison) -> Markup:
 def _format_legend(comparison: Comparison) -> str:
     """Describe the marks of the charts of shares."""
     by = comparison.by
-    parts = [
-        f"Dots are the share of the {comparison.share_unit} of each {by}, full where the string "
-        f"is detected in that {by}. Bars over them are "
+    intervals = (
         f"{format_short_percent(comparison.error_control.confidence)} intervals, adjusted so that "
         "they hold for all strings that were found."
+    )
+    parts = [
+        f"Dots are the share of the {comparison.share_unit} of each {by}, full where the string "
+        f"is detected in that {by}."
     ]
+    if by == "segment" or comparison.smoothed is not None or len(comparison.samples) == 1:
+        parts.append(f"Bars over them are {intervals}")
+    else:
+        parts.append(
+            f"The band around them, or the bar of a {by} without a neighbour, contains {intervals}"
+        )
     if comparison.missing:
         parts.append(f"A cross on the axis is a {by} without reports.")
     if any(contrast.kind == "step" and contrast.n_changed for contrast in comparison.contrasts):

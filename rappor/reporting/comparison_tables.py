@@ -128,13 +128,18 @@ def changes_of_contrast(
 def shares_table(comparison: Comparison, rows: Sequence[Row]) -> Table[Row]:
     """Return the table of the share of each candidate in each sample."""
     interval = f"adjusted {format_short_percent(comparison.error_control.confidence)} interval"
+    # A period is named by its first day. The table of the samples contains both ends.
+    names = {
+        sample.name: sample.name if sample.first is None else f"{sample.first}"
+        for sample in comparison.samples
+    }
     return Table(
         title=f"Shares of the {comparison.share_unit} by {comparison.by}",
         columns=(
             Column("candidate", format_candidate, "name"),
             Column(
                 comparison.by,
-                lambda row: row["name"] + " (smoothed)" * (row["what"] == "smoothed"),
+                lambda row: names[row["name"]] + " (smoothed)" * (row["what"] == "smoothed"),
                 "text",
             ),
             Column(

@@ -31,8 +31,10 @@ _PICTURES: Final = 0x2400
 """Code point at which the block "Control Pictures" of Unicode begins. It has a visible sign for
 each of the 32 control characters."""
 
-_VOID: Final = frozenset({"meta", "br", "col"})
-"""Elements of HTML without an end tag. The list contains only elements that pages use."""
+_WITHOUT_END: Final = frozenset({"meta", "br", "col", "th", "td", "tr"})
+"""Elements of HTML that are written without an end tag. HTML forbids the end tags of the first
+three. The end tags of cells and rows are optional, and are a fifth of a large table. The list
+contains only elements that pages use."""
 
 _BREAKS: Final = re.compile(r"[/._:@=?&+-](?=[^\W\d_])|[^\W_]{30}")
 """Matches a place after which a browser may break a long name: a sign before a letter, or 30
@@ -65,7 +67,9 @@ def tag(name: str, /, *content: str, **attributes: str | float | None) -> Markup
         if value is not None
     )
     return Markup(
-        f"<{name}{words}>" if name in _VOID else f"<{name}{words}>{join(*content)}</{name}>"
+        f"<{name}{words}>{join(*content)}"
+        if name in _WITHOUT_END
+        else f"<{name}{words}>{join(*content)}</{name}>"
     )
 
 

@@ -49,6 +49,9 @@ make the page longer."""
 _HEIGHT: Final = 26
 """Height of a bar and of a course, in units of SVG. A line of text has about this height."""
 
+_RUN_WIDTH: Final = 140
+"""Width of a course, in units of SVG. The style sheet reserves a column of this width."""
+
 
 def overview_content(overview: Overview) -> Content:
     """Return the content of a metric's page."""
@@ -199,15 +202,17 @@ def _draw_course(row: OverviewRow, overview: Overview) -> Iterator[Markup]:
     intervals = [None if None in numbers else numbers for numbers in estimates]
     ends = [end for numbers in intervals if numbers is not None for end in numbers]
     up = scale_shares(ends, start=_HEIGHT - 2, end=2)
-    across = Scale.over([0.0, len(intervals) - 1.0], start=2, end=96)
+    across = Scale.over([0.0, len(intervals) - 1.0], start=3, end=_RUN_WIDTH - 5)
     positions = [across(float(number)) for number in range(len(intervals))]
-    parts = draw_band(intervals, positions, up, height=_HEIGHT)
+    parts = draw_band(intervals, positions, up)
     if intervals[-1] is not None:
-        x, y = f"{positions[-1]:g}%", up(intervals[-1][1])
-        parts.append(tag("circle", cx=x, cy=y, r=3, fill=COLORS[0]))
+        y = up(intervals[-1][1])
+        parts.append(tag("circle", cx=positions[-1], cy=y, r=3, fill=COLORS[0]))
     shares = (format_share(share, row.std_error) or "unknown" for _, share, _ in estimates)
     text = f"by {overview.comparison.by}: {', '.join(shares)}"
-    yield _build_drawing(text, parts, class_="run", width=140)
+    yield _build_drawing(
+        text, parts, class_="run", width=_RUN_WIDTH, view=f"0 0 {_RUN_WIDTH} {_HEIGHT}"
+    )
     words = tag("small", "not significant")
     if (change := row.change) is not None and change["changed"]:
         difference = change["after"] - change["before"]
@@ -216,11 +221,17 @@ def _draw_course(row: OverviewRow, overview: Overview) -> Iterator[Markup]:
     yield tag("span", words, class_="moved")
 
 
-def _build_drawing(text: str, parts: Sequence[Markup], *, class_: str, width: int) -> Markup:
-    """Return a drawing with a text that assistive technology reads."""
+def _build_drawing(
+    text: str, parts: Sequence[Markup], *, class_: str, width: int, view: str | None = None
+) -> Markup:
+    """Return a drawing with a text that assistive technology reads.
+
+    A drawing with a `view` (attribute viewBox) is scaled as a whole where it has less room.
+    """
     return tag(
         "svg", tag("title", text), *parts, xmlns="http://www.w3.org/2000/svg", role="img",
-        aria_label=text, class_=class_, width=width, height=_HEIGHT, fill="currentColor",
+        aria_label=text, class_=class_, width=width, height=_HEIGHT, viewBox=view,
+        fill="currentColor",
     )  # fmt: skip
 
 

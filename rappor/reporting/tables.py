@@ -45,8 +45,8 @@ LISTED: Final = 1000
 of a list of a million candidates below 2 MB."""
 
 _SHORT: Final = 12
-"""Largest number of characters of a cell of a page that is never broken into lines. A date in the
-form 2026-11-30 is shorter."""
+"""Largest number of characters of a cell of a page that is never broken into lines, if all cells of
+its column are so short. A date in the form 2026-11-30 is shorter."""
 
 _LONGEST_NAME_ON_PAGE: Final = 120
 """Largest width of a name on a page, in columns of a terminal. A longer name is cut and ends with
@@ -126,23 +126,33 @@ class Table(Generic[RowT]):
 
         A table with a `name` can be sorted and filtered where scripts are allowed.
         """
+        rows = self.rows[:LISTED]
         heads = (
             tag("th", column.title, scope="col", align=_align(column),
                 nowrap="" if len(column.title) <= _SHORT else None)
             for column in self.columns
         )  # fmt: skip
-        body = (tag("tr", *self._html_cells(row)) for row in self.rows[:LISTED])
+        # A page may contain thousands of cells, so a cell has no attributes. Classes of the table
+        # (page.css) align a column of words left and keep its short cells on one line.
+        cells = [[column.format_cell(row) for column in self.columns] for row in rows]
+        body = (tag("tr", *self._html_cells(texts)) for texts in cells)
         are_all_words = all(column.kind != "number" for column in self.columns)
+        # A phone shows the cells of a table without numbers one below another.
+        classes = ["words"] if are_all_words else []
+        for i, column in enumerate(self.columns):
+            if column.kind != "number" and not are_all_words:
+                # A name is broken after signs (`breakable`), so it never needs a line of its own.
+                is_short = column.kind == "text" and all(len(texts[i]) <= _SHORT for texts in cells)
+                classes.append(f"{'short' if is_short else 'long'}-{i + 1}")
         table = tag(
             "table",
             tag("caption", self.title, align="left"),
             tag("thead", tag("tr", *heads)),
-            tag("tbody", *body),
+            tag("tbody", *body, align=None if are_all_words else "right"),
             border="1",
             cellpadding="4",
             cellspacing="0",
-            # A phone shows the cells of such a table one below another.
-            class_="words" if are_all_words else None,
+            class_=" ".join(classes) or None,
             id=name or None,
             data_sorts="" if name else None,
         )
@@ -191,20 +201,11 @@ class Table(Generic[RowT]):
             )
             yield "  ".join(padded).rstrip()
 
-    def _html_cells(self, row: RowT) -> Iterator[Markup]:
+    def _html_cells(self, texts: Sequence[str]) -> Iterator[Markup]:
         """Yield the cells of a row; the first cell is the heading of the row."""
-        for i, column in enumerate(self.columns):
-            text = column.format_cell(row)
-            # A name is broken after signs (`breakable`), so it needs no attribute.
-            is_short = column.kind != "name" and len(text) <= _SHORT
+        for i, (text, column) in enumerate(zip(texts, self.columns, strict=True)):
             cell = format_name(text) if column.kind == "name" else text
-            if i == 0:
-                nowrap = "" if is_short else None
-                yield tag("th", cell, scope="row", align="left", nowrap=nowrap)
-            else:
-                is_number = column.kind == "number"
-                nowrap = "" if is_number or is_short else None
-                yield tag("td", cell, align="right" if is_number else None, nowrap=nowrap)
+            yield tag("td" if i else "th", cell)
 
 
 def table_of_cells(
@@ -224,11 +225,11 @@ def table_of_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table[Sequen
 
 
 def format_name(text: str) -> Markup:
-    """Return a name as a cell of a page.
+    """Return a name as a cell of a page. A narrow window breaks it after signs only.
 
-    The name is isolated from the direction of the text around it, and broken between words only.
+    A cell isolates the direction of its text from other cells, so a name needs no element `bdi`.
     """
-    return tag("bdi", breakable(shorten(text, _LONGEST_NAME_ON_PAGE)))
+    return breakable(shorten(text, _LONGEST_NAME_ON_PAGE))
 
 
 def wrap(text: str, width: int) -> str:

@@ -3,7 +3,8 @@
 A period is a day, a week or a month of a trend. The marks of a chart:
 
     dot                     share of one period; full if the period detects the string
-    bar over a dot, band    confidence intervals
+    band                    confidence intervals of the line
+    bar over a dot          confidence interval of a dot that is not on a line with a band
     line                    shares of neighbouring periods; interrupted at a period without reports
     cross on the axis       a period without reports
     triangle above a dot    a significant step from the period before; full for a rise
@@ -15,13 +16,12 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rappor.comparison.comparison import Comparison, Sample
 from rappor.comparison.per_sample import SampleEstimates
 from rappor.reporting.charts import COLORS, Chart
-from rappor.reporting.dots import draw_marker
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.numbers import (
     format_change,
@@ -31,9 +31,14 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.scale import Scale
 
-_LEFT, _RIGHT = 16.0, 97.0
-"""Ends of the horizontal axis, in per cent of the width. The numbers of the shares stand on the
-left of the first dot."""
+_WIDTH: Final = 350
+"""Width of a chart, in units of SVG. A phone of 390 pixels shows one chart in this size, and a
+window of 1,280 pixels shows three beside each other. All marks of a kind can be one path, because
+a path has no coordinates in per cent: a chart of a fixed width is five times smaller as a file."""
+
+_LEFT, _RIGHT = 54.0, 340.0
+"""Ends of the horizontal axis, in units of SVG. The numbers of the shares stand on the left of the
+first dot."""
 
 _TOP, _FLOOR = 22, 170
 """Ends of the vertical axis, in units of SVG from the top."""
@@ -41,6 +46,9 @@ _TOP, _FLOOR = 22, 170
 _WIDEST: Final = (-0.5, 1.5)
 """Shares at which intervals are cut, as proportions. No share is below 0 or above 1, and a wider
 axis would press all dots together."""
+
+_RADIUS, _RING = 3.4, 2
+"""Radius of a dot, and width of the ring of a hollow dot, in units of SVG."""
 
 _DATES: Final = 5
 """Largest number of periods that are named below a chart. More names would overlap. Every period
@@ -63,7 +71,7 @@ def draw_course(comparison: Comparison, column: int, title: str) -> Chart:
     periods = comparison.samples
     days = [period.first for period in periods if period.first is not None]
     across = Scale.over([day.toordinal() for day in days], start=_LEFT, end=_RIGHT)
-    positions = [across(day.toordinal()) for day in days]
+    positions = [round(across(day.toordinal()), 1) for day in days]
     shares = _scale_candidate(comparison, column)
     with_new_params = {after.name for _, after in comparison.params_changes}
     borders = [
@@ -72,15 +80,14 @@ def draw_course(comparison: Comparison, column: int, title: str) -> Chart:
         if period.name in with_new_params
     ]
     line = comparison.per_sample if comparison.smoothed is None else comparison.smoothed
-    marks = [
-        _draw_period(comparison, number, column, position, shares)
-        for number, position in enumerate(positions)
-    ]
     content = join(
         _draw_grid(shares), _draw_dates(days, positions), *borders,
-        *_draw_line(line, column, positions, shares), *marks,
+        *draw_band(_list_intervals(line, column), positions, shares),
+        *_draw_gaps(periods, positions),
+        *_draw_shares(comparison, column, positions, shares),
     )  # fmt: skip
-    return Chart(title=title, content=content, height=_FLOOR + (66 if shares.low > 0 else 48))
+    height = _FLOOR + (66 if shares.low > 0 else 48)
+    return Chart(title=title, content=content, height=height, width=_WIDTH)
 
 
 def scale_shares(ends: Sequence[float], *, start: float, end: float) -> Scale:
@@ -93,34 +100,48 @@ def draw_band(
     intervals: Sequence[tuple[float, float, float] | None],
     positions: Sequence[float],
     shares: Scale,
-    *,
-    height: float,
 ) -> list[Markup]:
-    """Draw a line through shares, and the band of their intervals.
+    """Draw a line through shares, and the band of their intervals, as one path each.
 
     Parameters
     ----------
     intervals : (low, share, high) of each period. None interrupts line and band.
-    positions : position of each period, in per cent of the width.
+    positions : position of each period, in units of SVG.
     shares : the vertical scale.
-    height : height of the drawing, in units of SVG.
     """
-    parts = []
-    for (x1, one), (x2, two) in itertools.pairwise(zip(positions, intervals, strict=True)):
-        if one is None or two is None:
+    bands, lines = [], []
+    pairs = zip(positions, intervals, strict=True)
+    for has_estimate, run in itertools.groupby(pairs, lambda pair: pair[1] is not None):
+        points = [(x, *map(shares, interval)) for x, interval in run if interval is not None]
+        # A single period has neither a line nor a band. Its dot and its bar show the estimate.
+        if not has_estimate or len(points) < 2:
             continue
-        low1, y1, high1 = map(shares, one)
-        low2, y2, high2 = map(shares, two)
-        band = f"0,{low1:g} 1,{low2:g} 1,{high2:g} 0,{high1:g}"
-        # SVG allows no per cents in the points of a polygon. A drawing of width 1 is stretched.
-        parts += [
-            tag("svg", tag("polygon", points=band, fill=COLORS[0], fill_opacity=0.18),
-                x=f"{x1:g}%", width=f"{x2 - x1:.4g}%", height=height,
-                viewBox=f"0 0 1 {height:g}", preserveAspectRatio="none"),
-            tag("line", x1=f"{x1:g}%", x2=f"{x2:g}%", y1=y1, y2=y2, stroke=COLORS[0],
-                stroke_width=2, stroke_linecap="round"),
-        ]  # fmt: skip
-    return parts
+        edge = [(x, low) for x, low, _, _ in points]
+        edge += [(x, high) for x, _, _, high in reversed(points)]
+        lines.append(_connect([(x, y) for x, _, y, _ in points]))
+        bands.append(_connect(edge) + "z")
+    if not lines:
+        return []
+    return [
+        tag("path", d="".join(bands), fill=COLORS[0], fill_opacity=0.18),
+        tag("path", d="".join(lines), fill="none", stroke=COLORS[0], stroke_width=2,
+            stroke_linecap="round", stroke_linejoin="round"),
+    ]  # fmt: skip
+
+
+def _connect(points: Sequence[tuple[float, float]]) -> str:
+    """Return a line through points as the text of a path, in tenths of a unit.
+
+    Points after the first are differences to the point before, which are shorter than positions.
+    The differences are computed from rounded positions, so that rounding errors do not add up.
+    """
+    # One tenth of a unit is one tenth of a pixel, which is invisible.
+    tenths = [(round(10 * x), round(10 * y)) for x, y in points]
+    (x, y), *_ = tenths
+    text = f"M{x / 10:g} {y / 10:g}l"
+    for (x1, y1), (x2, y2) in itertools.pairwise(tenths):
+        text += f"{(x2 - x1) / 10:g} {(y2 - y1) / 10:g} "
+    return text.strip()
 
 
 def _scale_candidate(comparison: Comparison, column: int) -> Scale:
@@ -140,12 +161,16 @@ def _scale_candidate(comparison: Comparison, column: int) -> Scale:
 
 def _draw_grid(shares: Scale) -> Markup:
     """Draw a line for each round share, and a sentence if the axis does not begin at 0."""
-    parts = []
-    for tick in shares.ticks(4):
-        y = shares(tick)
-        parts.append(tag("line", x1=0, x2="100%", y1=y, y2=y, stroke="currentColor",
-                         stroke_opacity=0.8 if tick == 0 else 0.15))  # fmt: skip
-        parts.append(tag("text", format_short_percent(tick), y=y - 3, font_size=12))
+    ticks = shares.ticks(4)
+    lines = "".join(f"M0 {shares(tick):g}h{_WIDTH}" for tick in ticks)
+    texts = [tag("text", format_short_percent(tick), y=shares(tick) - 3) for tick in ticks]
+    parts = [
+        tag("path", d=lines, stroke="currentColor", stroke_opacity=0.15),
+        tag("g", *texts, font_size=12),
+    ]
+    if 0 in ticks:
+        parts.append(tag("path", d=f"M0 {shares(0.0):g}h{_WIDTH}", stroke="currentColor",
+                         stroke_opacity=0.8))  # fmt: skip
     if shares.low > 0:
         words = "The axis does not begin at 0."
         parts.append(tag("text", words, y=_FLOOR + 58, font_style="italic", font_size=12))
@@ -155,73 +180,97 @@ def _draw_grid(shares: Scale) -> Markup:
 def _draw_dates(days: Sequence[datetime.date], positions: Sequence[float]) -> Markup:
     """Draw a tick at each period. Write the first day of some periods, and each new year."""
     step = math.ceil(len(days) / _DATES)
-    parts, year = [], None
+    parts, ticks, year = [], [], None
     for number, (day, position) in enumerate(zip(days, positions, strict=True)):
-        x = f"{position:g}%"
         has_name = number % step == 0
-        parts.append(tag("line", x1=x, x2=x, y1=_FLOOR, y2=_FLOOR + (7 if has_name else 4),
-                         stroke="currentColor"))  # fmt: skip
+        ticks.append(f"M{position:g} {_FLOOR}v{7 if has_name else 4}")
         if not has_name:
             continue
-        anchor = "end" if position > 94 else "middle"
-        parts.append(tag("text", f"{day:%b} {day.day}", x=x, y=_FLOOR + 22, text_anchor=anchor,
-                         font_size=12))  # fmt: skip
+        anchor = "end" if position > _WIDTH - 20 else "middle"
+        parts.append(tag("text", f"{day:%b} {day.day}", x=position, y=_FLOOR + 22,
+                         text_anchor=anchor))  # fmt: skip
         if day.year != year:
             year = day.year
-            parts.append(tag("text", f"{year}", x=x, y=_FLOOR + 38, text_anchor=anchor,
-                             font_size=12))  # fmt: skip
-    return join(*parts)
+            parts.append(tag("text", f"{year}", x=position, y=_FLOOR + 38, text_anchor=anchor))
+    lines = tag("path", d="".join(ticks), stroke="currentColor")
+    return join(lines, tag("g", *parts, font_size=12))
 
 
 def _draw_border(period: Sample, position: float) -> Markup:
     """Draw a vertical line at the first period with other parameters."""
-    x = f"{position:g}%"
-    line = tag("line", x1=x, x2=x, y1=4, y2=_FLOOR, stroke="currentColor", stroke_dasharray="2 3")
+    line = tag("line", x1=position, x2=position, y1=4, y2=_FLOOR, stroke="currentColor",
+               stroke_dasharray="2 3")  # fmt: skip
     return tag("g", tag("title", f"other parameters from {period.name} on"), line)
 
 
-def _draw_line(
-    estimates: SampleEstimates, column: int, positions: Sequence[float], shares: Scale
-) -> list[Markup]:
-    """Draw the line and the band of a candidate, interrupted at periods without an estimate."""
+def _list_intervals(
+    estimates: SampleEstimates, column: int
+) -> list[tuple[float, float, float] | None]:
+    """Return (low, share, high) of a candidate in each period; None without an estimate."""
     table = [estimates.ci_low[:, column], estimates.share[:, column], estimates.ci_high[:, column]]
     rows = zip(*(part.tolist() for part in table), strict=True)
-    intervals = [row if all(map(math.isfinite, row)) else None for row in rows]
-    return draw_band(intervals, positions, shares, height=_FLOOR + 5)
+    return [row if all(map(math.isfinite, row)) else None for row in rows]
 
 
-def _draw_period(
-    comparison: Comparison, number: int, column: int, position: float, shares: Scale
-) -> Markup:
-    """Draw the dot of a period with its interval, or a cross if the period has no reports."""
-    period, estimates, x = comparison.samples[number], comparison.per_sample, f"{position:g}%"
-    if not period.reports:
-        cross = tag("path", d="M-4 -4L4 4M-4 4L4 -4", stroke="currentColor")
-        return tag("g", tag("title", f"{period.name}: no reports"),
-                   tag("svg", cross, x=x, y=_FLOOR, overflow="visible"))  # fmt: skip
-    share, error, low, high = (
-        float(table[number, column])
-        for table in (estimates.share, estimates.std_error, estimates.ci_low, estimates.ci_high)
-    )
-    tooltip = f"{period.name}: {format_share(share, error)}, {format_interval(low, high, error)}"
-    if not math.isfinite(low + high):
-        # Case: the period has reports, but none contains information about this candidate.
-        return tag("g", tag("title", tooltip))
-    step = _find_step(comparison, number, column)
-    if step is not None:
-        tooltip += f"; step of {format_change(step['estimate'], step['std_error'])} points"
-    parts = [
-        tag("title", tooltip),
-        tag("line", x1=x, x2=x, y1=shares(low), y2=shares(high), stroke=COLORS[0],
-            stroke_opacity=0.6, stroke_width=2),
-        draw_marker(0, x, shares(share), full=bool(estimates.detected[number, column])),
-    ]  # fmt: skip
-    if step is not None:
-        rises = step["estimate"] > 0
-        triangle = tag("path", d="M-5 4L0 -5L5 4Z" if rises else "M-5 -5L0 4L5 -5Z",
-                       fill="currentColor" if rises else "none", stroke="currentColor")  # fmt: skip
-        parts.append(tag("svg", triangle, x=x, y=_TOP - 13, overflow="visible"))
-    return tag("g", *parts)
+def _draw_gaps(periods: Sequence[Sample], positions: Sequence[float]) -> Iterator[Markup]:
+    """Yield a cross on the axis for each period without reports."""
+    for period, position in zip(periods, positions, strict=True):
+        if not period.reports:
+            cross = f"M{position - 4:g} {_FLOOR - 4}l8 8m-8 0l8 -8"
+            yield tag("path", tag("title", f"{period.first}: no reports"), d=cross,
+                      stroke="currentColor")  # fmt: skip
+
+
+def _draw_shares(
+    comparison: Comparison, column: int, positions: Sequence[float], shares: Scale
+) -> Iterator[Markup]:
+    """Yield the intervals without a band as one path, the dots, and the triangles of steps.
+
+    A dot and its triangle have the same tooltip. A period whose reports contain no information
+    about the candidate has no marks.
+    """
+    estimates = comparison.per_sample
+    bars, dots, triangles = [], [], []
+    intervals = _list_intervals(estimates, column)
+    for number, interval in enumerate(intervals):
+        if interval is None:
+            continue
+        low, share, high = interval
+        error = float(estimates.std_error[number, column])
+        tooltip = (
+            f"{comparison.samples[number].first}: {format_share(share, error)}, "
+            f"{format_interval(low, high, error)}"
+        )
+        x = positions[number]
+        step = _find_step(comparison, number, column)
+        if step is not None:
+            tooltip += f"; step of {format_change(step['estimate'], step['std_error'])} points"
+            rises = step["estimate"] > 0
+            top = _TOP - 13
+            triangle = (
+                f"M{x - 5:g} {top + 4}l5 -9l5 9Z" if rises else f"M{x - 5:g} {top - 5}l5 9l5 -9Z"
+            )
+            triangles.append(tag("path", tag("title", tooltip), d=triangle,
+                                 fill="currentColor" if rises else "none",
+                                 stroke="currentColor"))  # fmt: skip
+        y = round(shares(share), 1)
+        neighbours = intervals[max(number - 1, 0) : number] + intervals[number + 1 : number + 2]
+        # A line that is not smoothed passes through the dots, and its band has their intervals.
+        if comparison.smoothed is not None or not any(neighbours):
+            bars.append(f"M{x:g} {shares(low):.1f}V{shares(high):.1f}")
+        if estimates.detected[number, column]:
+            # A line without length that has round ends is a dot. It is shorter than a circle.
+            dots.append(tag("path", tag("title", tooltip), d=f"M{x:g} {y:g}h0"))
+        else:
+            dots.append(
+                tag("circle", tag("title", tooltip), cx=x, cy=y, r=_RADIUS, fill="none",
+                    stroke_width=_RING)
+            )  # fmt: skip
+    if bars:
+        yield tag("path", d="".join(bars), stroke=COLORS[0], stroke_opacity=0.6, stroke_width=2)
+    yield tag("g", *dots, stroke=COLORS[0], stroke_width=2 * _RADIUS + _RING,
+              stroke_linecap="round")  # fmt: skip
+    yield from triangles
 
 
 def _find_step(comparison: Comparison, number: int, column: int) -> Mapping[str, Any] | None:

@@ -50,6 +50,9 @@ class _Tables(html.parser.HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag == self._inside:
             self._inside = ""
+        elif tag in ("thead", "tbody"):
+            # The end tags of cells are optional, so a cell may end with its table part.
+            self._inside = ""
         elif tag == "table":
             self.tables[self._caption] = self._rows
 

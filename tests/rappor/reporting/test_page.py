@@ -83,7 +83,7 @@ def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, pag
 
     Intervals of the table are called adjusted, and tables of words have a class of their own.
     """
-    assert ">adjusted 95 % interval</th>" in page
+    assert ">adjusted 95 % interval<" in page
     assert page.count('class="words"') == 6
     row = estimates.row(0)
     error = row["std_error"] / estimates.reports
