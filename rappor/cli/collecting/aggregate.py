@@ -112,9 +112,9 @@ def aggregate(
     checkpoint = Path(f"{out}.checkpoint")
     _check_out(Path(out), [] if engine == "spark" else inputs)
     streams, tables = ([], list(inputs)) if engine == "spark" else _separate_inputs(inputs)
-    with Slow() as slow:
+    with Slow() as progress:
         # All streams are read as one, so that a retry of an upload in another file is recognised.
-        uploads = aggregate_jsonl(_read_lines(streams, slow), registry.lookup)
+        uploads = aggregate_jsonl(_read_lines(streams, progress), registry.lookup)
         rows = None
         if engine == "spark":
             from rappor.engines import spark
@@ -124,7 +124,7 @@ def aggregate(
         elif tables:
             from rappor.engines import aggregate_files
 
-            rows = aggregate_files(tables, registry, checkpoint=checkpoint, progress=slow)
+            rows = aggregate_files(tables, registry, checkpoint=checkpoint, progress=progress)
     refused = _list_refusals(uploads, rows)
     collections = [*uploads.counts.values(), *(rows.counts.values() if rows else ())]
     counts = _select_counts(collections, metric_name, part)
@@ -189,7 +189,7 @@ def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return streams, tables
 
 
-def _read_lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
+def _read_lines(paths: list[str], progress: Slow) -> Iterator[bytes]:
     """Yield every line of every stream, and show how many bytes are read."""
     from rappor.engines.files import is_packed, open_text
 
@@ -208,7 +208,7 @@ def _read_lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
                     yield line
                     done += len(line)
                     if number % _LINES == 0:
-                        slow("reading uploads", done, total)
+                        progress("reading uploads", done, total)
         except (OSError, EOFError, zlib.error) as error:
             raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
 

@@ -112,8 +112,8 @@ def trust(
     check_number("share", survey.share, "[0, 1]")
     table = _models_table(_try_models(survey, runs, seed))
     if chart is not None:
-        with Slow() as slow:
-            _draw(survey, slow, seed=seed).save(chart)
+        with Slow() as progress:
+            _draw(survey, progress, seed=seed).save(chart)
     if as_json:
         print_json(survey, runs=runs, models=table.to_json())
     else:
@@ -132,9 +132,9 @@ def _try_models(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, 
     models = trust_models(survey.epsilon, survey.devices, delta=survey.delta, beta=survey.beta)
     # n_true of the n devices have the property.
     n_true, n, rows = round(survey.share * survey.devices), survey.devices, []
-    with Slow() as slow:
+    with Slow() as progress:
         for i, model in enumerate(models):
-            slow("trials", i, len(models))
+            progress("trials", i, len(models))
             seed_of_model = None if seed is None else seed + i
             trial = try_model(model, n_true=n_true, n=n, runs=runs, seed=seed_of_model)
             promises = {key: getattr(model, key) for key in _PROMISES}
@@ -185,7 +185,7 @@ def _print(table: Table[dict[str, Any]], survey: _Survey, runs: int) -> None:
     )
 
 
-def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> ChartGrid:
+def _draw(survey: _Survey, progress: Slow, *, seed: int | None) -> ChartGrid:
     """Draw the error against the number of devices, against epsilon, and against the noise."""
     from rappor.reporting.charts import ChartGrid
     from rappor.reporting.lines import Axis, draw_lines, merge_labels
@@ -212,7 +212,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> ChartGrid:
     ]
     curves = []
     for done, (*_, points) in enumerate(panels):
-        slow("drawing", done, len(panels))
+        progress("drawing", done, len(panels))
         curves.append(_compute_curves(points, survey, seed))
     rows = [row for lines, _ in curves for row in lines]
     # Models with equal errors have one line with a common label.

@@ -178,14 +178,14 @@ def _audit_client(
 
     if examined.metric is None or examined.registry_path is None:
         raise click.UsageError("--client needs METRIC and --registry: a device has a registry")
-    with Slow() as slow:
+    with Slow() as progress:
         return auditing.audit_client(
             auditing.split_command(command),
             examined.metric,
             examined.registry_path,
             devices=trials,
             seed=seed,
-            progress=slow,
+            progress=progress,
         )
 
 
@@ -201,7 +201,7 @@ def _audit_encoder(
     from rappor import auditing
     from rappor.protocol.randomizer import draw_system_coins
 
-    with Slow() as slow:
+    with Slow() as progress:
         result = auditing.audit(
             program.create_encoder(metric),
             metric,
@@ -209,10 +209,10 @@ def _audit_encoder(
             n_reports=reports,
             values=values,
             seed=seed,
-            progress=slow,
+            progress=progress,
         )
         if program.command is None:
-            slow("testing coins", 0, None)
+            progress("testing coins", 0, None)
             coins = auditing.audit_coins(metric.params, draw_system_coins)
             result = replace(result, checks=(*result.checks, *coins))
     return result

@@ -12,9 +12,10 @@ from rappor.cli.options import Output, save_chart
 if TYPE_CHECKING:
     from rappor.comparison.comparison import Comparison
 
-_STEPS: Final = 20
-"""Largest number of significant steps that are listed. The last steps are listed. A longer list
-would push the changes above it off the screen."""
+_MAX_STEPS: Final = 20
+"""Largest number of significant steps that are printed. A step is a change between two neighbouring
+periods. The last steps are printed. A longer list would push the table of changes above it off the
+screen."""
 
 
 def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) -> None:
@@ -45,7 +46,7 @@ def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) 
         print_parts(changes_of_contrast(comparison, contrast, candidates, width()), "")
     steps = list(list_significant_steps(comparison))
     if steps:
-        more = f", the last {_STEPS}" if len(steps) > _STEPS else ""
+        more = f", the last {_MAX_STEPS}" if len(steps) > _MAX_STEPS else ""
         print_title(f"significant steps{more}")
-        print_parts(*steps[-_STEPS:], "")
+        print_parts(*steps[-_MAX_STEPS:], "")
     print_parts(*list_comparison_footnotes(comparison))

@@ -155,7 +155,7 @@ def decode(
         return
     counts = inputs.read()
     candidates = inputs.candidates(counts)
-    with Slow() as slow:
+    with Slow() as progress:
         estimates = decode_counts(
             inputs.add_epoch(counts),
             candidates,
@@ -165,7 +165,7 @@ def decode(
             devices=devices,
             reports_per_device=reports_per_device,
             complete=inputs.is_complete(counts),
-            progress=slow,
+            progress=progress,
         )
     estimates = estimates.with_contrasts(contrasts.compute(estimates))
     _write_files(estimates, output, inputs, detected_only=not show_all, forged=forged)
@@ -188,9 +188,14 @@ def _decode_weighted(
     candidates = inputs.candidates(counts)
     weights = read_weights(weights_path)
     complete = inputs.is_complete(counts)
-    with Slow() as slow:
+    with Slow() as progress:
         return decode_weighted(
-            counts, candidates, weights, error_control=detection, complete=complete, progress=slow
+            counts,
+            candidates,
+            weights,
+            error_control=detection,
+            complete=complete,
+            progress=progress,
         )
 
 

@@ -106,7 +106,7 @@ def discover(
             "COUNTS must be of parts, got some of a metric without parts: it has no prefixes, so "
             "use rappor decode with a list of candidates"
         )
-    with Slow() as slow:
+    with Slow() as progress:
         result = part_by_part.discover(
             counts,
             letters,
@@ -115,7 +115,7 @@ def discover(
             longest=longest,
             keep=keep,
             error_control=detection,
-            progress=slow,
+            progress=progress,
         )
     if csv_path is not None:
         result.estimates.to_csv(csv_path, detected_only=True)
@@ -135,15 +135,21 @@ def _search_list(
     counts = inputs.read()
     known = inputs.candidates(counts)
     if known is None:
-        raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
+        raise click.UsageError(
+            "COUNTS must be of strings: other metrics have a fixed list of categories"
+        )
     if not known.is_in_memory:
         # Case: a file of known strings above 64 MB. The known strings are decoded together with
         # the list, so all of them must be in memory.
         raise click.UsageError("known strings must be fewer: give the long list as --list")
     listed = Candidates.from_file(list_path, normalize=known.normalize)
-    with Slow() as slow:
+    with Slow() as progress:
         suggestions = suggest_candidates(
-            inputs.add_epoch(counts), known.strings, listed, error_control=detection, progress=slow
+            inputs.add_epoch(counts),
+            known.strings,
+            listed,
+            error_control=detection,
+            progress=progress,
         )
     if as_json:
         click.echo(suggestions.to_json())

@@ -50,14 +50,14 @@ def publish(
     metric = registry.metric(inputs.metric_name or released.metric)
     # Case: counts of a CSV table, which contain no metric. The folder of an edition has its name.
     released = dataclasses.replace(released, metric=metric.name)
-    with Slow() as slow:
+    with Slow() as progress:
         comparison = trend(
             released,
             candidates,
             by=inputs.by,
             smooth=inputs.smooth,
             error_control=detection,
-            progress=slow,
+            progress=progress,
         )
     edition = write_edition(Path(out), comparison, released, candidates, metric)
     if as_json:

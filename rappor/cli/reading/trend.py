@@ -37,7 +37,7 @@ def trend(
     from rappor.comparison.trend import trend as compute_trend
 
     released, candidates = inputs.read_periods()
-    with Slow() as slow:
+    with Slow() as progress:
         comparison = compute_trend(
             released,
             candidates,
@@ -45,6 +45,6 @@ def trend(
             smooth=inputs.smooth,
             complete=inputs.is_complete(released.collections),
             error_control=detection,
-            progress=slow,
+            progress=progress,
         )
     write_outputs(comparison, output, include_all=False)

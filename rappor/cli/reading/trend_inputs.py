@@ -42,13 +42,18 @@ class TrendInputs(CountInputs):
 
     def read_periods(self) -> tuple[ReleasedCounts, Candidates | None]:
         """Read the counts with their days, and the candidates if the encoding hashes strings."""
-        released = self._read_days() if self.first is None else self._assign(self.first.date())
+        if self.first is None:
+            released = self._read_files_with_days()
+        else:
+            released = self._read_files_without_days(self.first.date())
         if not released.n_reports:
             raise DecodeError("counts must have at least 1 report, got 0")
+        # Each period with reports must have the metric's minimum of reports, which `candidates`
+        # checks.
         samples = [list(period.collections) for period in released.periods if period.n_reports]
         return released, self.candidates(*samples)
 
-    def _read_days(self) -> ReleasedCounts:
+    def _read_files_with_days(self) -> ReleasedCounts:
         """Read and join files with days, the results of a collector."""
         from rappor.counts.input_files import join_released, read_released
 
@@ -62,8 +67,8 @@ class TrendInputs(CountInputs):
             results.append(released)
         return join_released(results)
 
-    def _assign(self, first: datetime.date) -> ReleasedCounts:
-        """Read files without days, and assign consecutive periods to them."""
+    def _read_files_without_days(self, first: datetime.date) -> ReleasedCounts:
+        """Read files without days, and assign consecutive periods to them, beginning at `first`."""
         from rappor.counts.input_files import assign_periods, read_days
 
         files = [(path, self.read_file(path)) for path in self.paths]

@@ -158,12 +158,12 @@ def demo(
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
     n_reports = n_drawn if values is None else len(values)
     candidates = Candidates.from_list(_most_frequent_values(population))
-    with Slow() as slow:
+    with Slow() as progress:
         blocks = simulate_reports(population, params, n_reports=n_drawn, seed=seed, values=values)
         counts, devices = _add_reports(
-            blocks, params, len(population), n_reports=n_reports, slow=slow
+            blocks, params, len(population), n_reports=n_reports, progress=progress
         )
-        estimates = decode(counts, candidates, reports_per_device=1, progress=slow)
+        estimates = decode(counts, candidates, reports_per_device=1, progress=progress)
     result = Demo(
         estimates=estimates,
         truth=dict(zip(population.values, map(int, devices), strict=True)),
@@ -248,7 +248,7 @@ def _read_counts(text: str, path: str) -> NDArray[np.int64]:
 
 
 def _add_reports(
-    blocks: Iterator[ReportBlock], params: Params, n_values: int, *, n_reports: int, slow: Slow
+    blocks: Iterator[ReportBlock], params: Params, n_values: int, *, n_reports: int, progress: Slow
 ) -> tuple[Counts, NDArray[np.int64]]:
     """Add the reports of all devices. Return the counts, and the number of devices by value."""
     import numpy as np
@@ -260,7 +260,7 @@ def _add_reports(
     for block in blocks:
         counts += Counts.from_packed(block.packed, block.cohorts, params)
         devices += np.bincount(block.values, minlength=n_values)
-        slow("devices report", counts.n_reports, n_reports)
+        progress("devices report", counts.n_reports, n_reports)
     return counts, devices
 
 

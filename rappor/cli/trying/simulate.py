@@ -309,8 +309,8 @@ def _write_reports(
     day = datetime.datetime.now(datetime.UTC).date()
     for group in groups:
         path = _add_suffix(out, group.suffix)
-        with Slow() as slow:
-            blocks = _draw_blocks(population, group, slow)
+        with Slow() as progress:
+            blocks = _draw_blocks(population, group, progress)
             write(path, blocks, params=group.params, metric=metric.name, day=day)
         yield path, group.n_devices
 
@@ -332,10 +332,10 @@ def _send(
     from rappor.remote.http_exchange import HttpExchange
 
     statuses: Counter[str] = Counter()
-    with Slow() as slow:
+    with Slow() as progress:
         transport = HttpExchange(str(target.to), allow_http=target.allow_http)
         for group in groups:
-            statuses += send_reports(transport, _draw_reports(population, metric, group, slow))
+            statuses += send_reports(transport, _draw_reports(population, metric, group, progress))
     refused = statuses.total() - statuses["accepted"]
     if refused:
         reasons = ", ".join(sorted(statuses.keys() - {"accepted"}))
@@ -349,19 +349,19 @@ def _send(
 
 
 def _draw_reports(
-    population: Population, metric: Metric, group: _DeviceGroup, slow: Slow
+    population: Population, metric: Metric, group: _DeviceGroup, progress: Slow
 ) -> Iterator[Report]:
     """Yield the reports of a group of devices."""
     from rappor.protocol.wire import Report
 
     name, fingerprint = metric.name, group.params.fingerprint
-    for packed, cohorts in _draw_blocks(population, group, slow):
+    for packed, cohorts in _draw_blocks(population, group, progress):
         for bits, cohort in zip(packed, cohorts, strict=True):
             yield Report(metric=name, params=fingerprint, cohort=int(cohort), bits=bits.tobytes())
 
 
 def _draw_blocks(
-    population: Population, group: _DeviceGroup, slow: Slow
+    population: Population, group: _DeviceGroup, progress: Slow
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint16]]]:
     """Yield blocks of reports of a group of devices: packed bits and cohorts."""
     from rappor.simulation.collection import simulate_reports
@@ -372,7 +372,7 @@ def _draw_blocks(
     ):
         yield block.packed, block.cohorts
         done += len(block.packed)
-        slow("drawing reports", done, n)
+        progress("drawing reports", done, n)
 
 
 def _add_suffix(out: str, suffix: str) -> str:

@@ -114,4 +114,4 @@ def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:
     (shell.place / "list.txt").write_text("light\n")
     shell.simulated("theme.counts", "1e3", name="theme")
     words = ("theme.counts", "--registry", "metrics.toml", "--list", "list.txt")
-    assert "every answer of another metric is known" in refused(shell("discover", *words))
+    assert "other metrics have a fixed list of categories" in refused(shell("discover", *words))
