@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rappor.base.errors import ReportError
 
 Rows = NDArray[np.bool_] | slice
-"""Selected rows: a mask, or the slice of all rows."""
+"""Selected rows: a mask, (n,) bool, or the slice of all rows, which avoids a copy."""
 
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 """Characters of base64url, in the order of their values."""
@@ -28,7 +28,7 @@ _DIGITS: Final = np.full(256, _FOREIGN, dtype=np.uint8)
 _DIGITS[np.frombuffer(_ALPHABET, dtype=np.uint8)] = np.arange(64, dtype=np.uint8)
 """(256,) uint8: the 6-bit value of each byte as a character of base64url."""
 
-_LONGEST: Final = 340
+_MAX_CHARACTERS: Final = 340
 """Largest number of characters of a report: 255 bytes in base64url.
 
 Longer text is not decoded, so that one row cannot fill the memory.
@@ -104,8 +104,11 @@ def _view(column: Any) -> BitsColumn:
 
 def _decode(texts: BitsColumn) -> BitsColumn:
     """Decode base64url, all texts of one length together."""
-    # No number of bytes has a text of 1 modulo 4 characters.
-    is_plausible = (texts.lengths >= 0) & (texts.lengths <= _LONGEST) & (texts.lengths % 4 != 1)
+    # base64url writes 3 bytes as 4 characters, 2 bytes as 3, and 1 byte as 2. So no text has a
+    # length of 1 modulo 4.
+    is_plausible = (
+        (texts.lengths >= 0) & (texts.lengths <= _MAX_CHARACTERS) & (texts.lengths % 4 != 1)
+    )
     lengths = np.where(is_plausible, texts.lengths * 6 // 8, -1)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
@@ -135,7 +138,8 @@ def _decode_rows(
     n, n_characters = characters.shape
     digits = _DIGITS[characters]
     is_valid = (digits != _FOREIGN).all(axis=1)
-    # Four characters of 6 bits are three bytes. (n, quartets, 4), filled up with zeros.
+    # Four characters of 6 bits are three bytes. (n, quartets, 4), filled up with zeros. `& 63`
+    # replaces the value of invalid characters by 0, so that it does not change other characters.
     padded = np.zeros((n, -(-n_characters // 4), 4), dtype=np.uint8)
     padded.reshape(n, -1)[:, :n_characters] = digits & 63
     first, second, third, fourth = (padded[:, :, i] for i in range(4))

@@ -45,8 +45,8 @@ TABLES: Final = {
 _UPLOAD_KEY: Final = b'"reports"'
 """Key of an upload, by which a line is recognised that is too long to parse."""
 
-_GLANCE: Final = 1 << 20
-"""Number of bytes of a line that are read to distinguish uploads from rows.
+_LINE_BYTES: Final = 1 << 20
+"""Largest number of bytes of a line that are read to distinguish uploads from rows.
 
 Limits memory for a file without line ends.
 """
@@ -151,8 +151,9 @@ def check_no_table(files: Iterable[ReportFile]) -> None:
     # The path is made absolute without resolving links, as in `folder_labels`.
     parents = {Path(os.path.abspath(file.path)).parent for file in files}  # noqa: PTH100
     for folder in sorted({above for parent in parents for above in (parent, *parent.parents)}):
-        for sign, kind in TABLES.items():
-            if "=" not in folder.name and any(folder.glob(sign)):
+        for pattern, kind in TABLES.items():
+            # A folder column=value is a partition of the folder above, and never a whole table.
+            if "=" not in folder.name and any(folder.glob(pattern)):
                 refuse_table(folder, kind)
 
 
@@ -181,8 +182,9 @@ def is_of_rows(path: str | os.PathLike[str]) -> bool:
 
 def is_hidden(name: str) -> bool:
     """Return whether a name in a folder marks an internal file of an engine, or a draft."""
-    is_mark = name.startswith("_") and "=" not in name
-    return is_mark or name.startswith(".") or name.endswith("._COPYING_")
+    # A name such as `_column=value` is a partition, which contains rows.
+    is_internal = name.startswith("_") and "=" not in name
+    return is_internal or name.startswith(".") or name.endswith("._COPYING_")
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
@@ -196,7 +198,7 @@ def holds_uploads(path: str | os.PathLike[str]) -> bool:
         return False
     try:
         with open_text(path) as file:
-            return _are_uploads(iter(lambda: file.readline(_GLANCE), b""))
+            return _are_uploads(iter(lambda: file.readline(_LINE_BYTES), b""))
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(path, f"it cannot be read as json: {reason}") from None
@@ -206,14 +208,14 @@ def _are_uploads(lines: Iterator[bytes]) -> bool:
     """Return whether the first line that is a JSON object is an upload.
 
     An upload has the key `reports`. A row may also have a column of this name, but then it has
-    `bits`. Lines without any object count as uploads, because a stream of uploads counts them by
-    their reason.
+    `bits`. A file without any object is read as uploads, because the reader of uploads counts each
+    of its lines as refused, with a reason.
     """
     for line in lines:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            # The line may be cut after `_GLANCE` bytes, so that it is no JSON.
+            # The line may be cut after `_LINE_BYTES` bytes, so that it is no JSON.
             row = {"reports": []} if _UPLOAD_KEY in line else None
         if isinstance(row, dict):
             return "reports" in row and "bits" not in row
@@ -226,8 +228,8 @@ def walk(root: Path, loops: list[Path] | None = None) -> Iterator[Path]:
     Parameters
     ----------
     root : the folder
-    loops : list to which links to a folder above themselves are added. They are not followed,
-        because the search would never end.
+    loops : list to which the search adds links to a folder above themselves. The search does not
+        follow such a link, because it would never end. None to omit the list.
 
     Raises
     ------
@@ -239,11 +241,12 @@ def walk(root: Path, loops: list[Path] | None = None) -> Iterator[Path]:
         raise FileError(error.filename, error.strerror or "unreadable")
 
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        shown = [Path(folder, name) for name in folders if not is_hidden(name)]
-        around = list(filter(_is_loop, shown))
-        folders[:] = [path.name for path in shown if path not in around]
+        visible_folders = [Path(folder, name) for name in folders if not is_hidden(name)]
+        looping_links = list(filter(_is_loop, visible_folders))
+        # `os.walk` enters the folders that stay in the list `folders`.
+        folders[:] = [path.name for path in visible_folders if path not in looping_links]
         if loops is not None:
-            loops += around
+            loops += looping_links
         yield from (Path(folder, name) for name in names if not is_hidden(name))
 
 

@@ -1,7 +1,8 @@
 """Aggregation of uploads in JSON lines, as a collector aggregates requests.
 
-Every line is parsed as strictly as a collector parses a request. A line or a report that is refused
-is counted by its reason, and the next one is read.
+Input: lines, each the JSON of an upload that a device sent. Output: counts by metric and parameter
+set, and the number of refusals by reason. Every line is parsed as strictly as a collector parses a
+request. If a line or a report is refused, the refusal is counted, and reading goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import ParamsLookup, Report, parse_upload
 
 Collection = tuple[str, str]
-"""Reports that are added together: name of the metric, and fingerprint."""
+"""Name of a metric and fingerprint of a parameter set. Reports with equal pairs are added."""
 
 _BATCH: Final = 1 << 14
 """Number of reports of one collection that are stored before they are summed.
@@ -43,7 +44,8 @@ class Aggregation:
     counts : dict
         Counts of each collection.
     refused : dict
-        Refusals by their reason. A whole upload and a single report count alike.
+        Refusals by the message of their error. A refused upload is one refusal, and so is a
+        refused report.
     n_uploads : int
         Number of uploads that were read.
     n_repeated : int
@@ -109,7 +111,7 @@ class _Tally:
         # Digest of the body of each upload, by the upload's id.
         self._bodies: dict[str, bytes] = {}
         self._params: dict[Collection, Params] = {}
-        # Reports that are not summed yet.
+        # Reports that are not summed yet. `_sum` adds up to `_BATCH` of them in one call.
         self._waiting: dict[Collection, list[Report]] = {}
         self._counts: dict[Collection, Counts] = {}
         self._refused: dict[str, Refusal] = {}

@@ -53,11 +53,11 @@ _STATE: Final = b"rappor.checkpoint"
 _HASH_BYTES: Final = 32
 """Number of bytes of the SHA-256 that is appended to the Parquet file of a checkpoint."""
 
-_SECONDS: Final = 10.0
-"""Default of the seconds between two checkpoints.
+_CHECKPOINT_SECONDS: Final = 10.0
+"""Default number of seconds between two checkpoints.
 
-With a larger number an interruption loses more work. With a smaller number more time is spent on
-writing.
+With a larger number, an interruption loses more work. With a smaller number, writing takes a larger
+part of the time.
 """
 
 Refused = Counter[tuple[str, str, str]]
@@ -77,13 +77,14 @@ class FileAggregation:
     refused : Counter
         Number of refused rows by metric, params and reason.
     first_refused : dict
-        First file with such a row, by the same keys.
+        First file with a row that is refused, by metric, params and reason.
     n_files : int
         Number of files.
     n_resumed : int
         Number of files whose sums came from a checkpoint.
     road : str
-        How a cluster read the files; empty for one machine.
+        Sentence about the way by which the workers of a cluster read the files: by their paths, or
+        as bytes that Spark passes (`rappor.engines.spark_files`). Empty for one machine.
     """
 
     counts: dict[Collection, Counts]
@@ -105,7 +106,7 @@ def aggregate_files(  # noqa: PLR0913 - the options of a run
     *,
     by: Sequence[str] = (),
     checkpoint: str | os.PathLike[str] | None = None,
-    seconds: float = _SECONDS,
+    seconds: float = _CHECKPOINT_SECONDS,
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> FileAggregation:

@@ -64,35 +64,36 @@ from rappor.engines.workers import (
 )
 
 BY_PATH: Final = "the workers open them by their paths"
-"""Value of `Listing.road` if workers open the files, as the output of the command shows it."""
+"""Value of `Listing.road`, the way by which workers read files, if workers open the files. The
+output of `rappor aggregate` contains the value as it is."""
 
 AS_BYTES: Final = "Spark passes them to its workers, which do not see their paths"
 """Value of `Listing.road` if Spark passes the files as bytes."""
 
-_LARGEST: Final = 1 << 28
-"""Largest size in bytes of a file that Spark passes as a whole.
+_MAX_FILE_BYTES: Final = 1 << 28
+"""Largest size in bytes of a file that Spark passes to a worker as a whole.
 
-Limits memory: Java and the worker each have two copies.
+Limits memory: Java and the worker each have two copies of the contents.
 """
 
-_TASK: Final = 1 << 28
-"""Smallest number of bytes of a task, if there are so many.
+_TASK_BYTES: Final = 1 << 28
+"""Number of bytes that a task reads. A job with fewer bytes has one task.
 
-Reading them takes a second, and the start of a task takes a quarter of a second. Larger tasks leave
-workers without work.
+Reading the bytes takes a second, and the start of a task takes a quarter of a second. With larger
+tasks, a job has fewer tasks than workers, and some workers have no work.
 """
 
-_MOST_TASKS: Final = 10_000
+_MAX_TASKS: Final = 10_000
 """Largest number of tasks of a job. Spark's driver becomes slow with more."""
 
-_CHECKED: Final = 8
+_MAX_CHECK_TASKS: Final = 8
 """Largest number of tasks that test whether workers see the files.
 
 More tasks would test more workers, and take longer than reading the files.
 """
 
-_SIGNS: Final = r"/(_delta_log|\.hoodie)/|/metadata/[^/]*\.metadata\.json$"
-"""Pattern of the path of a file by which a folder is recognised as a table."""
+_TABLE_FILE: Final = r"/(_delta_log|\.hoodie)/|/metadata/[^/]*\.metadata\.json$"
+"""Pattern of the path of a file that only a table contains (see `rappor.engines.files.TABLES`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,9 @@ class Listing:
             (part.file.path, part.file.mtime_ns, part.file.size, part.start, part.end)
             for part in parts
         ]
-        n_tasks = -(-sum(part.size for part in parts) // _TASK)
-        return _spread(session, rows, TASKS, min(n_tasks, len(parts), _MOST_TASKS)), sum_parts
+        # The quotient is rounded up.
+        n_tasks = -(-sum(part.size for part in parts) // _TASK_BYTES)
+        return _spread(session, rows, TASKS, min(n_tasks, len(parts), _MAX_TASKS)), sum_parts
 
 
 def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
@@ -145,21 +147,21 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     _check_walked(walked, [*file_of, *(file.path for file in empty)], paths)
     local = [row for row in rows if row[0].startswith("file:")]
     # None if a worker does not see a file.
-    distinct = _find_distinct(session, local) if local or not rows else None
-    # Further links to a file count once.
+    distinct = _find_distinct_files(session, local) if local or not rows else None
+    # A file with several links is read once, by its path in `distinct`.
     dropped = set() if distinct is None else {path for path, *_ in local}.difference(distinct)
     files = (*(file for path, file in file_of.items() if path not in dropped), *empty)
     if distinct is not None and len(local) == len(rows):
         return Listing(files, BY_PATH)
     for file in files:
-        if file.size > _LARGEST:
+        if file.size > _MAX_FILE_BYTES:
             raise FileError(
                 file.path,
                 f"it has {file.size:,} bytes: workers that do not see its path get at most "
-                f"{_LARGEST:,}. Mount the folder on them, write smaller files, or give "
+                f"{_MAX_FILE_BYTES:,}. Mount the folder on them, write smaller files, or give "
                 "spark.aggregate a data frame",
             )
-    _check_twins(session, files)
+    _check_possible_links(session, files)
     return Listing(files, AS_BYTES)
 
 
@@ -234,7 +236,7 @@ def _check_addresses(files: Mapping[str, ReportFile]) -> None:
             raise FileError(address, f"it is {first} under another address: name it once")
 
 
-def _check_twins(session: SparkSession, files: Iterable[ReportFile]) -> None:
+def _check_possible_links(session: SparkSession, files: Iterable[ReportFile]) -> None:
     """Raise FileError if one of two files may be a link to the other.
 
     Spark does not show links, and workers do not see the files. Two files with equal size, time and
@@ -264,12 +266,14 @@ def _check_twins(session: SparkSession, files: Iterable[ReportFile]) -> None:
             )
 
 
-def _find_distinct(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> list[str] | None:
-    """Return the paths of local files, one of several links to a file.
+def _find_distinct_files(
+    session: SparkSession, rows: Sequence[tuple[Any, ...]]
+) -> list[str] | None:
+    """Return the path of each local file. A file with several links has one path in the list.
 
     Returns None if a worker does not see one of the files.
     """
-    frame = _spread(session, rows, LISTED, min(len(rows), _CHECKED))
+    frame = _spread(session, rows, LISTED, min(len(rows), _MAX_CHECK_TASKS))
     identities = map_batches(frame, see_files, SEEN).select("path", "identity")
     firsts: dict[str | None, str] = {}
     for path, identity in sorted(identities.collect()):
@@ -382,7 +386,7 @@ def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
         for pattern in patterns:
             try:
                 paths = _bytes_of(session, [pattern]).select("path")
-                table_file = paths.where(F.col("path").rlike(_SIGNS)).head()
+                table_file = paths.where(F.col("path").rlike(_TABLE_FILE)).head()
             except PySparkException as error:
                 if error.getCondition() != "PATH_NOT_FOUND":
                     raise

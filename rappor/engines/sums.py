@@ -67,10 +67,11 @@ _ROWS: Final = 1 << 12
 """Largest number of rows of a batch of sums. Limits memory: the ones take 4 MB at k = 128."""
 
 _FEW_CELLS: Final = 1 << 12
-"""Number of cells up to which empty cells are summed too.
+"""Largest number of cells of a batch for which sums of empty cells are computed, too.
 
-Finding the empty cells among few cells takes longer than summing them. A larger number takes more
-memory: at k = 128 the sums of 4,096 cells have 4 MB.
+With more cells, the cells that contain rows are first renumbered without gaps. For few cells the
+renumbering takes longer than the sums of empty cells. A larger number takes more memory: at k = 128
+the sums of 4,096 cells have 4 MB.
 """
 
 
@@ -180,12 +181,13 @@ class Sums:
 
     def _add_rows(self, rows: _Rows) -> None:
         """Add rows, one shape after the other, and count the refused rows."""
+        # One integer for each group: the index of its shape, or below 0 if the group is refused.
         verdicts = [self._judge_key(key) for key in rows.keys]
         reason = self._judge_rows(rows, verdicts)
         for index, shape in enumerate(self._distinct_shapes):
             if index in verdicts:
                 is_selected = reason == 0
-                # With one key all rows without a reason have this shape.
+                # If all groups have one verdict, all rows that are not refused have this shape.
                 if len(set(verdicts)) > 1:
                     is_selected &= rows.by_group(verdicts) == index
                 self._sum(rows, rows.check_bits(is_selected, reason, shape), shape)
@@ -193,7 +195,11 @@ class Sums:
             self._count_refused(rows, reason)
 
     def _judge_key(self, key: Key) -> int:
-        """Return the index of a key's shape, or minus the code of the reason against the key."""
+        """Return the index of a key's shape in `_distinct_shapes`.
+
+        If all rows with this key are refused, the result is minus the code of the reason, which is
+        below 0 because codes of reasons begin at 1.
+        """
         metric, params, day = key[:3]
         shape = self._shapes.get((metric, params))
         if shape is None:
@@ -228,7 +234,7 @@ class Sums:
         packed = rows.packed(selected, shape)
         ones, reports = sum_bits(packed, cells, k=shape.k, m=len(present_cells))
         groups, cohorts = np.divmod(present_cells, shape.m)
-        # Cells are in increasing order, so the cells of a group are a run.
+        # Cells are in increasing order, so the cells of a group are a run: consecutive indices.
         for group, run in _runs(groups):
             if reports[run].any():
                 total = self._total(rows.keys[group], shape)

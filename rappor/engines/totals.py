@@ -1,7 +1,9 @@
 """Conversion between a registry and the sums of the kernel.
 
-The kernel (`rappor.engines.sums`) knows neither metrics nor parameters. `shapes_of` reduces the
-parameter sets of a registry to shapes before the sums. `counts_of` converts the sums to `Counts`.
+The kernel (`rappor.engines.sums`) runs on workers without registry and protocol. So `shapes_of`
+reduces each parameter set to its shape before the sums: k bits of a report, m cohorts, and whether
+exactly one bit is 1. After the sums, `counts_of` converts the result to `Counts`, with metric and
+parameters.
 """
 
 from __future__ import annotations
@@ -65,8 +67,9 @@ def _bound_squares(metric: Metric, days: dict[datetime.date | None, int]) -> int
 
     Returns
     -------
-    The bound, or None if reports have no day, because nothing then limits a device.
+    The bound. None if any reports have no day, because a device may have sent any number of them.
     """
+    # The key None stands for reports without a day. Every date is true.
     if not all(days):
         return None
     dated = ((day, day, n) for day, n in days.items() if day)

@@ -8,8 +8,9 @@ lists can be compared (`rappor.engines.spark_files`). Python's `glob` has no bra
     lake/[^x]*            ->  lake/[!x]*
     lake/what\?           ->  lake/what[?]
 
-A wildcard does not match hidden names, as in the search of a folder. A hidden name that the path
-spells out is read.
+Hidden names mark the internal files of an engine (`rappor.engines.files.is_hidden`), for example
+`_SUCCESS`. A wildcard does not match a hidden name. A hidden name that stands in the path without a
+wildcard is read: `lake/_old/day=1` is read, and `lake/*/day=1` does not read it.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ SPECIAL: Final = "{}[]*?,\\"
 """Characters that have a special meaning in a path, except after a backslash."""
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
-"""Pattern of braces without braces inside."""
+"""Pattern of the innermost braces, which contain no further braces. Group 1 is their content."""
 
 _ESCAPED: Final = re.compile(r"(?<!\\)\{[^}]*\\")
 """Pattern of a backslash within braces."""
 
-_FIRST: Final = 0xD800
-"""Code of the character that replaces the first special character while braces are expanded.
+_FIRST_MARK: Final = 0xD800
+"""Code of the character that replaces an escaped `{`, the first of `SPECIAL`, while braces are
+expanded. The next codes replace the next special characters.
 
-The code is half of a UTF-16 pair, which no path contains.
+The codes are halves of UTF-16 pairs, which no path contains.
 """
 
 
@@ -64,7 +66,7 @@ def spell_out(path: str) -> list[str]:
 
 def _mark(character: str) -> str:
     """Replace a special character by its mark, so that it is not read as a wildcard."""
-    return chr(_FIRST + SPECIAL.index(character)) if character in SPECIAL else character
+    return chr(_FIRST_MARK + SPECIAL.index(character)) if character in SPECIAL else character
 
 
 _MARKED: Final = {ord(_mark(character)): glob.escape(character) for character in SPECIAL}
@@ -72,32 +74,42 @@ _MARKED: Final = {ord(_mark(character)): glob.escape(character) for character in
 
 
 def lies_in(path: str, root: str) -> bool:
-    """Return whether a path is a path of `spell_out`, or lies below it."""
+    """Return whether a path matches a root, or lies below a folder that matches the root.
+
+    Parameters
+    ----------
+    path : path of a file or folder.
+    root : a path of `spell_out`, with wildcards.
+    """
     parts, names = path.split("/"), root.rstrip("/").split("/")
     return len(parts) >= len(names) and all(map(fnmatchcase, parts, names))
 
 
 def is_left_out(path: str, roots: Sequence[str]) -> bool:
-    """Return whether a path lies below some roots, but only through hidden names.
+    """Return whether a path is omitted from the search below some roots, because of hidden names.
 
-    A root is a path of `spell_out`. A hidden name leaves the path out if it is below the root, or
-    if a wildcard of the root matches the name. A name that the root spells out does not. The path
-    is left out if every root below which it lies leaves it out.
+    A root is a path of `spell_out`. The search below one root omits the path in two cases:
+
+    - A name of the path below the root is hidden. Example: root lake, path lake/_tmp/a.csv.
+    - A wildcard of the root matches a hidden name. Example: root lake/*, path lake/_tmp.
+
+    A path below several roots is left out if the searches below all of them omit it.
     """
     parts = path.split("/")
     if not any(map(is_hidden, parts)):
         return False
     roots_above = [root.rstrip("/").split("/") for root in roots if lies_in(path, root)]
 
-    def hides(names: list[str]) -> bool:
-        """Return whether the root with these names leaves the path out."""
-        is_below = any(is_hidden(part) for part in parts[len(names) :])
-        is_matched = any(
+    def omits(names: list[str]) -> bool:
+        """Return whether the search below the root with these names omits the path."""
+        has_hidden_below = any(is_hidden(part) for part in parts[len(names) :])
+        # Only a wildcard at the beginning of a name can match the dot or the underscore.
+        has_hidden_match = any(
             is_hidden(part) and name[0] in "*?[" for part, name in zip(parts, names, strict=False)
         )
-        return is_below or is_matched
+        return has_hidden_below or has_hidden_match
 
-    return bool(roots_above) and all(map(hides, roots_above))
+    return bool(roots_above) and all(map(omits, roots_above))
 
 
 def matches(path: str) -> Iterator[str]:

@@ -28,9 +28,11 @@ from rappor.engines.sums import Shapes, Sums
 from rappor.engines.wildcards import matches
 
 _MOST_CELLS: Final = 1 << 25
-"""Number of integers in its sums above which a worker passes the sums on: 256 MB.
+"""Number of integers in the sums of a worker above which the worker sends the sums and begins new
+sums. The integers take 256 MB.
 
-A larger number takes more memory. A smaller number sends the same keys more often.
+A larger number takes more memory. With a smaller number, a worker sends sums of the same key more
+often.
 """
 
 SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
@@ -66,7 +68,8 @@ ROOTS: Final = pa.schema([TASKS.field("path")])
 """Schema of the paths that the caller has passed."""
 
 WALKED: Final = pa.schema({"root": pa.string(), "path": pa.string(), "fault": pa.string()})
-"""Schema of the files below such a path. `fault` is a sentence if a file cannot be read."""
+"""Schema of the files that a worker finds below a path of the caller, the root. `fault` is a
+sentence if a file cannot be read, and null otherwise."""
 
 SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
 """Schema of listed files with their identity on a worker. Equal identities are one file; null means
@@ -81,21 +84,22 @@ _CHANGED: Final = "it changed after it was listed, or a worker has another file 
 
 
 def run_task(
-    batches: Iterable[Any], *, work: Callable[..., Iterator[Any]], **given: Any
+    batches: Iterable[Any], *, work: Callable[..., Iterator[Any]], **arguments: Any
 ) -> Iterator[Any]:
     """Run a function of this module as a task of Spark.
 
-    Before each task, Spark's workers read the index of every archive again from which they have
-    imported. That takes a fifth of a second. The archives do not change, so this function removes
-    them from the cache that Spark invalidates. Imports still find the archives.
+    Workers import this package from an archive (.zip). Before each task, Spark invalidates Python's
+    cache of import paths. A worker then reads again the index of every archive in the cache, which
+    takes a fifth of a second. The archives do not change, so this function removes them from the
+    cache after the task. Imports still find the archives.
 
     Parameters
     ----------
     batches : batches of the partition
     work : the function to run
-    given : further arguments of the function
+    arguments : further arguments of the function
     """
-    yield from work(batches, **given)
+    yield from work(batches, **arguments)
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             del sys.path_importer_cache[path]

@@ -31,8 +31,8 @@ LONGEST_EPOCH_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
 _EPOCHS_A_YEAR: Final = {"life": 1, "year": 1, "quarter": 4, "month": 12}
 
 _TOLERANCE: Final = 1e-9
-"""Nats by which a sum of costs may exceed the total. Costs are thousandths, which floats do not
-contain exactly: three times 0.1 is more than 0.3."""
+"""Nats by which a sum of costs may exceed the total, to allow for rounding errors. A cost is a
+multiple of 0.001 nats, which a float cannot represent exactly: 3 * 0.1 > 0.3 in floats."""
 
 
 class Reservation(NamedTuple):
@@ -52,7 +52,7 @@ class Reservation(NamedTuple):
     @property
     def total(self) -> float:
         """Cost of all scopes, in nats."""
-        # Without scopes an infinite cost would be infinity times zero, which is no number.
+        # Case: an expired metric without scopes and with infinite cost. 0 * inf would be NaN.
         return self.scopes * self.cost if self.scopes else 0.0
 
 
@@ -81,7 +81,8 @@ def scope_loss(metric: Metric, reports: int | None = None) -> float:
     reports : number of reports; None for all reports that epoch and interval allow. A larger number
         is reduced to the number that they allow.
     """
-    # [EPK14] Theorem 1 bounds any number of reports; a known number costs less.
+    # epsilon_inf bounds the loss of any number of reports ([EPK14] Theorem 1). A limited number of
+    # reports costs less.
     limits = [n for n in (reports, most_reports(metric)) if n is not None]
     if not limits:
         return epsilon_inf(metric.params)
@@ -94,7 +95,7 @@ def scope_cost(metric: Metric) -> float:
     The parts of a metric have the same noise, and a device reports one part. A metric with parts
     therefore costs as much as a metric without parts.
     """
-    # Thousandths are exact enough for people, and rounding up keeps the bound.
+    # People read and add costs, so a cost has three decimals. Rounding up keeps it an upper bound.
     loss = scope_loss(metric)
     return math.ceil(1000 * loss) / 1000 if loss < math.inf else math.inf
 
@@ -146,7 +147,8 @@ def check_budget(
     """
     reservations = tuple(reserve(metric, year=year) for metric in metrics)
     needed = math.fsum(reservation.total for reservation in reservations)
-    # A scope without a limit on its loss needs another advice than a larger total.
+    # Case: the loss of a scope is infinite. No finite total is enough, so the message says how to
+    # limit the loss.
     if needed == math.inf > total:
         names = ", ".join(
             reservation.metric for reservation in reservations if reservation.total == math.inf

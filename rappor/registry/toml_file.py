@@ -43,7 +43,9 @@ _OPTIONAL: Final = (
 """Optional keys that become fields of `Metric` unchanged."""
 
 _BUCKET_LETTERS: Final = ("items", "keep")
-"""Numbers of a parameter set whose reports name one bucket, beside k and m."""
+"""Keys of generalized randomized response, beside k and m. A report of this response names one
+bucket. `items` is the number of buckets of a value, and `keep` is the probability that the report
+is drawn from them."""
 
 KEYS: Final = (
     *_REQUIRED,
@@ -198,8 +200,9 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
         )
     _check_keys(name, entry)
     params = _read_params(name, entry)
-    # Without noise in a report (p = 0 and q = 1) every report of an epoch shows the same permanent
-    # response. A second report would add no information, and would link both with certainty.
+    # Without instantaneous noise (p = 0 and q = 1), every report of an epoch is the permanent
+    # response. A second report would contain no new information, and an observer would recognise
+    # with certainty that both reports come from one device.
     is_once = entry.get("interval") == "epoch"
     if not (params.has_instantaneous_noise or is_once or entry.get("insecure")):
         noise = "keep" if params.response.needs_interval_epoch else "p = 0 with q = 1"
@@ -261,9 +264,10 @@ def _read_segments(name: str, entries: object) -> tuple[Dimension, ...]:
 
 
 def _read_date(value: object) -> object:
-    """Return the date of an ISO text, and any other value unchanged. `Metric` refuses the latter.
+    """Return the date of an ISO text, and any other value unchanged.
 
-    TOML has dates. People also write a date between quotation marks.
+    A date of TOML is a date already, but people also write a date between quotation marks. `Metric`
+    refuses a value that is no date.
     """
     try:
         return datetime.date.fromisoformat(value) if isinstance(value, str) else value
@@ -290,7 +294,8 @@ def _read_letters(
 ) -> dict[str, Any]:
     """Return the numbers of a parameter set from the entry, from a profile, or from the encoding.
 
-    The numbers are k, h, m, f, g, p and q, or for reports of one bucket k, m, items and keep.
+    RAPPOR's responses, which randomize each bit, have the numbers k, h, m, f, g, p and q.
+    Generalized randomized response, whose reports name one bucket, has k, m, items and keep.
     """
     letters = {key: entry[key] for key in (*LETTERS, *_BUCKET_LETTERS) if key in entry}
     if encoding.supports_items:
@@ -298,13 +303,15 @@ def _read_letters(
     if "profile" in entry:
         return _read_profile(name, entry, letters, categories)
     if (k := encoding.count_bits(categories)) is not None:
-        # `Params` compares a k in the entry with the number of categories. Reports of one bucket
-        # have a bucket for values outside the categories.
-        letters.setdefault("k", k + ("keep" in letters))
+        # The categories determine k, unless the entry has a k, which `Params` checks. Generalized
+        # randomized response (key keep) has one more bucket, for values outside the categories.
+        has_other_bucket = "keep" in letters
+        letters.setdefault("k", k + has_other_bucket)
     required = ("k", "f", "p", "q") if encoding.supports_rappor else ("k", "keep")
     if "keep" in letters:
         required = ("k", "keep")
-        # `Params` would accept the numbers of a response that changes no bit.
+        # `Params` accepts the values of a response that changes no bit (f = 0, p = 0, q = 1) beside
+        # keep, because `dataclasses.replace` passes them. An entry must not contain them.
         for key in letters:
             if key in ("h", *NOISE_LETTERS):
                 raise MetricError(f"metric {format_value(name)}: {key} must be absent beside keep")

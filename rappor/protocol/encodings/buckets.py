@@ -136,21 +136,27 @@ def format_edge(edge: float) -> str:
     >>> [format_edge(edge) for edge in (10, 0.5, 1e21, 1e-7, -0.0)]
     ['10', '0.5', '1e+21', '1e-7', '0']
     """
-    # repr has the shortest digits already. Only the form of the exponent differs.
+    # `repr` already has the shortest digits. Only the form of the exponent differs. So the text is
+    # divided into `digits`, without zeros at either end, and the position `point` of the decimal
+    # point: the number is 0.digits * 10^point.
     mantissa, _, exponent = repr(abs(float(edge))).partition("e")
     whole, _, fraction = mantissa.partition(".")
     fraction = fraction.rstrip("0")
     digits = (whole + fraction).lstrip("0").rstrip("0")
     if not digits:
         return "0"
-    point = int(exponent or 0) + (
-        len(whole) if whole != "0" else len(fraction.lstrip("0")) - len(fraction)
-    )
+    # Below 1, each zero after the decimal point moves the point to the left: 0.005 = 0.5 * 10^-2.
+    n_leading_zeros = len(fraction) - len(fraction.lstrip("0"))
+    point = len(whole) if whole != "0" else -n_leading_zeros
+    point += int(exponent or 0)
     return ("-" if edge < 0 else "") + _write_decimal(digits, point)
 
 
 def _write_decimal(digits: str, point: int) -> str:
-    """Write the number 0.`digits` times 10^`point` as ECMAScript does."""
+    """Write the number 0.digits * 10^point in the form of ECMAScript.
+
+    Numbers from 10^21 on, and numbers below 10^-6, have an exponent.
+    """
     if point > 21 or point <= -6:
         fraction = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{digits[0]}{fraction}e{point - 1:+d}"
