@@ -102,9 +102,16 @@ class Sets(Encoding):
         - Of more than `items` items, buckets are cut. Items that share a bucket count twice here,
           because the cohort of the device is not known yet.
         """
-        if any(map(_has_lone_surrogate, _read_items(value))):
-            return False
-        return len(self.read_items(value)) <= self.params.items
+        texts: set[str] = set()
+        for item in _read_items(value):
+            if _has_lone_surrogate(item):
+                return False
+            if text := normalize(self.params.normalize, item):
+                texts.add(text)
+            # Normalizing the rest of a million items took ten seconds of the program that records.
+            if len(texts) > self.params.items:
+                return False
+        return True
 
     @property
     def true_bit_counts(self) -> range:
@@ -133,18 +140,28 @@ def _read_items(value: object) -> set[str]:
     Raises
     ------
     ReportError
-        The value is not a collection, or an item is not a text. The message contains no item.
+        The value is not a collection, cannot be read, or has an item that is not a text. The
+        message contains no item.
     """
+    expected = "a value must be a collection of texts"
     if isinstance(value, _NO_SETS) or not isinstance(value, Collection):
-        raise ReportError(f"a value must be a collection of texts, got {describe_value(value)}")
-    # Types first: an unhashable item, such as a list, would raise TypeError in a set.
-    items = list(value)
+        raise ReportError(f"{expected}, got {describe_value(value)}")
+    # The class of a value may raise anything while it is read: an array of numpy without dimensions
+    # raises TypeError. Another exception than ReportError would pass for a failure of the disk, and
+    # its text may contain an item.
+    try:
+        items = list(value)
+    except MemoryError:  # no mistake of the program
+        raise
+    except Exception:  # noqa: BLE001
+        raise ReportError(f"{expected}, got {describe_value(value)} that cannot be read") from None
+    # Types first: an unhashable item, such as a list, would raise TypeError in a set. The type
+    # itself is asked, because an object such as a mock may call itself a text.
     for item in items:
-        if not isinstance(item, str):
-            raise ReportError(
-                f"a value must be a collection of texts, got an item {describe_value(item)}"
-            )
-    return set(items)
+        if not issubclass(type(item), str):
+            raise ReportError(f"{expected}, got an item {describe_value(item)}")
+    # A subclass of str may have a hash or an encoding of its own. Its characters are the item.
+    return {str.__str__(item) for item in items}
 
 
 def _has_lone_surrogate(text: str) -> bool:

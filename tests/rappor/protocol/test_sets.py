@@ -5,7 +5,9 @@ from __future__ import annotations
 import array
 import time
 from collections import UserList
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -14,11 +16,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor import ReportError
-from rappor.protocol.encodings import get_encoder, get_encoding
+from rappor.protocol import normalizers
+from rappor.protocol.encodings import get_encoder, get_encoding, sets
 from rappor.protocol.encodings.sets import Sets
 from rappor.protocol.params import Params
 
 PARAMS = Params.profile("once", encoding="set", items=2)
+
+
+class Unreadable(UserList[str]):
+    """A collection whose iterator fails with an item in its message."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise LookupError(f"lost {self.data}")
+
+
+class Unhashable(str):
+    """A text whose hash and encoding fail with the text in their messages."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise LookupError(f"lost {self!s}")
+
+    def encode(self, *_: object) -> bytes:
+        """Fail."""
+        raise LookupError(f"lost {self!s}")
 
 
 def make_encoder(**fields: Any) -> Sets:
@@ -82,6 +105,9 @@ def test_an_item_with_a_lone_surrogate_is_left_out_and_counted() -> None:
         array.array("i", [1]),
         np.array([1, 2]),
         ["git", np.array([1, 2])],
+        np.array("git"),
+        Unreadable(["git"]),
+        [MagicMock(spec=str)],
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -102,6 +128,27 @@ def test_collections_of_every_kind_are_values(value: object) -> None:
     encoder = make_encoder()
     encoder.check_value_type(value)
     encoder.encode(value, 0)
+
+
+def test_a_subclass_of_texts_counts_by_its_characters() -> None:
+    """Whatever its own hash and encoding are."""
+    encoder = make_encoder()
+    encoder.check_value_type([Unhashable("git")])
+    assert encoder.is_representable([Unhashable("git"), "vim"])
+    assert encoder.encode([Unhashable("git"), "git"], 0) == encoder.encode(["git"], 0)
+
+
+def test_items_are_read_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million items, three are normalized: the set has more than two."""
+    read: list[object] = []
+
+    def normalize(name: str, text: object) -> str:
+        read.append(text)
+        return normalizers.normalize(name, text)
+
+    monkeypatch.setattr(sets, "normalize", normalize)
+    assert not make_encoder().is_representable([f"item {number}" for number in range(1_000_000)])
+    assert len(set(read) - {""}) == 3
 
 
 def test_a_million_items_take_a_second() -> None:
