@@ -1,9 +1,12 @@
-// Outcomes of record(): whether a value was recorded, skipped or lost. The host program may look at them; they
-// are never sent.
+// Outcomes of record(): whether a value was recorded, skipped or lost. Outcomes are for the host program, and are never
+// sent.
 
 /** @typedef {import("../index.js").Outcome} Outcome */
 
-/** @type {Outcome} the value is in memory or in the store, and takes part in the choice of its interval */
+/**
+ * The value is in memory or in the store. One event of each interval is drawn for the report. This event takes part.
+ * @type {Outcome}
+ */
 export const RECORDED = Object.freeze({ outcome: "recorded", reason: "" });
 
 /**

@@ -1,15 +1,17 @@
 // Scopes: memoized permanent responses.
 //
-// A scope is one metric in one epoch under one permanent response. It begins with its first report. Every later
-// report of the scope repeats the permanent response of the first reported value, even if the value of the
-// device has changed since. The loss of all reports of a scope is therefore that of one value.
+// A scope is one metric in one epoch under one permanent fingerprint, on one device. (The permanent fingerprint is a
+// hash of the parameters that determine the permanent response. In stored scopes its key is `response`.)
+//
+// A scope begins with its first report. Every later report of the scope repeats the permanent response of the first
+// reported value, even if the value of the device has changed since. So the reports of a scope reveal one value only.
 //
 //     scope of "engine" in 2026-Q4    first report: duckduckgo    permanent response A
 //                                     later reports: A with new noise, whatever is recorded
 //     scope of "engine" in 2027-Q1    new cohort, new coins: the next reported value gives response B
 //
-// A scope of an epoch is in force on all days of the epoch, whatever the registry says meanwhile, and it is never
-// dropped. A clock that is set back finds the response again, and the device gets no second one.
+// The scope of an epoch is in force on all days of the epoch, also if the registry has changed since. A scope is never
+// dropped. If the clock is set back, the device finds the old scope and draws no second permanent response.
 
 import { fromBase64url, toBase64url } from "./bytes.js";
 import { sortByKey } from "./collections.js";
@@ -40,7 +42,7 @@ import { isListed } from "./segments.js";
 /** @typedef {{ scope: Scope, params: Params }} ScopeWithParams a scope and the parameters of its next report */
 
 /**
- * Return the rules of a metric's entry on a day.
+ * Return the rules of a metric on a day: what a pending report keeps of the registry until its interval ends.
  * @param {Metric} metric
  * @param {string} day
  * @returns {MetricRules}
@@ -67,9 +69,9 @@ export function storeParams(device, metrics) {
 }
 
 /**
- * Return the scope of the next report: the scope in force, or a new one. Return null if a new scope begins and
- * the value has no permanent response yet. The function stores nothing, because another event of the interval
- * may still be chosen.
+ * Return the scope of the next report: the scope in force, or a new scope. Return null if a new scope is necessary
+ * and the permanent response of the value has not been drawn yet. The function stores nothing, because another event
+ * of the interval may still become the report.
  * @param {Device} device
  * @param {MetricRules} rules
  * @param {PreparedValue} value
@@ -118,20 +120,20 @@ export function drawReport({ metric, epoch, cohort, permanent }, params, coins) 
  */
 export function memoizedPart(device, metric, epoch) {
   const scopes = device.scopes.filter((scope) => scope.metric === metric.name && scope.epoch === epoch);
-  // Several scopes exist if registries have changed within the epoch. The order decides, as in Python.
-  const responses = scopes.map((scope) => scope.response).sort();
-  const partOf = (/** @type {string} */ response) =>
-    metric.parts.find(({ params }) => params.permanentFingerprint === response);
-  return responses.map(partOf).find((part) => part);
+  // Several scopes exist if the registry has changed within the epoch. The smallest fingerprint decides, as in Python.
+  const fingerprints = scopes.map((scope) => scope.response).sort();
+  const findPart = (/** @type {string} */ fingerprint) =>
+    metric.parts.find(({ params }) => params.permanentFingerprint === fingerprint);
+  return fingerprints.map(findPart).find((part) => part);
 }
 
 /**
  * Return the scope in force on a day, and the parameters of its next report; undefined if a new scope begins with
  * the next report.
  *
- * - A scope of an epoch keeps p, q and interval of its last report. Its cost was computed from them.
- * - A scope for life has no end at which a new registry could take effect. It follows the registry in p, q and
- *   interval, if the registry has a parameter set with the same permanent response.
+ * - The scope of an epoch keeps p, q and interval of its last report, because its cost was computed from them.
+ * - A scope for life takes p, q and interval from the registry, because it has no end after which a new registry
+ *   could take effect. The registry must have a parameter set with the same permanent fingerprint.
  * - A segment that the registry no longer lists is not sent any more.
  * @param {Device} device
  * @param {MetricRules} rules
@@ -141,11 +143,11 @@ export function memoizedPart(device, metric, epoch) {
 export function scopeInForce(device, rules, { metric, epoch }) {
   const { day, accepted, segments, interval, most } = rules;
   for (const scope of sortByKey(scopesOn(device, metric, day), sortKey)) {
-    const sameResponse = accepted.find(
+    const fromRegistry = accepted.find(
       (fingerprint) => device.params[fingerprint].permanentFingerprint === scope.response,
     );
-    // A metric that has epochs by now does not continue its scope for life.
-    const fingerprintForLife = epoch ? undefined : sameResponse;
+    // A metric whose entry has changed from "life" to epochs does not continue its scope for life.
+    const fingerprintForLife = epoch ? undefined : fromRegistry;
     const fingerprint = scope.epoch ? scope.params : fingerprintForLife;
     if (!fingerprint) continue;
     const { plain = fingerprint, segment } = device.params[fingerprint];
@@ -188,7 +190,7 @@ function indexOf({ scopes }, { metric, epoch, response }) {
 }
 
 /**
- * Return a key by which the scope whose epoch ends first is in force.
+ * Return the sort key of a scope. Of several scopes on a day, the scope whose epoch ends first is in force.
  * @param {Scope} scope
  */
 function sortKey({ end, first, response }) {

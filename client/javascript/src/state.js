@@ -1,8 +1,9 @@
 // The state of a device: its record in the store, event counters, and the part that outlives an identity.
 //
 // The identity is the secret and its random name, `secretId`. The device record has the `secretId` of the identity
-// that it belongs to. A withdrawal of consent removes the identity; one record remains, the nats that the device
-// has reserved by calendar year. Otherwise a person who consents anew would get a fresh budget.
+// that it belongs to. A withdrawal of consent removes the identity. One record remains: the nats that the device has
+// reserved by calendar year. Without this record, a person who withdraws and consents again would get the budget of
+// the year a second time.
 
 import { getOwnEntry } from "./collections.js";
 import { WEEK, yearOf } from "./periods.js";
@@ -19,13 +20,15 @@ export class DamagedStoreError extends Error {}
 export const VERSION = 1;
 
 /**
- * Number of pages whose last stored event is remembered. An event that a page deferred is recognized for as long
- * as 50 later pages; the record grows with the number.
+ * Number of pages whose last stored event is remembered. A page may leave an event in the storage of the browser for
+ * the next page, and the event may then be read twice. It is recognized as stored until 50 later pages have stored
+ * events. The device record grows with this number.
  */
 const MAX_PAGES = 50;
 
 /**
- * Return the record of a new identity, or of none. The nats that an earlier identity reserved stay.
+ * Return a new device record, without `secretId` for a store without identity. It keeps the nats that an earlier
+ * identity has reserved.
  * @param {string} [secretId]
  * @param {Partial<Device>} [earlier] record of an earlier identity
  * @returns {Device}
@@ -50,10 +53,10 @@ export function createDevice(secretId, earlier) {
 /**
  * Return the year whose reservations are lost, undefined if nothing is lost.
  *
- * The function is for a store without identity and device. Without other documents it is a new store. A spool or
- * a log without a device shows that the device was lost, and with it the nats that it had reserved. All metrics
- * are then skipped until the lost year is over. A document that is dated in a later year than the clock shows that
- * the clock is wrong now; the budget of the later year was used, too.
+ * The function is for a store without identity and without device record. If the store has no other documents, it is
+ * new. A spool or a log shows that a device record was lost, with the nats that were reserved. All metrics are then
+ * skipped until the lost year is over. The lost year is the year of the clock, or the latest year in the documents if
+ * that is later. In this case the clock is wrong now, and budget of the later year was used.
  * @param {Documents} documents
  * @param {number} now
  */
@@ -62,7 +65,7 @@ export function findLostYear({ spool, log }, now) {
   /** @type {Spool} */
   const { reports, uploads, last } = { reports: [], uploads: [], last: {}, ...spool };
   const times = [
-    ...reports.map(({ sendAfter }) => sendAfter - WEEK), // at most a week after the report was finished
+    ...reports.map(({ sendAfter }) => sendAfter - WEEK), // sendAfter is at most a week after the interval's end
     ...uploads.map(({ first }) => first),
     ...Object.values(last).map(([time]) => time),
   ];
@@ -71,8 +74,8 @@ export function findLostYear({ spool, log }, now) {
 }
 
 /**
- * Return the record that outlives an identity: the nats reserved by year, without names of metrics. Return
- * undefined if nothing was reserved.
+ * Return the record that remains after an identity is removed: the nats reserved by year, without names of metrics.
+ * Return undefined if nothing was reserved.
  * @param {Device | undefined} device
  * @returns {Device | undefined}
  */

@@ -55,9 +55,10 @@ def read(host: Path, year: int) -> dict[int, float]:
 
 
 def is_unreadable(host: Path) -> bool:
-    """Return whether the record's name belongs to a file that is no valid record.
+    """Return whether a host's folder has a record that `read` cannot understand.
 
-    False without a file.
+    Such a record is damaged, has the format of another version, or cannot be opened. Returns False
+    if there is no record.
     """
     try:
         _read_valid(host)
@@ -69,11 +70,11 @@ def is_unreadable(host: Path) -> bool:
 def write(host: Path, years: Mapping[int, float]) -> None:
     """Write the record in one step: after a kill the file is the old record or the new one.
 
-    A full disk has no space for a second file. Then the record is written over the old bytes. A
-    kill in the middle of this write leaves a damaged record, and so a year without reports. That is
-    the smaller harm: without any record, a withdrawal would renew the budget.
+    A full disk has no space for a second file. Then the new record is written over the old bytes. A
+    kill in the middle of this write leaves a damaged record, and the device reports nothing until
+    the year is over. Without any record, a withdrawal would renew the budget, which is worse.
 
-    Raises OSError if neither is possible.
+    Raises OSError if neither write is possible.
     """
     plain = {str(year): nats if nats < math.inf else None for year, nats in years.items()}
     body = _MAGIC + json.dumps(plain).encode() + b"\n"
@@ -107,8 +108,8 @@ def _read_valid(host: Path) -> dict[int, float]:
         return {}
     if not is_intact(data):
         raise DamagedError(NAME)
-    # The checksum is right, so these are not the bytes of a crash. Another number of lines, keys
-    # that are no years, and values that are no numbers come from another version.
+    # The checksum is right, so no crash has damaged the file. If the number of lines, a year or a
+    # number of nats has a wrong form, another version of this library has written the file.
     try:
         magic, text, _checksum = data.splitlines(keepends=True)
         plain = json.loads(text)

@@ -60,6 +60,7 @@ from rappor_client.outbox.writer import Event
 from rappor_client.periods import DAY, day_of, find_interval_end
 
 _TWO_TO_32: Final = 1 << 32
+"""Number of values of a coin. A tag is the first coin times this number, plus the second coin."""
 
 
 @dataclass(slots=True)
@@ -83,13 +84,15 @@ class MetricCache:
     epoch
         Name of the epoch, such as 2026-Q4.
     part
-        Memoized part of a metric with parts, None if the value decides.
+        Part of a string that the device has reported in this epoch, and must report again. None
+        before its first report, when the secret chooses the part, and for a metric without parts.
     rules
         The metric's rules of the day.
     memoized_scope
-        The scope of the next report, None if it has not reported yet.
+        The scope of the next report. None if the next report begins a scope.
     smallest_tag
-        Smallest tag of this process's events in the interval. The number of tags before any event.
+        Smallest tag of this process's events in the interval. Before the first event it is 2^64,
+        which is larger than every tag.
     is_complete
         Whether the interval needs no further event.
     """
@@ -111,8 +114,8 @@ class MetricCache:
     def is_valid(self, state: State, now: float, stopped_until: object) -> bool:
         """Return whether the cache is valid for a state of the device, a time and the stops.
 
-        State and stops are compared as objects, which takes nanoseconds. Whoever changes one of
-        them creates another object.
+        State and stops are compared as objects, which takes nanoseconds. Each change of the state
+        or of the stops creates another object.
         """
         is_same = self.state is state and self.stopped_until is stopped_until
         return is_same and self.valid_from <= now < self.valid_until
@@ -147,7 +150,7 @@ class MetricCache:
 
 
 def draw_tag(coins: Coins) -> int:
-    """Draw a uniform integer of 64 bits."""
+    """Draw a tag: a uniform integer of 64 bits. The event with the smallest tag is reported."""
     high, low = coins(2)
     return high * _TWO_TO_32 + low
 

@@ -25,9 +25,10 @@ from rappor_client.folder.spool_tables import read_value, write_value
 from rappor_client.periods import find_day_end
 
 _MAX_DURATION: Final = datetime.timedelta(days=30)
-"""Longest stop. A larger value makes a mistake of the operator last longer."""
+"""Longest duration of a stop. With a larger value, an operator's mistake would last longer."""
 _MAX_METRICS: Final = 1000
-"""Largest number of metrics that a response may stop. A response with more stops no metric."""
+"""Largest number of metrics that a response may stop. If a response contains more names, the device
+ignores all of them: the spool would grow with them."""
 _STATE: Final = "stopped"
 """Name under which the spool stores the stops."""
 
@@ -39,7 +40,8 @@ class Stops:
     ----------
     until
         Last day of each stop, in ISO form, by metric. The mapping is replaced by another object
-        only if its contents change, so a cache compares objects.
+        only if its contents change. So `MetricCache` compares objects, and needs not compare
+        contents.
     """
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class Stops:
         """Read the stops from the spool, because another process may have stored newer stops."""
         try:
             until = _parse_stops(json.loads(read_value(db, _STATE) or "{}"))
-        except (TypeError, ValueError, RecursionError):  # the spool is damaged: no metric stops
+        except (TypeError, ValueError, RecursionError):  # a damaged spool stops no metric
             until = {}
         # An equal mapping stays the same object, so the caches of `record` stay valid.
         if until != self.until:
@@ -58,7 +60,7 @@ class Stops:
     def apply_response(self, db: sqlite3.Connection, stop: object, today: datetime.date) -> None:
         """Store the stops of a response. `stop` may be any JSON value.
 
-        A day that is too late is replaced by the day in 30 days.
+        A last day that is more than 30 days ahead is replaced by the day in 30 days.
         """
         self.reload(db)
         latest = (today + _MAX_DURATION).isoformat()
@@ -85,7 +87,7 @@ class Stops:
         """Return the last day of a stop that covers today, or None.
 
         A stop that ends more than 30 days from today was stored when the clock was ahead. Such a
-        stop is ignored, or it would silence the metric for years.
+        stop is ignored, because it could silence the metric for years.
         """
         until = self.until.get(name)
         latest = (today + _MAX_DURATION).isoformat()
@@ -93,7 +95,7 @@ class Stops:
 
 
 def _parse_stops(stop: object) -> dict[str, str]:
-    """Return the last days by metric; entries that are no metric or no day are left out."""
+    """Return the last days by metric, without the entries whose name or day has a wrong form."""
     # The collector is not trusted: a stop may be any JSON value of any size.
     if not isinstance(stop, dict) or len(stop) > _MAX_METRICS:
         return {}
