@@ -196,7 +196,7 @@ class RankingQuery(PageQuery[Release]):
 
     Attributes
     ----------
-    everything : whether the files contain all candidates, instead of the detected ones
+    everything : whether the files contain all candidates, and not only the detected candidates
     forged : whether the page shows the largest change of the shares by forged reports
     """
 

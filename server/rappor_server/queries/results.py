@@ -15,8 +15,8 @@ ways, which differ in the end of the query:
 
 - A page starts a query and shows its progress. The query continues when the reader closes the page,
   because the reader may open the page again.
-- A program waits for the result in its request. The query is cancelled when the last waiting
-  program has disconnected, because no page would show the result.
+- A program (a client of the API) waits for the result in its request. The query is cancelled when
+  the last waiting program has disconnected, because no page would show the result.
 - The collector computes the overviews of metrics in the background when blocks were closed, one
   after another, so that the first reader in the morning does not wait.
 
@@ -85,7 +85,8 @@ class ResultState:
     step : the present step of a running query, or the reason of a failed query
     status : HTTP status of a failed query
     began : start of a running query, in seconds since 1970
-    page : page of a finished query as MessagePack; empty for the result of a program
+    page : page of a finished query as MessagePack; empty for a query of the API, whose result is a
+        file
     """
 
     key: bytes
@@ -103,7 +104,8 @@ class _Run:
     Attributes
     ----------
     owner : name of the token that started the query, or `BACKGROUND`
-    address : URL of the page that started the query; empty if a program or the collector did
+    address : URL of the page that started the query; empty if a program or the collector started
+        the query
     began : seconds since 1970
     step : the present step; empty before the first step
     n_waiting : number of programs' requests that wait for the result
@@ -207,7 +209,7 @@ class Results:
         return await self._find(key)
 
     async def compute(self, query: Query, *, owner: str) -> dict[str, bytes]:
-        """Return the files of a program's result by media type, and wait for the query.
+        """Wait for a query of the API, and return the files of its result by media type.
 
         Cancelling this call ends the waiting. The query is stopped if no other program waits.
 
@@ -233,7 +235,7 @@ class Results:
             run = self._start(query, key, owner=owner)
         run.n_waiting += 1
         try:
-            # The shield keeps the query running for other programs when this call is cancelled.
+            # `shield`: the query goes on for other programs when this call is cancelled.
             return (await asyncio.shield(run.task)).files
         except asyncio.CancelledError:
             # Two cases: the collector is shutting down and has cancelled the query while the client

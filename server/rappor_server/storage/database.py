@@ -45,31 +45,38 @@ from rappor.base.errors import MissingExtraError
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 
 _MIGRATIONS: Final = resources.files("rappor_server.storage") / "migrations"
+"""Folder of Alembic's scripts, each of which changes the schema by one step."""
 _WAIT_SECONDS: Final = 5.0
-"""Longest time that a transaction waits for a locked database, table or row, in seconds."""
+"""Longest time that a transaction waits for a locked database, table or row, in seconds. A larger
+value lets a request wait longer before it fails."""
 _TCP_TIMEOUT_SECONDS: Final = 10.0
-"""Time without a reply after which a connection to PostgreSQL counts as broken, in seconds."""
+"""Time without a reply after which a connection to PostgreSQL counts as broken, in seconds. With a
+larger value, a collector notices later that the network or the host of PostgreSQL has failed."""
 _MAX_OVERFLOW_CONNECTIONS: Final = 40
 """Largest number of connections in addition to the pool. The number exceeds the number of threads
-that read at the same time, so a writer never waits for a reader's connection."""
+that read at the same time, so a writer never waits until a reader returns its connection. A larger
+value changes nothing, because connections are opened only when threads need them."""
 _LIMIT_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = '10s'")
 """Ends a PostgreSQL transaction that holds the maintenance lock and does nothing. A process may
 hang, or its machine may lose the network, and every merge would wait for the lock."""
 _ALLOW_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
+"""Removes the limit of `_LIMIT_IDLE`. A migration may compute for longer between two statements."""
 _MAINTENANCE_LOCK: Final = 0x524150504F52
 """Number of PostgreSQL's advisory lock that `lock_maintenance` takes."""
 _PRAGMAS: Final = (
-    # Bytes, for new files only. A block of 20 devices takes 600 bytes at k = 128 and 2,600 at k =
-    # 1,024, with both copies of its key. The larger block fills a smaller page badly. Keys of
-    # uploads are random, so a commit writes one page for each key, and a larger page writes more.
+    # Size of a page in bytes; SQLite uses it for new files only. A row of the table `block` with 20
+    # devices takes 600 bytes at k = 128 bits and 2,600 at k = 1,024, because SQLite stores its
+    # primary key twice. Large rows leave much of a smaller page empty. Deduplication keys are
+    # random, so a commit writes one whole page for each key, and a larger page writes more bytes.
     "page_size = 4096",
     "synchronous = FULL",  # a commit is on the disk
     "secure_delete = ON",  # deleted rows are overwritten
-    # KB. A larger cache is slower: after a page is split, a commit walks through all pages of the
-    # cache.
+    # A negative number is a size in KB, here 8 MB. A larger cache is slower, because SQLite walks
+    # through all pages of the cache in a commit that has split a page.
     "cache_size = -8192",
-    # Pages. A checkpoint delays uploads by a tenth of a second. With this distance between
-    # checkpoints, fewer than 1 in 100 uploads meet one.
+    # Number of pages in the write-ahead log after which SQLite copies the log into the file (a
+    # checkpoint). A checkpoint delays uploads by a tenth of a second. With 24,000 pages between
+    # two checkpoints, a checkpoint delays fewer than 1 in 100 uploads.
     "wal_autocheckpoint = 24000",
 )
 _SETTINGS: Final = (
@@ -92,10 +99,13 @@ _INSPECT_FILE: Final = "SELECT count(*), max(name IN ('day_table', 'inbox')) FRO
 """Query: number of tables of an SQLite file, and whether it has a table of a collector or of an
 inbox."""
 _NOT_OURS: Final = "the database must be a collector's or empty, got another file"
+"""Message for a file that has no table of a collector."""
 _IS_WRITE: Final = "rappor_is_write"
-"""Execution option of connections whose transactions write."""
+"""SQLAlchemy's execution option, set by `write_transaction`, by which `_begin_sqlite` recognises a
+transaction that will write."""
 _FILE_ID: Final = "rappor_file_id"
-"""Key of the file's identity in `Connection.info`."""
+"""Key of the file's identity in `Connection.info`. The identity shows whether the file was replaced
+by another file of the same name."""
 
 
 class LockedError(StoreError):
@@ -432,6 +442,7 @@ def _read_file_id(engine: Engine) -> tuple[int, int] | None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction: one of `write_transaction` with the write lock, any other without."""
     db: Any = connection.connection.dbapi_connection
     if connection.get_execution_options().get(_IS_WRITE, False):
         begin_immediate(db)

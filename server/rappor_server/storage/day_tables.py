@@ -1,7 +1,14 @@
-"""Tables of the keys of uploads, one for each day. An expired day is deleted by dropping its table.
+"""Tables of deduplication keys, one table for each day.
 
-Writers of the tables hold the maintenance lock (`lock_maintenance`). A statement gets many keys as
-one string of bytes, because a parameter for each key would be slow.
+A deduplication key has 16 bytes, by which a merge recognises a retry of an upload that was counted
+before (`ingest/retry_keys.py`). Keys are needed for 14 days. Each day of receipt has tables of its
+own, so that the keys of an expired day are deleted by dropping a table, which is quick:
+
+    upload_20261121    keys of uploads of which all reports were accepted
+    part_20261121      keys of single reports, from uploads of which some reports were refused
+
+The table `day_table` lists the kind and the day of each of these tables. Whoever writes to the
+tables holds the maintenance lock (`lock_maintenance`).
 """
 
 from __future__ import annotations
@@ -22,35 +29,43 @@ from rappor_server.storage.database import (
 )
 
 UPLOAD: Final = "upload"
+"""Kind of the tables that contain keys of uploads."""
 PART: Final = "part"
+"""Kind of the tables that contain keys of single reports."""
 KEY_DAYS: Final = 14
-"""Days for which keys of uploads are stored. A device drops an upload after 7 days, so a retry
-always meets its key."""
+"""Number of days for which a key is stored. A device drops an upload after 7 days, so a retry
+always finds its key. A larger value keeps more tables, which every merge searches."""
 _STILL_READ: Final = (
     "a table that is due to be deleted is still read, perhaps for a backup: run prune again later"
 )
+"""Message of the error if a transaction that reads a table keeps `prune` from renaming it."""
 
 _MAX_TABLES: Final = 100
-"""Number of newest tables that are searched. SQLite allows 500 in one statement, and an operator
-may never run `prune`."""
-_KEY: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
-_GIVEN: Final = {
+"""Number of tables of a kind that are searched, the newest ones. If an operator never runs `prune`,
+the number of tables grows, and SQLite allows at most 500 in one statement."""
+_SLICE: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
+"""Arguments of `substr` in SQL for key number i, from 0, in a string of joined keys."""
+_PASSED_KEYS: Final = {
     "sqlite": f"""
-        WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i < :last),
-        given (key) AS MATERIALIZED (SELECT substr(:keys, {_KEY}) FROM place)
+        WITH RECURSIVE number (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM number WHERE i < :last),
+        passed (key) AS MATERIALIZED (SELECT substr(:keys, {_SLICE}) FROM number)
     """,  # noqa: S608
     "postgresql": f"""
-        WITH given (key) AS MATERIALIZED (
-            SELECT CAST(encode(substr(CAST(:keys AS bytea), {_KEY}), 'hex') AS uuid)
-            FROM generate_series(0, :last) AS place (i)
+        WITH passed (key) AS MATERIALIZED (
+            SELECT CAST(encode(substr(CAST(:keys AS bytea), {_SLICE}), 'hex') AS uuid)
+            FROM generate_series(0, :last) AS number (i)
         )
     """,  # noqa: S608
 }
-_FOUND: Final = {"sqlite": "given.key", "postgresql": "uuid_send(given.key)"}
+"""Beginning of a statement, by dialect. It defines the table `passed` with one row for each key.
+The statement gets all keys as one string of bytes (`_make_parameters`), because a parameter for
+each of some thousand keys would be slow."""
+_KEY_AS_BYTES: Final = {"sqlite": "passed.key", "postgresql": "uuid_send(passed.key)"}
+"""SQL expression of a key of `passed` as bytes, by dialect. PostgreSQL stores keys as UUIDs."""
 
 
 def table_of(kind: str, day: datetime.date) -> Table:
-    """Return the table of a day. The table may not exist."""
+    """Return the table of a kind and a day. The table may not exist."""
     return schema.key_table(f"{kind}_{day:%Y%m%d}")
 
 
@@ -62,9 +77,9 @@ def list_days(db: Connection, *kinds: str) -> list[datetime.date]:
 
 
 def split_at_gaps(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
-    """Return days in order, split at gaps of more than 14 days.
+    """Return days in order, in groups. A gap of more than 14 days is between two groups.
 
-    `prune` deletes keys after 14 days, so a correct clock never leaves such a gap.
+    `prune` deletes tables after 14 days, so under a correct clock all days are in one group.
     """
     groups: list[list[datetime.date]] = []
     for day in sorted(days):
@@ -77,7 +92,8 @@ def split_at_gaps(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
 
 def create_table(db: Connection, kind: str, day: datetime.date) -> None:
     """Create the table of a day unless it exists."""
-    # No race: whoever writes has the maintenance lock.
+    # No other transaction can create the table at the same time: whoever writes has the maintenance
+    # lock.
     if day not in list_days(db, kind):
         db.execute(insert(schema.day_table).values(kind=kind, day=day))
         table_of(kind, day).create(db)
@@ -85,40 +101,53 @@ def create_table(db: Connection, kind: str, day: datetime.date) -> None:
 
 def find_known_keys(db: Connection, kind: str, keys: Collection[bytes]) -> set[bytes]:
     """Return the subset of the keys that the tables of a kind contain."""
-    # All tables in one statement: a statement for each of 14 days would be 14 journeys to the
-    # database.
     days = list_days(db, kind)[:_MAX_TABLES]
     if not keys or not days:
         return set()
-    arms = " UNION ALL ".join(
-        f"SELECT {_FOUND[db.dialect.name]} FROM given CROSS JOIN {table.name} AS own "  # noqa: S608
-        "WHERE own.key = given.key"
+    # One statement searches all tables. A statement for each of 14 days would cost 14 round trips.
+    dialect = db.dialect.name
+    searches = " UNION ALL ".join(
+        f"SELECT {_KEY_AS_BYTES[dialect]} FROM passed CROSS JOIN {table.name} AS stored "  # noqa: S608
+        "WHERE stored.key = passed.key"
         for table in (table_of(kind, day) for day in days)
     )
-    return {bytes(key) for (key,) in db.execute(text(_GIVEN[db.dialect.name] + arms), _all(keys))}
+    rows = db.execute(text(_PASSED_KEYS[dialect] + searches), _make_parameters(keys))
+    return {bytes(key) for (key,) in rows}
 
 
 def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: datetime.date) -> None:
-    """Store keys in the newest table. A key of an older table is stored again: a retry renews it.
+    """Store keys in the table of today, or of a later day if the clock was set back.
 
-    The newest table is the table of today. After a clock was set back, it is the table of a later
-    day, so that keys live long enough. A table more than 14 days after the others comes from a
-    clock that was far ahead. Keys in such a table would live too long, so it is not used.
+    A key that an older table contains is stored again, so a retry extends the time for which its
+    key is stored.
+
+        days that have tables                            day of the table that is used
+        none, or only days up to today                   today
+        some later days, no gap of more than 14 days     the latest of these days: the clock was a
+                                                         little ahead and was set back
+        later days after a gap of more than 14 days      the latest day before the gap, or today:
+                                                         the clock was far ahead, and keys in a
+                                                         later table would be stored too long
+        only later days, more than 14 days from today    the latest of these days: nobody knows
+                                                         which clock is right, so the keys are
+                                                         rather stored too long
     """
     if not keys:
         return
-    # Days of both kinds: most days have no partial upload, and the clock is the same for both.
+    # The days of both kinds count. Most days have no table of kind PART, and both kinds depend on
+    # the same clock.
     days = list_days(db, UPLOAD, PART)
-    days_of_clock = next(run for run in split_at_gaps([today, *days]) if today in run)
-    day = days_of_clock[-1] if len(days_of_clock) > 1 else max([today, *days])
+    days_near_today = next(group for group in split_at_gaps([today, *days]) if today in group)
+    day = days_near_today[-1] if len(days_near_today) > 1 else max([today, *days])
     create_table(db, kind, day)
     name = table_of(kind, day).name
-    added = f"INSERT INTO {name} (key) SELECT key FROM given WHERE true ON CONFLICT DO NOTHING"  # noqa: S608
-    db.execute(text(_GIVEN[db.dialect.name] + added), _all(keys))
+    insertion = f"INSERT INTO {name} (key) SELECT key FROM passed WHERE true ON CONFLICT DO NOTHING"  # noqa: S608
+    db.execute(text(_PASSED_KEYS[db.dialect.name] + insertion), _make_parameters(keys))
 
 
-def _all(keys: Collection[bytes]) -> dict[str, object]:
-    # Sorted: the order of the rows must reveal nothing about the order of arrival.
+def _make_parameters(keys: Collection[bytes]) -> dict[str, object]:
+    """Return the parameters of a statement that begins with `_PASSED_KEYS`."""
+    # The keys are sorted, so that the order of the rows does not reveal the order of arrival.
     return {"keys": b"".join(sorted(keys)), "last": len(keys) - 1}
 
 
@@ -139,13 +168,14 @@ def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
         with write_transaction(engine) as db:
             lock_maintenance(db)
             columns = schema.day_table.c
-            gone = delete(schema.day_table).where(columns.kind == kind, columns.day < before)
-            for day in db.execute(gone.returning(columns.day)).scalars().all():
+            deletion = delete(schema.day_table).where(columns.kind == kind, columns.day < before)
+            for day in db.execute(deletion.returning(columns.day)).scalars().all():
                 name = table_of(kind, day).name
                 db.execute(text(f"ALTER TABLE {name} RENAME TO forgotten_{name}"))
     except LockedError:  # PostgreSQL renames no table that a dump reads
         raise LockedError(_STILL_READ) from None
-    with translate_errors():  # includes tables that an interrupted run has renamed but not dropped
+    # The names include tables that an interrupted run has renamed but not dropped.
+    with translate_errors():
         names = inspect(engine).get_table_names()
     n_rows = 0
     for name in names:

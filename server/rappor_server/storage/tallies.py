@@ -1,5 +1,7 @@
 """Tallies: sums of the reports of one cohort, as counters and blocks store them.
 
+A report has k bits. The sum of a bit is the number of reports that have a 1 at this bit.
+
 A sum of bits is at most the number of reports. So the number of reports, which is stored beside the
 sums, determines the width of each sum in the database:
 
@@ -99,11 +101,12 @@ def sum_by_cohort(
     order = np.argsort(cohorts, kind="stable")
     bits = np.unpackbits(packed[order], axis=1, count=k, bitorder="little")
     in_order = cohorts[order].astype(np.int64)
+    # Index of the first report of each cohort. -1 is no cohort, so index 0 is a start.
     starts = np.flatnonzero(np.diff(in_order, prepend=-1))
     numbers = np.diff(starts, append=len(order))
-    narrow = np.min_scalar_type(
-        numbers.max(initial=0)
-    )  # summing bytes is ten times as fast as 64-bit integers
+    # The smallest type that holds a sum of the largest cohort. Sums of one byte are computed ten
+    # times as fast as sums of 64-bit integers.
+    narrow = np.min_scalar_type(numbers.max(initial=0))
     ones = np.add.reduceat(bits, starts, axis=0, dtype=narrow).astype(np.int64)
     rows = zip(in_order[starts].tolist(), numbers.tolist(), ones, strict=True)
-    return {cohort: Tally(number, row) for cohort, number, row in rows}
+    return {cohort: Tally(n_reports, sums) for cohort, n_reports, sums in rows}

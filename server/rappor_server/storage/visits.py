@@ -2,14 +2,17 @@
 
 A visit is known by a secret of 256 random bits, which the browser stores in its session cookie. The
 database stores a hash of the secret and the public name of the token with which the person signed
-in; every request checks that the token is still valid. All processes share the visits of a
+in. Every request checks that the token is still valid. All processes share the visits of a
 database.
 
-A signed cookie alone could not end on the server: a copy of the cookie would stay valid after the
-person has signed out. So the cookie has only the secret, and this table decides whether it is
-valid. The signature adds that a forged cookie is refused without a query. Whoever steals the
-database gets hashes of secrets and the key that signs cookies, and cannot make a valid cookie from
-them.
+A signed cookie without a row in the database would stay valid after the person has signed out, if
+somebody has a copy of the cookie. So the cookie contains only the secret of the visit, and the
+table `visit` decides whether the secret is valid. Because of the signature, a forged cookie is
+refused without a query. A thief of the database gets hashes of the secrets and the key that signs
+cookies. The thief cannot make a valid cookie, because a cookie needs the secret itself.
+
+A one-time sign-in link is a row of the same table with `once` = true. It begins a visit and is
+deleted when it is opened.
 """
 
 from __future__ import annotations
@@ -29,14 +32,18 @@ IDLE_SECONDS: Final = 30 * 60.0
 than a break, shorter than a working day. A larger value lets a forgotten browser show counts for
 longer."""
 LONGEST_SECONDS: Final = 12 * 3600.0
-"""Time after the sign-in at which a visit ends, in seconds. It limits a visit that never pauses, as
-of a page that reloads itself."""
+"""Time after the sign-in at which a visit ends, in seconds. It limits a visit that is never idle,
+for example because a page in a forgotten browser reloads itself. The value is a convention: longer
+than a working day. A larger value lets such a browser show counts for longer."""
 LINK_SECONDS: Final = 10 * 60.0
-"""Time for which a one-time sign-in link is valid."""
+"""Time for which a one-time sign-in link is valid, in seconds. The value is a convention. A larger
+value gives more time to somebody who finds the link, for example in the history of a terminal."""
 MOST: Final = 1000
-"""Largest number of visits. A further visit ends the visit that was idle longest."""
-_NOTED_SECONDS: Final = 30.0
-"""Shortest time between two updates of the last request. A smaller value writes more often."""
+"""Largest number of visits and links in the database. A further visit ends the visit that was idle
+longest. A larger value uses more of the disk."""
+_UPDATE_SECONDS: Final = 30.0
+"""Shortest time between two updates of a visit's time of the last request, in seconds. A smaller
+value writes to the database more often."""
 _VISIT: Final = schema.visit.c
 
 
@@ -45,7 +52,8 @@ def begin(
 ) -> str:
     """Start a visit, and return its secret.
 
-    Visits and links that have ended are deleted, and the visits idle longest if there are too many.
+    Visits and links that have ended are deleted. If the database then has `most` visits or more,
+    the visits that were idle longest are deleted, too.
 
     Parameters
     ----------
@@ -60,10 +68,10 @@ def begin(
     row = {"digest": _digest(secret), "token": token_id, "once": once, "began": now, "seen": now}
     with write_transaction(engine) as db:
         db.execute(delete(schema.visit).where(_is_over(now)))
-        n = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()
-        if n >= most:
-            idle = select(_VISIT.digest).order_by(_VISIT.seen).limit(n - most + 1)
-            db.execute(delete(schema.visit).where(_VISIT.digest.in_(idle)))
+        n_visits = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()
+        if n_visits >= most:
+            idle_longest = select(_VISIT.digest).order_by(_VISIT.seen).limit(n_visits - most + 1)
+            db.execute(delete(schema.visit).where(_VISIT.digest.in_(idle_longest)))
         db.execute(insert(schema.visit), row)
     return secret
 
@@ -80,7 +88,7 @@ def find(engine: Engine, secret: str, *, now: float | None = None) -> str | None
         row = db.execute(query).first()
     if row is None:
         return None
-    if row.seen < now - _NOTED_SECONDS:
+    if row.seen < now - _UPDATE_SECONDS:
         with write_transaction(engine) as db:
             db.execute(update(schema.visit).where(is_same).values(seen=now))
     return str(row.token)
@@ -93,8 +101,10 @@ def open_link(engine: Engine, secret: str, *, now: float | None = None) -> str |
     query = select(_VISIT.token).where(is_same, _VISIT.once, ~_is_over(now))
     with write_transaction(engine) as db:
         token_id = db.execute(query).scalar_one_or_none()
-        gone = db.execute(delete(schema.visit).where(is_same, _VISIT.once)).rowcount
-    return str(token_id) if token_id is not None and gone else None
+        n_deleted = db.execute(delete(schema.visit).where(is_same, _VISIT.once)).rowcount
+    # On PostgreSQL, another transaction may have deleted the row after this one read it. Then the
+    # other request has used the link.
+    return str(token_id) if token_id is not None and n_deleted else None
 
 
 def end(engine: Engine, secret: str) -> None:
@@ -110,6 +120,7 @@ def cookie_key(engine: Engine) -> str:
 
 
 def _is_over(now: float) -> ColumnElement[bool]:
+    """Return the SQL condition of visits and links that have ended."""
     return or_(
         _VISIT.seen < now - IDLE_SECONDS,
         _VISIT.began < now - LONGEST_SECONDS,
