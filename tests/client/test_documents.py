@@ -39,7 +39,8 @@ def follow(block: Block, folder: Path, collector: AcceptingCollector, day: int) 
     `day` is the number of days from now on which a program runs.
     """
     if block.language == "toml":
-        (folder / "metrics.toml").write_text(block.text)
+        name = re.findall(r"`(\w+\.toml)`", block.before)[-1]
+        (folder / name).write_text(block.text)
     if block.language not in ("python", "sh"):
         return ""
     text = block.text
@@ -56,8 +57,8 @@ def follow(block: Block, folder: Path, collector: AcceptingCollector, day: int) 
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[AcceptingCollector]:
-    """A collector for the registry of the page."""
-    (registry,) = (block for block in BLOCKS if block.language == "toml")
+    """A collector for the registry that all programs of the page use."""
+    registry = next(block for block in BLOCKS if block.language == "toml")
     with accepting(Registry.loads(registry.text)) as server:
         yield server
 
@@ -87,6 +88,15 @@ def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingColl
     # Two are of the command `send`, and one is of the web recipe. The report of the desktop recipe
     # leaves at a random time of a day.
     assert sent["theme"] in (3, 4)
+
+
+def test_registries_are_valid() -> None:
+    """The page has the registry of its programs, and a registry with a metric of sets."""
+    registries = [Registry.loads(block.text) for block in BLOCKS if block.language == "toml"]
+    assert [sorted(registry) for registry in registries] == [
+        ["search_engine", "theme"],
+        ["plugins"],
+    ]
 
 
 @pytest.mark.parametrize("i", OUTPUTS)
