@@ -1,4 +1,4 @@
-"""`rappor-server demo`: a collector with eight weeks of simulated reports of three metrics.
+"""`rappor-server demo`: a collector with eight weeks of simulated reports of four metrics.
 
 The demo shows the dashboard without real devices. The command runs the collector twice:
 
@@ -69,9 +69,10 @@ demo."""
 def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
     """Show a full dashboard: eight weeks of reports from simulated devices.
 
-    A collector starts on this machine, simulated devices send it about 240,000 reports over HTTP,
+    A collector starts on this machine, simulated devices send it about 270,000 reports over HTTP,
     and the pages open in the browser. The metrics are a string whose share rises, a new string that
-    no category covers, and a question by category in two segments. Ctrl-C ends the demo.
+    no category covers, a question by category in two segments, and sets of plugins. Ctrl-C ends
+    the demo.
     """
     with _open_folder(keep) as folder:
         registry = write_registry(folder)

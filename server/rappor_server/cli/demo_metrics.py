@@ -1,18 +1,21 @@
 """Registry of the demo, and the values of its simulated devices in each of eight weeks.
 
-Three metrics show what the pages can show:
+Four metrics show what the pages can show:
 
 | metric        | encoding              | reports a day | what the dashboard shows               |
 |---------------|-----------------------|--------------:|----------------------------------------|
 | search_engine | bloom, list in a file |         1,000 | duckduckgo.com rises, google.com falls |
 | editor        | bloom, with parts     |         2,000 | zed appears, which no list contains    |
 | theme         | onehot, two segments  |     2 x 400   | phones turn dark, desktops do not      |
+| plugins       | set, once a quarter   |           600 | ai-assistant rises; shares of devices  |
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +27,7 @@ longer to simulate."""
 
 _REGISTRY: Final = """\
 [budget]
-total = 49             # nats that a device may lose in a calendar year
+total = 65             # nats that a device may lose in a calendar year
 
 [metrics.search_engine]
 description = "Which search engine a typed query goes to"
@@ -65,6 +68,18 @@ profile = "balanced"
 epoch = "quarter"
 interval = "week"
 segments = {platform = ["desktop", "phone"]}
+
+[metrics.plugins]
+description = "Which plugins are installed"
+owner = "plugin-team@example.org"
+expires = 2099-12-31
+encoding = "set"       # a device has several plugins, and reports one bucket of their hashes
+items = 8
+candidates = ["git", "spell-check", "python", "markdown", "vim-mode", "ai-assistant", "docker"]
+profile = "once"
+m = 32
+epoch = "quarter"
+interval = "epoch"     # one report of a device in a quarter, at a random day
 """
 
 # The file of candidates has strings that no device reports (mojeek.com), and lacks one that some
@@ -82,9 +97,11 @@ class Stream:
     ----------
     metric : name of the metric
     reports : number of reports on each day
-    weights : relative frequency of each value in the first week, in any unit
+    weights : relative frequency of each value in the first week, in any unit. For sets, the
+        probability that a device has each item, in per cent
     steps : change of a weight from one week to the next, in the same unit
     segment : segment of the devices such as "platform=phone", or an empty text
+    has_sets : whether a value is a set of independent items
     """
 
     metric: str
@@ -92,17 +109,43 @@ class Stream:
     weights: Mapping[str, float]
     steps: Mapping[str, float] = field(default_factory=dict)
     segment: str = ""
+    has_sets: bool = False
 
     def format_population(self, week: int) -> str:
         """Return the values and weights of a week (from 0) as CSV for `rappor simulate`."""
         text = io.StringIO(newline="")
         table = csv.writer(text)
         table.writerow(["value", "weight"])
-        for value, first_weight in self.weights.items():
-            weight = first_weight + week * self.steps.get(value, 0.0)
+        weights = {
+            value: first_weight + week * self.steps.get(value, 0.0)
+            for value, first_weight in self.weights.items()
+        }
+        for value, weight in (_weigh_sets(weights) if self.has_sets else weights).items():
             if weight > 0:  # a value that falls to 0 is gone
                 table.writerow([value, f"{weight:g}"])
         return text.getvalue()
+
+
+def _weigh_sets(percentages: Mapping[str, float]) -> dict[str, float]:
+    """Return the probability of each set of independent items.
+
+    Parameters
+    ----------
+    percentages : the probability that a device has each item, in per cent.
+
+    Returns
+    -------
+    The probabilities by set. A set is the text of its items, separated by tabs, as `rappor
+    simulate` reads it. n items have 2^n sets.
+    """
+    has_item = itertools.product((True, False), repeat=len(percentages))
+    return {
+        "\t".join(itertools.compress(percentages, chosen)): math.prod(
+            percentage / 100 if is_chosen else 1 - percentage / 100
+            for percentage, is_chosen in zip(percentages.values(), chosen, strict=True)
+        )
+        for chosen in has_item
+    }
 
 
 STREAMS: Final = (
@@ -136,6 +179,16 @@ STREAMS: Final = (
         weights={"light": 30, "dark": 38, "system": 32},
         steps={"light": -1.5, "dark": 1.5},
         segment="platform=phone",
+    ),
+    Stream(
+        metric="plugins",
+        reports=600,
+        weights={
+            "git": 82, "spell-check": 61, "python": 45, "markdown": 38, "vim-mode": 14,
+            "ai-assistant": 12,
+        },
+        steps={"ai-assistant": 5},
+        has_sets=True,
     ),
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import signal
@@ -72,6 +74,22 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.metric + stream.segment)
 def test_every_week_has_values(stream: Stream) -> None:
-    """Each week has a table of values whose weights are not negative."""
-    weeks = [stream.format_population(week) for week in range(WEEKS)]
-    assert all(week.startswith("value,weight") and "-" not in week for week in weeks)
+    """Each week has a table of several values, with positive weights."""
+    for week in range(WEEKS):
+        header, *rows = csv.reader(io.StringIO(stream.format_population(week), newline=""))
+        assert header == ["value", "weight"]
+        assert len(rows) > 1
+        assert all(float(weight) > 0 for _, weight in rows)
+
+
+def test_sets_have_the_shares_of_their_items() -> None:
+    """In each week, the sets with an item weigh as much together as the item's percentage."""
+    (stream,) = (stream for stream in STREAMS if stream.has_sets)
+    for week in range(WEEKS):
+        table = csv.DictReader(io.StringIO(stream.format_population(week), newline=""))
+        sets = [(row["value"].split("\t"), float(row["weight"])) for row in table]
+        assert sum(weight for _, weight in sets) == pytest.approx(1, abs=1e-4)
+        for item, first in stream.weights.items():
+            share = sum(weight for items, weight in sets if item in items)
+            expected = (first + week * stream.steps.get(item, 0)) / 100
+            assert share == pytest.approx(expected, abs=1e-4)
