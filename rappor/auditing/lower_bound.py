@@ -17,10 +17,10 @@ Example: one bit, reported with probability .75 as it is. The rule "name the rep
 right in .75 and wrong in .25 of the trials, and ln(.75 / .25) = 1.0986 nats is the loss. With
 10,000 tested trials the counts are about 7,500 and 2,500, and their limits give a bound of 1.01.
 
-How the rule reads a response: as a *key*, one integer made of four numbers,
+How the rule reads a response: as a *key*, one integer made of four numbers:
 
-    ones among the bits that only the named value sets      number of these bits
-    ones among the bits that only the other value sets      number of these bits
+- the number of bits that only the named value sets, and the number of ones among them,
+- the number of bits that only the other value sets, and the number of ones among them.
 
 Under the mechanism of [EPK14] all other bits have equal distributions for both values, so the key
 preserves the event with the largest ratio. Each trial has two keys: the key for naming the device's

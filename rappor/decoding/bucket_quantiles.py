@@ -17,18 +17,23 @@ All statistics describe the reports whose number is in a bucket: shares divided 
 derivative of such a ratio r = a's / S by the shares s is (a - r) / S. The ratio is therefore a
 contrast with these weights, and its standard error comes from the joint covariance.
 
-The band of the distribution function covers all edges at once, because
+The *band* of the distribution function contains an interval for the share below each edge. With the
+given confidence, all of these intervals contain the truth at once. Its half width c is chosen so
+that the right side of this bound equals the error probability (Worsley, Biometrika 1982):
 
     P(any A_j) <= sum P(A_j) - sum P(A_j and A_j+1)
 
-(Worsley, Biometrika 1982). c is chosen so that the right side equals the allowed error. The bound
-counts how often the function leaves the band, which at these levels is rarely more than once.
+The right side is the expected number of times that the truth, from edge to edge, leaves the band or
+begins outside. At usual confidence levels this is rarely more than once, so the bound is close.
 
-The interval of a quantile contains all numbers at which the distribution function differs from the
-level by less than its own errors there (Woodruff, JASA 1952, inverted as in Francisco and Fuller,
-Annals of Statistics 1991; an error at the estimate instead of the number covers less). Numbers
-between two edges are assumed to be spread evenly. The counts contain no information about numbers
-beyond the outer edges. A quantile there is infinite, and the mean counts these numbers as the edge.
+The interval of a quantile contains all numbers x at which the estimated distribution function
+differs from the level by at most z of its standard errors at x (Woodruff, JASA 1952; Francisco and
+Fuller, Annals of Statistics 1991). With the standard error at the estimated quantile in place of
+the standard error at x, the interval would contain the truth less often.
+
+Numbers between two edges are assumed to be spread evenly. The counts contain no information about
+numbers beyond the outer edges. A quantile there is infinite, and the mean counts these numbers as
+the edge.
 """
 
 from __future__ import annotations
@@ -203,8 +208,9 @@ def _compute_quantile(
     def find_number(n_errors: float) -> float:
         """Find the quantile if all shares were higher by this number of standard errors."""
         higher = below_edges + n_errors * error
-        # A distribution function never decreases. The mean of the largest value so far and the
-        # smallest value to come replaces each share.
+        # A distribution function never decreases, but noise can make the shares decrease. So each
+        # share is replaced by the mean of two numbers that never decrease: the largest share up to
+        # this edge, and the smallest share from this edge on.
         smallest_to_come = np.minimum.accumulate(higher[::-1])[::-1]
         rising = (np.maximum.accumulate(higher) + smallest_to_come) / 2
         return float(np.interp(level, rising, edges, left=-np.inf, right=np.inf))

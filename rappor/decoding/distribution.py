@@ -1,9 +1,13 @@
 """Estimate the shares of the complete list together, with the smallest total error.
 
+The decoder computes these posterior shares on request (`distribution=True`). They are for analysts
+who need the whole distribution of the strings and not the test of each string.
+
 Theory of operation
 -------------------
-This problem differs from detection: which shares, of all candidates and of the remainder, have the
-smallest expected total variation?
+Total variation is half of the sum of the absolute errors of all shares. The remainder, which is the
+share of all strings that are no candidates, counts as one share. The estimates are the shares with
+the smallest expected total variation.
 
 | symbol | meaning |
 |---|---|
@@ -14,12 +18,16 @@ smallest expected total variation?
 
 Twice the expected total variation is
 
-    E sum |q_i - s_i| + E |sum q_i - T|,    so    P(s_i <= q_i) = u = P(T >= sum q_i)
+    E sum |q_i - s_i| + E |sum q_i - T|
 
-for every i. The estimate of each share is therefore a quantile of its posterior. The level u is the
-same for all shares, and it equals the probability that the total exceeds the sum of the estimates.
-If much mass is spread over many doubtful strings, an omitted string counts twice, in its own share
-and in the remainder, and u is well above one half. The method has no tuning constant.
+At the minimum the derivative by each q_i is 0, so for every i
+
+    P(s_i <= q_i) = u = P(T >= sum q_i)
+
+The estimate of each share is therefore a quantile of its posterior. The level u is the same for all
+shares, and it equals the probability that the total exceeds the sum of the estimates. If many
+strings are perhaps present, each with a small share, then u is well above one half: an omitted
+string causes two errors, in its own share and in the remainder. The method has no tuning constant.
 
 The prior has no assumed shape and is learnt from all candidates (`prior.py`). It is fitted twice.
 The quantiles of single shares come from the smoothed prior. T comes from the prior of largest
@@ -75,6 +83,7 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     rounded, bins, counts = round_scores(z)
     posterior = Posterior(fit_prior(rounded, counts, smoothing=SMOOTH), rounded)
     mean, variance = posterior.mean[bins], posterior.variance[bins]
+    # The posterior is computed at rounded scores. The difference is added back below.
     rounding = z - rounded[bins]
     moments = Posterior(fit_prior(rounded, counts), rounded).sum(
         np.bincount(bins, scale) / counts, counts
@@ -90,6 +99,7 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
         # back.
         return np.asarray(np.where(curve > 0, np.maximum(curve + rounding, 0.0), 0.0) * scale)
 
+    # The difference of u and the probability rises with u, so it has one zero.
     level = optimize.brentq(
         lambda u: (
             u - _compute_exceedance(total_mean, total_spread, float(compute_quantiles(u).sum()))

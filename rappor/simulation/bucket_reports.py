@@ -1,14 +1,19 @@
 """Reports of generalized randomized response (GRR) of many devices at once.
 
-A device owns some of k buckets. Its own buckets are padded or cut to n. The report names
+A device owns the buckets of its value: one for a category, and one for each item of a set. If it
+owns fewer than n buckets, random other buckets are added (padding). If it owns more, random own
+buckets are dropped (cutting). The report names
 
-- with probability keep, one of these n buckets, each equally likely,
+- with probability `keep`, one of these n buckets, each equally likely,
 - otherwise one of all k buckets, each equally likely.
 
-Let a device own b buckets before padding or cutting. The first case is then, in other words, one of
-its own b buckets with probability min(1, b / n), and one of the k - b other buckets otherwise: each
-padded bucket is uniform among the others, and each own bucket is equally likely to be cut. This
-module draws from that distribution. It does not follow the coins of a device one by one.
+This module does not draw the n buckets of each device. Let b be the number of own buckets before
+padding or cutting. In the first case the report names
+
+- with probability min(1, b / n), one of the b own buckets, each equally likely, because cutting
+  drops each own bucket with the same probability,
+- otherwise one of the k - b other buckets, each equally likely, because padding adds each other
+  bucket with the same probability.
 """
 
 from __future__ import annotations
@@ -49,13 +54,15 @@ class BucketNoise:
         assert self._params.keep is not None
         is_own = np.unpackbits(bits, axis=1, count=k, bitorder="little").astype(np.bool_)
         n_own = is_own.sum(axis=1)
-        # Case "one of all": every bucket is a possible bucket.
+        # Each device has a set of possible buckets, all equally likely. Without `keep`, the set
+        # contains all k buckets.
         possible = np.ones_like(is_own)
         is_kept = self._rng.random(n_devices) < self._params.keep
         is_from_value = self._rng.random(n_devices) * self._params.items < n_own
         possible[is_kept & is_from_value] = is_own[is_kept & is_from_value]
         possible[is_kept & ~is_from_value] = ~is_own[is_kept & ~is_from_value]
-        # The bucket of rank r is the first one up to which r + 1 buckets are possible.
+        # Draw the rank of a possible bucket, from 0. The bucket of rank r is the first bucket at
+        # which the number of possible buckets so far exceeds r.
         n_possible = np.cumsum(possible, axis=1, dtype=np.int32)
         ranks = self._rng.integers(0, n_possible[:, -1])
         bucket = (n_possible > ranks[:, None]).argmax(axis=1)
@@ -81,6 +88,7 @@ def draw_bucket_counts(
     """
     assert params.keep is not None
     assert params.items == 1
+    # Reports that name the own bucket because of `keep`. All other reports name any bucket.
     kept = rng.binomial(true_ones, params.keep)
     n_drawn = n_devices - kept.sum(axis=1)
     drawn: NDArray[np.int64] = rng.multinomial(n_drawn, np.full(params.k, 1 / params.k))
