@@ -73,8 +73,8 @@ class Changes:
 
     Attributes
     ----------
-    estimate, std_error : (c,) float64. Infinite errors if the counts contain no information. The
-        error is that of a true change as large as the estimate.
+    estimate, std_error : (c,) float64. The error depends on the true change, and is computed as if
+        the true change were the estimate. It is infinite if the counts contain no information.
     p_value : (c,) float64, two-sided: probability that an unchanged candidate has this estimate or
         a more extreme one.
     interval : function from an error probability to the ends of two-sided intervals.

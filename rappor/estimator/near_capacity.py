@@ -84,7 +84,8 @@ _MOST_CANDIDATES_PER_ROW: Final = 4
 
 _FEWEST_ROWS_FOR_SHRUNKEN_FIT: Final = 2
 """Smallest number of rows per candidate for the shrunken fit. If a candidate has only one row, a
-large proportion of the row may be its share or a collision, and no other row tells which."""
+large proportion of ones in the row may come from the candidate or from a collision. No other row
+can separate the two causes."""
 
 _FEWEST_ROWS_TO_AVERAGE: Final = 6.0
 """Number of rows per candidate below which the collisions of a candidate with strings outside the
@@ -263,8 +264,9 @@ def compute_overlap_excess(target: Target, columns: sparse.csc_array) -> float:
 
     Two strings share h^2 / k bits of a cohort on average, because bits are hashes. The numbers of
     different pairs of strings are uncorrelated. So the number of shared rows, summed over all pairs
-    of s selected candidates, has a variance of at most its mean. Candidates that somebody chose
-    because they share bits with one frequent string also share many more rows with each other.
+    of s selected candidates, has a variance of at most its mean. Case: somebody chose the
+    candidates because they share bits with one frequent string. Such candidates also share many
+    rows with each other, more than by chance.
 
     Parameters
     ----------
@@ -298,9 +300,9 @@ def describe_capacity(
     - A candidate has so few rows that collisions with strings outside the fit do not average out,
       and there are such strings. They are present if collisions cause much of the variance of the
       rows, if the fit is bad, or if the fit is shrunken.
-    - The selected candidates share more rows than strings do by chance, and the fit is bad. This
-      happens if somebody chose the candidates because they share rows with a frequent string that
-      is no candidate. Together they explain the rows of that string, and each seems to be present.
+    - The selected candidates share more rows than strings do by chance, and the fit is bad. Case:
+      a frequent string is no candidate, and somebody chose the candidates because they share rows
+      with it. Together they explain the rows of that string, and each seems to be present.
     - A shrunken fit finds many collisions with strings that are not candidates.
 
     Parameters

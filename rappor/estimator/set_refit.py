@@ -1,7 +1,7 @@
 """Refit of sets: Gauss-Newton steps for frequent items that share a bucket of a cohort.
 
-A metric of sets asks for several items of each device, such as its plugins. Devices with the same
-hash functions form a cohort. In a cohort, a hash function maps each item to one of k *buckets*, and
+The value of a device is a set of items, such as the installed plugins. Devices with the same hash
+functions form a cohort. In a cohort, a hash function maps each item to one of k *buckets*, and
 a device *owns* the buckets of its items. A report names one bucket: mostly an own bucket, sometimes
 a random one. Each bucket of each cohort is a row of the regression.
 
@@ -16,8 +16,8 @@ selection of the same items, with estimates of all candidates that take shared b
 Theory of operation
 -------------------
 A device owns exactly n of the k buckets of its cohort. A device with fewer own buckets adds random
-ones (padding), and a device with more drops some (cutting). A *fitted item* is a selected item. Let
-pi_s be the share of the devices whose set contains item s. In a cohort,
+buckets (padding), and a device with more own buckets drops some of them (cutting). A *fitted item*
+is a selected item. Let pi_s be the share of the devices whose set contains item s. In a cohort,
 
 | symbol | meaning, for bucket r of the cohort |
 |---|---|
@@ -35,8 +35,8 @@ raises the row of its bucket by pi_s (`Response.regression_probabilities`):
 
 Assumption: the items of a device are independent, and its other buckets are spread evenly.
 
-A Gauss-Newton step computes y and its derivatives at the previous shares, and fits new shares to
-the rows with these derivatives in place of the ones of the design matrix. If pi_s grows, y_r grows
+A Gauss-Newton step computes y and its derivatives at the previous shares. It then fits new shares
+to the rows by a regression whose design matrix contains these derivatives. If pi_s grows, y_r grows
 in the bucket of s, and u falls in all other buckets of the cohort:
 
     at the bucket of s     Q_r / (1 - pi_s) (k - 1) / (k - A_r)
@@ -54,9 +54,9 @@ than the derivative by a factor of about k. They do not bias the result, because
 the residual from the exact y.
 
 Items of one device may be correlated, which the reports cannot show. The proportion of devices with
-both items s and t lies between max(0, pi_s + pi_t - 1) and min(pi_s, pi_t). The model assumes pi_s
-pi_t. For each pair of items of a bucket, the square of the largest possible difference is added to
-the variance of the row.
+both items s and t lies between max(0, pi_s + pi_t - 1) and min(pi_s, pi_t). The model assumes the
+product of pi_s and pi_t. For each pair of items of a bucket, the square of the largest possible
+difference is added to the variance of the row.
 
 Example: two items, each on 60 % of the devices, share a bucket of a cohort. The linear regression
 expects that 120 % of the devices own the bucket. With independent items 1 - .4 * .4 = 84 % own it
@@ -106,7 +106,7 @@ class SetDesign:
     row_derivative : (n,) float64. Derivative of each row by the share of an item of its bucket, if
         that item is not fitted (pi_s = 0).
     selected : (s,) int64, increasing. Indices of the fitted items.
-    shares : (s,) float64. Their shares.
+    shares : (s,) float64. Shares of the fitted items.
     """
 
     design: Columns
