@@ -1,4 +1,9 @@
-"""Background sender: when its thread starts, when it sends, and which failures it survives."""
+"""Background sender: when its thread starts, when it sends, and which failures it survives.
+
+The sender waits for two random times, which hide the time of an event. A report has a `send_after`,
+a random time of the interval after its own. Before each upload the sender draws a further delay of
+up to `max_delay`. A recorded event of a later interval queues the report and wakes the thread.
+"""
 
 from __future__ import annotations
 
@@ -77,17 +82,17 @@ def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> No
 
 
 def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: Home) -> None:
-    """The second upload does not follow the first one: it draws a delay of its own."""
-    delays = iter([0])
+    """The second upload does not follow the first upload at once, but draws another delay."""
+    first_delay = iter([0])
 
     def coins(n: int) -> list[int]:
-        return [next(delays, 2**32 - 1)] if n == 1 else [2**31] * n
+        """Return coins for no first delay, then the longest delays. A delay takes one coin."""
+        return [next(first_delay, 2**32 - 1)] if n == 1 else [2**31] * n
 
     metrics = metrics_of(3)
     client = open_sending(*metrics, collector=home.transport, coins=coins)
-    recording = home.open(
-        *metrics, coins=EARLY
-    )  # the send_after of all reports is the end of the interval
+    # With these coins the send_after of all reports is the end of their interval.
+    recording = home.open(*metrics, coins=EARLY)
     for metric in metrics:
         recording.record(metric.name, "x")
     finish_days(recording)
@@ -103,7 +108,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: 
 def test_delay_longer_than_an_hour_is_not_cut(
     seconds: float, delay: float, expected: float
 ) -> None:
-    """The limit of an hour is for the time of the clock, which may be set, never for the delay."""
+    """The sleep until a time of the clock is limited to an hour. The random delay has no limit."""
     assert limit_sleep(seconds, delay=delay) == expected
 
 
@@ -138,7 +143,7 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
         assert len(transport.bodies) == 1
         time.sleep(0.01)
     clock.advance(seconds=5)
-    client.record("other", "x")  # wakes it again
+    client.record("other", "x")  # wakes the sender again
     until(lambda: client.queued_count() == 0)
     assert len(transport.bodies) == 2
 
@@ -146,7 +151,7 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
 def test_opening_sends_the_reports_of_an_earlier_run(open_sending: Opener, home: Home) -> None:
     """Opening a client wakes the sender for the reports of an earlier run.
 
-    The first upload leaves without a delay, every other one after a short delay.
+    The first upload leaves without a delay, and every other upload after a short delay.
     """
     run = home.open(*metrics_of(2), coins=EARLY)
     for metric in metrics_of(2):
@@ -156,12 +161,15 @@ def test_opening_sends_the_reports_of_an_earlier_run(open_sending: Opener, home:
     n_sent_at_draws: list[int] = []
 
     def coins(n: int) -> list[int]:
+        """Return the largest coins, and note how many uploads had left at the time of the draw."""
         n_sent_at_draws.append(len(home.transport.bodies))
         return [2**32 - 1] * n
 
     client = open_sending(*metrics_of(2), collector=home.transport, coins=coins)
     until(lambda: client.queued_count() == 0)
-    # Each attempt draws the cooldown of its metric, and each upload the delay after it.
+    # Each of the two attempts draws twice. The draw before the upload is a random part of the
+    # interval that follows the metric's cooldown. The draw after the upload is the delay before the
+    # next upload.
     assert n_sent_at_draws == [0, 1, 1, 2]
 
 
@@ -180,7 +188,7 @@ def end_the_thread() -> Any:
 def test_sender_survives_a_wrong_transport(
     breaking: Callable[[], Any], open_sending: Opener
 ) -> None:
-    """A wrong transport ends one attempt. If it ends the thread, the next record starts another."""
+    """A wrong transport ends one attempt. If it ends the thread, the next event starts another."""
 
     class Broken(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:

@@ -1,4 +1,9 @@
-"""Flush of the client: one attempt at once, and the reason why the flush ended."""
+"""Flush of the client: one attempt at once, and the reason why the flush ended.
+
+`Client.flush` sends the queued reports within a timeout. Its first attempt ignores the backoff, the
+random wait after an earlier failure. It never ignores Retry-After, the wait that a collector asks
+for. In the scripts of `MemoryTransport`, None stands for a network that fails.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +25,15 @@ from rappor import ParamsError
 LATE = constant_coins(2**32 - 1)
 """With these coins every random wait is as long as possible."""
 NEXT_ATTEMPT = "; the next attempt is planned for 2026-11-19 12:00:05 UTC"
-"""Ends the sentence of a flush whose upload waits for the longest first backoff, 5 s."""
+"""Ends the sentence of a flush after a failure. The next attempt waits for the longest first
+backoff, 5 s after noon of the day after the event."""
 BAD, BUSY, INCOMPLETE = (
     TransportResponse(status=400),
     TransportResponse(status=503),
     TransportResponse(status=200, body=b"{"),
 )
+"""Responses that end an attempt without an accepted report: BAD drops the report, and the others
+leave it queued."""
 
 
 def open_with_queued_reports(
@@ -88,6 +96,7 @@ def test_result_contains_the_reason_of_the_end(sentence: str, home: Home) -> Non
     flushed = client.flush(timeout=1.0)
     assert str(flushed) == sentence
     assert (flushed.reason, flushed.sent, flushed.status) == (reason, sent, status)
+    # The flushes of one report end with a failure, so the report stays queued.
     assert flushed.waiting == client.queued_count() == (n == 1)
     assert flushed.done is bool(flushed) is (flushed.waiting == 0)
 
@@ -99,7 +108,7 @@ def test_flush_without_time_makes_one_attempt(home: Home) -> None:
 
 
 def test_without_collector_or_consent_nothing_leaves(home: Home) -> None:
-    """Reports wait for a run that names a collector."""
+    """Without consent nothing is queued. Without a collector the queued report stays queued."""
     refused = home.open(collector=MemoryTransport(), consent=False)
     assert refused.flush().reason is FlushReason.NOTHING_WAITING
     client = open_with_queued_reports(home.open, None)
@@ -110,14 +119,15 @@ def test_next_run_ignores_the_backoff_of_an_earlier_run(home: Home) -> None:
     """The first attempt of a flush ignores backoffs, so each run of a short program tries once."""
     transport = MemoryTransport([None, None])
     first = open_with_queued_reports(home.open, transport)
-    assert not first.flush(timeout=1.0)  # the backoff is longer than the timeout
+    # The first attempt fails. The backoff is longer than the timeout, so no second attempt follows.
+    assert not first.flush(timeout=1.0)
     assert len(transport.bodies) == 1
     assert not first.flush(timeout=1.0)
     first.close()
     second = home.open(collector=transport, coins=LATE)
     assert second.flush(timeout=0.0).reason is FlushReason.SENT
     assert len(transport.bodies) == 3
-    assert len(set(transport.bodies)) == 1
+    assert len(set(transport.bodies)) == 1  # all attempts send the same bytes
 
 
 def test_flush_obeys_retry_after(home: Home) -> None:
