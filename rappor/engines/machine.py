@@ -281,7 +281,8 @@ class _Run:
         self._shapes = shapes
         self._by = by
         self._checkpoint = checkpoint
-        # Set when the run ends early, so that threads stop reading.
+        # `work` sets the event at its end. After an error or an interruption, threads that still
+        # read a part then stop.
         self._stop = threading.Event()
         # False while a file is being added: the sums then contain a part of a file.
         self._is_whole = True
@@ -343,6 +344,7 @@ class _Run:
         """Add files, and write a checkpoint at the end, also after an error or an interruption."""
         pool = ThreadPoolExecutor(threads)
         try:
+            # Two parts for each thread: one that the thread reads, and one that waits for a thread.
             self._drain(files, pool, 2 * threads, seconds, progress)
         finally:
             self._stop.set()
@@ -353,13 +355,14 @@ class _Run:
         self,
         files: list[ReportFile],
         pool: ThreadPoolExecutor,
-        most: int,
+        max_parts: int,
         seconds: float,
         progress: Progress,
     ) -> None:
         """Sum parts in the pool, and add a file when all its parts are summed.
 
-        At most `most` parts are in the pool, so that the sums of finished parts do not accumulate.
+        At most `max_parts` parts are in the pool, so that the sums of finished parts do not
+        accumulate.
         """
         n_all_bytes, n_done_bytes = sum(file.size for file in files), 0
         last_saved = time.monotonic()
@@ -369,7 +372,7 @@ class _Run:
         # Sums, and number of summed parts, of files that are not complete.
         unfinished: dict[str, tuple[Sums, int]] = {}
         while True:
-            for part, n_parts in itertools.islice(parts, most - len(under_way)):
+            for part, n_parts in itertools.islice(parts, max_parts - len(under_way)):
                 under_way[pool.submit(self._sum_part, part)] = part, n_parts
             if not under_way:
                 return

@@ -6,10 +6,10 @@ same kernel. Spark does the shuffle and the retries. Only sums leave the workers
 
     reports -> sum_reports (each partition) -> shuffle by key -> add_sums -> Counts
 
-Spark passes the reports of a data frame to the kernel with `mapInArrow`. Files are opened by the
-workers themselves (`rappor.engines.spark_files`), because Java would take three quarters of the
-time. No function needs a SparkContext or an RDD, which Spark Connect and shared clusters do not
-have.
+Spark passes the reports of a data frame to the kernel with `mapInArrow`. The workers open files
+themselves (`rappor.engines.spark_files`). If Spark read the files, its Java code would take three
+quarters of the time of a job. No function needs a SparkContext or an RDD, because sessions of Spark
+Connect and of shared clusters have none.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ from rappor.engines.spark_files import Listing, list_files, map_batches
 FAILURES: Final = (PySparkException, Py4JError)
 """Exceptions that Spark raises: PySpark's, and in classic sessions Java's."""
 
-_SHARES: Final = 8
-"""Number of partitions among which the cohorts of one key are divided.
+_PARTITIONS_OF_KEY: Final = 8
+"""Number of partitions among which the cohorts of one key are divided: cohort j goes to the
+partition number j modulo 8.
 
 More partitions add the sums of a large key faster. But each partition has a table of all cohorts of
 the key in memory.
@@ -58,8 +59,9 @@ the key in memory.
 _CAUSE: Final = re.compile(r"Caused by:|[\w.]+Error: ")
 """Beginning of a line that names a cause in the message of a failure."""
 
-_LONGEST: Final = 1000
-"""Largest number of characters of a failure's message. The stack of Java has thousands."""
+_MAX_MESSAGE: Final = 1000
+"""Largest number of characters of a failure's message. Java's message contains a stack trace of
+thousands of characters."""
 
 _ROWS: Final = 1 << 18
 """Number of rows that Spark passes to the kernel at a time.
@@ -115,7 +117,7 @@ def _add_partitions(
 
     `arguments` are the keyword arguments of `rappor.engines.workers.add_sums`.
     """
-    keys = [*_columns(["metric", "params", DAY, *by]), F.col("cohort") % _SHARES]
+    keys = [*_columns(["metric", "params", DAY, *by]), F.col("cohort") % _PARTITIONS_OF_KEY]
     return map_batches(partial.repartition(*keys), add_sums, sum_schema(by), **arguments)
 
 
@@ -245,12 +247,13 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
 def message_of(error: Exception) -> str:
     """Return the message of a failure and of its causes, in one line.
 
-    Only a cause names a broken file or contains the message of the kernel.
+    The first line is general. Only the lines of the causes name a broken file, or contain the
+    message of the kernel.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     causes = [line for line in lines if _CAUSE.match(line)]
     first = next((line for line in lines if line), type(error).__name__)
-    return " ".join(dict.fromkeys([first, *causes]))[:_LONGEST]
+    return " ".join(dict.fromkeys([first, *causes]))[:_MAX_MESSAGE]
 
 
 def sum_files(

@@ -48,7 +48,11 @@ def _read_lateral(table: str) -> str:
 
 
 def _read_json(table: str) -> str:
-    """Write the same for a database without lateral queries: a row as JSON may lack a column."""
+    """Write a table with the text of the column day, for a database without lateral queries.
+
+    Each row is converted to JSON. The value of a key that the JSON lacks is null, so the column may
+    be absent.
+    """
     return (
         "(\n"
         "    SELECT format, metric, params, cohort, bits,\n"
@@ -170,7 +174,7 @@ def count_sql(params: Params, metric: str, *, dialect: str, table: str = "report
     sql = _find_dialect(dialect)
     if params.k + 2 > sql.max_columns:
         raise ParamsError(
-            f"k must be in [1, {sql.max_columns - 2}] for {dialect}, which answers with at most "
+            f"k must be in [1, {sql.max_columns - 2}] for {dialect}, whose results have at most "
             f"{sql.max_columns} columns, got {params.k}"
         )
     names = [f"bit_{i}" for i in range(params.k)]
@@ -233,7 +237,7 @@ def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "repo
     name, *checks = _conditions(params, metric, sql)
     cases = [f"CASE WHEN {condition} THEN NULL ELSE '{reason}' END" for reason, condition in checks]
     return f"""\
--- {metric}, params {params.fingerprint}: reports by what speaks against them, for {dialect}
+-- {metric}, params {params.fingerprint}: reports by the reason of their refusal, for {dialect}
 SELECT reason AS {sql.heading("reason")}, COUNT(*) AS {sql.heading("reports")}
 FROM (
   SELECT COALESCE(

@@ -358,7 +358,13 @@ class _Rows:
         self._bits = read_bits(batch.column("bits"))
 
     def by_group(self, values: Sequence[int]) -> NDArray[np.int64]:
-        """Return the value of each row's group. One group needs one value for all rows."""
+        """Return the value of each row's group, (n,) or (1,) int64.
+
+        Parameters
+        ----------
+        values : value of each group. For a single group the result has one element, which numpy
+            combines with all rows.
+        """
         if len(values) == 1:
             return np.full(1, values[0])
         return np.array(values)[self.group]
@@ -383,7 +389,8 @@ class _Rows:
         has_wrong_length = chosen & (self._bits.lengths != shape.n_bytes)
         reason[has_wrong_length] = _CODE_OF_REASON["length"]
         chosen = chosen & ~has_wrong_length
-        # Mask of the unused bits of the last byte, which are its highest bits.
+        # Mask of the unused bits of the last byte, which are its highest bits. Example: k = 6 has 2
+        # unused bits, and the mask is 0b11000000.
         padding = 0xFF00 >> (8 * shape.n_bytes - shape.k) & 0xFF
         if padding:
             row_indices = np.flatnonzero(chosen)
@@ -498,7 +505,8 @@ def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
 def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
     """Encode a column as its distinct values, with None for null, and (n,) int64 indices.
 
-    A column of one value has no indices. Most columns have one value, and no index is faster.
+    The indices of a column with one value are empty: all rows have the value. Most columns have one
+    value, and computing their indices would take time.
     """
     if not pa.types.is_dictionary(column.type):
         first = column[0]

@@ -118,18 +118,19 @@ def choose_category_noise(
     """
     k = get_encoding_class(encoding).count_bits(categories)
     if k is None:
-        raise ParamsError(f"encoding must answer for every bit, got {encoding}")
+        raise ParamsError(f"encoding must have one bit for each category, got {encoding}")
 
     def build_params(noise: Noise) -> Params:
         return Params(encoding=encoding, k=k, categories=tuple(categories), **noise)
 
-    # The differing bits depend on the encoding only, so any noise serves.
+    # The differing bits depend on the encoding only, so the noise of the parameters is arbitrary.
     differs_both_ways, bits = _count_differing_bits(
         build_params({"f": 0.5, "g": 0.5, "p": 0.25, "q": 0.75})
     )
     # Half of the bits rise and half of them fall.
     bits /= 2
-    # A level of 0.5 makes the best noise symmetric.
+    # `level` is the share for which the noise is best: the mean share 1/k. The best noise for the
+    # share 0.5 is symmetric.
     level = 1 / k if differs_both_ways and not symmetric else 0.5
     losses = (
         min(epsilon / bits, _MAX_BIT_LOSS) for epsilon in (budget.epsilon_1, budget.epsilon_inf)
@@ -141,10 +142,11 @@ def choose_category_noise(
 def compute_best_variance(params: Params, epsilon_1: float) -> float:
     """Return the smallest known variance of a rare category, times the number of reports.
 
-    Strings, categories and buckets have the bound of optimised unary encoding for large domains
-    [WBLJ17]. A yes-or-no question has the bound of randomized response, a quarter of it. Reports of
-    one bucket have a smaller variance if there are few categories, and are then the bound
-    themselves.
+    - Strings, categories and buckets: the variance of optimised unary encoding for large domains
+      [WBLJ17].
+    - A yes-or-no question: the variance of randomized response, which is a quarter of it.
+    - Generalized randomized response, whose reports name one bucket: its own variance, if it is
+      smaller than the variance of optimised unary encoding. This is the case for few categories.
     """
     differs_both_ways, _ = _count_differing_bits(params)
     optimum = compute_optimal_variance(epsilon_1)
@@ -163,7 +165,9 @@ def _count_differing_bits(params: Params) -> tuple[bool, float]:
     bits : float
         Largest number of bits in which two values differ.
     """
-    # With a loss of 1 nat for a rising bit and for a falling bit, the loss counts the bits. If it
-    # grows with the loss of a falling bit, some bits rise and some fall.
-    worst = get_encoding(params).compute_largest_loss
-    return worst(1.0, 1.0) > worst(1.0, 0.0), worst(1.0, 1.0)
+    # If a rising bit and a falling bit each have a loss of 1 nat, the largest loss is the number of
+    # bits that differ. If falling bits have no loss, it is the number of bits that rise. The first
+    # number is larger if some of the differing bits fall.
+    compute_loss = get_encoding(params).compute_largest_loss
+    n_differing, n_rising = compute_loss(1.0, 1.0), compute_loss(1.0, 0.0)
+    return n_differing > n_rising, n_differing

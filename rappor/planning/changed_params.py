@@ -67,7 +67,8 @@ def compute_joint_error(old: Params, new: Params, *, before: int, after: int) ->
     error_after = compute_standard_error(new, after) / after
     variance_sum = error_before**2 + error_after**2
     # `weight` is the weight of the old collection, proportional to 1 / error_before^2. Case
-    # variance_sum = 0: p* = 0 on both sides, so a rare string has no noise, and any weight is best.
+    # variance_sum = 0: p* = 0 before and after the change. A rare string then has no noise, and the
+    # weight is arbitrary.
     weight = error_after**2 / variance_sum if variance_sum else 0.5
     independent = weight**2 * error_before**2 + (1 - weight) ** 2 * error_after**2
     # min(before, after) devices report twice. The means over `before` and `after` reports have the

@@ -45,12 +45,12 @@ _BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _GAP: Final = "\u00b7"
 """Character that stands for a period without reports among the bars."""
 
-_FEWEST_BARS: Final = 3
-"""Smallest number of bars that a table shows. Fewer bars do not show a course."""
+_MIN_BARS: Final = 3
+"""Smallest number of bars that a table contains. Fewer bars do not show how a share developed."""
 
-_NAME_ROOM: Final = 9
-"""Number of columns of a terminal that bars leave for the name of a candidate. More room shortens
-fewer names and leaves fewer bars."""
+_NAME_WIDTH: Final = 9
+"""Number of columns of a terminal that bars leave for the name of a candidate. With more columns,
+fewer names are cut, and there are fewer bars."""
 
 
 def changes_table(
@@ -115,11 +115,11 @@ def changes_of_contrast(
         for i in candidates
     ]
     table = changes_table(comparison, contrast.name, rows)
-    # The bars get the room that remains beside the other columns and a short name. Two spaces
-    # separate neighbouring columns. Names can be cut, numbers cannot.
-    room = width - sum(2 + column for column in table.column_widths()[1:]) - _NAME_ROOM - 2
-    n_bars = min(len(comparison.samples), room)
-    if contrast.kind != "slope" or n_bars < _FEWEST_BARS:
+    # The bars get the columns of the terminal that remain beside the numbers and a short name. Two
+    # spaces separate neighbouring columns of the table. Names can be cut, numbers cannot.
+    numbers_width = sum(2 + column_width for column_width in table.column_widths()[1:])
+    n_bars = min(len(comparison.samples), width - numbers_width - _NAME_WIDTH - 2)
+    if contrast.kind != "slope" or n_bars < _MIN_BARS:
         return table
     bars: Column[Row] = Column(f"{comparison.by}s", lambda row: _draw_bars(row["course"][-n_bars:]))
     return dataclasses.replace(table, columns=(*table.columns, bars))

@@ -1,9 +1,13 @@
-"""Scales: where a number is drawn, and which numbers are written beside an axis.
+"""Scales: functions from numbers to positions on an axis, and the round numbers beside the axis.
 
-An axis is linear, logarithmic or broken. `Scale.broken` breaks an axis by one rule: half of the
-rows would lie in the first tenth of the axis, and a stretch without rows would take half of the
-axis. This is the case where one string has 40 % of the reports and a hundred strings have less than
-1 %. Every chart with a broken axis says so in a sentence.
+An axis is linear, logarithmic or broken. A broken axis leaves out a range of numbers, the gap, in
+which no row has its interval. `Scale.broken` breaks an axis if both conditions hold:
+
+- Half of the rows would lie in the first tenth of the unbroken axis.
+- A range without rows would take at least half of the unbroken axis. This range becomes the gap.
+
+Example: one string has 40 % of the reports, and a hundred strings have less than 1 %. Every chart
+with a broken axis says so in a sentence.
 
 >>> scale = Scale.over([0.0, 50.0], start=100, end=300)
 >>> scale(25.0), scale.ticks(5)
@@ -17,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-_NICE: Final = (1, 2, 5, 10)
-"""Multiples of a power of ten at which an axis has numbers."""
+_STEP_SIZES: Final = (1, 2, 5, 10)
+"""Distances between neighbouring numbers beside an axis, as multiples of a power of ten."""
 
 _CROWDED: Final = 0.1
 """Proportion of an axis, from its beginning. The rows count as crowded if half of them lie in this
@@ -72,28 +76,30 @@ class Scale:
 
         `spans` contains the smallest and the largest number of each row.
         """
-        whole = cls.over([0.0, *(end for span in spans for end in span)], start=start, end=end)
-        gap = _find_gap(spans, whole.high)
+        unbroken = cls.over([0.0, *(end for span in spans for end in span)], start=start, end=end)
+        gap = _find_gap(spans, unbroken.high)
         if gap is None:
-            return whole
+            return unbroken
         # Case: a single number above the gap. Its range would have no length, so the range gets at
         # least an eighth of the length of the range below the gap.
-        below = gap[0] - whole.low
-        above = max(whole.high - gap[1], below / 8)
-        return replace(whole, gap=(gap[0], whole.high - above))
+        below = gap[0] - unbroken.low
+        above = max(unbroken.high - gap[1], below / 8)
+        return replace(unbroken, gap=(gap[0], unbroken.high - above))
 
     def __call__(self, value: float) -> float:
         """Return the position of a number, rounded to a hundredth."""
         value = min(max(value, self.low), self.high)
-        return round(self.start + self._part(value) * (self.end - self.start), 2)
+        return round(self.start + self._relative_position(value) * (self.end - self.start), 2)
 
-    def _part(self, value: float) -> float:
-        """Return the position of a number as a part of the axis, from 0 to 1."""
+    def _relative_position(self, value: float) -> float:
+        """Return the position of a number as a proportion of the axis, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         if self.gap is None:
             return (value - self.low) / (self.high - self.low)
         gap_low, gap_high = self.gap
+        # Lengths of the ranges below and above the gap, in numbers of the axis. `lower` and `upper`
+        # are their proportions of the drawn axis.
         below, above = gap_low - self.low, self.high - gap_high
         lower = (1 - _BREAK) * max(_LOWER, below / (below + above))
         if value <= gap_low:
@@ -111,13 +117,16 @@ class Scale:
         return lower + _list_round_numbers(self.gap[1], self.high, 3)
 
 
-def _find_gap(spans: Sequence[tuple[float, float]], most: float) -> tuple[float, float] | None:
-    """Return the widest range without rows, or None if the rule does not break the axis.
+def _find_gap(spans: Sequence[tuple[float, float]], largest: float) -> tuple[float, float] | None:
+    """Return the widest range without rows, or None if the axis must not be broken.
 
-    `most` is the largest number of the axis.
+    Parameters
+    ----------
+    spans : smallest and largest number of each row.
+    largest : largest number of the axis.
     """
     middles = sorted((low + high) / 2 for low, high in spans)
-    if len(spans) < 3 or middles[len(spans) // 2] > _CROWDED * most:
+    if len(spans) < 3 or middles[len(spans) // 2] > _CROWDED * largest:
         return None
     # `reached` is the largest number of the rows so far, in the order of their smallest number.
     widest, reached = (0.0, 0.0), 0.0
@@ -125,7 +134,7 @@ def _find_gap(spans: Sequence[tuple[float, float]], most: float) -> tuple[float,
         if low - reached > widest[1] - widest[0]:
             widest = (reached, low)
         reached = max(reached, high)
-    return widest if widest[0] > 0 and widest[1] - widest[0] >= _EMPTY * most else None
+    return widest if widest[0] > 0 and widest[1] - widest[0] >= _EMPTY * largest else None
 
 
 def _list_round_numbers(low: float, high: float, n: int) -> list[float]:
@@ -133,7 +142,7 @@ def _list_round_numbers(low: float, high: float, n: int) -> list[float]:
     rough = (high - low) / n
     power = 10.0 ** math.floor(math.log10(rough))
     # The tolerances keep a tick at an end of the axis that rounding errors put beside it.
-    step = next(size * power for size in _NICE if size * power >= rough * (1 - 1e-9))
+    step = next(size * power for size in _STEP_SIZES if size * power >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
 

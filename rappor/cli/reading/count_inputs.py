@@ -89,7 +89,9 @@ class CountInputs:
     def add_epoch(self, counts: list[Counts]) -> list[Counts]:
         """Add the counts of each epoch, for a metric whose devices report once in an epoch.
 
-        No device reports twice in an epoch, so the sum has exact errors.
+        No device reports twice in an epoch, so the number of devices is the number of reports, and
+        the errors of the sum need no assumption about devices. Counts of other metrics are returned
+        unchanged.
         """
         from rappor.counts.input_files import list_epochs
         from rappor.estimator.device_assumptions import add_collections_of_epoch
@@ -116,7 +118,8 @@ class CountInputs:
             return self._read_candidates(params, metric)
         if self.candidates_path is not None:
             raise click.UsageError(
-                f"--candidates must be omitted: encoding {params.encoding} is answered in full"
+                "--candidates must be omitted: the candidates of encoding "
+                f"{params.encoding} are its categories"
             )
         return None
 
@@ -135,7 +138,7 @@ class CountInputs:
         from rappor.counts.input_files import read_days
         from rappor.decoding.estimates_report import InputFile
 
-        # With the hashes, a reader of the report can check which files were read.
+        # With the hashes, a person who reads the report can check which files were decoded.
         counts = (
             InputFile(
                 name=path, sha256=hash_file(path), days=" to ".join(map(str, read_days(path)))

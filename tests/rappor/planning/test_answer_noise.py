@@ -197,7 +197,9 @@ def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
 
 def test_only_encodings_of_known_answers_are_planned_so() -> None:
     """Strings and unknown encodings are refused."""
-    with pytest.raises(ParamsError, match="encoding must answer for every bit, got bloom"):
+    with pytest.raises(
+        ParamsError, match="encoding must have one bit for each category, got bloom"
+    ):
         plan_categorical("bloom", epsilon_1=1, epsilon_inf=2, reports=100)
     with pytest.raises(ParamsError, match="encoding must be one of"):
         plan_categorical("blom", epsilon_1=1, epsilon_inf=2, reports=100)
